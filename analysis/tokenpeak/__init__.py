@@ -1,0 +1,1 @@
+"""TokenPeak finds the vLLM settings that serve a model best on your GPU machines, and proves it."""

@@ -1,0 +1,67 @@
+"""Errors a user can act on.
+
+    TokenpeakError          what happened, the value, and what to do; the command line prints it and exits 1
+    ├── SpecError           a sweep spec that does not say what it must
+    ├── InventoryError      an inventory, or a node of it, that cannot be used
+    ├── FactsError          hardware, model or engine facts that are missing or make no sense
+    ├── PlanError           nothing feasible, or a plan that breaks a rule
+    ├── NodeError           a node that could not be reached, probed or restored
+    ├── LoadError           a load that could not be offered
+    ├── ArchiveError        a raw file that cannot be read, or is of a newer format
+    ├── DatabaseError       Postgres that cannot be reached or migrated
+    └── ReportError         a page that could not be made
+
+A failed request, a failed launch and an invalid run are rows in the archive, never exceptions.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class TokenpeakError(Exception):
+    """Something a user can mend; its text says what happened, the value, and what to do."""
+
+
+class SpecError(TokenpeakError):
+    """A sweep spec that does not say what it must."""
+
+
+class InventoryError(TokenpeakError):
+    """An inventory, or a node of it, that cannot be used."""
+
+
+class FactsError(TokenpeakError):
+    """Hardware, model or engine facts that are missing or make no sense."""
+
+
+class PlanError(TokenpeakError):
+    """Nothing feasible, or a plan that breaks a rule."""
+
+
+class NodeError(TokenpeakError):
+    """A node that could not be reached, probed or restored."""
+
+
+class LoadError(TokenpeakError):
+    """A load that could not be offered."""
+
+
+class ArchiveError(TokenpeakError):
+    """A raw file that cannot be read, or is of a newer format."""
+
+
+class DatabaseError(TokenpeakError):
+    """Postgres that cannot be reached or migrated."""
+
+
+class ReportError(TokenpeakError):
+    """A page that could not be made."""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """A sentence naming the known words nearest to `word`, or all of them when none is near."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=3, cutoff=0.5)
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    return f"Known: {', '.join(names)}." if names else "None is known."

@@ -1,0 +1,159 @@
+"""Each metric's name, title, unit, direction and formula, once.
+
+Axes, table heads, database comments and the glossary read this table; nothing else defines a metric.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Direction = Literal["higher", "lower", "neither"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A measured quantity of a run. `name` is its column everywhere; `direction` says which way is better."""
+
+    name: str
+    title: str
+    unit: str
+    direction: Direction
+    formula: str
+    distribution: bool = False
+    """True when a run has mean, std and percentiles of it, over requests."""
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        name="output_tok_per_s",
+        title="Output throughput",
+        unit="tok/s",
+        direction="higher",
+        formula="output tokens of all measured requests ÷ duration of the run (aggregate over all requests)",
+    ),
+    Metric(
+        name="total_tok_per_s",
+        title="Total throughput",
+        unit="tok/s",
+        direction="higher",
+        formula="(input + output tokens) of all measured requests ÷ duration of the run",
+    ),
+    Metric(
+        name="input_tok_per_s",
+        title="Input throughput",
+        unit="tok/s",
+        direction="higher",
+        formula="input tokens of all measured requests ÷ duration of the run",
+    ),
+    Metric(
+        name="request_per_s",
+        title="Request throughput",
+        unit="req/s",
+        direction="higher",
+        formula="measured requests that ended well ÷ duration of the run",
+    ),
+    Metric(
+        name="goodput_request_per_s",
+        title="Goodput",
+        unit="req/s",
+        direction="higher",
+        formula="measured requests that ended well and each held every limit of the SLO ÷ duration of the run",
+    ),
+    Metric(
+        name="peak_output_tok_per_s",
+        title="Peak output throughput",
+        unit="tok/s",
+        direction="higher",
+        formula="most output tokens that arrived in one second of the run, all requests together",
+    ),
+    Metric(
+        name="request_output_tok_per_s",
+        title="Output speed of a request",
+        unit="tok/s per request",
+        direction="higher",
+        formula="output tokens ÷ latency, of each request; a single user's speed, not the node's throughput",
+        distribution=True,
+    ),
+    Metric(
+        name="ttft_s",
+        title="Time to first token",
+        unit="s",
+        direction="lower",
+        formula="first token − due (open loop) or − sent (closed loop)",
+        distribution=True,
+    ),
+    Metric(
+        name="tpot_s",
+        title="Time per output token",
+        unit="s",
+        direction="lower",
+        formula="(last token − first token) ÷ (output tokens − 1), of each request with at least two tokens",
+        distribution=True,
+    ),
+    Metric(
+        name="itl_s",
+        title="Inter-token latency",
+        unit="s",
+        direction="lower",
+        formula="gap between events that carry tokens, over all requests; an event may carry several tokens",
+        distribution=True,
+    ),
+    Metric(
+        name="latency_s",
+        title="End-to-end latency",
+        unit="s",
+        direction="lower",
+        formula="last token − due (open loop) or − sent (closed loop)",
+        distribution=True,
+    ),
+    Metric(
+        name="power_w",
+        title="Mean power",
+        unit="W",
+        direction="lower",
+        formula="energy of the run ÷ its duration, within the stated boundary",
+    ),
+    Metric(
+        name="energy_j_per_output_tok",
+        title="Energy per output token",
+        unit="J/token",
+        direction="lower",
+        formula="energy of the run ÷ output tokens; the same number as mean W ÷ (tok/s)",
+    ),
+    Metric(
+        name="energy_kwh_per_1m_output_tok",
+        title="Energy per million output tokens",
+        unit="kWh/1M tokens",
+        direction="lower",
+        formula="J per output token × 10⁶ ÷ 3.6·10⁶ × PUE",
+    ),
+    Metric(
+        name="co2_kg_per_1m_output_tok",
+        title="CO₂ per million output tokens",
+        unit="kg/1M tokens",
+        direction="lower",
+        formula="kWh per 1M output tokens × kg CO₂ per kWh",
+    ),
+    Metric(
+        name="water_l_per_1m_output_tok",
+        title="Water per million output tokens",
+        unit="L/1M tokens",
+        direction="lower",
+        formula="kWh per 1M output tokens × litres of water per kWh",
+    ),
+    Metric(
+        name="cost_per_1m_output_tok",
+        title="Cost per million output tokens",
+        unit="currency/1M tokens",
+        direction="lower",
+        formula="price of the node per hour ÷ (3600 × tok/s) × 10⁶",
+    ),
+    Metric(
+        name="max_rate_per_s",
+        title="Highest rate within the SLO",
+        unit="req/s",
+        direction="higher",
+        formula="highest request rate at which every limit of the SLO held",
+    ),
+)
+
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

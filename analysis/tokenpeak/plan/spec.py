@@ -1,0 +1,235 @@
+"""The sweep spec: what a user writes in analysis/sweeps/NAME.yml, validated before anything is touched."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from tokenpeak import paths
+from tokenpeak.errors import SpecError, suggestion
+from tokenpeak.workload import Declaration, LoadLevel, Slo, Workload
+
+FlagValue = bool | int | float | str | None
+"""A server flag's value: True gives `--flag`, False `--no-flag` where the engine has it and nothing where
+False is the default, None leaves the flag out, anything else `--flag value`."""
+
+
+class ModelSpec(Declaration):
+    """Which model is served: a hub name or a path on the node."""
+
+    name: str
+    revision: str | None = None
+    served_name: str | None = None
+    """The name that requests use; the model's own name when absent."""
+
+
+class ModelPatch(Declaration):
+    """The part of a model that an alternative changes."""
+
+    name: str | None = None
+    revision: str | None = None
+    served_name: str | None = None
+
+
+class Alternative(Declaration):
+    """One choice of an axis: a patch over model, flags, environment and engine version."""
+
+    name: str
+    flags: dict[str, FlagValue] = {}
+    env: dict[str, str] = {}
+    model: ModelPatch = ModelPatch()
+    engine: str | None = None
+
+
+class ExtraConfig(Declaration):
+    """A config outside the grid: the fixed part with this patch."""
+
+    name: str
+    flags: dict[str, FlagValue] = {}
+    env: dict[str, str] = {}
+    model: ModelPatch = ModelPatch()
+    engine: str | None = None
+    force: bool = False
+    """Launch it even when a rule says that it cannot work; its failure is then a result."""
+
+
+def _axes(raw: object) -> object:
+    """The short form `flag: [values]` as alternatives; the long form is left as it is."""
+    if not isinstance(raw, Mapping):
+        return raw
+    axes: dict[str, Any] = {}
+    for axis, choices in raw.items():
+        if not isinstance(choices, list):
+            raise ValueError(f"axis {axis!r} must be a list of values or alternatives, not {choices!r}")
+        if not choices:
+            raise ValueError(f"axis {axis!r} has no alternatives; give at least one or remove it")
+        axes[axis] = [
+            choice if isinstance(choice, dict) else {"name": _word(choice), "flags": {axis: choice}}
+            for choice in choices
+        ]
+        names = [choice.get("name") for choice in axes[axis]]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"axis {axis!r} names {', '.join(map(repr, twice))} twice")
+    return axes
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class WorkloadPlan(Declaration):
+    """A workload and the load levels at which it is run, in order, within one launch."""
+
+    workload: Workload
+    levels: tuple[LoadLevel, ...] = Field(min_length=1)
+
+
+class Objective(Declaration):
+    """What is to be best: a metric of one run of each trial."""
+
+    metric: str = "output_tok_per_s"
+    workload: str | None = None
+    """The first workload when absent."""
+    level: str | None = None
+    """A load level's label, such as `concurrency=32`; the workload's first level when absent."""
+
+
+class Deadlines(Declaration):
+    """How long each phase of a trial may take before it is ended and recorded as hung."""
+
+    engine_ready_s: PositiveFloat = 900
+    run_s: PositiveFloat = 900
+    engine_stop_s: PositiveFloat = 60
+    production_ready_s: PositiveFloat = 900
+    lease_s: PositiveFloat = 60
+    """Without a sign of the controller for this long, the node restores production itself."""
+
+
+class EnergyFactors(Declaration):
+    """What a kWh at the GPU stands for at the meter, in the air and in water. Defaults: world averages."""
+
+    pue: float = Field(default=1.3, ge=1)
+    kg_co2_per_kwh: float = Field(default=0.48, ge=0)
+    water_l_per_kwh: float = Field(default=1.8, ge=0)
+    price_per_node_hour: PositiveFloat | None = None
+    currency: str = "USD"
+
+
+class SearchSpec(Declaration):
+    """Which configs are tried, in which order, how often."""
+
+    strategy: Literal["grid", "random", "adaptive"] = "grid"
+    trials: PositiveInt | None = None
+    """At most this many trials; all configs when absent."""
+    replicates: PositiveInt = 1
+    seed: int = 0
+
+
+class SweepSpec(Declaration):
+    """Everything a sweep does, whichever inventory it is carried out on."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
+    description: str = ""
+    model: ModelSpec | None = None
+    """None: the model that the inventory names."""
+    axes: Annotated[dict[str, tuple[Alternative, ...]], BeforeValidator(_axes)] = {}
+    fixed: Alternative = Alternative(name="fixed")
+    extra_configs: tuple[ExtraConfig, ...] = ()
+    workloads: tuple[WorkloadPlan, ...] = Field(min_length=1)
+    slo: Slo = Slo()
+    objective: Objective = Objective()
+    search: SearchSpec = SearchSpec()
+    restore: Literal["per_trial", "per_sweep"] = "per_trial"
+    deadlines: Deadlines = Deadlines()
+    energy: EnergyFactors = EnergyFactors()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "SweepSpec":
+        names = [plan.workload.name for plan in self.workloads]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two workloads share a name: {', '.join(names)}")
+        self.objective_run()
+        return self
+
+    def objective_run(self) -> tuple[str, str]:
+        """The workload's name and the load level's label that the objective is read from."""
+        plans = {plan.workload.name: plan for plan in self.workloads}
+        workload = self.objective.workload or next(iter(plans))
+        if workload not in plans:
+            raise ValueError(f"objective.workload is {workload!r}. {suggestion(workload, plans)}")
+        labels = [level.label for level in plans[workload].levels]
+        level = self.objective.level or labels[0]
+        if level not in labels:
+            raise ValueError(f"objective.level is {level!r}. {suggestion(level, labels)}")
+        return workload, level
+
+
+def _complaint(error: ValidationError, path: Path) -> str:
+    """Pydantic's findings as lines that name the key, the value and the nearest valid key."""
+    lines = []
+    for finding in error.errors():
+        where = ".".join(str(part) for part in finding["loc"])
+        if finding["type"] == "extra_forbidden":
+            key = str(finding["loc"][-1])
+            lines.append(f"{where}: unknown key. {suggestion(key, _known_keys(finding['loc'][:-1]))}")
+        else:
+            given = "" if finding["type"] == "missing" else f" (given: {finding['input']!r})"
+            lines.append(f"{where or 'spec'}: {finding['msg']}{given}")
+    return f"{path} is not a sweep spec:\n  " + "\n  ".join(lines)
+
+
+def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
+    """The keys allowed at a place of the spec, found by walking its JSON Schema."""
+    schema = SweepSpec.model_json_schema()
+    definitions = schema.get("$defs", {})
+
+    def resolve(node: dict[str, Any]) -> list[dict[str, Any]]:
+        if "$ref" in node:
+            return resolve(definitions[node["$ref"].rsplit("/", 1)[-1]])
+        found = [node]
+        for choice in [*node.get("anyOf", []), *node.get("oneOf", [])]:
+            found += resolve(choice)
+        return found
+
+    nodes = resolve(schema)
+    for part in loc:
+        following: list[dict[str, Any]] = []
+        for node in nodes:
+            if isinstance(part, int):
+                if isinstance(node.get("items"), dict):
+                    following += resolve(node["items"])
+            elif part in node.get("properties", {}):
+                following += resolve(node["properties"][part])
+            elif isinstance(node.get("additionalProperties"), dict):
+                following += resolve(node["additionalProperties"])
+        nodes = following or nodes
+    return sorted({key for node in nodes for key in node.get("properties", {})})
+
+
+def sweep_names(folder: Path = paths.SWEEPS) -> list[str]:
+    """The sweeps that can be named on the command line."""
+    return sorted(path.stem for path in folder.glob("*.yml"))
+
+
+def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
+    """The sweep called `name` in `folder`; raises SpecError saying which key is wrong and what is valid."""
+    path = folder / f"{name}.yml"
+    if not path.is_file():
+        raise SpecError(f"No sweep called {name!r} in {folder}. {suggestion(name, sweep_names(folder))}")
+    try:
+        raw = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise SpecError(f"{path} is not YAML: {error}") from error
+    return parse_spec(raw, path)
+
+
+def parse_spec(raw: object, path: Path) -> SweepSpec:
+    """A spec from parsed YAML; `path` is named in errors and gives the spec its name when it has none."""
+    if not isinstance(raw, Mapping):
+        raise SpecError(f"{path} must be a mapping of keys, not {type(raw).__name__}")
+    try:
+        return SweepSpec.model_validate({"name": path.stem, **raw})
+    except ValidationError as error:
+        raise SpecError(_complaint(error, path)) from error

@@ -1,0 +1,425 @@
+"""The raw format: what a sweep writes, one model per thing that is written.
+
+format_version history:
+    1   first format
+
+An archive is a folder:
+    sweep.json                    SweepRecord, written once, before the first trial
+    trials/TRIAL_ID.json          TrialRecord, one per trial, written when the trial has ended
+    trials/TRIAL_ID.requests.parquet   a row per request of the trial's runs (see REQUEST_COLUMNS)
+    trials/TRIAL_ID.engine.log.zst     the engine's log, whole
+    end.json                      EndRecord, rewritten each time that the sweep ends (completed or interrupted)
+Files are written atomically and never edited. Missing is null, never zero. Times are seconds; instants are UTC.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from tokenpeak.workload import LoadLevel, Slo, Workload
+
+FORMAT_VERSION = 1
+
+REQUEST_COLUMNS: dict[str, str] = {
+    "run_index": "which run of the trial, from 0",
+    "request_index": "order in which the requests of the run were due, from 0",
+    "phase": "warmup or measured",
+    "turn": "turn of a conversation, from 0; null for single requests",
+    "due_s": "when it was due, seconds after the run's start",
+    "sent_s": "when its first byte was handed to the socket",
+    "first_byte_s": "when the first byte of the response arrived",
+    "first_token_s": "when the first event with a token arrived",
+    "last_token_s": "when the last event with a token arrived",
+    "input_tokens": "prompt tokens, from usage",
+    "cached_tokens": "prompt tokens that the engine says came from its prefix cache; null when it does not say",
+    "output_tokens": "completion tokens, from usage",
+    "events": "events that carried tokens",
+    "event_times_us": "microseconds between successive token events, starting from the first token (list)",
+    "status": "HTTP status; null when no response came",
+    "error": "kind of failure; null when the request ended well",
+}
+
+
+class Record(BaseModel):
+    """A frozen part of the raw format that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Distribution(Record):
+    """A metric over `n` requests (or gaps, or ticks); all None when n is 0."""
+
+    n: int
+    mean: float | None = None
+    std: float | None = None
+    p25: float | None = None
+    p50: float | None = None
+    p75: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+class ModelName(Record):
+    """Which model a config serves, and under which name requests ask for it."""
+
+    name: str
+    revision: str | None = None
+    served_name: str
+
+
+class Config(Record):
+    """One alternative of each axis on top of the fixed part, resolved.
+
+    `config_id` is the first 12 hex digits of the SHA-256 over model, flags, env and engine version as canonical JSON;
+    `choices` maps each axis to the alternative's name and is empty for an extra config.
+    """
+
+    config_id: str
+    name: str
+    choices: dict[str, str] = {}
+    model: ModelName
+    flags: dict[str, bool | int | float | str | None] = {}
+    env: dict[str, str] = {}
+    engine_version: str | None = None
+    force: bool = False
+
+
+class Dropped(Record):
+    """A config of the matrix that is not tried, with the rule that forbids it."""
+
+    config: Config
+    rule: str
+    reason: str
+
+
+class Prediction(Record):
+    """What the performance model foretells for a config under the sweep's objective run; None where it cannot tell."""
+
+    output_tok_per_s: float | None = None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    kv_cache_tokens: int | None = None
+    binding: str | None = None
+    """What limits it: weights_bandwidth, kv_bandwidth, compute, interconnect, launch_overhead, kv_capacity, client."""
+    limit_output_tok_per_s: float | None = None
+    """The most that the hardware could give for this workload."""
+    uncertainty: float | None = None
+    """Half-width of the 80% interval as a ratio: 0.3 is ±30%."""
+
+
+class PlannedConfig(Record):
+    """A feasible config with its class and prediction. Configs of one class cannot differ under the workload."""
+
+    config: Config
+    config_class: str
+    prediction: Prediction | None = None
+    advice: tuple[str, ...] = ()
+
+
+class Plan(Record):
+    """The matrix of one kind of hardware: theoretical = feasible + dropped."""
+
+    hardware: str
+    nodes: tuple[str, ...]
+    theoretical: int
+    feasible: tuple[PlannedConfig, ...]
+    dropped: tuple[Dropped, ...] = ()
+    estimated_duration_s: float | None = None
+
+
+class Gpu(Record):
+    """One device as the node's own tools report it; None where they do not say."""
+
+    index: int
+    name: str
+    vram_bytes: int | None = None
+    vram_used_bytes: int | None = None
+    driver: str | None = None
+    power_limit_w: float | None = None
+    compute_capability: str | None = None
+    uuid: str | None = None
+
+
+class Production(Record):
+    """What the node normally serves, as found by the probe."""
+
+    manager: str
+    """systemd, command, docker, podman, compose, kubernetes, supervisord or none."""
+    unit: str | None = None
+    running: bool
+    enabled: bool | None = None
+    url: str | None = None
+    model: str | None = None
+
+
+class NodeFacts(Record):
+    """What the probe found on a node, or what its inventory declares where no probe was possible."""
+
+    node: str
+    source: Literal["probed", "declared"]
+    probed_at: datetime | None = None
+    simulated: bool = False
+    gpus: tuple[Gpu, ...] = ()
+    cpu: str | None = None
+    cpu_cores: int | None = None
+    memory_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    os: str | None = None
+    kernel: str | None = None
+    engine_version: str | None = None
+    production: Production | None = None
+    vram_holders: tuple[str, ...] = ()
+    """Processes that hold VRAM, as `pid name MiB`."""
+    engine_port_free: bool | None = None
+    model_present: bool | None = None
+    problems: tuple[str, ...] = ()
+    """What would keep a trial from running, in sentences that say what to do."""
+
+    @property
+    def hardware(self) -> str:
+        """The kind of hardware in a few words, such as `4x Tesla V100-PCIE-32GB`; nodes that share it share a plan."""
+        if self.gpus:
+            names = sorted({gpu.name for gpu in self.gpus})
+            return f"{len(self.gpus)}x {' + '.join(names)}"
+        return f"CPU {self.cpu or 'unknown'} ({self.cpu_cores or '?'} cores)"
+
+
+class Provenance(Record):
+    """Which software made a record."""
+
+    tokenpeak_version: str
+    git_revision: str | None = None
+    python: str
+    packages: dict[str, str] = {}
+
+
+class SweepRecord(Record):
+    """What a sweep set out to do, written before its first trial."""
+
+    format_version: int = FORMAT_VERSION
+    sweep_id: str
+    name: str
+    inventory: str
+    started_at: datetime
+    simulated: bool
+    study: str | None = None
+    spec: dict[str, object]
+    """The spec as given, every default filled in; parse with plan.spec.parse_spec."""
+    nodes: tuple[NodeFacts, ...]
+    plans: tuple[Plan, ...]
+    provenance: Provenance
+    calibration: dict[str, object] | None = None
+    """What `make calibrate` found this load host able to measure."""
+
+
+class EndRecord(Record):
+    """How a sweep stands when its controller left it."""
+
+    format_version: int = FORMAT_VERSION
+    sweep_id: str
+    status: Literal["completed", "interrupted"]
+    ended_at: datetime
+    trials: int
+    production_downtime_s: dict[str, float] = {}
+    """Seconds that each node's production did not serve."""
+    unrestored: tuple[str, ...] = ()
+    """Nodes whose production was not seen to serve again."""
+    problems: tuple[str, ...] = ()
+
+
+class Series(Record):
+    """Samples on one clock: `t_s` seconds after the trial's start, and a column of equal length for each quantity.
+
+    Names carry units: requests_running, requests_waiting, kv_cache_usage (0..1), gpu0_power_w, gpu0_sm_clock_mhz,
+    gpu0_temperature_c, gpu0_vram_used_bytes, gpu0_utilization (0..1) and so on. None: no sample.
+    """
+
+    t_s: tuple[float, ...] = ()
+    columns: dict[str, tuple[float | None, ...]] = {}
+
+
+class RunSummary(Record):
+    """The metrics of a run, over its measured requests; names as in metrics.py."""
+
+    duration_s: float
+    """From the first measured request's due time to the last measured token."""
+    requests_sent: int
+    requests_ok: int
+    requests_failed: int
+    failures: dict[str, int] = {}
+    """Failed requests by kind."""
+    input_tokens: int
+    output_tokens: int
+    request_per_s: float | None = None
+    output_tok_per_s: float | None = None
+    input_tok_per_s: float | None = None
+    total_tok_per_s: float | None = None
+    peak_output_tok_per_s: float | None = None
+    windowed_output_tok_per_s: tuple[float, ...] = ()
+    """Output tokens that arrived in each successive second of the run."""
+    goodput_request_per_s: float | None = None
+    request_output_tok_per_s: Distribution
+    ttft_s: Distribution
+    tpot_s: Distribution
+    itl_s: Distribution
+    latency_s: Distribution
+
+
+class ClientHealth(Record):
+    """What the load client knows of its own error in this run."""
+
+    processes: int = 1
+    cpu_s: float | None = None
+    cpu_per_token_s: float | None = None
+    dispatch_delay_s: Distribution
+    """Sent − due."""
+    loop_lag_s: Distribution
+    """How late the event loop's ticks were."""
+
+
+class EngineCounters(Record):
+    """What the engine's own /metrics say of a run; None where this version does not export it."""
+
+    prompt_tok_per_s: float | None = None
+    generation_tok_per_s: float | None = None
+    prefix_cache_hit_rate: float | None = None
+    preemptions: int | None = None
+    running_mean: float | None = None
+    running_max: float | None = None
+    waiting_mean: float | None = None
+    waiting_max: float | None = None
+    kv_cache_usage_mean: float | None = None
+    kv_cache_usage_max: float | None = None
+
+
+class Energy(Record):
+    """The energy of a run within a boundary, and how it is known."""
+
+    source: Literal["energy_counter", "sampled_power", "estimated_tdp"]
+    boundary: Literal["gpu_boards", "cpu_package", "node"]
+    energy_j: float
+    power_w: float
+    energy_j_per_output_tok: float | None = None
+    energy_kwh_per_1m_output_tok: float | None = None
+    co2_kg_per_1m_output_tok: float | None = None
+    water_l_per_1m_output_tok: float | None = None
+
+
+class Reason(Record):
+    """Why a run is invalid: a code, the measured value and its limit, and a sentence."""
+
+    code: str
+    text: str
+    value: float | None = None
+    limit: float | None = None
+
+
+class Verdict(Record):
+    """Whether a run may be ranked."""
+
+    status: Literal["valid", "invalid", "not_judged"]
+    reasons: tuple[Reason, ...] = ()
+
+
+class RunRecord(Record):
+    """One workload at one load level within a trial."""
+
+    run_index: int
+    workload: Workload
+    level: LoadLevel
+    level_label: str
+    slo: Slo
+    started_at: datetime
+    started_s: float
+    """Seconds after the trial's start."""
+    seed: int
+    summary: RunSummary
+    slo_met: bool | None = None
+    """Every limit of the SLO held; None when no SLO is given or too few requests were measured."""
+    client: ClientHealth
+    engine: EngineCounters | None = None
+    energy: Energy | None = None
+    verdict: Verdict
+
+
+class Failure(Record):
+    """Why a trial gave no result."""
+
+    phase: str
+    cause: str
+    """out_of_memory, kv_cache_too_small, context_too_long, tensor_parallel_mismatch, dtype_unsupported,
+    quantization_unsupported, unknown_flag, bad_flag_value, model_missing, vram_taken, port_taken, hung, crashed, refused,
+    node_unreachable, interrupted, load_failed or unknown."""
+    message: str
+    evidence: tuple[str, ...] = ()
+    """Lines of the engine's log that show it."""
+
+
+class Phase(Record):
+    """A span of a trial. `kind` says whose time it is; orchestration is TokenPeak's own."""
+
+    name: str
+    kind: Literal["orchestration", "engine_start", "load", "production_start"]
+    started_s: float
+    duration_s: float
+
+
+class StartupFacts(Record):
+    """What the engine said in its start-up log."""
+
+    engine_version: str | None = None
+    kv_cache_tokens: int | None = None
+    max_concurrency: float | None = None
+    weights_load_s: float | None = None
+    weights_bytes: int | None = None
+    compile_s: float | None = None
+    ready_s: float | None = None
+    """From exec to the first real completion."""
+
+
+class Restoration(Record):
+    """How production stood after the trial."""
+
+    restored: bool
+    """It is as it was recorded: it answers a real completion, or it was down before and still is."""
+    was_running: bool
+    model: str | None = None
+    downtime_s: float | None = None
+    message: str = ""
+
+
+class TrialRecord(Record):
+    """One launch of one config on one node, whatever came of it."""
+
+    format_version: int = FORMAT_VERSION
+    sweep_id: str
+    trial_id: str
+    """`NNNN-` and the first 8 digits of the config's id; NNNN counts the sweep's trials."""
+    node: str
+    hardware: str
+    config: Config
+    config_class: str
+    replicate: int
+    """0 for the first launch of this config on this hardware."""
+    simulated: bool
+    status: Literal["ok", "failed", "interrupted"]
+    failure: Failure | None = None
+    started_at: datetime
+    duration_s: float
+    argv: tuple[str, ...] = ()
+    """The engine's command line as launched; holds no secret."""
+    phases: tuple[Phase, ...] = ()
+    startup: StartupFacts = StartupFacts()
+    runs: tuple[RunRecord, ...] = ()
+    series: Series = Series()
+    restoration: Restoration | None = None
+    """None when production was not touched by this trial (restore: per_sweep)."""
+    prediction: Prediction | None = None
+    provenance: Provenance
+
+    @property
+    def orchestration_s(self) -> float:
+        """What the trial cost apart from the engine's and production's own start and the load."""
+        return sum(phase.duration_s for phase in self.phases if phase.kind == "orchestration")

@@ -1,0 +1,1 @@
+"""From frames to notebooks, figures and the static site."""

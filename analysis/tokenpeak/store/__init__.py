@@ -1,0 +1,1 @@
+"""The archive of raw files, the frames made from it, and the database filled from those frames."""
