@@ -295,16 +295,17 @@ class EngineCounters(Record):
 
 
 class Energy(Record):
-    """The energy of a run within a boundary, and how it is known."""
+    """The energy of a run within a boundary, and how it is known.
+
+    kWh, CO₂, water and cost follow from it by the spec's factors; frames derive them, so that factors can be changed
+    later.
+    """
 
     source: Literal["energy_counter", "sampled_power", "estimated_tdp"]
     boundary: Literal["gpu_boards", "cpu_package", "node"]
     energy_j: float
     power_w: float
     energy_j_per_output_tok: float | None = None
-    energy_kwh_per_1m_output_tok: float | None = None
-    co2_kg_per_1m_output_tok: float | None = None
-    water_l_per_1m_output_tok: float | None = None
 
 
 class Reason(Record):
@@ -350,8 +351,8 @@ class Failure(Record):
     phase: str
     cause: str
     """out_of_memory, kv_cache_too_small, context_too_long, tensor_parallel_mismatch, dtype_unsupported,
-    quantization_unsupported, unknown_flag, bad_flag_value, model_missing, vram_taken, port_taken, hung, crashed, refused,
-    node_unreachable, interrupted, load_failed or unknown."""
+    quantization_unsupported, unknown_flag, bad_flag_value, model_missing, vram_taken, port_taken, hung, crashed,
+    refused, node_unreachable, interrupted, load_failed or unknown."""
     message: str
     evidence: tuple[str, ...] = ()
     """Lines of the engine's log that show it."""

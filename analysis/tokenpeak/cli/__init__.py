@@ -1,0 +1,42 @@
+"""The `tokenpeak` command line: one module per command, imported only when that command runs."""
+
+import importlib
+import sys
+
+import click
+
+from tokenpeak.errors import TokenpeakError, suggestion
+
+COMMANDS: dict[str, str] = {}
+"""Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when it is asked for, so that `--help` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command called `cmd_name`; an unknown one is an error that names the nearest."""
+        if cmd_name not in COMMANDS:
+            raise click.UsageError(f"No command {cmd_name!r}. {suggestion(cmd_name, COMMANDS)}")
+        module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, COMMANDS[cmd_name])
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="tokenpeak")
+def tokenpeak() -> None:
+    """Find the vLLM settings that serve a model best on your GPU machines, and prove it."""
+
+
+def main() -> None:
+    """Run the command line; an error that a user can act on is printed without a traceback, exit status 1."""
+    try:
+        tokenpeak(standalone_mode=True)
+    except TokenpeakError as error:
+        click.echo(f"tokenpeak: {error}", err=True)
+        sys.exit(1)
