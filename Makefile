@@ -1,0 +1,118 @@
+# TokenPeak: thin targets over the `tokenpeak` command line. `make` alone prints help.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+INVENTORY ?= sim
+SWEEP ?=
+RESUME ?=
+ARCHIVE ?= results
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TOKENPEAK := $(BIN)/tokenpeak
+
+sweep_option := $(if $(SWEEP),--sweep $(SWEEP))
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@printf '\nVariables: INVENTORY=%s  SWEEP=(the inventory'"'"'s default)  RESUME=SWEEP_ID  ARCHIVE=%s\n' $(INVENTORY) $(ARCHIVE)
+
+##@ Tune
+.PHONY: sweep
+sweep: $(READY) ## Find the best settings: probe, plan, trials, database, site (RESUME= goes on)
+	@$(TOKENPEAK) sweep $(if $(RESUME),--resume $(RESUME),--inventory $(INVENTORY) $(sweep_option))
+
+.PHONY: plan
+plan: $(READY) ## Print the matrix, what is dropped and why, and how long it will take
+	@$(TOKENPEAK) plan --inventory $(INVENTORY) $(sweep_option)
+
+.PHONY: probe
+probe: $(READY) ## Look at the nodes of INVENTORY; changes nothing
+	@$(TOKENPEAK) probe --inventory $(INVENTORY)
+
+.PHONY: status
+status: $(READY) ## Tell what each node serves now and whether a guard is armed
+	@$(TOKENPEAK) status --inventory $(INVENTORY)
+
+.PHONY: restore
+restore: $(READY) ## Bring production back on every node; always safe
+	@$(TOKENPEAK) restore --inventory $(INVENTORY)
+
+##@ Look
+.PHONY: report
+report: $(READY) ## Build the site from ARCHIVE (needs no database, node or network)
+	@$(TOKENPEAK) report $(ARCHIVE)
+
+.PHONY: serve
+serve: $(READY) ## Serve the site on this machine while a sweep runs
+	@$(TOKENPEAK) serve
+
+.PHONY: ingest
+ingest: $(READY) ## Load the raw files of ARCHIVE into Postgres; twice changes nothing
+	@$(TOKENPEAK) ingest $(ARCHIVE)
+
+##@ Trust
+.PHONY: calibrate
+calibrate: $(READY) ## Measure the load client's own error on this machine
+	@$(TOKENPEAK) calibrate
+
+##@ Develop
+.PHONY: setup
+setup: $(READY) ## Make the locked environment in .venv (other targets do it themselves)
+
+.PHONY: check
+check: $(READY) ## Lint and type-check everything
+	$(BIN)/ruff check analysis tests notebooks
+	$(BIN)/ruff format --check analysis tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/yamllint --strict .
+	cd playbooks && ANSIBLE_HOME=$(CURDIR)/.ansible PATH=$(CURDIR)/$(BIN):$$PATH ../$(BIN)/ansible-lint --offline -q
+	$(BIN)/nbstripout --verify notebooks/*.ipynb
+
+.PHONY: test
+test: $(READY) ## Run the fast tests (under 5 minutes)
+	$(BIN)/pytest -m "not e2e and not faults" -n 2 --dist loadfile
+
+.PHONY: e2e
+e2e: $(READY) ## Run the real-engine tests: a sweep against vLLM on this machine's CPU
+	$(BIN)/pytest -m e2e
+
+.PHONY: lock
+lock: ## Compile requirements.lock: exact versions and hashes, no addresses
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o requirements.lock
+
+.PHONY: clean
+clean: ## Remove the environment, caches and the built site; results stay
+	rm -rf $(VENV) .tokenpeak site/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .ansible
+
+# uv comes from PATH, else through pip, else through a venv's pip; its hash is in the lock like any other.
+# pip's index, when the machine is set up for a mirror, is uv's too.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "TokenPeak needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Set PYTHON=python3.12, for example." >&2; exit 1; }
+	@mkdir -p .tokenpeak
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > .tokenpeak/uv.lock
+	@if command -v uv >/dev/null; then ln -sf "$$(command -v uv)" .tokenpeak/uv; \
+	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+	  $(PYTHON) -m pip install -q --disable-pip-version-check --require-hashes -r .tokenpeak/uv.lock --target .tokenpeak/uv-pip --upgrade && \
+	  ln -sf uv-pip/bin/uv .tokenpeak/uv; \
+	else \
+	  { $(PYTHON) -m venv .tokenpeak/uv-venv && .tokenpeak/uv-venv/bin/pip install -q --require-hashes -r .tokenpeak/uv.lock && \
+	    ln -sf uv-venv/bin/uv .tokenpeak/uv; } || \
+	  { echo "TokenPeak needs pip or venv once, to get uv: apt-get install python3-venv" >&2; exit 1; }; \
+	fi
+	@echo "Setting up .venv from requirements.lock (once) …"
+	@index="$$($(PYTHON) -m pip config get global.index-url 2>/dev/null || true)"; \
+	export UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${UV_INDEX_URL:-$${PIP_INDEX_URL:-$$index}}}"; \
+	[ -n "$$UV_DEFAULT_INDEX" ] || unset UV_DEFAULT_INDEX; \
+	[ -x $(BIN)/python ] || .tokenpeak/uv venv -q --python "$$(command -v $(PYTHON))" $(VENV); \
+	.tokenpeak/uv pip sync -q --require-hashes --python $(BIN)/python requirements.lock && \
+	.tokenpeak/uv pip install -q --no-deps --no-build-isolation --no-index --python $(BIN)/python -e .
+	@touch $@
