@@ -101,7 +101,7 @@ $(READY): requirements.lock pyproject.toml
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > .tokenpeak/uv.lock
 	@if command -v uv >/dev/null; then ln -sf "$$(command -v uv)" .tokenpeak/uv; \
 	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
-	  $(PYTHON) -m pip install -q --disable-pip-version-check --require-hashes -r .tokenpeak/uv.lock --target .tokenpeak/uv-pip --upgrade && \
+	  $(PYTHON) -m pip install -q --disable-pip-version-check --root-user-action=ignore --require-hashes -r .tokenpeak/uv.lock --target .tokenpeak/uv-pip --upgrade && \
 	  ln -sf uv-pip/bin/uv .tokenpeak/uv; \
 	else \
 	  { $(PYTHON) -m venv .tokenpeak/uv-venv && .tokenpeak/uv-venv/bin/pip install -q --require-hashes -r .tokenpeak/uv.lock && \

@@ -169,7 +169,13 @@ class SweepSpec(Declaration):
 def _complaint(error: ValidationError, path: Path) -> str:
     """Pydantic's findings as lines that name the key, the value and the nearest valid key."""
     lines = []
-    for finding in error.errors():
+    findings = error.errors()
+    for finding in findings:
+        # An item that fails leaves its list too short; the item's own complaint is the one that helps.
+        if finding["type"] == "too_short" and any(
+            other is not finding and other["loc"][: len(finding["loc"])] == finding["loc"] for other in findings
+        ):
+            continue
         where = ".".join(str(part) for part in finding["loc"])
         if finding["type"] == "extra_forbidden":
             key = str(finding["loc"][-1])
@@ -200,6 +206,8 @@ def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
             if isinstance(part, int):
                 if isinstance(node.get("items"), dict):
                     following += resolve(node["items"])
+            elif node.get("properties", {}).get("kind", {}).get("const") == part:
+                following.append(node)
             elif part in node.get("properties", {}):
                 following += resolve(node["properties"][part])
             elif isinstance(node.get("additionalProperties"), dict):

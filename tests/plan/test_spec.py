@@ -1,0 +1,101 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpeak.errors import SpecError
+from tokenpeak.plan.spec import SweepSpec, parse_spec, read_spec, sweep_names
+
+WORKLOAD: dict[str, Any] = {
+    "workload": {"kind": "fixed", "name": "hello", "prompt": "Hello", "output_tokens": 8},
+    "levels": [{"concurrency": 4, "requests": 8}],
+}
+
+
+def spec(**keys: object) -> SweepSpec:
+    return parse_spec({"workloads": [WORKLOAD], **keys}, Path("mine.yml"))
+
+
+def complaint(**keys: object) -> str:
+    with pytest.raises(SpecError) as caught:
+        spec(**keys)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", sweep_names())
+def test_shipped_spec_is_valid(name: str) -> None:
+    """Every sweep that ships can be read."""
+    assert name == read_spec(name).name
+
+
+def test_short_axis_is_a_patch_of_its_flag() -> None:
+    """`flag: [values]` is an axis whose alternatives set that flag, named as YAML writes the values."""
+    axis = spec(axes={"enforce_eager": [True, False]}).axes["enforce_eager"]
+
+    assert [("true", {"enforce_eager": True}), ("false", {"enforce_eager": False})] == [
+        (alternative.name, alternative.flags) for alternative in axis
+    ]
+
+
+def test_name_comes_from_the_file() -> None:
+    """A spec without a name is called as its file."""
+    assert "mine" == spec().name
+
+
+def test_unknown_key_is_refused_with_a_suggestion() -> None:
+    """A misspelled key is an error that names the right one."""
+    assert "restor: unknown key. Did you mean restore?" in complaint(restor="per_trial")
+
+
+def test_unknown_key_deep_inside_names_its_place() -> None:
+    """A misspelled key of a workload says where it is and suggests only that kind's keys."""
+    workload = {**WORKLOAD["workload"], "promt": "x"}
+
+    assert "workloads.0.workload.fixed.promt: unknown key. Did you mean prompt?" in complaint(
+        workloads=[{**WORKLOAD, "workload": workload}]
+    )
+
+
+def test_item_that_fails_is_complained_of_once() -> None:
+    """An invalid workload does not also make its list too short."""
+    text = complaint(workloads=[{**WORKLOAD, "levels": [{"concurrency": 4}]}])
+
+    assert "give either requests or duration_s" in text
+    assert "at least 1 item" not in text
+
+
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [
+        ({"max_num_seqs": []}, "has no alternatives"),
+        ({"max_num_seqs": 8}, "must be a list"),
+        ({"max_num_seqs": [8, 8]}, "names '8' twice"),
+    ],
+)
+def test_axis_that_is_none_is_refused(axes: object, expected: str) -> None:
+    """An empty, scalar or repeating axis is an error that says so."""
+    assert expected in complaint(axes=axes)
+
+
+def test_objective_names_a_run_that_exists() -> None:
+    """An objective at a load level that the spec does not have is an error that lists those it has."""
+    assert "Did you mean concurrency=4?" in complaint(objective={"level": "concurrency=5"})
+
+
+def test_objective_defaults_to_the_first_run() -> None:
+    """Without more, the objective is read from the first workload at its first level."""
+    assert ("hello", "concurrency=4") == spec().objective_run()
+
+
+def test_unknown_sweep_lists_those_there_are() -> None:
+    """A sweep that does not exist is an error that names the nearest."""
+    with pytest.raises(SpecError, match="Did you mean quick"):
+        read_spec("quik")
+
+
+def test_broken_yaml_names_the_file(tmp_path: Path) -> None:
+    """A file that is not YAML is an error with its path, not a traceback."""
+    (tmp_path / "bad.yml").write_text("axes: [1, 2")
+
+    with pytest.raises(SpecError, match=r"bad\.yml is not YAML"):
+        read_spec("bad", tmp_path)

@@ -1,0 +1,45 @@
+"""The documents say what is there: README's commands exist, and everything that exists has help."""
+
+import re
+import subprocess
+
+import pytest
+
+from tokenpeak import paths
+from tokenpeak.cli import COMMANDS, tokenpeak
+
+MAKEFILE = (paths.ROOT / "Makefile").read_text()
+README = (paths.ROOT / "README.md").read_text()
+PHONY = set(re.findall(r"^\.PHONY: (\S+)$", MAKEFILE, re.MULTILINE))
+
+
+def test_every_target_has_help() -> None:
+    """Each phony target of the Makefile says in its own comment what it does."""
+    assert PHONY == set(re.findall(r"^([a-z0-9-]+):.*## ", MAKEFILE, re.MULTILINE))
+
+
+def test_help_is_the_default() -> None:
+    """Bare make prints the targets and changes nothing."""
+    printed = subprocess.run(["make", "-s"], cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert set() == PHONY - set(re.findall(r"make ([a-z0-9-]+)", printed))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    """Each command can be imported, is named as it is called, and says what it does."""
+    command = tokenpeak.get_command(tokenpeak.make_context("tokenpeak", [], resilient_parsing=True), name)
+
+    assert command is not None
+    assert command.help
+    assert [] == [parameter.name for parameter in command.params if getattr(parameter, "help", "-") is None]
+
+
+def test_readme_names_targets_that_exist() -> None:
+    """README's make commands are targets."""
+    assert set() == set(re.findall(r"^make ([a-z0-9-]+)", README, re.MULTILINE)) - PHONY
+
+
+def test_readme_names_commands_that_exist() -> None:
+    """README's `tokenpeak` commands are commands."""
+    assert set() == set(re.findall(r"^tokenpeak ([a-z]+)", README, re.MULTILINE)) - set(COMMANDS)
