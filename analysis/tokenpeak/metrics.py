@@ -157,3 +157,16 @@ METRICS: tuple[Metric, ...] = (
 )
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+
+STATISTICS: tuple[str, ...] = ("mean", "std", "p25", "p50", "p75", "p90", "p95", "p99")
+"""What a run keeps of each distribution; a column is `METRIC_STATISTIC`, such as `ttft_s_p95`."""
+
+
+def metric_of(column: str) -> tuple[Metric, str | None] | None:
+    """The metric in a column and, for a distribution's column, which statistic of it; None for anything else."""
+    if column in BY_NAME:
+        return BY_NAME[column], None
+    name, _, statistic = column.rpartition("_")
+    if statistic in STATISTICS and name in BY_NAME and BY_NAME[name].distribution:
+        return BY_NAME[name], statistic
+    return None

@@ -1,5 +1,6 @@
 """The sweep spec: what a user writes in analysis/sweeps/NAME.yml, validated before anything is touched."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,6 +10,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, Validat
 
 from tokenpeak import paths
 from tokenpeak.errors import SpecError, suggestion
+from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.workload import Declaration, LoadLevel, Slo, Workload
 
 FlagValue = bool | int | float | str | None
@@ -117,13 +119,38 @@ class EnergyFactors(Declaration):
     currency: str = "USD"
 
 
+def _seconds(raw: object) -> object:
+    """A span such as `90m`, `2h` or `1h30m` in seconds; a number is seconds already."""
+    if not isinstance(raw, str):
+        return raw
+    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", raw.replace(" ", ""))
+    if parts is None or not any(parts.groups()):
+        raise ValueError(f"{raw!r} is no span of time; write 90m, 2h, 1h30m or seconds")
+    hours, minutes, seconds = (float(part or 0) for part in parts.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
 class SearchSpec(Declaration):
-    """Which configs are tried, in which order, how often."""
+    """Which configs are tried, in which order, how often, and when it is enough."""
 
     strategy: Literal["grid", "random", "adaptive"] = "grid"
     trials: PositiveInt | None = None
-    """At most this many trials; all configs when absent."""
+    """At most this many trials, the finalists' replicates not counted; when absent, all configs, and adaptive
+    stops by itself."""
+    time: Annotated[PositiveFloat | None, BeforeValidator(_seconds)] = None
+    """At most about this long: no trial begins that would not end in it. `90m`, `2h`, or seconds."""
+    gpu_hours: PositiveFloat | None = None
+    """At most this many: hours of trials × GPUs of a node."""
+    finalists: Annotated[int, Field(ge=0)] | None = None
+    """How many of the best are launched again until the winner group is known; when absent 3 for adaptive, else 0."""
     replicates: PositiveInt = 1
+    """Launches of each config (grid, random); launches of each finalist, then at least 3."""
+    baseline: tuple[str, ...] = ("defaults", "production")
+    """Names of configs that are tried first, where the matrix has them, so that gains are stated against them."""
+    anchor_every: PositiveInt | None = 16
+    """Launch the first baseline again after each so many trials, to see drift; None: never."""
+    margin: float = Field(default=0.02, gt=0, lt=1)
+    """Configs that differ by less than this share are equally good."""
     seed: int = 0
 
 
@@ -151,6 +178,9 @@ class SweepSpec(Declaration):
         if len(set(names)) != len(names):
             raise ValueError(f"two workloads share a name: {', '.join(names)}")
         self.objective_run()
+        if metric_of(self.objective.metric) is None:
+            metric = self.objective.metric
+            raise ValueError(f"objective.metric is {metric!r}. {suggestion(metric, BY_NAME)}")
         return self
 
     def objective_run(self) -> tuple[str, str]:

@@ -1,0 +1,74 @@
+"""Search without learning: every config, or a random sample, in a randomized order that the seed fixes."""
+
+import random
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from tokenpeak.plan.spec import SearchSpec
+from tokenpeak.records import Plan
+from tokenpeak.search.budget import Budget
+from tokenpeak.search.history import Outcome, Proposal, Stop, Wait
+
+TRANSIENT_CAUSES = frozenset({"vram_taken", "port_taken", "hung", "node_unreachable", "interrupted", "load_failed"})
+"""Failures that say nothing about the config: its next launch may do."""
+
+
+class Grid:
+    """Each config once in random order, then each once more, and so on: randomized blocks of replicates.
+
+    Baselines come first; the first of them is launched again after each `anchor_every` trials, so that drift shows.
+    Without baselines the first config of the order is the anchor. A config that cannot work is not launched again.
+    """
+
+    def __init__(self, search: SearchSpec, plan: Plan) -> None:
+        self._order = _order(search, plan)
+        self._budget = Budget.of(search, plan)
+        self._trials = search.trials
+
+    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
+        """The first trial of the order that was not made and is not running."""
+        done = [outcome for outcome in history if outcome.status != "interrupted"]
+        if self._trials is not None and len(done) + len(pending) >= self._trials:
+            return Stop(reason=f"all {self._trials} trials are made")
+        if spent := self._budget.spent(done, pending):
+            return Stop(reason=spent)
+        taken = {(outcome.config_id, outcome.replicate) for outcome in done} | set(pending)
+        hopeless = {
+            outcome.config_id
+            for outcome in done
+            if outcome.status == "failed" and outcome.failure_cause not in TRANSIENT_CAUSES
+        }
+        for number, (config_id, replicate) in enumerate(self._order, start=1):
+            if (config_id, replicate) in taken or config_id in hopeless:
+                continue
+            return Proposal(
+                config_id=config_id,
+                replicate=replicate,
+                reason=f"number {number} of {len(self._order)} in random order",
+            )
+        return Stop(reason="every config has been tried")
+
+
+def _order(search: SearchSpec, plan: Plan) -> tuple[tuple[str, int], ...]:
+    """Every (config_id, replicate) in the order in which it is tried."""
+    names = {planned.config.name: planned.config.config_id for planned in plan.feasible}
+    baseline = [names[name] for name in search.baseline if name in names]
+    others = [planned.config.config_id for planned in plan.feasible if planned.config.config_id not in baseline]
+    generator = random.Random(f"{search.seed} {plan.hardware}")  # noqa: S311 - an order, not a secret
+    launches: list[str] = []
+    anchor: str | None = None
+    for block in range(search.replicates):
+        shuffled = others.copy()
+        generator.shuffle(shuffled)
+        ordered = baseline + shuffled if block == 0 else generator.sample(baseline + shuffled, len(plan.feasible))
+        for config_id in ordered:
+            anchor = anchor or config_id
+            if search.anchor_every and launches and len(launches) % search.anchor_every == 0:
+                launches.append(anchor)
+            launches.append(config_id)
+    count: Counter[str] = Counter()
+    order = []
+    for config_id in launches:
+        order.append((config_id, count[config_id]))
+        count[config_id] += 1
+    return tuple(order)

@@ -1,0 +1,81 @@
+"""What a search reads and answers: ended trials in, a proposal, a pause or an end out."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.records import TrialRecord
+from tokenpeak.stats.objective import objective_run, objective_value
+
+Status = Literal["ok", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one trial taught. `value` is the objective's; None when the trial failed or its run may not be ranked."""
+
+    config_id: str
+    replicate: int
+    status: Status
+    value: float | None = None
+    node: str = ""
+    slo_met: bool | None = None
+    """Every SLO limit held in the objective run; None when there is no SLO or it could not be told."""
+    failure_cause: str | None = None
+    duration_s: float = 0.0
+
+    @property
+    def feasible(self) -> bool:
+        """It ran, it can be ranked, and it did not break the SLO."""
+        return self.status == "ok" and self.value is not None and self.slo_met is not False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """The trial to carry out next, and why it was chosen, in words for the user."""
+
+    config_id: str
+    replicate: int
+    reason: str
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What identifies the trial within its hardware."""
+        return self.config_id, self.replicate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """Nothing more is worth trying; the reason is for the user. Final: the same history always stops."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """The next trial depends on one that is still running: ask again when it has ended."""
+
+    reason: str
+
+
+def outcome_of(trial: TrialRecord, spec: SweepSpec) -> Outcome:
+    """A recorded trial as the search sees it: the objective read from the objective run, if that may be ranked."""
+    run = objective_run(trial.runs, spec)
+    return Outcome(
+        config_id=trial.config.config_id,
+        replicate=trial.replicate,
+        status=trial.status,
+        value=objective_value(trial.runs, spec) if trial.status == "ok" else None,
+        node=trial.node,
+        slo_met=run.slo_met if run and spec.objective.metric != "max_rate_per_s" else None,
+        failure_cause=trial.failure.cause if trial.failure else None,
+        duration_s=trial.duration_s,
+    )
+
+
+def next_replicate(config_id: str, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> int:
+    """The number of the config's next launch: 0 for the first."""
+    taken = {outcome.replicate for outcome in history if outcome.config_id == config_id}
+    taken |= {replicate for pending_id, replicate in pending if pending_id == config_id}
+    return next(number for number in range(len(taken) + 1) if number not in taken)

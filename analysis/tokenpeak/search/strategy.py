@@ -1,0 +1,39 @@
+"""What a search is: a pure function from history and pending trials to the next trial.
+
+A strategy holds no state of its own: the same history and pending trials give the same answer, so a resumed sweep
+goes on as if it had not been interrupted, and a recorded sweep can be replayed.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from tokenpeak.errors import PlanError
+from tokenpeak.metrics import Direction
+from tokenpeak.plan.spec import SearchSpec
+from tokenpeak.records import Plan
+from tokenpeak.search.grid import Grid
+from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, next_replicate, outcome_of
+
+__all__ = ["Outcome", "Proposal", "Stop", "Strategy", "Wait", "make_strategy", "next_replicate", "outcome_of"]
+
+
+class Strategy(Protocol):
+    """A search over one plan's configs."""
+
+    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
+        """The next trial, from the trials that ended, in the order in which they ended, and those that run now.
+
+        `pending` holds their (config_id, replicate). Interrupted trials count as never made. `Wait` is given only
+        while something is pending.
+        """
+        ...
+
+
+def make_strategy(search: SearchSpec, plan: Plan, *, direction: Direction = "higher") -> Strategy:
+    """The strategy that the spec asks for, over one hardware's plan; `direction` is the objective's.
+
+    Every hardware has a strategy of its own, whose history holds that hardware's trials alone.
+    """
+    if not plan.feasible:
+        raise PlanError(f"Nothing to search on {plan.hardware}: every config of the matrix was dropped.")
+    return Grid(search, plan)

@@ -1,0 +1,113 @@
+"""The one number that a spec wants best, read from a trial's runs."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from tokenpeak.metrics import Direction, metric_of
+from tokenpeak.plan.spec import EnergyFactors, SweepSpec
+from tokenpeak.records import Distribution, RunRecord
+from tokenpeak.workload import OpenLoad
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Quantity = TypeVar("Quantity", float, "pl.Expr")
+"""A number, or a column of them."""
+
+DEFAULT_STATISTIC = "p50"
+"""What a distribution's bare name stands for as an objective."""
+
+
+def kwh_per_1m_output_tok(energy_j_per_output_tok: Quantity, pue: Quantity) -> Quantity:
+    """Energy at the meter in kWh per million output tokens."""
+    return energy_j_per_output_tok * pue * (1e6 / 3.6e6)
+
+
+def co2_kg_per_1m_output_tok(kwh_per_1m: Quantity, kg_co2_per_kwh: Quantity) -> Quantity:
+    """CO₂ in kg per million output tokens."""
+    return kwh_per_1m * kg_co2_per_kwh
+
+
+def water_l_per_1m_output_tok(kwh_per_1m: Quantity, water_l_per_kwh: Quantity) -> Quantity:
+    """Water in litres per million output tokens."""
+    return kwh_per_1m * water_l_per_kwh
+
+
+def cost_per_1m_output_tok(output_tok_per_s: Quantity, price_per_node_hour: Quantity) -> Quantity:
+    """Price of the node's time per million output tokens, in the price's currency."""
+    return price_per_node_hour / (output_tok_per_s * 3600.0) * 1e6
+
+
+def objective_run(runs: Sequence[RunRecord], spec: SweepSpec) -> RunRecord | None:
+    """The run that the objective is read from; None when it was not made or may not be ranked."""
+    workload, level = spec.objective_run()
+    for run in runs:
+        if run.workload.name == workload and run.level_label == level and run.verdict.status != "invalid":
+            return run
+    return None
+
+
+def objective_value(runs: Sequence[RunRecord], spec: SweepSpec) -> float | None:
+    """The objective of a trial with these runs; None when they cannot tell it."""
+    if spec.objective.metric == "max_rate_per_s":
+        return _max_rate_per_s(runs, spec.objective_run()[0])
+    run = objective_run(runs, spec)
+    return metric_value(run, spec.objective.metric, spec.energy) if run else None
+
+
+def objective_direction(spec: SweepSpec) -> Direction:
+    """Whether the objective is to be high or low."""
+    found = metric_of(spec.objective.metric)
+    return found[0].direction if found else "neither"
+
+
+def metric_value(run: RunRecord, column: str, factors: EnergyFactors) -> float | None:
+    """The run's metric called `column`, such as `output_tok_per_s` or `ttft_s_p95`; None when it was not measured."""
+    found = metric_of(column)
+    if found is None:
+        return None
+    metric, statistic = found
+    if metric.distribution:
+        distribution: Distribution = getattr(run.summary, metric.name)
+        value: float | None = getattr(distribution, statistic or DEFAULT_STATISTIC)
+        return value
+    if metric.name in type(run.summary).model_fields:
+        return _number(getattr(run.summary, metric.name))
+    if metric.name == "cost_per_1m_output_tok":
+        if factors.price_per_node_hour is None or not run.summary.output_tok_per_s:
+            return None
+        return cost_per_1m_output_tok(run.summary.output_tok_per_s, factors.price_per_node_hour)
+    return _energy_metric(run, metric.name, factors)
+
+
+def _energy_metric(run: RunRecord, name: str, factors: EnergyFactors) -> float | None:
+    if run.energy is None:
+        return None
+    if name in type(run.energy).model_fields:
+        return _number(getattr(run.energy, name))
+    if run.energy.energy_j_per_output_tok is None:
+        return None
+    kwh = kwh_per_1m_output_tok(run.energy.energy_j_per_output_tok, factors.pue)
+    per_1m = {
+        "energy_kwh_per_1m_output_tok": kwh,
+        "co2_kg_per_1m_output_tok": co2_kg_per_1m_output_tok(kwh, factors.kg_co2_per_kwh),
+        "water_l_per_1m_output_tok": water_l_per_1m_output_tok(kwh, factors.water_l_per_kwh),
+    }
+    return per_1m.get(name)
+
+
+def _max_rate_per_s(runs: Sequence[RunRecord], workload: str) -> float | None:
+    """The highest rate of the workload's runs at which the SLO held; None when none did."""
+    held = [
+        run.level.rate_per_s
+        for run in runs
+        if run.workload.name == workload
+        and isinstance(run.level, OpenLoad)
+        and run.slo_met
+        and run.verdict.status != "invalid"
+    ]
+    return max(held, default=None)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,209 @@
+"""Archives on disk: raw files written so that power loss leaves each one whole or absent, and read one by one.
+
+A file is written beside its place, fsynced, renamed, and its folder fsynced. A trial's JSON is written after its
+requests and its log, so that a trial that can be read is complete. What does not end in `.json` at that moment
+(`.NAME.part`) is a write that never finished and is not read.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import zstandard
+from pydantic import ValidationError
+
+from tokenpeak.errors import ArchiveError
+from tokenpeak.records import FORMAT_VERSION, EndRecord, Record, SweepRecord, TrialRecord
+
+RecordT = TypeVar("RecordT", SweepRecord, TrialRecord, EndRecord)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Malformed:
+    """A raw file that could not be read, and why."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class Archive:
+    """The folder of raw files of one sweep. Reading changes nothing; `malformed` names the files that were skipped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.malformed: list[Malformed] = []
+
+    def __repr__(self) -> str:
+        return f"Archive({str(self.path)!r})"
+
+    def write_sweep(self, record: SweepRecord) -> None:
+        """Write sweep.json, once: an archive that already has one is refused."""
+        target = self.path / "sweep.json"
+        if target.exists():
+            raise ArchiveError(f"{target} exists already. Resume that sweep, or let a new one take another id.")
+        _make_folder(self.path / "trials")
+        _write_record(target, record)
+
+    def write_trial(self, record: TrialRecord, requests_parquet: Path | None = None, log_text: str = "") -> None:
+        """Write a trial with its requests and its engine's log; once this returns, no power loss undoes it."""
+        target = self.trial_path(record.trial_id)
+        if target.exists():
+            raise ArchiveError(f"{target} exists already; trial ids are given once.")
+        _make_folder(target.parent)
+        if requests_parquet is not None:
+            with requests_parquet.open("rb") as source:
+                _write(self.requests_path(record.trial_id), lambda part: shutil.copyfileobj(source, part))
+        if log_text:
+            packed = zstandard.ZstdCompressor().compress(log_text.encode("utf-8", "replace"))
+            _write(self.log_path(record.trial_id), lambda part: part.write(packed))
+        _write_record(target, record)
+
+    def write_end(self, record: EndRecord) -> None:
+        """Write end.json, replacing the one of an earlier interruption."""
+        _write_record(self.path / "end.json", record)
+
+    def trial_path(self, trial_id: str) -> Path:
+        """Where the trial's JSON is."""
+        return self.path / "trials" / f"{trial_id}.json"
+
+    def requests_path(self, trial_id: str) -> Path:
+        """Where the trial's requests are; absent when it sent none."""
+        return self.path / "trials" / f"{trial_id}.requests.parquet"
+
+    def log_path(self, trial_id: str) -> Path:
+        """Where the trial's engine log is; absent when the engine said nothing."""
+        return self.path / "trials" / f"{trial_id}.engine.log.zst"
+
+    def read_log(self, trial_id: str) -> str | None:
+        """The engine's log of the trial; None when there is none."""
+        path = self.log_path(trial_id)
+        if not path.exists():
+            return None
+        try:
+            return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()).decode("utf-8", "replace")
+        except zstandard.ZstdError as error:
+            raise ArchiveError(
+                f"{path} is not a whole zstd file ({error}). The trial's other files still load."
+            ) from error
+
+    def read_sweep(self) -> SweepRecord:
+        """What the sweep set out to do; an archive without it cannot be read."""
+        path = self.path / "sweep.json"
+        if not path.is_file():
+            raise ArchiveError(f"{self.path} is no archive: it has no sweep.json.")
+        return _read(path, SweepRecord)
+
+    def read_end(self) -> EndRecord | None:
+        """How the sweep ended; None while it runs, and after a controller that died."""
+        path = self.path / "end.json"
+        return _read(path, EndRecord) if path.is_file() else None
+
+    def trials(self) -> Iterator[TrialRecord]:
+        """The trials in the order of their ids; a file that cannot be read is named in `malformed` and skipped."""
+        self.malformed.clear()
+        for path in sorted((self.path / "trials").glob("*.json")):
+            if path.name.startswith("."):
+                continue
+            try:
+                record = _read(path, TrialRecord)
+            except ArchiveError as error:
+                self.malformed.append(Malformed(path=path, reason=str(error).removeprefix(f"{path}: ")))
+                continue
+            if record.trial_id != path.stem:
+                reason = f"holds trial {record.trial_id!r}; a trial's file is named after its id"
+                self.malformed.append(Malformed(path=path, reason=reason))
+                continue
+            yield record
+
+
+def find_archives(paths: list[Path]) -> list[Archive]:
+    """The archives at or directly below each path, in the order of their names; a path without one is an error."""
+    found: list[Archive] = []
+    for path in paths:
+        if (path / "sweep.json").is_file():
+            found.append(Archive(path))
+            continue
+        below = sorted(sweep.parent for sweep in path.glob("*/sweep.json"))
+        if not below:
+            raise ArchiveError(f"No archive at {path}: neither it nor a folder in it has a sweep.json.")
+        found += [Archive(folder) for folder in below]
+    return found
+
+
+def _read(path: Path, kind: type[RecordT]) -> RecordT:
+    """The record in `path`; ArchiveError names the file and what is wrong with it."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ArchiveError(f"{path}: cannot be read ({error.strerror}).") from error
+    try:
+        record = kind.model_validate_json(text)
+    except ValidationError as error:
+        _refuse_newer(path, _claimed_version(text))
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "file"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise ArchiveError(f"{path}: {where}: {first['msg']}{more}.") from error
+    _refuse_newer(path, record.format_version)
+    return record
+
+
+def _claimed_version(text: bytes) -> object:
+    """The format version that an unreadable file states; None when it states none."""
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        return None
+    return raw.get("format_version") if isinstance(raw, dict) else None
+
+
+def _refuse_newer(path: Path, version: object) -> None:
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise ArchiveError(
+            f"{path}: format version {version}, and this TokenPeak reads up to {FORMAT_VERSION}. "
+            "Install the TokenPeak that wrote it, or a newer one."
+        )
+
+
+def _write_record(target: Path, record: Record) -> None:
+    data = record.model_dump_json().encode() + b"\n"
+    _write(target, lambda part: part.write(data))
+
+
+def _write(target: Path, fill: Callable[[BinaryIO], object]) -> None:
+    """Put what `fill` writes at `target`: all of it, or nothing."""
+    part_path = target.with_name(f".{target.name}.part")
+    try:
+        with part_path.open("wb") as part:
+            fill(part)
+            part.flush()
+            os.fsync(part.fileno())
+        part_path.replace(target)
+        _fsync_folder(target.parent)
+    except OSError as error:
+        part_path.unlink(missing_ok=True)
+        raise ArchiveError(f"Could not write {target}: {error.strerror or error}. Make room or give access.") from error
+
+
+def _make_folder(folder: Path) -> None:
+    """Create `folder` and those above it, each made to last by an fsync of its parent."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _fsync_folder(folder.parent)
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
