@@ -1,0 +1,186 @@
+"""What a model is: its shape, its parameters by formula, and the bytes that its weights and KV cache take.
+
+Facts come from a `config.json` (a path, or the cache of the hub on this machine) or from data/models.json, which holds
+the models of the published results. A model that none of these knows has no facts; it can still be swept,
+without prediction.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tokenpeak.errors import FactsError
+from tokenpeak.plan.config_json import Experts, Mla, read_config
+from tokenpeak.plan.quantization import Quantization, quantization_of
+
+TABLE = Path(__file__).parent / "data" / "models.json"
+
+DTYPE_BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0, "fp8": 1.0, "int8": 1.0}
+"""Bytes of a value; vLLM's names of the fp8 kinds (`fp8_e5m2` …) all start with `fp8`."""
+
+
+def dtype_bytes(dtype: str) -> float:
+    """Bytes of one value of `dtype`; raises FactsError for a word that vLLM does not know."""
+    size = DTYPE_BYTES.get("fp8" if dtype.startswith("fp8") else dtype)
+    if size is None:
+        raise FactsError(f"dtype {dtype!r} is unknown. Use one of {', '.join(DTYPE_BYTES)} or auto.")
+    return size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """A decoder-only transformer. Counts are of parameters; sizes are in values unless the name says bytes."""
+
+    name: str
+    model_type: str
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocabulary: int
+    max_context: int
+    dtype: str
+    gated_mlp: bool
+    tied_embeddings: bool
+    linear_parameters: int
+    """In the matrices of the layers: what quantization shrinks."""
+    embedding_parameters: int
+    """Looked up, never multiplied; also the output matrix when tied."""
+    head_parameters: int
+    """The output matrix, 0 when it is the embedding."""
+    other_parameters: int
+    """Norms and biases."""
+    active_linear_parameters: int
+    """Matrices that one token is multiplied by."""
+    experts: Experts | None = None
+    mla: Mla | None = None
+    sliding_window: int | None = None
+    windowed_layers: int = 0
+    quantization: Quantization | None = None
+    """As the checkpoint says; None for a 16- or 32-bit checkpoint."""
+    source: str = ""
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return self.linear_parameters + self.embedding_parameters + self.head_parameters + self.other_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """The parameters that one token meets; all of them unless the model is a mixture of experts."""
+        return self.parameters - self.linear_parameters + self.active_linear_parameters
+
+    @property
+    def output_matrix_parameters(self) -> int:
+        """Read for each step that samples a token, tied or not."""
+        return self.hidden * self.vocabulary
+
+    def weight_bytes(self, dtype: str = "auto", quantization: Quantization | None = None) -> float:
+        """Bytes of all weights in memory: matrices at the quantized width, the rest at `dtype`."""
+        plain = dtype_bytes(self.dtype if dtype == "auto" else dtype)
+        method = quantization or self.quantization
+        matrices = self.linear_parameters * (method.bits / 8 if method else plain)
+        return matrices + (self.parameters - self.linear_parameters) * plain
+
+    def kv_bytes_per_token(self, dtype: str = "auto", tensor_parallel: int = 1) -> float:
+        """Bytes of KV cache that one token takes in all layers, on one of `tensor_parallel` GPUs.
+
+        KV heads are divided among the GPUs and repeated when there are fewer of them; MLA's vector is on every GPU.
+        """
+        width = dtype_bytes(self.kv_dtype(dtype))
+        if self.mla:
+            return self.layers * (self.mla.kv_lora_rank + self.mla.rope_head_size) * width
+        heads = max(1, self.kv_heads // tensor_parallel)
+        return 2 * self.layers * heads * self.head_size * width
+
+    def kv_dtype(self, kv_cache_dtype: str = "auto") -> str:
+        """The KV cache's dtype: the flag, else what the checkpoint asks for, else the model's."""
+        if kv_cache_dtype != "auto":
+            return kv_cache_dtype
+        if self.quantization and self.quantization.kv_cache_dtype:
+            return self.quantization.kv_cache_dtype
+        return self.dtype
+
+    def kv_bytes_of_sequence(self, tokens: int, dtype: str = "auto", tensor_parallel: int = 1) -> float:
+        """Bytes of KV cache of one sequence; layers with a sliding window keep no more than the window."""
+        whole = self.kv_bytes_per_token(dtype, tensor_parallel)
+        if not self.sliding_window or not self.windowed_layers:
+            return whole * tokens
+        windowed = self.windowed_layers / self.layers
+        return whole * ((1 - windowed) * tokens + windowed * min(tokens, self.sliding_window))
+
+    def experts_read(self, tokens: int) -> float:
+        """Share of the experts that a step with `tokens` tokens reads, if each picks its experts at random."""
+        if not self.experts:
+            return 1.0
+        return 1.0 - (1.0 - self.experts.active / self.experts.total) ** tokens
+
+
+def model_facts(name_or_path: str) -> ModelFacts | None:
+    """The model called `name_or_path`, or None when nothing here knows it.
+
+    A folder's or file's config.json is read first, then the built-in table, then the hub's cache on this machine.
+    Raises FactsError when a config.json is found and makes no sense.
+    """
+    path = Path(name_or_path).expanduser()
+    for candidate in (path, path / "config.json"):
+        if candidate.is_file():
+            return facts_from_file(candidate, name_or_path)
+    if known := _table().get(_short(name_or_path)):
+        return known
+    cached = sorted(_hub_cache().glob(f"models--{name_or_path.replace('/', '--')}/snapshots/*/config.json"))
+    return facts_from_file(cached[-1], name_or_path) if cached else None
+
+
+def model_names() -> tuple[str, ...]:
+    """The models whose facts are built in."""
+    return tuple(facts.name for facts in _table().values())
+
+
+def facts_from_file(path: Path, name: str) -> ModelFacts:
+    """The facts of a config.json on this machine, and of a ModelOpt hf_quant_config.json beside it."""
+    try:
+        config = json.loads(path.read_text())
+        beside = path.with_name("hf_quant_config.json")
+        if beside.is_file() and isinstance(config, dict) and "quantization_config" not in config:
+            config["quantization_config"] = {
+                "quant_method": "modelopt",
+                **json.loads(beside.read_text())["quantization"],
+            }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FactsError(
+            f"{path} is not a readable config.json ({error}). Copy it anew from the checkpoint."
+        ) from error
+    return facts_from_config(config, name, source=str(path))
+
+
+def _short(name: str) -> str:
+    return name.rstrip("/").rsplit("/", 1)[-1].casefold()
+
+
+def _hub_cache() -> Path:
+    home = os.environ.get("HF_HOME")
+    return Path(os.environ.get("HF_HUB_CACHE") or (Path(home) if home else Path.home() / ".cache/huggingface") / "hub")
+
+
+@cache
+def _table() -> Mapping[str, ModelFacts]:
+    try:
+        raw = json.loads(TABLE.read_text())
+    except (OSError, ValueError) as error:
+        raise FactsError(f"The model table {TABLE} cannot be read: {error}. Restore it from the repository.") from error
+    return {_short(name): facts_from_config(entry["config"], name, entry["source"]) for name, entry in raw.items()}
+
+
+def facts_from_config(config: object, name: str, source: str = "") -> ModelFacts:
+    """The facts that a parsed config.json holds; raises FactsError naming the key that is missing or makes no sense."""
+    if not isinstance(config, Mapping):
+        raise FactsError(f"config.json of {name} must be a JSON object, not {type(config).__name__}.")
+    facts: dict[str, Any] = read_config(config, name)
+    return ModelFacts(name=name, source=source, quantization=quantization_of(config), **facts)
