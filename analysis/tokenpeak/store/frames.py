@@ -1,0 +1,319 @@
+"""Archives as Polars frames: the one path from raw files to everything that is computed or shown.
+
+Besides the columns of tables.py, `configs` and `trials` and `runs` have a column `axis_NAME` for each axis of their
+sweeps, holding the alternative's name.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from tokenpeak.errors import ArchiveError, SpecError
+from tokenpeak.plan.spec import SweepSpec, parse_spec
+from tokenpeak.records import (
+    REQUEST_COLUMNS,
+    Config,
+    EndRecord,
+    NodeFacts,
+    Plan,
+    Prediction,
+    Series,
+    SweepRecord,
+    TrialRecord,
+)
+from tokenpeak.stats.objective import objective_direction, objective_run, objective_value
+from tokenpeak.store.raw import Malformed, find_archives
+from tokenpeak.store.runs import run_row
+from tokenpeak.store.tables import CONFIGS, NODES, REQUESTS, RUNS, SERIES, SWEEPS, TRIALS, Table, canonical_json
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """Every row of one or more archives; `requests` is read from Parquet when it is collected."""
+
+    sweeps: pl.DataFrame
+    nodes: pl.DataFrame
+    configs: pl.DataFrame
+    trials: pl.DataFrame
+    runs: pl.DataFrame
+    series: pl.DataFrame
+    requests: pl.LazyFrame
+    specs: Mapping[str, SweepSpec]
+    """Each sweep's spec, by sweep_id."""
+    archives: Mapping[str, Path]
+    """Each sweep's folder, by sweep_id."""
+    malformed: tuple[Malformed, ...] = ()
+    """Raw files that could not be read; everything else is in the frames."""
+
+
+def open_frames(paths: Path | Sequence[Path]) -> Frames:
+    """The frames of the archives at or directly below `paths`.
+
+    An archive whose sweep.json cannot be read is named in `malformed`; when none can, that is an ArchiveError.
+    """
+    rows: dict[str, list[Row]] = {table.name: [] for table in (SWEEPS, NODES, CONFIGS, TRIALS, RUNS)}
+    series: list[pl.DataFrame] = []
+    requests: list[tuple[str, str, Path]] = []
+    specs: dict[str, SweepSpec] = {}
+    folders: dict[str, Path] = {}
+    malformed: list[Malformed] = []
+    for archive in find_archives([paths] if isinstance(paths, Path) else list(paths)):
+        try:
+            sweep, end = archive.read_sweep(), archive.read_end()
+            spec = parse_spec(sweep.spec, archive.path / "sweep.json")
+        except (ArchiveError, SpecError) as error:
+            malformed.append(Malformed(path=archive.path / "sweep.json", reason=str(error)))
+            continue
+        if sweep.sweep_id in folders:
+            raise ArchiveError(f"{archive.path} and {folders[sweep.sweep_id]} both hold sweep {sweep.sweep_id}.")
+        specs[sweep.sweep_id], folders[sweep.sweep_id] = spec, archive.path
+        planned = _config_rows(sweep)
+        trials = 0
+        for trial in archive.trials():
+            trials += 1
+            key = (trial.hardware, trial.config.config_id)
+            if key not in planned:
+                planned[key] = _config_row(sweep.sweep_id, trial.hardware, trial.config, "unplanned")
+            rows["trials"].append(_trial_row(sweep.sweep_id, trial, spec))
+            rows["runs"] += [run_row(sweep.sweep_id, trial, run, spec.energy) for run in trial.runs]
+            if trial.series.t_s:
+                series.append(_series_frame(sweep.sweep_id, trial.trial_id, trial.series))
+            if (parquet := archive.requests_path(trial.trial_id)).is_file():
+                if reason := _unreadable(parquet):
+                    malformed.append(Malformed(path=parquet, reason=reason))
+                else:
+                    requests.append((sweep.sweep_id, trial.trial_id, parquet))
+        malformed += archive.malformed
+        rows["configs"] += planned.values()
+        rows["nodes"] += [_node_row(sweep.sweep_id, node) for node in sweep.nodes]
+        rows["sweeps"].append(_sweep_row(sweep, end, spec, trials))
+    if not folders:
+        raise ArchiveError("No archive could be read:\n  " + "\n  ".join(str(file) for file in malformed))
+    return Frames(
+        sweeps=_frame(SWEEPS, rows["sweeps"]),
+        nodes=_frame(NODES, rows["nodes"]),
+        configs=_with_axes(_frame(CONFIGS, rows["configs"]), specs),
+        trials=_with_axes(_frame(TRIALS, rows["trials"]), specs),
+        runs=_run_frame(rows["runs"], specs),
+        series=pl.concat(series) if series else _frame(SERIES, []),
+        requests=_requests(requests),
+        specs=specs,
+        archives=folders,
+        malformed=tuple(malformed),
+    )
+
+
+def _frame(table: Table, rows: list[Row]) -> pl.DataFrame:
+    """Rows as a frame with exactly the table's columns."""
+    schema = table.schema()
+    return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=schema)
+
+
+def _sweep_row(sweep: SweepRecord, end: EndRecord | None, spec: SweepSpec, trials: int) -> Row:
+    workload, level = spec.objective_run()
+    return {
+        "sweep_id": sweep.sweep_id,
+        "name": sweep.name,
+        "inventory": sweep.inventory,
+        "study": sweep.study,
+        "simulated": sweep.simulated,
+        "started_at": sweep.started_at,
+        "ended_at": end.ended_at if end else None,
+        "status": end.status if end else "running",
+        "trials": trials,
+        "objective_metric": spec.objective.metric,
+        "objective_direction": objective_direction(spec),
+        "objective_workload": workload,
+        "objective_level": level,
+        "production_downtime_s": canonical_json(end.production_downtime_s if end else {}),
+        "unrestored": list(end.unrestored) if end else [],
+        "problems": list(end.problems) if end else [],
+        "slo": canonical_json(spec.slo.model_dump(exclude_none=True)),
+        "spec": canonical_json(sweep.spec),
+        "calibration": canonical_json(sweep.calibration) if sweep.calibration is not None else None,
+        "format_version": sweep.format_version,
+        "tokenpeak_version": sweep.provenance.tokenpeak_version,
+        "git_revision": sweep.provenance.git_revision,
+        "provenance": canonical_json(sweep.provenance.model_dump()),
+    }
+
+
+def _node_row(sweep_id: str, node: NodeFacts) -> Row:
+    production = node.production
+    vram = [gpu.vram_bytes for gpu in node.gpus if gpu.vram_bytes is not None]
+    power = [gpu.power_limit_w for gpu in node.gpus if gpu.power_limit_w is not None]
+    whole = bool(node.gpus)
+    return {
+        "sweep_id": sweep_id,
+        "node": node.node,
+        "hardware": node.hardware,
+        "source": node.source,
+        "probed_at": node.probed_at,
+        "simulated": node.simulated,
+        "gpu_count": len(node.gpus),
+        "gpu_name": " + ".join(sorted({gpu.name for gpu in node.gpus})) or None,
+        "vram_bytes": sum(vram) if whole and len(vram) == len(node.gpus) else None,
+        "driver": node.gpus[0].driver if whole else None,
+        "gpu_power_limit_w": sum(power) if whole and len(power) == len(node.gpus) else None,
+        "compute_capability": node.gpus[0].compute_capability if whole else None,
+        "cpu": node.cpu,
+        "cpu_cores": node.cpu_cores,
+        "memory_bytes": node.memory_bytes,
+        "disk_free_bytes": node.disk_free_bytes,
+        "os": node.os,
+        "kernel": node.kernel,
+        "engine_version": node.engine_version,
+        "production_manager": production.manager if production else None,
+        "production_running": production.running if production else None,
+        "production_model": production.model if production else None,
+        "problems": list(node.problems),
+        "gpus": canonical_json([gpu.model_dump() for gpu in node.gpus]),
+    }
+
+
+def _config_rows(sweep: SweepRecord) -> dict[tuple[str, str], Row]:
+    """The configs of all plans by hardware and id, feasible ones first."""
+    rows: dict[tuple[str, str], Row] = {}
+    for plan in sweep.plans:
+        for row in _plan_rows(sweep.sweep_id, plan):
+            rows.setdefault((plan.hardware, str(row["config_id"])), row)
+    return rows
+
+
+def _plan_rows(sweep_id: str, plan: Plan) -> Iterable[Row]:
+    for planned in plan.feasible:
+        row = _config_row(sweep_id, plan.hardware, planned.config, "feasible")
+        yield (
+            row
+            | _predicted(planned.prediction)
+            | {
+                "config_class": planned.config_class,
+                "advice": list(planned.advice),
+            }
+        )
+    for dropped in plan.dropped:
+        row = _config_row(sweep_id, plan.hardware, dropped.config, "dropped")
+        yield row | {"dropped_rule": dropped.rule, "dropped_reason": dropped.reason}
+
+
+def _config_row(sweep_id: str, hardware: str, config: Config, status: str) -> Row:
+    return {
+        "sweep_id": sweep_id,
+        "hardware": hardware,
+        "config_id": config.config_id,
+        "config_name": config.name,
+        "config_class": None,
+        "status": status,
+        "dropped_rule": None,
+        "dropped_reason": None,
+        "model_name": config.model.name,
+        "model_revision": config.model.revision,
+        "served_name": config.model.served_name,
+        "engine_version": config.engine_version,
+        "forced": config.force,
+        "flags": canonical_json(config.flags),
+        "env": canonical_json(config.env),
+        "choices": canonical_json(config.choices),
+        "advice": [],
+    } | _predicted(None)
+
+
+def _predicted(prediction: Prediction | None) -> Row:
+    return {f"predicted_{name}": getattr(prediction, name) if prediction else None for name in Prediction.model_fields}
+
+
+def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
+    failure, restoration, startup = trial.failure, trial.restoration, trial.startup
+    judged = objective_run(trial.runs, spec)
+    seconds = dict.fromkeys(("orchestration", "engine_start", "load", "production_start"), 0.0)
+    for phase in trial.phases:
+        seconds[phase.kind] += phase.duration_s
+    return {
+        "sweep_id": sweep_id,
+        "trial_id": trial.trial_id,
+        "config_id": trial.config.config_id,
+        "config_name": trial.config.name,
+        "config_class": trial.config_class,
+        "hardware": trial.hardware,
+        "node": trial.node,
+        "replicate": trial.replicate,
+        "simulated": trial.simulated,
+        "status": trial.status,
+        "failure_phase": failure.phase if failure else None,
+        "failure_cause": failure.cause if failure else None,
+        "failure_message": failure.message if failure else None,
+        "failure_evidence": list(failure.evidence) if failure else [],
+        "objective": objective_value(trial.runs, spec) if trial.status == "ok" else None,
+        "slo_met": judged.slo_met if judged else None,
+        "started_at": trial.started_at,
+        "duration_s": trial.duration_s,
+        **{f"{kind}_s": value for kind, value in seconds.items()},
+        "phases": canonical_json([phase.model_dump() for phase in trial.phases]),
+        "argv": list(trial.argv),
+        **startup.model_dump(),
+        "restored": restoration.restored if restoration else None,
+        "production_was_running": restoration.was_running if restoration else None,
+        "production_downtime_s": restoration.downtime_s if restoration else None,
+        "restoration_message": restoration.message if restoration else None,
+        "choices": canonical_json(trial.config.choices),
+        "tokenpeak_version": trial.provenance.tokenpeak_version,
+        "git_revision": trial.provenance.git_revision,
+        **_predicted(trial.prediction),
+    }
+
+
+def _series_frame(sweep_id: str, trial_id: str, series: Series) -> pl.DataFrame:
+    """The samples in long form; columns of another length than the clock are cut or filled with null."""
+    clock = pl.DataFrame(
+        {"t_s": series.t_s, **series.columns}, schema_overrides=dict.fromkeys(series.columns, pl.Float64)
+    )
+    return clock.unpivot(index="t_s", variable_name="quantity", value_name="value").select(
+        pl.lit(sweep_id).alias("sweep_id"), pl.lit(trial_id).alias("trial_id"), "quantity", "t_s", "value"
+    )
+
+
+def _with_axes(frame: pl.DataFrame, specs: Mapping[str, SweepSpec]) -> pl.DataFrame:
+    """The frame with a column for each axis of the sweeps, read from `choices`."""
+    axes = sorted({axis for spec in specs.values() for axis in spec.axes})
+    choices: list[dict[str, str]] = [json.loads(text) for text in frame["choices"]]
+    return frame.with_columns(
+        pl.Series(f"axis_{axis}", [choice.get(axis) for choice in choices], dtype=pl.String) for axis in axes
+    )
+
+
+def _run_frame(rows: list[Row], specs: Mapping[str, SweepSpec]) -> pl.DataFrame:
+    """The runs with their trials' axes."""
+    choices = pl.Series("choices", [row["choices"] for row in rows], dtype=pl.String)
+    return _with_axes(_frame(RUNS, rows).with_columns(choices), specs).drop("choices")
+
+
+def _unreadable(parquet: Path) -> str | None:
+    """Why a file of requests cannot be read; None when it can."""
+    try:
+        columns = pl.read_parquet_schema(parquet)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        return f"not a whole Parquet file ({error})"
+    if missing := REQUEST_COLUMNS.keys() - columns.keys():
+        return f"lacks {', '.join(sorted(missing))}"
+    return None
+
+
+def _requests(files: Sequence[tuple[str, str, Path]]) -> pl.LazyFrame:
+    """All requests with their sweep and trial; the list of event times is the last column."""
+    if not files:
+        return pl.LazyFrame(schema={**REQUESTS.schema(), "event_times_us": pl.List(pl.Int64)})
+    owner = pl.LazyFrame(
+        {
+            "path": [str(path) for _, _, path in files],
+            "sweep_id": [sweep_id for sweep_id, _, _ in files],
+            "trial_id": [trial_id for _, trial_id, _ in files],
+        }
+    )
+    rows = pl.scan_parquet([path for _, _, path in files], include_file_paths="path", extra_columns="ignore")
+    columns = [pl.col(column.name).cast(column.dtype) for column in REQUESTS.columns]
+    return rows.join(owner, on="path", maintain_order="left").select(*columns, "event_times_us")

@@ -1,0 +1,383 @@
+"""The columns of every frame and of every database table: name, kind and meaning, once.
+
+Frames are built to this list, Postgres is filled from frames, and its column comments are these meanings.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from tokenpeak.metrics import BY_NAME, STATISTICS
+from tokenpeak.records import REQUEST_COLUMNS
+
+Kind = Literal["text", "bigint", "double precision", "boolean", "timestamptz", "jsonb", "text[]", "double precision[]"]
+"""A column's type in Postgres."""
+
+_DTYPES: dict[str, pl.DataType] = {
+    "text": pl.String(),
+    "bigint": pl.Int64(),
+    "double precision": pl.Float64(),
+    "boolean": pl.Boolean(),
+    "timestamptz": pl.Datetime("us", "UTC"),
+    "jsonb": pl.String(),
+    "text[]": pl.List(pl.String()),
+    "double precision[]": pl.List(pl.Float64()),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column. A `jsonb` one is canonical JSON text in frames."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    nullable: bool = True
+
+    @property
+    def dtype(self) -> pl.DataType:
+        """Its type in frames."""
+        return _DTYPES[self.kind]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table: what a row is, its key and its columns, in order."""
+
+    name: str
+    row: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    def schema(self) -> dict[str, pl.DataType]:
+        """Column → type, as frames have it."""
+        return {column.name: column.dtype for column in self.columns}
+
+
+def canonical_json(value: object) -> str:
+    """JSON text that is equal whenever the values are."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
+def _columns(*rows: str) -> tuple[Column, ...]:
+    """Columns from lines `name kind meaning`; an exclamation mark after the kind forbids null."""
+    found = []
+    for row in rows:
+        name, kind, meaning = row.split(" ", 2)
+        nullable = not kind.endswith("!")
+        found.append(Column(name=name, kind=_KINDS[kind.removesuffix("!")], meaning=meaning, nullable=nullable))
+    return tuple(found)
+
+
+_KINDS: dict[str, Kind] = {
+    "text": "text",
+    "int": "bigint",
+    "float": "double precision",
+    "bool": "boolean",
+    "time": "timestamptz",
+    "json": "jsonb",
+    "texts": "text[]",
+    "floats": "double precision[]",
+}
+
+
+def _metric(name: str) -> tuple[Column, ...]:
+    """A metric's column, or one for each statistic of a distribution, with unit and formula in its meaning."""
+    metric = BY_NAME[name]
+    told = f"{metric.title} [{metric.unit}], {metric.direction} is better: {metric.formula}"
+    if metric.direction == "neither":
+        told = f"{metric.title} [{metric.unit}]: {metric.formula}"
+    if not metric.distribution:
+        return (Column(name=name, kind="double precision", meaning=told),)
+    return _distribution(name, told)
+
+
+def _distribution(name: str, told: str) -> tuple[Column, ...]:
+    count = Column(name=f"{name}_n", kind="bigint", meaning=f"Number of values in {name}_*")
+    return (
+        count,
+        *(
+            Column(name=f"{name}_{statistic}", kind="double precision", meaning=f"{statistic} of: {told}")
+            for statistic in STATISTICS
+        ),
+    )
+
+
+_PREDICTION = _columns(
+    "predicted_output_tok_per_s float Foretold output throughput of the objective run [tok/s]",
+    "predicted_ttft_s float Foretold time to first token [s]",
+    "predicted_tpot_s float Foretold time per output token [s]",
+    "predicted_kv_cache_tokens int Foretold size of the KV cache [tokens]",
+    "predicted_binding text What is foretold to limit it",
+    "predicted_limit_output_tok_per_s float The most that the hardware could give for this workload [tok/s]",
+    "predicted_uncertainty float Half-width of the prediction's 80% interval as a ratio",
+)
+
+SWEEPS = Table(
+    name="sweeps",
+    row="one spec carried out on one inventory",
+    key=("sweep_id",),
+    columns=_columns(
+        "sweep_id text! Start, spec and inventory of the sweep",
+        "name text! The spec's name",
+        "inventory text! The inventory's name",
+        "study text Several sweeps meant to be compared share it",
+        "simulated bool! The engine was simulated: figures show how TokenPeak works, not how fast hardware is",
+        "started_at time! When it began",
+        "ended_at time When its controller left it; null while it runs and after a controller that died",
+        "status text! completed, interrupted, or running when no end was recorded",
+        "trials int! Trials that can be read",
+        "objective_metric text! The metric that is to be best",
+        "objective_direction text! higher or lower",
+        "objective_workload text! The workload of the objective run",
+        "objective_level text! The load level of the objective run",
+        "production_downtime_s json! Seconds that each node's production did not serve",
+        "unrestored texts! Nodes whose production was not seen to serve again",
+        "problems texts! What went wrong, in sentences",
+        "slo json! The limits that runs must hold",
+        "spec json! The whole spec, defaults filled in",
+        "calibration json What the load host was found able to measure",
+        "format_version int! Of the raw files",
+        "tokenpeak_version text! Of the TokenPeak that wrote it",
+        "git_revision text Of that TokenPeak's checkout",
+        "provenance json! All versions of software that made it",
+    ),
+)
+
+NODES = Table(
+    name="nodes",
+    row="a machine of a sweep, as the probe found it or its inventory declares it",
+    key=("sweep_id", "node"),
+    columns=_columns(
+        "sweep_id text! The sweep",
+        "node text! Its name in the inventory",
+        "hardware text! The kind of hardware; nodes that share it share a plan",
+        "source text! probed or declared",
+        "probed_at time When it was probed",
+        "simulated bool! It is a simulated node",
+        "gpu_count int! Number of GPUs",
+        "gpu_name text Names of its GPUs",
+        "vram_bytes int All GPUs' memory [bytes]",
+        "driver text GPU driver's version",
+        "gpu_power_limit_w float All GPUs' power limit [W]",
+        "compute_capability text Of its first GPU",
+        "cpu text Its CPU",
+        "cpu_cores int Number of CPU cores",
+        "memory_bytes int Memory [bytes]",
+        "disk_free_bytes int Free disk when it was probed [bytes]",
+        "os text Operating system",
+        "kernel text Kernel",
+        "engine_version text Version of the engine installed",
+        "production_manager text What manages production: systemd, command, docker and so on",
+        "production_running bool Production ran when the node was probed",
+        "production_model text The model that production serves",
+        "problems texts! What would keep a trial from running",
+        "gpus json! Each GPU as the node's tools report it",
+    ),
+)
+
+CONFIGS = Table(
+    name="configs",
+    row="a config of a sweep's matrix for one kind of hardware, feasible or dropped",
+    key=("sweep_id", "hardware", "config_id"),
+    columns=(
+        *_columns(
+            "sweep_id text! The sweep",
+            "hardware text! The kind of hardware",
+            "config_id text! Hash of the whole resolved config",
+            "config_name text! Its alternatives' names",
+            "config_class text Configs of one class cannot differ under the workload",
+            "status text! feasible, dropped, or unplanned when a trial has it and no plan does",
+            "dropped_rule text The rule that forbids it",
+            "dropped_reason text Why it cannot work on this hardware",
+            "model_name text! The model",
+            "model_revision text The model's revision",
+            "served_name text! The name that requests use",
+            "engine_version text The engine's version that it asks for",
+            "forced bool! Tried although a rule forbids it",
+            "flags json! Server flags",
+            "env json! Environment of the engine",
+            "choices json! Axis to alternative; empty for a config outside the grid",
+            "advice texts! What the rules say about it",
+        ),
+        *_PREDICTION,
+    ),
+)
+
+TRIALS = Table(
+    name="trials",
+    row="one launch of one config on one node, whatever came of it",
+    key=("sweep_id", "trial_id"),
+    columns=(
+        *_columns(
+            "sweep_id text! The sweep",
+            "trial_id text! Number and config of the trial",
+            "config_id text! The config",
+            "config_name text! Its alternatives' names",
+            "config_class text! Configs of one class cannot differ under the workload",
+            "hardware text! The kind of hardware",
+            "node text! Where it ran",
+            "replicate int! 0 for the first launch of this config on this hardware",
+            "simulated bool! The engine was simulated",
+            "status text! ok, failed or interrupted",
+            "failure_phase text When it failed",
+            "failure_cause text Why it failed, in a word",
+            "failure_message text Why it failed, in a sentence",
+            "failure_evidence texts! Lines of the engine's log that show it",
+            "objective float The objective's value; null when it has none that may be ranked",
+            "slo_met bool Every SLO limit held in the objective run; null when it cannot be told",
+            "started_at time! When it began",
+            "duration_s float! How long it took [s]",
+            "orchestration_s float! TokenPeak's own part of it [s]",
+            "engine_start_s float! The engine's start [s]",
+            "load_s float! The load [s]",
+            "production_start_s float! Production's start [s]",
+            "phases json! Where the time went",
+            "argv texts! The engine's command line as launched",
+            "engine_version text The version that the engine stated",
+            "kv_cache_tokens int Size of the KV cache [tokens], from the engine's log",
+            "max_concurrency float Requests of full length that fit the KV cache, from the engine's log",
+            "weights_load_s float Loading the weights [s]",
+            "weights_bytes int Size of the weights [bytes]",
+            "compile_s float Compiling and capturing graphs [s]",
+            "ready_s float From exec to the first real completion [s]",
+            "restored bool Production was as recorded afterwards; null when this trial did not touch it",
+            "production_was_running bool Production ran before",
+            "production_downtime_s float How long production did not serve [s]",
+            "restoration_message text What restoring production said",
+            "choices json! Axis to alternative; empty for a config outside the grid",
+            "tokenpeak_version text! Of the TokenPeak that made it",
+            "git_revision text Of that TokenPeak's checkout",
+        ),
+        *_PREDICTION,
+    ),
+)
+
+RUNS = Table(
+    name="runs",
+    row="one workload at one load level within a trial",
+    key=("sweep_id", "trial_id", "run_index"),
+    columns=(
+        *_columns(
+            "sweep_id text! The sweep",
+            "trial_id text! The trial",
+            "run_index int! Order of the run within its trial, from 0",
+            "config_id text! The config",
+            "config_name text! Its alternatives' names",
+            "hardware text! The kind of hardware",
+            "node text! Where it ran",
+            "replicate int! 0 for the first launch of this config on this hardware",
+            "simulated bool! The engine was simulated",
+            "trial_status text! ok, failed or interrupted",
+            "workload_name text! The workload's name",
+            "workload_kind text! fixed, synthetic, dataset, conversation or trace",
+            "workload json! The workload as declared",
+            "level_kind text! closed (a concurrency is held) or open (requests are due at a rate)",
+            "level_label text! The load level in a few words",
+            "concurrency int Requests in flight of a closed load",
+            "rate_per_s float Requests due per second of an open load",
+            "level json! The load level as declared",
+            "slo json! The limits of this run",
+            "slo_met bool Every limit held; null without limits or with too few requests",
+            "verdict text! valid, invalid or not_judged",
+            "verdict_codes texts! Why it is invalid, in words",
+            "verdict_reasons texts! Why it is invalid, in sentences",
+            "started_at time! When it began",
+            "started_s float! Seconds after the trial's start",
+            "seed int! Seed of its random choices",
+            "duration_s float! From the first measured request's due time to the last measured token [s]",
+            "requests_sent int! Measured requests sent",
+            "requests_ok int! Measured requests that ended well",
+            "requests_failed int! Measured requests that failed",
+            "failures json! Failed requests by kind",
+            "input_tokens int! Prompt tokens of the measured requests",
+            "output_tokens int! Output tokens of the measured requests",
+        ),
+        *_metric("request_per_s"),
+        *_metric("output_tok_per_s"),
+        *_metric("input_tok_per_s"),
+        *_metric("total_tok_per_s"),
+        *_metric("peak_output_tok_per_s"),
+        *_columns("windowed_output_tok_per_s floats! Output tokens that arrived in each successive second of the run"),
+        *_metric("goodput_request_per_s"),
+        *_metric("request_output_tok_per_s"),
+        *_metric("ttft_s"),
+        *_metric("tpot_s"),
+        *_metric("itl_s"),
+        *_metric("latency_s"),
+        *_columns(
+            "client_processes int! Processes of the load client",
+            "client_cpu_s float CPU time of the load client [s]",
+            "client_cpu_per_token_s float CPU time of the load client per output token [s]",
+        ),
+        *_distribution("client_dispatch_delay_s", "how long after it was due a request was sent [s]"),
+        *_distribution("client_loop_lag_s", "how late the load client's event loop was [s]"),
+        *_columns(
+            "engine_prompt_tok_per_s float Prompt tokens per second by the engine's counters",
+            "engine_generation_tok_per_s float Generated tokens per second by the engine's counters",
+            "engine_prefix_cache_hit_rate float Share of prompt tokens that the prefix cache served",
+            "engine_preemptions int Requests that the engine preempted",
+            "engine_running_mean float Requests running, mean",
+            "engine_running_max float Requests running, most",
+            "engine_waiting_mean float Requests waiting in the engine, mean",
+            "engine_waiting_max float Requests waiting in the engine, most",
+            "engine_kv_cache_usage_mean float Share of the KV cache in use, mean",
+            "engine_kv_cache_usage_max float Share of the KV cache in use, most",
+            "energy_source text energy_counter, sampled_power or estimated_tdp",
+            "energy_boundary text What the energy covers: gpu_boards, cpu_package or node",
+            "energy_j float Energy of the run within the boundary [J]",
+        ),
+        *_metric("power_w"),
+        *_metric("energy_j_per_output_tok"),
+        *_metric("energy_kwh_per_1m_output_tok"),
+        *_metric("co2_kg_per_1m_output_tok"),
+        *_metric("water_l_per_1m_output_tok"),
+        *_metric("cost_per_1m_output_tok"),
+        *_columns("cost_currency text Currency of the cost"),
+    ),
+)
+
+SERIES = Table(
+    name="series",
+    row="one sample of one quantity during a trial",
+    key=("sweep_id", "trial_id", "quantity", "t_s"),
+    columns=_columns(
+        "sweep_id text! The sweep",
+        "trial_id text! The trial",
+        "quantity text! What was sampled; the name carries the unit",
+        "t_s float! Seconds after the trial's start",
+        "value float The sample; null when none was taken",
+    ),
+)
+
+_COUNTS = (
+    "run_index",
+    "request_index",
+    "turn",
+    "input_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "events",
+    "status",
+)
+_REQUEST_KINDS = {"phase": "text", "error": "text"} | dict.fromkeys(_COUNTS, "int")
+
+REQUESTS = Table(
+    name="requests",
+    row="one HTTP request of a run; the times of its single events stay in the archive's Parquet files",
+    key=("sweep_id", "trial_id", "run_index", "phase", "request_index"),
+    columns=_columns(
+        "sweep_id text! The sweep",
+        "trial_id text! The trial",
+        *(
+            f"{name} {_REQUEST_KINDS.get(name, 'float')} {meaning}"
+            for name, meaning in REQUEST_COLUMNS.items()
+            if name != "event_times_us"
+        ),
+    ),
+)
+
+TABLES: tuple[Table, ...] = (SWEEPS, NODES, CONFIGS, TRIALS, RUNS, SERIES, REQUESTS)
+"""In the order in which they are filled."""

@@ -1,0 +1,124 @@
+"""Frames hold every row of the archives, under the columns of tables.py."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from archive_factory import MANY_AXES, make_archive
+from tokenpeak.store.frames import Frames, open_frames
+from tokenpeak.store.tables import TABLES
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two archives, one with failures."""
+    path = tmp_path_factory.mktemp("archives")
+    make_archive(path / "a", seconds=5)
+    axes = {axis: values[-2:] for axis, values in MANY_AXES.items()}
+    make_archive(path / "b", axes=axes, seconds=5, seed=1, end=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def frames(folder: Path) -> Frames:
+    """The frames of both."""
+    return open_frames(folder)
+
+
+def test_columns_are_those_of_the_tables(frames: Frames) -> None:
+    """Each frame has exactly its table's columns and types, besides the axes."""
+    for table in TABLES:
+        frame = getattr(frames, table.name)
+        schema = frame.collect_schema()
+        found = {name: schema[name] for name in schema if not name.startswith("axis_") and name != "event_times_us"}
+
+        assert table.schema() == found
+
+
+def test_keys_are_unique(frames: Frames) -> None:
+    """No two rows of a table share its key."""
+    for table in TABLES:
+        frame = getattr(frames, table.name)
+        rows = frame.select(table.key).collect() if isinstance(frame, pl.LazyFrame) else frame.select(table.key)
+
+        assert rows.height == rows.unique().height, table.name
+
+
+def test_axes_are_columns(frames: Frames) -> None:
+    """Every axis of any sweep is a column; a sweep without that axis has null there."""
+    in_a = frames.trials.filter(pl.col("sweep_id") == "a")
+
+    assert {"8", "64"} == set(in_a["axis_max_num_seqs"])
+    assert [None] * in_a.height == in_a["axis_gpu_memory_utilization"].to_list()
+
+
+def test_objective_is_that_of_the_objective_run(frames: Frames) -> None:
+    """A trial's objective is its objective run's metric; failed trials have none."""
+    runs = frames.runs.filter(pl.col("level_label") == "concurrency=32").select(
+        "sweep_id", "trial_id", "output_tok_per_s"
+    )
+    both = frames.trials.join(runs, on=["sweep_id", "trial_id"], how="left")
+
+    assert both["output_tok_per_s"].to_list() == both["objective"].to_list()
+    assert {"failed"} == set(both.filter(pl.col("objective").is_null())["status"])
+
+
+def test_failed_and_dropped_are_rows(frames: Frames) -> None:
+    """A failed launch and a dropped config are rows with their reason."""
+    failed = frames.trials.filter(status="failed")
+
+    assert {"out_of_memory"} == set(failed["failure_cause"])
+    assert {"tensor_parallel_gpus"} == set(frames.configs.filter(status="dropped")["dropped_rule"])
+
+
+def test_energy_follows_from_the_factors(frames: Frames) -> None:
+    """kWh, CO₂, water and cost per million tokens are J/token and tok/s times the spec's factors."""
+    run = frames.runs.row(0, named=True)
+    kwh = run["energy_j_per_output_tok"] * 1e6 / 3.6e6 * 1.3
+
+    assert pytest.approx(kwh) == run["energy_kwh_per_1m_output_tok"]
+    assert pytest.approx(kwh * 0.48) == run["co2_kg_per_1m_output_tok"]
+    assert pytest.approx(kwh * 1.8) == run["water_l_per_1m_output_tok"]
+    assert pytest.approx(2.5 / 3600 / run["output_tok_per_s"] * 1e6) == run["cost_per_1m_output_tok"]
+
+
+def test_requests_sum_up_to_their_runs(frames: Frames) -> None:
+    """The requests of a run are those that its summary counted."""
+    sums = (
+        frames.requests.group_by("sweep_id", "trial_id", "run_index")
+        .agg(pl.col("output_tokens").sum().alias("counted"))
+        .collect()
+    )
+    both = frames.runs.join(sums, on=["sweep_id", "trial_id", "run_index"])
+
+    assert frames.runs.height == both.height
+    assert both["output_tokens"].to_list() == both["counted"].to_list()
+
+
+def test_samples_that_were_not_taken_are_null(frames: Frames) -> None:
+    """A series keeps a gap as null, and each quantity has all instants."""
+    trial = frames.series["trial_id"][0]
+    power = frames.series.filter(sweep_id="a", trial_id=trial, quantity="gpu0_power_w")
+
+    assert [0.0, 1.0, 2.0, 3.0, 4.0] == power["t_s"].to_list()
+    assert [True, True, False, False, False] == power["value"].is_null().to_list()
+
+
+def test_a_sweep_without_an_end_is_running(frames: Frames) -> None:
+    """Only a recorded end says that a sweep has ended."""
+    assert {"a": "completed", "b": "running"} == dict(frames.sweeps.select("sweep_id", "status").iter_rows())
+
+
+def test_malformed_files_are_named(tmp_path: Path) -> None:
+    """Files that cannot be read are named, and all other rows are there."""
+    archive = make_archive(tmp_path / "a", seconds=5)
+    trials = sorted((archive.path / "trials").glob("*.json"))
+    trials[0].write_text("{")
+    parquet = archive.requests_path(trials[1].stem)
+    parquet.write_bytes(b"PAR1 not")
+    frames = open_frames(tmp_path)
+
+    assert {trials[0].name, parquet.name} == {file.path.name for file in frames.malformed}
+    assert len(trials) - 1 == frames.trials.height
+    assert len(trials) - 2 == frames.requests.select(pl.col("trial_id").n_unique()).collect().item()

@@ -1,0 +1,140 @@
+"""Archives are written whole or not at all, and read file by file."""
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from archive_factory import START, make_archive, sweep_spec, trial_record
+from tokenpeak.errors import ArchiveError
+from tokenpeak.records import EndRecord
+from tokenpeak.store.raw import Archive, find_archives
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    """A small archive."""
+    return make_archive(tmp_path / "small", seconds=5)
+
+
+def test_trials_come_back_as_they_were_written(tmp_path: Path) -> None:
+    """What is read equals what was written, in the order of the trials' ids."""
+    spec = sweep_spec()
+    written = [trial_record(spec, number=number)[0] for number in (2, 1)]
+    archive = Archive(tmp_path)
+    for trial in written:
+        archive.write_trial(trial)
+
+    assert [written[1], written[0]] == list(archive.trials())
+
+
+def test_log_and_requests_lie_beside_the_trial(tmp_path: Path) -> None:
+    """A trial's requests and its whole log are read again from its archive."""
+    trial, frame = trial_record(sweep_spec())
+    assert frame is not None
+    frame.write_parquet(tmp_path / "scratch.parquet")
+    archive = Archive(tmp_path / "archive")
+    archive.write_trial(trial, tmp_path / "scratch.parquet", "first line\nα β\n")
+
+    assert "first line\nα β\n" == archive.read_log(trial.trial_id)
+    assert frame.equals(pl.read_parquet(archive.requests_path(trial.trial_id)))
+
+
+def test_malformed_files_are_named_and_the_others_load(archive: Archive) -> None:
+    """Truncated, foreign and misnamed files are named with a reason each; every other trial is read."""
+    trials = sorted((archive.path / "trials").glob("*.json"))
+    trials[0].write_text(trials[0].read_text()[:500])
+    trials[1].write_text('{"format_version": 1, "trial": 7}')
+    (archive.path / "trials" / "9999-copy.json").write_text(trials[2].read_text())
+
+    assert len(trials) - 2 == len(list(archive.trials()))
+    assert [trials[0].name, trials[1].name, "9999-copy.json"] == [file.path.name for file in archive.malformed]
+    assert "named after its id" in str(archive.malformed[2])
+
+
+def test_newer_formats_are_refused_with_what_to_install(archive: Archive) -> None:
+    """A file of a newer format, with keys that this version does not know, says so rather than 'extra key'."""
+    path = archive.path / "sweep.json"
+    path.write_text(path.read_text().replace('"format_version":1', '"format_version":2,"new_key":0'))
+
+    with pytest.raises(ArchiveError, match=r"format version 2.*Install the TokenPeak"):
+        archive.read_sweep()
+
+
+def test_nothing_is_written_twice(archive: Archive) -> None:
+    """Neither a sweep nor a trial is ever overwritten."""
+    with pytest.raises(ArchiveError, match="exists already"):
+        archive.write_sweep(archive.read_sweep())
+    with pytest.raises(ArchiveError, match="exists already"):
+        archive.write_trial(next(archive.trials()))
+
+
+def test_unfinished_writes_are_not_read(archive: Archive) -> None:
+    """What a dead controller left half-written is no trial and no malformed file."""
+    before = list(archive.trials())
+    (archive.path / "trials" / ".0017-deadbeef.json.part").write_text('{"format_ver')
+
+    assert before == list(archive.trials())
+    assert [] == archive.malformed
+
+
+def test_each_file_is_synced_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data reach the disk, then the name, then the folder; the trial's JSON comes after its log."""
+    events: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def traced_fsync(descriptor: int) -> None:
+        events.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        fsync(descriptor)
+
+    def traced_replace(self: Path, target: Path) -> Path:
+        events.append(f"rename {target.name}")
+        return replace(self, target)
+
+    trial = trial_record(sweep_spec())[0]
+    archive = Archive(tmp_path)
+    (tmp_path / "trials").mkdir()
+    monkeypatch.setattr(os, "fsync", traced_fsync)
+    monkeypatch.setattr(Path, "replace", traced_replace)
+    archive.write_trial(trial, None, "log")
+
+    log, record = f"{trial.trial_id}.engine.log.zst", f"{trial.trial_id}.json"
+    assert [
+        f"fsync .{log}.part",
+        f"rename {log}",
+        "fsync trials",
+        f"fsync .{record}.part",
+        f"rename {record}",
+        "fsync trials",
+    ] == events
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails is an error that names the file, and leaves neither the file nor its beginning."""
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "trials").mkdir()
+    monkeypatch.setattr(os, "fsync", no_space)
+
+    with pytest.raises(ArchiveError, match="No space left on device"):
+        Archive(tmp_path).write_trial(trial_record(sweep_spec())[0])
+    assert [] == list((tmp_path / "trials").iterdir())
+
+
+def test_the_end_is_rewritten_after_a_resume(archive: Archive) -> None:
+    """The last word on how the sweep ended is the one that is read."""
+    again = EndRecord(sweep_id="small", status="interrupted", ended_at=START, trials=3)
+    archive.write_end(again)
+
+    assert again == archive.read_end()
+
+
+def test_archives_are_found_at_and_below_a_path(archive: Archive) -> None:
+    """A sweep's folder and the folder that holds it both lead to it; another path is an error."""
+    assert [archive.path] == [found.path for found in find_archives([archive.path])]
+    assert [archive.path] == [found.path for found in find_archives([archive.path.parent])]
+    with pytest.raises(ArchiveError, match="No archive at"):
+        find_archives([archive.path / "trials"])
