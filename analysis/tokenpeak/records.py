@@ -372,10 +372,14 @@ class StartupFacts(Record):
 
     engine_version: str | None = None
     kv_cache_tokens: int | None = None
+    kv_cache_bytes: int | None = None
+    """On one device."""
     max_concurrency: float | None = None
     weights_load_s: float | None = None
     weights_bytes: int | None = None
+    """On one device."""
     compile_s: float | None = None
+    cuda_graph_bytes: int | None = None
     ready_s: float | None = None
     """From exec to the first real completion."""
 
