@@ -1,1 +1,5 @@
-"""What runs on a node: standard library only, Python ≥ 3.8, packed into one root-owned file."""
+"""What runs on a node: one script that borrows a machine from production and always gives it back.
+
+It needs Python 3.8 or newer and nothing beyond the standard library.
+`bundle.write_bundle` packs this package into one zipapp; nothing of the rest of TokenPeak is needed on a node.
+"""

@@ -1,0 +1,28 @@
+"""Packing this package into the one file that is put on nodes."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+FILE_NAME = "tokenpeak-node.pyz"
+START = 'import sys\n\nfrom tokenpeak.node.__main__ import main\n\nif __name__ == "__main__":\n    sys.exit(main())\n'
+
+
+def write_bundle(path: Path) -> Path:
+    """Write the zipapp to `path`, atomically; the same sources give the same bytes."""
+    package = Path(__file__).parent
+    sources = {"__main__.py": START, "tokenpeak/__init__.py": ""}
+    for source in sorted(package.rglob("*.py")):
+        sources[f"tokenpeak/node/{source.relative_to(package).as_posix()}"] = source.read_text()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in sources.items():
+            archive.writestr(zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(b"#!/usr/bin/env python3\n" + buffer.getvalue())
+    temporary.chmod(0o755)
+    temporary.replace(path)
+    return path

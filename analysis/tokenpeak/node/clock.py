@@ -1,0 +1,32 @@
+"""Clocks that neither a wrong date nor a suspended machine can fool.
+
+Leases and deadlines are in seconds of CLOCK_BOOTTIME together with the boot they belong to: a changed date moves
+nothing, and after a reboot every deadline has passed.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Callable
+
+
+def boot_id() -> str:
+    """The kernel's random name of this boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def boot_s() -> float:
+    """Seconds since this boot, suspension included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, poll_s: float = 0.02) -> bool:
+    """Whether `condition()` came true within `timeout_s`; asked first at once, and once more at the end."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        if condition():
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(min(poll_s, max(0.0, deadline - time.monotonic())))

@@ -1,0 +1,188 @@
+"""The engine under test: started in a group of its own, ended whole.
+
+With systemd it is a transient unit: its control group is what is ended, and systemd enforces the deadline even when
+all else is dead. Without, it is a process in a session of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import subprocess
+from pathlib import Path
+
+from tokenpeak.node import clock, process
+from tokenpeak.node.managers.systemd import parse_show
+from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
+
+FILE = "engine.json"
+LOG = "engine.log"
+ENVIRONMENT = "engine.env"
+
+
+def has_systemd() -> bool:
+    """Whether systemd runs this machine and this script may command it."""
+    return Path("/run/systemd/system").is_dir() and os.geteuid() == 0
+
+
+def trial_key(secret: bytes, trial_id: str) -> str:
+    """The API key of one trial: both sides derive it from the sweep's secret, so that it never travels."""
+    return hmac.new(secret.strip(), trial_id.encode(), hashlib.sha256).hexdigest()
+
+
+def read_environment_file(path: str | None) -> dict[str, str]:
+    """NAME=VALUE lines of a root-only file on the node, for tokens that no request may hold."""
+    found = {}
+    for line in Path(path).read_text().splitlines() if path else []:
+        name, equals, value = line.strip().partition("=")
+        if equals and not name.startswith("#"):
+            found[name.strip()] = value.strip()
+    return found
+
+
+def environment_line(name: str, value: str) -> str:
+    """A line of a systemd EnvironmentFile that gives exactly `value`."""
+    escaped = value
+    for special in '\\"$`':
+        escaped = escaped.replace(special, "\\" + special)
+    return f'{name}="{escaped}"\n'
+
+
+def unit_argv(argv: list[str]) -> list[str]:
+    """The command line for a unit, where systemd would put variables in place of `$NAME`."""
+    return [word.replace("$", "$$") for word in argv]
+
+
+class Engine:
+    """The engine of a state folder, if any."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        """Where stdout and stderr go."""
+        return self.state.path(LOG)
+
+    @property
+    def unit(self) -> str:
+        """The transient unit's name; state folders of one machine don't share it."""
+        digest = hashlib.sha256(str(self.state.folder).encode()).hexdigest()[:8]
+        return f"tokenpeak-engine-{digest}.service"
+
+    def start(self, request: Json, env: dict[str, str], declared: Json) -> int:
+        """Start it with `argv` of the request; the leader's pid."""
+        argv = [str(word) for word in request["argv"]]
+        with self.log.open("wb"):
+            self.log.chmod(0o600)
+        as_unit = has_systemd() and declared.get("isolation") != "process"
+        found: Json = {"trial_id": request["trial_id"], "unit": self.unit if as_unit else None}
+        if as_unit:
+            # Recorded before it starts: whatever dies now, the unit's name is known.
+            self.state.write(FILE, found)
+            pid = self._start_unit(argv, env, request, declared)
+        else:
+            whole = {**os.environ, **env}
+            user = declared.get("user")
+            if user:
+                argv = ["setpriv", "--reuid", user, "--regid", user, "--init-groups", "--inh-caps=-all", "--", *argv]
+            try:
+                self.child = process.start_detached(argv, log=self.log, env=whole, cwd=declared.get("cwd"))
+            except OSError as error:
+                raise Trouble("engine", f"The engine {argv[0]!r} cannot be started: {error}.") from error
+            pid = self.child.pid
+        self.state.write(FILE, {**found, **process.identity(pid)})
+        return pid
+
+    def _start_unit(self, argv: list[str], env: dict[str, str], request: Json, declared: Json) -> int:
+        process.run(["systemctl", "reset-failed", self.unit])
+        secrets = self.state.path(ENVIRONMENT)
+        descriptor = os.open(secrets, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            stream.writelines(environment_line(name, value) for name, value in env.items())
+        properties = {
+            "EnvironmentFile": str(secrets),
+            "StandardOutput": f"append:{self.log}",
+            "StandardError": f"append:{self.log}",
+            "KillMode": "control-group",
+            "TimeoutStopSec": str(declared.get("stop_grace_s", 5)),
+            "NoNewPrivileges": "yes",
+            "OOMScoreAdjust": "500",
+            "LimitNOFILE": "1048576",
+            **{str(key): str(value) for key, value in (declared.get("limits") or {}).items()},
+        }
+        if request.get("trial_deadline_s"):
+            properties["RuntimeMaxSec"] = f"{float(request['trial_deadline_s']):.0f}"
+        if declared.get("user"):
+            properties["User"] = str(declared["user"])
+        if declared.get("cwd"):
+            properties["WorkingDirectory"] = str(declared["cwd"])
+        options = [f"--property={name}={value}" for name, value in properties.items()]
+        path = f"--setenv=PATH={os.environ.get('PATH', '/usr/bin:/bin')}"
+        command = ["systemd-run", "--quiet", f"--unit={self.unit}", "--service-type=exec", path, *options, "--"]
+        ran = process.run([*command, *unit_argv(argv)], timeout_s=60)
+        if ran.status != 0:
+            raise Trouble("engine", f"The engine {argv[0]!r} cannot be started: {ran.err.strip()[-500:]}")
+        return int(self._show().get("MainPID", "0"))
+
+    def _show(self) -> dict[str, str]:
+        names = "ActiveState,MainPID,ControlGroup,ExecMainCode,ExecMainStatus,Result"
+        return parse_show(process.run(["systemctl", "show", "--property", names, self.unit]).out)
+
+    def is_running(self) -> bool:
+        """Whether its leader lives."""
+        if self.child is not None:
+            return self.child.poll() is None
+        return process.is_alive(self.state.read(FILE))
+
+    def exit_status(self) -> int | None:
+        """How the leader ended (negative: the signal); None while it runs or when nobody saw it."""
+        if self.child is not None:
+            return self.child.poll()
+        recorded = self.state.read(FILE)
+        if not recorded or not recorded.get("unit"):
+            return None
+        shown = self._show()
+        if shown.get("ActiveState") in ("active", "activating", "deactivating") or "ExecMainStatus" not in shown:
+            return None
+        status = int(shown["ExecMainStatus"])
+        # ExecMainCode 1 is CLD_EXITED; 2 and 3 are ends by a signal.
+        return status if shown.get("ExecMainCode") == "1" else -status
+
+    def stop(self, grace_s: float) -> list[int]:
+        """End it with everything it started; the pids that are left even after SIGKILL (normally none)."""
+        recorded = self.state.read(FILE)
+        if not recorded:
+            return []
+        left: list[int] = []
+        if recorded.get("unit"):
+            left = self._stop_unit(recorded["unit"], grace_s)
+        if recorded.get("pid"):
+            left += process.stop_group(recorded, 0.0 if recorded.get("unit") else grace_s)
+        if not left:
+            self.state.remove(FILE)
+            self.state.remove(ENVIRONMENT)
+        return left
+
+    def _stop_unit(self, unit: str, grace_s: float) -> list[int]:
+        group = self._show().get("ControlGroup", "")
+        process.run(["systemctl", "stop", "--no-block", unit])
+        members = Path("/sys/fs/cgroup") / group.lstrip("/") / "cgroup.procs"
+
+        def pids() -> list[int]:
+            try:
+                return [int(line) for line in members.read_text().split()] if group else []
+            except OSError:
+                return []
+
+        if not clock.wait_until(lambda: not pids(), grace_s):
+            process.run(["systemctl", "kill", "--signal=SIGKILL", unit])
+            clock.wait_until(lambda: not pids(), 20.0)
+        left = pids()
+        if not left:
+            process.run(["systemctl", "stop", unit], timeout_s=30)
+            process.run(["systemctl", "reset-failed", unit])
+        return left

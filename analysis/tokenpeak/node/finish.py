@@ -1,0 +1,85 @@
+"""Ending a trial: the engine and its sampler stopped, what they wrote collected, production back."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+
+from tokenpeak.node import launch, lease, lock, telemetry
+from tokenpeak.node.engine import LOG
+from tokenpeak.node.phases import Phases
+from tokenpeak.node.restore import OUTCOME, RECORD, restore, stop_engine
+from tokenpeak.node.state import Json, State
+
+LOG_BYTES = 8 << 20
+"""More than this is cut from the log's middle: start-up facts are at its beginning, causes at its end."""
+
+
+def finish(state: State, declaration: Json, request: Json) -> Json:
+    """End the trial whatever became of it; always answers, also when nothing was launched or the guard was first."""
+    phases = Phases()
+    trial_id = request["trial_id"]
+    with state.exclusive():
+        record = state.read(RECORD)
+        if record is not None and record["trial_id"] != trial_id:
+            return {
+                "phases": phases.spans,
+                "engine_stopped": True,
+                "restoration": {
+                    "restored": False,
+                    "was_running": record["production"]["running"],
+                    "model": record["production"]["model"],
+                    "downtime_s": None,
+                    "message": f"Trial {record['trial_id']} of {record['holder']} has the node; it was left alone.",
+                },
+                "telemetry": {"t_s": [], "columns": {}},
+                "log": "",
+            }
+        grace_s = float(request.get("engine_stop_s") or launch.ENGINE_STOP_S)
+        baseline = record.get("baseline_bytes") if record else None
+        ended = stop_engine(state, phases, grace_s, baseline)
+        restoration = None
+        if request.get("restore_production", True):
+            restoration = _restored(state, phases, request, trial_id)
+            if restoration["restored"] and not request.get("keep_lock"):
+                lock.release(state)
+        elif record is not None:
+            lease_s = (state.read(lease.FILE) or {}).get("lease_s")
+            lease.renew(state, lease_s)
+        return {
+            "phases": phases.spans,
+            "started_at_unix_s": phases.started_at_unix_s,
+            "engine_stopped": ended["engine_stopped"],
+            "restoration": restoration,
+            "telemetry": telemetry.collect(state),
+            "log": packed_log(state, declaration, request),
+        }
+
+
+def _restored(state: State, phases: Phases, request: Json, trial_id: str) -> Json:
+    ready_s: float | None = request.get("production_ready_s")
+    outcome = restore(state, phases, by="finish", ready_s=ready_s)
+    before = state.read(OUTCOME)
+    if outcome["trial_id"] is None and before and before["trial_id"] == trial_id:
+        # Somebody, normally the guard, gave the node back before the controller could.
+        outcome = {**before, "message": f"{before['message']} Given back by {before['by']}."}
+    return {name: outcome[name] for name in ("restored", "was_running", "model", "downtime_s", "message")}
+
+
+def packed_log(state: State, declaration: Json, request: Json) -> str:
+    """The engine's log without secrets: base64 of zlib of UTF-8."""
+    path = state.path(LOG)
+    if not path.exists():
+        return ""
+    with path.open("rb") as stream:
+        size = stream.seek(0, 2)
+        stream.seek(0)
+        if size <= LOG_BYTES:
+            raw = stream.read()
+        else:
+            head = stream.read(LOG_BYTES // 2)
+            stream.seek(size - LOG_BYTES // 2)
+            raw = head + f"\n[{size - LOG_BYTES} bytes left out]\n".encode() + stream.read()
+    values = launch.secret_values(declaration, launch.api_key(state, request))
+    text = launch.redact(raw.decode(errors="replace"), values)
+    return base64.b64encode(zlib.compress(text.encode(), 6)).decode()

@@ -1,0 +1,182 @@
+"""The guard: the node gives itself back when its controller falls silent, or the machine was booted.
+
+With systemd a timer and a boot unit (installed once, see `install`) start the watch; without, a detached process
+watches, which survives everything but a boot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from pathlib import Path
+
+from tokenpeak.node import clock, lease, lock, process
+from tokenpeak.node.engine import has_systemd
+from tokenpeak.node.phases import Phases
+from tokenpeak.node.restore import RECORD, restore
+from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
+
+FILE = "guard.json"
+LOG = "guard.log"
+UNITS = Path("/etc/systemd/system")
+
+
+def unit_name(state: State) -> str:
+    """The guard's units, without suffix; state folders of one machine don't share them."""
+    return f"tokenpeak-guard-{hashlib.sha256(str(state.folder).encode()).hexdigest()[:8]}"
+
+
+def unit_files(state: State, argv: list[str]) -> dict[str, str]:
+    """The units by file name.
+
+    The condition costs nothing while no trial has the node; the timer brings a watch that died, even by SIGKILL, back
+    within seconds; the service is wanted at boot.
+    """
+    name = unit_name(state)
+    command = " ".join(f'"{word}"' for word in argv)
+    return {
+        f"{name}.service": f"""[Unit]
+Description=TokenPeak gives this node back to production when its controller falls silent
+ConditionPathExists={state.path(RECORD)}
+After=network.target
+StartLimitIntervalSec=0
+
+[Service]
+Type=simple
+ExecStart={command} guard --state "{state.folder}"
+Restart=on-failure
+RestartSec=2
+KillMode=process
+OOMScoreAdjust=-900
+
+[Install]
+WantedBy=multi-user.target
+""",
+        f"{name}.timer": """[Unit]
+Description=TokenPeak's guard is there whenever a trial has the node
+
+[Timer]
+OnBootSec=15
+OnUnitInactiveSec=10
+AccuracySec=1
+
+[Install]
+WantedBy=timers.target
+""",
+    }
+
+
+def install(state: State) -> Json:
+    """Put the units in place where systemd runs the machine; doing it again changes nothing."""
+    if not has_systemd():
+        return {"guard": "watchdog", "changed": False}
+    changed = False
+    bundle = str(state.path("tokenpeak-node.pyz"))
+    for file_name, text in unit_files(state, [sys.executable, bundle]).items():
+        target = UNITS / file_name
+        if not target.is_file() or target.read_text() != text:
+            target.write_text(text)
+            changed = True
+    name = unit_name(state)
+    if changed:
+        _systemctl("daemon-reload")
+    if process.run(["systemctl", "is-enabled", "--quiet", f"{name}.service", f"{name}.timer"]).status != 0:
+        _systemctl("enable", f"{name}.service", f"{name}.timer")
+        changed = True
+    _systemctl("start", f"{name}.timer")
+    return {"guard": "systemd", "changed": changed}
+
+
+def _systemctl(*words: str) -> None:
+    ran = process.run(["systemctl", *words], timeout_s=60)
+    if ran.status != 0:
+        raise Trouble("guard", f"`systemctl {' '.join(words)}` failed: {ran.err.strip()[-300:]}")
+
+
+def arm(state: State, nonce: str) -> str:
+    """See that a watch for the record with this nonce runs before anything else happens; which kind it is."""
+    if has_systemd() and (UNITS / f"{unit_name(state)}.service").is_file():
+        _systemctl("start", f"{unit_name(state)}.service")
+        return "systemd"
+    if is_armed(state, nonce):
+        return "watchdog"
+    argv = [*process.self_argv(), "guard", "--state", str(state.folder)]
+    process.start_detached(argv, log=state.path(LOG), env=dict(os.environ), cwd="/")
+    if not clock.wait_until(lambda: is_armed(state, nonce), 15.0):
+        said = state.path(LOG).read_text(errors="replace")[-300:]
+        raise Trouble("guard", f"The guard did not come up within 15 s, so nothing was stopped. It said: {said}")
+    return "watchdog"
+
+
+def is_armed(state: State, nonce: str) -> bool:
+    """Whether somebody watches the record with this nonce."""
+    if has_systemd() and (UNITS / f"{unit_name(state)}.service").is_file():
+        return process.run(["systemctl", "is-active", "--quiet", f"{unit_name(state)}.service"]).status == 0
+    watching = state.read(FILE)
+    return bool(watching and watching.get("nonce") == nonce and process.is_alive(watching))
+
+
+def is_due(state: State, record: Json) -> str | None:
+    """Why the node must be given back now; None when it need not."""
+    if record["boot_id"] != clock.boot_id():
+        return "the machine was booted"
+    if lease.has_lapsed(state):
+        return "the controller was silent for longer than its lease"
+    deadline_boot_s = record.get("deadline_boot_s")
+    if deadline_boot_s is not None and clock.boot_s() > deadline_boot_s:
+        return "the trial went on past its deadline"
+    return None
+
+
+def watch(state: State) -> Json:
+    """Watch the record that is there until it has gone, and restore when that is due; keeps trying."""
+    record = state.read(RECORD)
+    if record is None:
+        return {"watched": False, "message": "Nothing is armed."}
+    nonce = record["nonce"]
+    state.write(FILE, {"nonce": nonce, **process.identity(os.getpid())}, durable=False)
+    pause_s = 1.0
+    while True:
+        record = state.read(RECORD)
+        if record is None or record["nonce"] != nonce:
+            return {"watched": True, "message": "The trial ended."}
+        why = is_due(state, record)
+        if why is None:
+            clock.wait_until(lambda: not state.path(RECORD).exists(), _look_again_s(state), poll_s=0.5)
+            continue
+        _say(f"giving the node back: {why}")
+        outcome = _attempt(state, nonce)
+        _say(outcome["message"])
+        if outcome["restored"]:
+            return {"watched": True, "message": outcome["message"]}
+        clock.wait_until(lambda: not state.path(RECORD).exists(), pause_s, poll_s=0.5)
+        pause_s = min(pause_s * 2, 60.0)
+
+
+def _look_again_s(state: State) -> float:
+    left_s = lease.remaining_s(state)
+    return 5.0 if left_s is None else min(5.0, max(0.05, left_s))
+
+
+def _attempt(state: State, nonce: str) -> Json:
+    """One restoration, unless somebody did it or renewed the lease while this waited for its turn."""
+    with state.exclusive():
+        record = state.read(RECORD)
+        if record is None or record["nonce"] != nonce:
+            return {"restored": True, "message": "Somebody else gave the node back."}
+        if is_due(state, record) is None:
+            return {"restored": False, "message": "The controller is back."}
+        try:
+            outcome = restore(state, Phases(), by="guard")
+        except (Trouble, OSError) as error:
+            return {"restored": False, "message": f"The restoration failed: {error}"}
+        if outcome["restored"]:
+            lock.release(state)
+        return outcome
+
+
+def _say(text: str) -> None:
+    print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, file=sys.stderr, flush=True)

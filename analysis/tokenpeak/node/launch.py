@@ -1,0 +1,218 @@
+"""Taking the node from production and starting the engine on it, up to the engine's first real completion."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+
+from tokenpeak.node import clock, guard, lease, lock, memory, production, serving, telemetry
+from tokenpeak.node.engine import Engine, read_environment_file, trial_key
+from tokenpeak.node.phases import Phases
+from tokenpeak.node.restore import RECORD, restore, stop_engine
+from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
+
+LOG_TAIL_BYTES = 32_768
+PRODUCTION_READY_S = 900.0
+ENGINE_STOP_S = 5.0
+
+
+def launch(state: State, declaration: Json, request: Json) -> Json:
+    """Borrow the node and start the engine; a config that does not come up is an answer (`ready` false).
+
+    Raises Trouble when the node cannot be borrowed; production is then untouched, or back.
+    """
+    phases = Phases()
+    engine = Engine(state)
+    host = request.get("host") or declaration.get("host", "127.0.0.1")
+    port = int(request.get("port") or declaration.get("port", 8099))
+    key = api_key(state, request)
+    failure: str | None = None
+    with state.exclusive():
+        record = borrow(state, declaration, request, phases)
+        began = time.monotonic()
+        env = environment(declaration, request, key)
+        try:
+            pid: int | None = engine.start(request, env, declaration.get("engine") or {})
+            telemetry.start(state, declaration.get("tools"))
+        except Trouble as trouble:
+            pid, failure = None, trouble.text
+    deadline = began + float(request["deadline_s"])
+    outcome = Json({"failure_phase": "starting", "timed_out": False}) if failure else None
+    with phases.span("engine_start", "engine_start"):
+        if outcome is None:
+            base = serving.base_url(host, port)
+            outcome = await_ready(state, engine, record["nonce"], base, request["served_model"], key, deadline)
+    return {
+        "ready": outcome["failure_phase"] is None,
+        **outcome,
+        "message": failure or outcome.get("message", ""),
+        "exit_status": engine.exit_status(),
+        "log_tail": redact(log_tail(engine.log), secret_values(declaration, key)),
+        "pid": pid,
+        "host": host,
+        "port": port,
+        "api_key_used": key is not None,
+        "phases": phases.spans,
+        "started_at_unix_s": phases.started_at_unix_s,
+        "production": {
+            name: record["production"][name] for name in ("manager", "unit", "running", "enabled", "url", "model")
+        },
+    }
+
+
+def borrow(state: State, declaration: Json, request: Json, phases: Phases) -> Json:
+    """Lock, record, guard, production stopped, memory free; the record.
+
+    Production that this sweep stopped already is left so.
+    """
+    lock.take(state, request["holder"])
+    record = state.read(RECORD)
+    if record is not None:
+        # Production was stopped by an earlier trial of this sweep (restore: per_sweep), or that trial's end was lost.
+        lease.renew(state, request.get("lease_s"))
+        stop_engine(state, phases, ENGINE_STOP_S, record.get("baseline_bytes"))
+        record = {**record, **_trial_part(request)}
+        state.write(RECORD, record)
+        guard.arm(state, record["nonce"])
+        return record
+    stop_engine(state, phases, ENGINE_STOP_S, None)
+    with phases.span("recording"):
+        try:
+            was = production.record(declaration.get("production") or {"manager": "none"}, state)
+        except Trouble:
+            lock.release(state)
+            raise
+        record = {
+            "nonce": secrets.token_hex(8),
+            "holder": request["holder"],
+            "armed_at_unix_s": time.time(),
+            "boot_id": clock.boot_id(),
+            "production": was,
+            "production_ready_s": float(request.get("production_ready_s") or PRODUCTION_READY_S),
+            "engine_stop_s": float(request.get("engine_stop_s") or ENGINE_STOP_S),
+            **_trial_part(request),
+        }
+        lease.renew(state, request.get("lease_s"))
+        state.write(RECORD, record)
+    with phases.span("arming"):
+        try:
+            guard.arm(state, record["nonce"])
+        except Trouble:
+            state.remove(RECORD)
+            lock.release(state)
+            raise
+    try:
+        return _stop_production(state, record, phases)
+    except Trouble as trouble:
+        outcome = restore(state, phases, by="launch")
+        if outcome["restored"]:
+            lock.release(state)
+        raise Trouble(trouble.code, f"{trouble.text} The node was given back: {outcome['message']}") from trouble
+
+
+def _trial_part(request: Json) -> Json:
+    deadline_s = request.get("trial_deadline_s")
+    return {
+        "trial_id": request["trial_id"],
+        "deadline_boot_s": None if deadline_s is None else clock.boot_s() + float(deadline_s),
+    }
+
+
+def _stop_production(state: State, record: Json, phases: Phases) -> Json:
+    stopped: Json = {"unix_s": time.time(), "boot_s": clock.boot_s(), "boot_id": clock.boot_id()}
+    if record["production"]["running"]:
+        state.write(RECORD, {**record, "stopped": stopped})
+        with phases.span("production_stop"):
+            production.stop(record["production"], state)
+    with phases.span("memory_wait"):
+        level = memory.wait_level(memory.make_gauge())
+    record = {**record, "stopped": stopped, "baseline_bytes": level.used_bytes}
+    state.write(RECORD, record)
+    return record
+
+
+def await_ready(
+    state: State, engine: Engine, nonce: str, base: str, model: str, key: str | None, deadline: float
+) -> Json:
+    """Wait for /health, then for a first real completion: failure_phase None, `starting` or `first_completion`."""
+
+    def ended() -> Json | None:
+        record = state.read(RECORD)
+        if record is None or record["nonce"] != nonce:
+            return {
+                "failure_phase": "starting",
+                "timed_out": False,
+                "message": "The guard gave the node back while the engine was starting.",
+            }
+        if not engine.is_running():
+            return {
+                "failure_phase": "starting",
+                "timed_out": False,
+                "message": "The engine ended while it was starting.",
+            }
+        return None
+
+    while not serving.is_healthy(base):
+        over = ended()
+        if over:
+            return over
+        if time.monotonic() >= deadline:
+            return {"failure_phase": "starting", "timed_out": True, "message": "The engine was not healthy in time."}
+        time.sleep(0.05)
+    left_s = max(1.0, deadline - time.monotonic())
+    wrong = serving.complete(base, model, key, timeout_s=left_s)
+    if wrong is None:
+        return {"failure_phase": None, "timed_out": False}
+    over = ended()
+    return {
+        "failure_phase": "first_completion",
+        "timed_out": time.monotonic() >= deadline,
+        "message": f"The engine is healthy but gave no completion by {model!r}: {wrong}"
+        + (f" {over['message']}" if over else ""),
+    }
+
+
+def api_key(state: State, request: Json) -> str | None:
+    """The trial's key: as given, else derived from the sweep's secret, else none."""
+    if request.get("api_key"):
+        return str(request["api_key"])
+    secret = state.path("secret")
+    return trial_key(secret.read_bytes(), request["trial_id"]) if secret.is_file() else None
+
+
+def environment(declaration: Json, request: Json, key: str | None) -> dict[str, str]:
+    """What the engine's environment has beyond this script's own."""
+    declared = declaration.get("engine") or {}
+    env = {str(name): str(value) for name, value in (declared.get("env") or {}).items()}
+    env.update(read_environment_file(declared.get("env_file")))
+    env.update({str(name): str(value) for name, value in (request.get("env") or {}).items()})
+    if key:
+        env["VLLM_API_KEY"] = key
+    return env
+
+
+def secret_values(declaration: Json, key: str | None) -> list[str]:
+    """What must not appear in any log that leaves the node."""
+    declared = declaration.get("engine") or {}
+    values = list(read_environment_file(declared.get("env_file")).values())
+    return [value for value in [*values, key or ""] if len(value) >= 6]
+
+
+def redact(text: str, values: list[str]) -> str:
+    """The text with each secret value blacked out."""
+    for value in values:
+        text = text.replace(value, "[secret]")
+    return text
+
+
+def log_tail(path: Path) -> str:
+    """The log's last part, whole lines."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as stream:
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - LOG_TAIL_BYTES))
+        text = stream.read().decode(errors="replace")
+    return text if size <= LOG_TAIL_BYTES else text.split("\n", 1)[-1]

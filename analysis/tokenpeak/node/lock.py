@@ -1,0 +1,33 @@
+"""One sweep at a time has the node; the lock names it."""
+
+from __future__ import annotations
+
+import time
+
+from tokenpeak.node import lease
+from tokenpeak.node.state import State
+from tokenpeak.node.trouble import Trouble
+
+FILE = "lock.json"
+
+
+def take(state: State, holder: str) -> None:
+    """Take the node for `holder`, who may hold it already.
+
+    A holder who was not heard of within its lease and left nothing to restore has lost it.
+    """
+    held = state.read(FILE)
+    if held and held["holder"] != holder and (state.read("record.json") or not lease.has_lapsed(state)):
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held["taken_at_unix_s"]))
+        raise Trouble(
+            "locked",
+            f"The node is held by {held['holder']} since {since}: wait until that sweep has ended, "
+            "or run `make restore` to break the lock and give the node back.",
+        )
+    if not held or held["holder"] != holder:
+        state.write(FILE, {"holder": holder, "taken_at_unix_s": time.time()})
+
+
+def release(state: State) -> None:
+    """Let go of the node, whoever held it."""
+    state.remove(FILE)

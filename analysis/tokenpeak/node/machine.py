@@ -1,0 +1,65 @@
+"""The machine itself: processor, memory, disk, system, and who listens on a port."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import socket
+from pathlib import Path
+
+from tokenpeak.node import memory
+from tokenpeak.node.state import Json
+
+
+def parse_cpu_name(cpuinfo: str) -> str | None:
+    """The processor's name in /proc/cpuinfo; ARM machines often give none."""
+    match = re.search(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return " ".join(match.group(1).split()) if match else None
+
+
+def facts(folder: Path) -> Json:
+    """cpu, cpu_cores (that this process may use), memory_bytes, disk_free_bytes (of `folder`), os, kernel."""
+    release = Path("/etc/os-release")
+    pretty = re.search(r'^PRETTY_NAME="?([^"\n]*)', release.read_text(), re.MULTILINE) if release.exists() else None
+    return {
+        "cpu": parse_cpu_name(Path("/proc/cpuinfo").read_text(errors="replace")) or platform.machine(),
+        "cpu_cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory.meminfo().get("MemTotal"),
+        "disk_free_bytes": shutil.disk_usage(folder).free,
+        "os": pretty.group(1) if pretty else platform.system(),
+        "kernel": platform.release(),
+    }
+
+
+def why_not_bindable(host: str, port: int) -> str | None:
+    """None when an engine could listen there now, otherwise the reason in words."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+def listeners(port: int) -> list[str]:
+    """`pid name` of the processes that listen on a TCP port, as far as this user may see them."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        lines = Path(table).read_text().splitlines()[1:] if Path(table).exists() else []
+        for line in lines:
+            cells = line.split()
+            if cells[3] == "0A" and int(cells[1].rsplit(":", 1)[1], 16) == port:
+                inodes.add(f"socket:[{cells[9]}]")
+    entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()] if inodes else []
+    return sorted(f"{entry.name} {(entry / 'comm').read_text().strip()}" for entry in entries if _holds(entry, inodes))
+
+
+def _holds(entry: Path, inodes: set[str]) -> bool:
+    try:
+        return any(os.readlink(descriptor) in inodes for descriptor in (entry / "fd").iterdir())
+    except OSError:
+        return False

@@ -1,0 +1,35 @@
+"""What keeps production running on a node: one class per kind of manager, all with the same few verbs."""
+
+from __future__ import annotations
+
+from tokenpeak.node.managers.base import Manager
+from tokenpeak.node.managers.command import CommandManager
+from tokenpeak.node.managers.containers import ComposeManager, DockerManager, PodmanManager
+from tokenpeak.node.managers.kubernetes import KubernetesManager
+from tokenpeak.node.managers.none import NoManager
+from tokenpeak.node.managers.supervisord import SupervisordManager
+from tokenpeak.node.managers.systemd import SystemdManager
+from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
+
+MANAGERS: dict[str, type[Manager]] = {
+    "systemd": SystemdManager,
+    "docker": DockerManager,
+    "podman": PodmanManager,
+    "compose": ComposeManager,
+    "kubernetes": KubernetesManager,
+    "supervisord": SupervisordManager,
+    "command": CommandManager,
+    "none": NoManager,
+}
+
+
+def make_manager(declared: Json, state: State) -> Manager:
+    """The manager that the inventory's tokenpeak_production names."""
+    name = declared.get("manager", "none")
+    if name not in MANAGERS:
+        raise Trouble(
+            "declaration",
+            f"tokenpeak_production.manager is {name!r}. Known: {', '.join(MANAGERS)}.",
+        )
+    return MANAGERS[name](declared, state)

@@ -1,0 +1,85 @@
+"""The verbs that every manager of production has."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+from tokenpeak.node import process
+from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
+
+STOP_TIMEOUT_S = 150.0
+"""Longer than systemd's 90 s and any sensible container's, so that the manager's own deadline acts first."""
+START_TIMEOUT_S = 300.0
+
+
+class Manager:
+    """Production as its manager sees it; each verb is idempotent and raises Trouble when the manager refuses."""
+
+    def __init__(self, declared: Json, state: State) -> None:
+        self.declared = declared
+        self.state = state
+
+    @property
+    def unit(self) -> str | None:
+        """What the manager calls production."""
+        value = self.declared.get("unit")
+        return str(value) if value is not None else None
+
+    def definition(self) -> Json:
+        """Whatever is needed to bring exactly this back, beside the declaration; recorded before the first change."""
+        return {}
+
+    def is_running(self) -> bool:
+        """Whether the manager has it running or starting."""
+        raise AssertionError("each manager says so itself")
+
+    def is_enabled(self) -> bool | None:
+        """Whether it comes back at boot; None where the manager has no such notion."""
+        return None
+
+    def stop(self) -> None:
+        """Stop it and return when it has ended."""
+        raise AssertionError("each manager does so itself")
+
+    def start(self, recorded: Json) -> None:
+        """Start it as `recorded` (what `definition` said); need not wait until it answers."""
+        raise AssertionError("each manager does so itself")
+
+    def needed(self, key: str) -> Any:
+        """A declared value that this manager cannot do without."""
+        if key not in self.declared:
+            raise Trouble(
+                "declaration",
+                f"tokenpeak_production has manager {self.declared.get('manager')!r} but no {key!r}: add it.",
+            )
+        return self.declared[key]
+
+    def do(self, argv: list[str], timeout_s: float = 30.0) -> process.Ran:
+        """Run one of the manager's own commands, which must succeed."""
+        ran = process.run(argv, timeout_s)
+        if ran.status != 0:
+            said = (ran.err or ran.out).strip()[-500:]
+            raise Trouble(
+                "production", f"`{' '.join(argv)}` ended with status {ran.status}: {said or 'it said nothing'}."
+            )
+        return ran
+
+
+def as_user(user: str | None, argv: list[str]) -> list[str]:
+    """The command as that user runs it, with the user's own runtime folder; as it is when no user is named."""
+    if not user:
+        return argv
+    try:
+        account = pwd.getpwnam(user)
+    except KeyError:
+        raise Trouble("declaration", f"tokenpeak_production.user is {user!r}, which this node does not know.") from None
+    if account.pw_uid == os.geteuid():
+        return argv
+    return [
+        *("runuser", "-u", user, "--"),
+        *("env", f"XDG_RUNTIME_DIR=/run/user/{account.pw_uid}", f"HOME={account.pw_dir}"),
+        *argv,
+    ]

@@ -1,0 +1,64 @@
+"""Production as a pair of commands, or as a process that this script starts and stops itself."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlsplit
+
+from tokenpeak.node import process, serving
+from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
+from tokenpeak.node.state import Json
+from tokenpeak.node.trouble import Trouble
+
+RECORD = "production.json"
+LOG = "production.log"
+
+
+class CommandManager(Manager):
+    """declared: start and stop, perhaps check (argv lists), or process {argv, env, cwd, stop_grace_s}.
+
+    Status 0 of check means running; without check, running means that the url answers.
+    """
+        if self._process():
+            leader = self.state.read(RECORD)
+            return bool(leader and process.members(leader))
+        if "check" in self.declared:
+            return process.run(self._argv("check")).status == 0
+        url = self.needed("url")
+        parts = urlsplit(url)
+        return serving.request(f"{parts.scheme}://{parts.netloc}/health", timeout_s=2).status != 0
+
+    def stop(self) -> None:
+        """End the process's group, or run the stop command."""
+        declared = self._process()
+        if not declared:
+            self.do(self._argv("stop"), STOP_TIMEOUT_S)
+            return
+        leader = self.state.read(RECORD)
+        if leader:
+            left = process.stop_group(leader, float(declared.get("stop_grace_s", 10)))
+            if left:
+                raise Trouble("production", f"Production's processes {left} do not end, not even by SIGKILL.")
+            self.state.remove(RECORD)
+
+    def start(self, recorded: Json) -> None:
+        """Start the process in a session of its own, or run the start command."""
+        declared = self._process()
+        if not declared:
+            self.do(self._argv("start"), START_TIMEOUT_S)
+            return
+        if self.is_running():
+            return
+        argv = declared.get("argv")
+        if not isinstance(argv, list) or not argv:
+            raise Trouble(
+                "declaration", f"tokenpeak_production.process.argv must be a list of arguments, not {argv!r}."
+            )
+        env = {**os.environ, **{key: str(value) for key, value in (declared.get("env") or {}).items()}}
+        try:
+            started = process.start_detached(
+                [str(word) for word in argv], log=self.state.path(LOG), env=env, cwd=declared.get("cwd")
+            )
+        except OSError as error:
+            raise Trouble("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
+        self.state.write(RECORD, process.identity(started.pid))

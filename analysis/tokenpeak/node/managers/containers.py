@@ -1,0 +1,96 @@
+"""Production as a container: Docker's, Podman's, or a service of a Compose file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tokenpeak.node import process
+from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager, as_user
+from tokenpeak.node.state import Json
+from tokenpeak.node.trouble import Trouble
+
+
+class DockerManager(Manager):
+    """declared: unit (the container's name), stop_grace_s."""
+
+    program = "docker"
+
+    def _command(self, *words: str) -> list[str]:
+        return [self.program, *words]
+
+    def _inspect(self) -> dict[str, Any]:
+        unit = str(self.needed("unit"))
+        found = json.loads(self.do(self._command("inspect", "--type", "container", "--", unit)).out)
+        if not found:
+            raise Trouble("production", f"{self.program} has no container {unit!r}: correct tokenpeak_production.unit.")
+        return dict(found[0])
+
+    def definition(self) -> Json:
+        """The container's id, image and policies; one that is removed when it stops cannot be borrowed."""
+        found = self._inspect()
+        host = found.get("HostConfig") or {}
+        if host.get("AutoRemove"):
+            raise Trouble(
+                "production",
+                f"The container {self.unit!r} has --rm: stopping would delete it. Start it without --rm.",
+            )
+        return {
+            "id": found.get("Id"),
+            "image": found.get("Image"),
+            "restart_policy": host.get("RestartPolicy"),
+            "state": found.get("State"),
+        }
+
+    def is_running(self) -> bool:
+        """Whether the container runs (a paused one does: it holds its memory)."""
+        state = self._inspect().get("State") or {}
+        return bool(state.get("Running")) or state.get("Status") in ("running", "restarting", "paused")
+
+    def is_enabled(self) -> bool | None:
+        """Whether its restart policy brings it back at boot."""
+        policy = ((self._inspect().get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name")
+        return policy in ("always", "unless-stopped")
+
+    def stop(self) -> None:
+        """Stop the container, which then stays for `start`."""
+        grace_s = int(self.declared.get("stop_grace_s", 30))
+        self.do(self._command("stop", "-t", str(grace_s), str(self.needed("unit"))), STOP_TIMEOUT_S + grace_s)
+
+    def start(self, recorded: Json) -> None:
+        """Start the recorded container, by its id: a namesake that came meanwhile is not it."""
+        self.do(self._command("start", str(recorded.get("id") or self.needed("unit"))), START_TIMEOUT_S)
+
+
+class PodmanManager(DockerManager):
+    """declared: unit, stop_grace_s, and user for a rootless container."""
+
+    program = "podman"
+
+    def _command(self, *words: str) -> list[str]:
+        return as_user(self.declared.get("user"), ["podman", *words])
+
+
+class ComposeManager(Manager):
+    """declared: file (the Compose file), unit (the service), project."""
+
+    def _compose(self, *words: str) -> list[str]:
+        project = ["-p", str(self.declared["project"])] if "project" in self.declared else []
+        return ["docker", "compose", "-f", str(self.needed("file")), *project, *words]
+
+    def is_running(self) -> bool:
+        """Whether Compose lists a running container of the service."""
+        ran = self.do(self._compose("ps", "--status", "running", "-q", str(self.needed("unit"))))
+        return bool(ran.out.strip())
+
+    def definition(self) -> Json:
+        """The resolved Compose file, to show what was there."""
+        return {"config": process.run(self._compose("config")).out}
+
+    def stop(self) -> None:
+        """Stop the service's containers, which then stay for `start`."""
+        self.do(self._compose("stop", str(self.needed("unit"))), STOP_TIMEOUT_S)
+
+    def start(self, recorded: Json) -> None:
+        """Start the same containers again; nothing is created anew."""
+        self.do(self._compose("start", str(self.needed("unit"))), START_TIMEOUT_S)

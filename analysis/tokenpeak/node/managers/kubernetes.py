@@ -1,0 +1,58 @@
+"""Production as a Deployment or StatefulSet that is scaled to 0 and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tokenpeak.node import clock
+from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
+from tokenpeak.node.state import Json
+from tokenpeak.node.trouble import Trouble
+
+
+class KubernetesManager(Manager):
+    """declared: unit (`deployment/NAME` or `statefulset/NAME`), namespace, kubeconfig, context."""
+
+    def _kubectl(self, *words: str) -> list[str]:
+        options = [
+            f"--{flag}={self.declared[flag]}"
+            for flag in ("kubeconfig", "context", "namespace")
+            if flag in self.declared
+        ]
+        return ["kubectl", *options, *words]
+
+    def _object(self) -> dict[str, Any]:
+        unit = str(self.needed("unit"))
+        if unit.split("/")[0] not in ("deployment", "statefulset"):
+            raise Trouble(
+                "declaration", f"tokenpeak_production.unit is {unit!r}; give deployment/NAME or statefulset/NAME."
+            )
+        return dict(json.loads(self.do(self._kubectl("get", unit, "-o", "json")).out))
+
+    def definition(self) -> Json:
+        """How many replicas it was asked to have, and its specification."""
+        found = self._object()
+        return {"replicas": found["spec"].get("replicas", 1), "spec": found["spec"]}
+
+    def is_running(self) -> bool:
+        """Whether any replica is asked for or still there."""
+        found = self._object()
+        return bool(found["spec"].get("replicas", 1) or found.get("status", {}).get("replicas"))
+
+    def stop(self) -> None:
+        """Scale to 0 and wait until the last pod has gone."""
+        unit = str(self.needed("unit"))
+        self.do(self._kubectl("scale", unit, "--replicas=0"))
+        if not clock.wait_until(lambda: not self._pods_left(), STOP_TIMEOUT_S, poll_s=0.5):
+            raise Trouble("production", f"{unit} still has pods {STOP_TIMEOUT_S:g} s after it was scaled to 0.")
+
+    def _pods_left(self) -> bool:
+        selector = self._object()["spec"].get("selector", {}).get("matchLabels", {})
+        labels = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
+        return bool(self.do(self._kubectl("get", "pods", "-l", labels, "-o", "name")).out.strip())
+
+    def start(self, recorded: Json) -> None:
+        """Scale back to the recorded number of replicas."""
+        replicas = int(recorded.get("replicas", 1))
+        self.do(self._kubectl("scale", str(self.needed("unit")), f"--replicas={replicas}"))

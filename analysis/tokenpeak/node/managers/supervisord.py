@@ -1,0 +1,47 @@
+"""Production as a program of supervisord."""
+
+from __future__ import annotations
+
+from tokenpeak.node import process
+from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
+from tokenpeak.node.state import Json
+from tokenpeak.node.trouble import Trouble
+
+
+def parse_status(raw: str, unit: str) -> str | None:
+    """The state in `supervisorctl status UNIT`, such as RUNNING; None when it does not know the program."""
+    for line in raw.splitlines():
+        words = line.split()
+        if len(words) >= 2 and words[0] == unit and words[1].isupper():
+            return words[1]
+    return None
+
+
+class SupervisordManager(Manager):
+    """declared: unit (`NAME` or `GROUP:NAME`), config (supervisord's configuration file)."""
+
+    def _supervisorctl(self, *words: str) -> list[str]:
+        config = ["-c", str(self.declared["config"])] if "config" in self.declared else []
+        return ["supervisorctl", *config, *words]
+
+    def is_running(self) -> bool:
+        """Whether it runs or is being started; supervisorctl's exit status speaks of something else."""
+        unit = str(self.needed("unit"))
+        ran = process.run(self._supervisorctl("status", unit))
+        found = parse_status(ran.out, unit)
+        if found is None:
+            said = (ran.out or ran.err).strip()[-300:]
+            raise Trouble(
+                "production", f"supervisord does not answer for {unit!r}: {said}. Correct tokenpeak_production."
+            )
+        return found in ("RUNNING", "STARTING", "BACKOFF", "STOPPING")
+
+    def stop(self) -> None:
+        """`supervisorctl stop`, which waits for the program's end."""
+        if self.is_running():
+            self.do(self._supervisorctl("stop", str(self.needed("unit"))), STOP_TIMEOUT_S)
+
+    def start(self, recorded: Json) -> None:
+        """`supervisorctl start`, unless it runs already."""
+        if not self.is_running():
+            self.do(self._supervisorctl("start", str(self.needed("unit"))), START_TIMEOUT_S)

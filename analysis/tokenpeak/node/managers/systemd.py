@@ -1,0 +1,57 @@
+"""Production as a systemd unit, the system's or a user's."""
+
+from __future__ import annotations
+
+from tokenpeak.node import process
+from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager, as_user
+from tokenpeak.node.state import Json
+from tokenpeak.node.trouble import Trouble
+
+
+def parse_show(raw: str) -> dict[str, str]:
+    """`systemctl show` as a mapping; values may hold `=`."""
+    return dict(line.split("=", 1) for line in raw.splitlines() if "=" in line)
+
+
+class SystemdManager(Manager):
+    """declared: unit, and user for a unit of `systemctl --user`."""
+
+    def _systemctl(self, *words: str) -> list[str]:
+        user = self.declared.get("user")
+        scope = ["--user"] if user else []
+        return as_user(user, ["systemctl", *scope, *words])
+
+    def _show(self) -> dict[str, str]:
+        names = "LoadState,ActiveState,SubState,UnitFileState,FragmentPath,DropInPaths"
+        unit = str(self.needed("unit"))
+        shown = parse_show(self.do(self._systemctl("show", "--property", names, "--", unit)).out)
+        if shown.get("LoadState") != "loaded":
+            raise Trouble(
+                "production",
+                f"systemd has no unit {unit!r} ({shown.get('LoadState')}): correct tokenpeak_production.unit.",
+            )
+        return shown
+
+    def definition(self) -> Json:
+        """The unit's state and files, whole."""
+        shown = self._show()
+        text = process.run(self._systemctl("cat", "--", str(self.needed("unit")))).out
+        return {"state": shown, "files": text}
+
+    def is_running(self) -> bool:
+        """Whether it is active or on its way there."""
+        return self._show().get("ActiveState") in ("active", "activating", "reloading")
+
+    def is_enabled(self) -> bool | None:
+        """Whether systemd starts it at boot."""
+        return self._show().get("UnitFileState") in ("enabled", "enabled-runtime")
+
+    def stop(self) -> None:
+        """`systemctl stop`, which waits for the unit's end."""
+        self.do(self._systemctl("stop", "--", str(self.needed("unit"))), STOP_TIMEOUT_S)
+
+    def start(self, recorded: Json) -> None:
+        """`systemctl start`, after forgetting a start limit that earlier failures may have hit."""
+        unit = str(self.needed("unit"))
+        process.run(self._systemctl("reset-failed", "--", unit))
+        self.do(self._systemctl("start", "--", unit), START_TIMEOUT_S)

@@ -1,0 +1,84 @@
+"""How much accelerator memory is in use, and when it has come to rest."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+from tokenpeak.node import process, smi
+
+GPU_TOLERANCE_BYTES = 64 * smi.MIB
+"""The driver's own bookkeeping moves by less than this."""
+RAM_TOLERANCE = 0.01
+"""Share of the machine's memory that other processes may move meanwhile."""
+
+
+def meminfo() -> dict[str, int]:
+    """/proc/meminfo in bytes."""
+    found = {}
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        amount = rest.split()
+        if amount and amount[0].isdigit():
+            found[name] = int(amount[0]) * 1024
+    return found
+
+
+class Gauge(NamedTuple):
+    """A way to read the memory in use, and the change of it that means nothing."""
+
+    kind: str
+    used_bytes: Callable[[], int | None]
+    tolerance_bytes: float
+
+
+def make_gauge() -> Gauge:
+    """VRAM by nvidia-smi or rocm-smi where one answers, else the machine's memory."""
+    nvidia = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    if smi.parse_used_bytes(process.run(nvidia).out) is not None:
+        return Gauge("vram", lambda: smi.parse_used_bytes(process.run(nvidia).out), GPU_TOLERANCE_BYTES)
+    rocm = ["rocm-smi", "--showmeminfo", "vram", "--json"]
+    if rocm_used(process.run(rocm).out) is not None:
+        return Gauge("vram", lambda: rocm_used(process.run(rocm).out), GPU_TOLERANCE_BYTES)
+    return Gauge("ram", _ram_used, RAM_TOLERANCE * meminfo().get("MemTotal", 0))
+
+
+def rocm_used(raw: str) -> int | None:
+    """Total VRAM in use from `rocm-smi --showmeminfo vram --json`; None when no board tells."""
+    told = [gpu["vram_used_bytes"] for gpu in smi.parse_rocm_smi(raw) if gpu["vram_used_bytes"] is not None]
+    return sum(told) if told else None
+
+
+def _ram_used() -> int | None:
+    found = meminfo()
+    return found.get("MemTotal", 0) - found.get("MemAvailable", 0)
+
+
+class Level(NamedTuple):
+    """Whether memory came to rest, at how much, after how long."""
+
+    is_level: bool
+    used_bytes: int | None
+    waited_s: float
+
+
+def wait_level(gauge: Gauge, baseline_bytes: int | None = None, timeout_s: float = 30.0, poll_s: float = 0.1) -> Level:
+    """Wait until memory in use is back at `baseline_bytes`, or else no longer falls between two looks."""
+    began = time.monotonic()
+    previous = gauge.used_bytes()
+    while True:
+        waited_s = time.monotonic() - began
+        if previous is None:
+            return Level(False, None, waited_s)
+        if baseline_bytes is not None and previous <= baseline_bytes + gauge.tolerance_bytes:
+            return Level(True, previous, waited_s)
+        if waited_s >= timeout_s:
+            return Level(False, previous, waited_s)
+        time.sleep(poll_s)
+        current = gauge.used_bytes()
+        at_rest = current is not None and abs(current - previous) <= gauge.tolerance_bytes
+        # Above a known baseline, rest alone proves little: something may still hold on for a moment.
+        if at_rest and (baseline_bytes is None or waited_s >= 5.0):
+            return Level(True, current, time.monotonic() - began)
+        previous = current

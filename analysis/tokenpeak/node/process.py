@@ -1,0 +1,182 @@
+"""Processes, told apart for sure: by pid, start time and boot, never by name.
+
+A group is everything in a leader's session or process group, with all descendants.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple, Sequence
+
+from tokenpeak.node import clock
+
+
+class Stat(NamedTuple):
+    """The part of /proc/PID/stat that identifies and groups a process."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    started_ticks: int
+
+
+def parse_stat(raw: str) -> Stat:
+    """A line of /proc/PID/stat; the name in parentheses may hold anything, closing parentheses too."""
+    head, _, tail = raw.rpartition(")")
+    fields = tail.split()
+    return Stat(
+        pid=int(head.split("(", 1)[0]),
+        state=fields[0],
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        started_ticks=int(fields[19]),
+    )
+
+
+def stat_of(pid: int) -> Stat | None:
+    """The process as the kernel shows it; None when it is gone or only a zombie is left."""
+    try:
+        found = parse_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if found.state in "ZX" else found
+
+
+def all_processes() -> list[Stat]:
+    """Every living process that this one can see."""
+    found = (stat_of(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [process for process in found if process is not None]
+
+
+def identity(pid: int) -> dict[str, Any]:
+    """What tells this process from a later one with the same pid."""
+    found = stat_of(pid)
+    return {"pid": pid, "started_ticks": found.started_ticks if found else None, "boot_id": clock.boot_id()}
+
+
+def is_alive(who: dict[str, Any] | None) -> bool:
+    """Whether the process with this identity still runs."""
+    if not who or who.get("boot_id") != clock.boot_id():
+        return False
+    found = stat_of(int(who["pid"]))
+    return found is not None and found.started_ticks == who.get("started_ticks")
+
+
+def members(leader: dict[str, Any]) -> list[int]:
+    """The living pids of the group that `leader` leads or led, descendants that left its session included.
+
+    A pid is not given out again while it names a living group or session, so a group that outlived its leader is
+    still told apart; a new process that got the leader's pid is recognised by its start time.
+    """
+    if leader.get("boot_id") != clock.boot_id():
+        return []
+    pid = int(leader["pid"])
+    processes = all_processes()
+    by_pid = {process.pid: process for process in processes}
+    if pid in by_pid and by_pid[pid].started_ticks != leader.get("started_ticks"):
+        return []
+    found: set[int] = {p.pid for p in processes if pid in (p.pid, p.group, p.session)}
+    while True:
+        children = {p.pid for p in processes if p.parent in found} - found
+        if not children:
+            return sorted(found)
+        found |= children
+
+
+def stop_group(leader: dict[str, Any], grace_s: float, kill_timeout_s: float = 20.0) -> list[int]:
+    """End a group: SIGTERM, `grace_s` seconds, then SIGKILL; the pids that are left even then (normally none)."""
+    own = os.getpid()
+
+    def remaining() -> list[int]:
+        return [pid for pid in members(leader) if pid != own]
+
+    tracked = set(remaining())
+    _signal(sorted(tracked), signal.SIGTERM)
+
+    def gone() -> bool:
+        # Descendants that lose their parent while stopping would slip out of the family: keep those seen once.
+        tracked.update(remaining())
+        return not any(stat_of(pid) for pid in tracked)
+
+    if clock.wait_until(gone, grace_s):
+        return []
+    deadline = time.monotonic() + kill_timeout_s
+    while not gone() and time.monotonic() < deadline:
+        _signal(sorted(pid for pid in tracked if stat_of(pid)), signal.SIGKILL)
+        clock.wait_until(gone, 0.2)
+    return sorted(pid for pid in tracked if stat_of(pid))
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def start_detached(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    env: dict[str, str] | None = None,
+    cwd: str | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own that outlives this one; its output goes to the end of `log`."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+            close_fds=True,
+        )
+    finally:
+        os.close(descriptor)
+
+
+def self_argv() -> list[str]:
+    """The command that runs this very script again, whether it is a zipapp or the package."""
+    bundle = Path(sys.argv[0])
+    if bundle.suffix == ".pyz":
+        return [sys.executable, str(bundle.absolute())]
+    return [sys.executable, "-m", __package__]
+
+
+class Ran(NamedTuple):
+    """What a command said; status 127 when it does not exist, 124 when it ran out of time."""
+
+    status: int
+    out: str
+    err: str
+
+
+def run(argv: Sequence[str], timeout_s: float = 30.0, env: dict[str, str] | None = None) -> Ran:
+    """Run a command to its end in the C locale; its absence or slowness is an answer, not an exception."""
+    environment = dict(os.environ if env is None else env, LC_ALL="C", LANG="C")
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            env=environment,
+            check=False,
+        )
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        return Ran(127, "", f"{argv[0]}: {error.strerror}")
+    except subprocess.TimeoutExpired:
+        return Ran(124, "", f"{argv[0]} did not end within {timeout_s:g} s")
+    return Ran(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))

@@ -1,0 +1,100 @@
+"""Production: what it is, stopping it, and bringing exactly that back."""
+
+from __future__ import annotations
+
+import time
+
+from tokenpeak.node import clock, serving
+from tokenpeak.node.managers import make_manager
+from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
+
+
+def look(declared: Json, state: State) -> Json:
+    """Production as it is now: manager, unit, running, enabled, url, model. Changes nothing."""
+    manager = make_manager(declared, state)
+    running = manager.is_running()
+    url = declared.get("url")
+    model = serving.served_model(url, _key(declared)) if running and url else None
+    return {
+        "manager": declared.get("manager", "none"),
+        "unit": manager.unit,
+        "running": running,
+        "enabled": manager.is_enabled(),
+        "url": url,
+        "model": model,
+    }
+
+
+def record(declared: Json, state: State) -> Json:
+    """Production as it is now, with all that bringing it back needs.
+
+    Raises Trouble for production that runs but does not answer: it is not to be touched.
+    """
+    found = look(declared, state)
+    if found["running"] and found["url"]:
+        if not found["model"]:
+            raise Trouble(
+                "production_unwell",
+                f"Production runs but {found['url']}/v1/models names no model, so that nobody could tell whether it "
+                "came back: wait until it has started, mend it, or stop it, then try again.",
+            )
+        wrong = serving.complete(found["url"], found["model"], _key(declared))
+        if wrong:
+            raise Trouble(
+                "production_unwell",
+                f"Production runs but gave no completion by {found['model']!r} ({wrong}): mend it or stop it first.",
+            )
+    definition = make_manager(declared, state).definition() if found["manager"] != "none" else {}
+    return {**found, "definition": definition, "declared": declared}
+
+
+def stop(recorded: Json, state: State) -> None:
+    """Stop recorded production and see that it has ended."""
+    manager = make_manager(recorded["declared"], state)
+    manager.stop()
+    if manager.is_running():
+        raise Trouble(
+            "production", f"Production ({recorded['manager']} {recorded['unit'] or ''}) runs on after its stop."
+        )
+
+
+def bring_back(recorded: Json, state: State, ready_s: float) -> str | None:
+    """Make production as recorded; None when it is, otherwise what is wrong. Doing it twice changes nothing."""
+    manager = make_manager(recorded["declared"], state)
+    try:
+        if not recorded["running"]:
+            if manager.is_running():
+                manager.stop()
+            return None
+        if not manager.is_running():
+            manager.start(recorded["definition"])
+    except Trouble as trouble:
+        return trouble.text
+    return await_answer(recorded, state, ready_s)
+
+
+def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
+    """Wait for a real completion by the recorded model; None when it came."""
+    url, model = recorded["url"], recorded["model"]
+    manager = make_manager(recorded["declared"], state)
+    if not url:
+        running = clock.wait_until(manager.is_running, ready_s, poll_s=0.25)
+        return None if running else f"Production does not run {ready_s:g} s after its start."
+    key = _key(recorded["declared"])
+    deadline = time.monotonic() + ready_s
+    said = "nothing yet"
+    while time.monotonic() < deadline:
+        if serving.served_model(url, key, timeout_s=2) == model:
+            wrong = serving.complete(url, model, key, timeout_s=max(1.0, deadline - time.monotonic()))
+            if wrong is None:
+                return None
+            said = wrong
+        elif not clock.wait_until(manager.is_running, 1.0, poll_s=0.2):
+            return f"Production ended again after its start ({recorded['manager']} {recorded['unit'] or ''})."
+        time.sleep(0.05)
+    return f"Production gave no completion by {model!r} within {ready_s:g} s of its start: {said}."
+
+
+def _key(declared: Json) -> str | None:
+    return serving.key_from_file(declared.get("api_key_file"))

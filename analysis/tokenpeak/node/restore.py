@@ -1,0 +1,97 @@
+"""Giving the node back: the one way, whoever asks (the playbook, `make restore`, or the guard).
+
+Everything comes from the record alone. Doing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tokenpeak.node import clock, lock, memory, production, telemetry
+from tokenpeak.node.engine import Engine
+from tokenpeak.node.phases import Phases
+from tokenpeak.node.state import Json, State
+
+RECORD = "record.json"
+OUTCOME = "outcome.json"
+
+
+def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: int | None) -> Json:
+    """End the engine and wait until its memory is free: engine_stopped, and what is left if it is not."""
+    engine = Engine(state)
+    there = state.read("engine.json") is not None
+    telemetry.stop(state)
+    if not there:
+        return {"engine_stopped": True, "message": ""}
+    with phases.span("engine_stop"):
+        left = engine.stop(grace_s)
+    with phases.span("memory_wait"):
+        level = memory.wait_level(memory.make_gauge(), baseline_bytes)
+    message = f"The engine's processes {left} do not end, not even by SIGKILL. " if left else ""
+    if not level.is_level:
+        message += f"Memory in use did not come to rest within {level.waited_s:.0f} s ({level.used_bytes} bytes)."
+    return {"engine_stopped": not left, "message": message.strip()}
+
+
+def restore(state: State, phases: Phases, by: str, ready_s: float | None = None, grace_s: float | None = None) -> Json:
+    """Make the node as it was recorded; call it with the state's mutex held.
+
+    Answers restored, was_running, model, downtime_s, message and trial_id. The record goes only when all is well.
+    """
+    record = state.read(RECORD)
+    if record is None:
+        stop_engine(state, phases, grace_s or 5.0, None)
+        return {
+            "restored": True,
+            "was_running": False,
+            "model": None,
+            "downtime_s": None,
+            "message": "Nothing was recorded: the node was not in use.",
+            "trial_id": None,
+        }
+    was = record["production"]
+    ended = stop_engine(state, phases, grace_s or record["engine_stop_s"], record.get("baseline_bytes"))
+    with phases.span("production_start", "production_start"):
+        wrong = production.bring_back(was, state, ready_s or record["production_ready_s"])
+    outcome = {
+        "restored": wrong is None and ended["engine_stopped"],
+        "was_running": was["running"],
+        "model": was["model"],
+        "downtime_s": _downtime_s(record) if was["running"] else None,
+        "message": " ".join(text for text in (ended["message"], wrong or _told(was)) if text),
+        "trial_id": record["trial_id"],
+    }
+    state.write(OUTCOME, {**outcome, "by": by, "at_unix_s": time.time()})
+    if outcome["restored"]:
+        state.remove(RECORD)
+    return outcome
+
+
+def _told(was: Json) -> str:
+    if was["manager"] == "none":
+        return "This node has no production."
+    if not was["running"]:
+        return "Production was down before and was left down."
+    if was["model"]:
+        return f"Production answers a real completion by {was['model']}."
+    return "Production runs; it has no url to be asked at."
+
+
+def _downtime_s(record: Json) -> float | None:
+    """From the beginning of production's stop to now; by the date when the machine was booted in between."""
+    stopped = record.get("stopped")
+    if not stopped:
+        return 0.0
+    if stopped["boot_id"] == clock.boot_id():
+        return round(clock.boot_s() - float(stopped["boot_s"]), 3)
+    return round(max(0.0, time.time() - float(stopped["unix_s"])), 3)
+
+
+def restore_command(state: State) -> Json:
+    """`make restore`: give the node back now, and break the lock."""
+    phases = Phases()
+    with state.exclusive():
+        outcome = restore(state, phases, by="restore")
+        if outcome["restored"]:
+            lock.release(state)
+    return {"phases": phases.spans, "restoration": outcome}

@@ -1,0 +1,108 @@
+"""The node's state folder: small JSON files, root-only, each replaced atomically.
+
+    node.json         what the inventory declares of this node (written by install)
+    secret            the sweep's secret, from which each trial's API key follows
+    record.json       production as it was; present exactly while a trial has the node in its hands ("armed")
+    lease.json        when the controller was last heard of
+    lock.json         which sweep has the node
+    engine.json       the engine under test: unit or process, log
+    guard.json        the watchdog that is watching, where no systemd does
+    production.json   production's own process, where the node script starts it itself
+    telemetry.csv     samples of the current trial
+    outcome.json      how the last restoration ended
+
+A write is durable when it returns: temporary file, fsync, rename, fsync of the folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Dict, Iterator
+
+from tokenpeak.node.trouble import Trouble
+
+Json = Dict[str, Any]
+
+
+class State:
+    """A state folder, made root-only on first use."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.folder.stat()
+        except OSError as error:
+            raise Trouble("state", f"The state folder {self.folder} cannot be made: {error}.") from error
+        if found.st_uid != os.geteuid():
+            raise Trouble(
+                "state",
+                f"The state folder {self.folder} belongs to user {found.st_uid}, not to {os.geteuid()}: "
+                "run as that user, or remove the folder.",
+            )
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            self.folder.chmod(0o700)
+
+    def path(self, name: str) -> Path:
+        """Where the file called `name` is."""
+        return self.folder / name
+
+    def read(self, name: str) -> Json | None:
+        """A JSON file's content; None when there is none."""
+        try:
+            raw = self.path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            value = json.loads(raw)
+        except ValueError as error:
+            raise Trouble("state", f"{self.path(name)} is not JSON ({error}): look at it, then remove it.") from error
+        if not isinstance(value, dict):
+            raise Trouble("state", f"{self.path(name)} holds no JSON object: look at it, then remove it.")
+        return value
+
+    def write(self, name: str, value: Json, durable: bool = True) -> None:
+        """Replace a JSON file; `durable` makes it survive a power loss that follows at once."""
+        target = self.path(name)
+        temporary = self.path(f".{name}.{os.getpid()}.tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(json.dumps(value, indent=1, sort_keys=True).encode())
+                stream.flush()
+                if durable:
+                    os.fsync(stream.fileno())
+            temporary.replace(target)
+        except OSError:
+            temporary.unlink()
+            raise
+        if durable:
+            self.sync()
+
+    def remove(self, name: str) -> None:
+        """Remove a file durably; a missing one is fine."""
+        try:
+            self.path(name).unlink()
+        except FileNotFoundError:
+            return
+        self.sync()
+
+    def sync(self) -> None:
+        """Make renames and removals in the folder durable."""
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Only one command at a time changes the node; the kernel lets go when its holder dies."""
+        with self.path("mutex").open("a") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield

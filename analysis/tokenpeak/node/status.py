@@ -1,0 +1,30 @@
+"""What a node serves now, who has it, and whether a guard is armed."""
+
+from __future__ import annotations
+
+from tokenpeak.node import guard, lease, lock, production
+from tokenpeak.node.restore import OUTCOME, RECORD
+from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
+
+
+def status(state: State, declaration: Json) -> Json:
+    """production, engine, armed, lease_remaining_s, holder, trial_id, last_restoration; changes nothing."""
+    record = state.read(RECORD)
+    held = state.read(lock.FILE)
+    try:
+        found: Json | None = production.look(declaration.get("production") or {"manager": "none"}, state)
+        problem = None
+    except Trouble as trouble:
+        found, problem = None, trouble.text
+    return {
+        "production": found,
+        "problem": problem,
+        "engine": state.read("engine.json"),
+        "armed": record is not None,
+        "guard_alive": record is not None and guard.is_armed(state, record["nonce"]),
+        "lease_remaining_s": lease.remaining_s(state) if record is not None else None,
+        "holder": held["holder"] if held else None,
+        "trial_id": record["trial_id"] if record else None,
+        "last_restoration": state.read(OUTCOME),
+    }
