@@ -19,6 +19,21 @@ class CommandManager(Manager):
 
     Status 0 of check means running; without check, running means that the url answers.
     """
+
+    def _process(self) -> Json:
+        declared = self.declared.get("process")
+        if declared is not None and not isinstance(declared, dict):
+            raise Trouble("declaration", f"tokenpeak_production.process must be a mapping, not {declared!r}.")
+        return declared or {}
+
+    def _argv(self, key: str) -> list[str]:
+        argv = self.needed(key)
+        if not isinstance(argv, list) or not argv:
+            raise Trouble("declaration", f"tokenpeak_production.{key} must be a list of arguments, not {argv!r}.")
+        return [str(word) for word in argv]
+
+    def is_running(self) -> bool:
+        """By the process's group, the check command, or the server's answer, whichever is declared."""
         if self._process():
             leader = self.state.read(RECORD)
             return bool(leader and process.members(leader))
