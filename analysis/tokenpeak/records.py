@@ -351,8 +351,8 @@ class Failure(Record):
     phase: str
     cause: str
     """out_of_memory, kv_cache_too_small, context_too_long, tensor_parallel_mismatch, dtype_unsupported,
-    quantization_unsupported, unknown_flag, bad_flag_value, model_missing, vram_taken, port_taken, hung, crashed,
-    refused, node_unreachable, interrupted, load_failed or unknown."""
+    quantization_unsupported, unknown_flag, bad_flag_value, model_missing, model_unsupported, vram_taken, port_taken,
+    hung, crashed, refused, node_unreachable, interrupted, load_failed or unknown."""
     message: str
     evidence: tuple[str, ...] = ()
     """Lines of the engine's log that show it."""

@@ -326,6 +326,22 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "0.32.0 model_executor/model_loader/default_loader.py; 0.33.0 model_executor/model_loader/default_loader.py",
         literal="Cannot find any model weights with `{model_name_or_path}`",
     ),
+    _symptom(
+        "model_missing",
+        r"SafetensorError: (?P<what>.+)",
+        says="The model's weights cannot be read: {what}.",
+        do="Download them again; a file is cut short or damaged.",
+        sites="safetensors 0.8.0 __init__.py",
+        literal="SafetensorError",
+    ),
+    _symptom(
+        "model_unsupported",
+        r"Model architectures (?P<names>\[.*?\]) (?:are not supported for now|failed to be inspected)",
+        says="This release does not know the architecture {names}.",
+        do="Pin an engine version that supports the model.",
+        sites="0.32.0 model_executor/models/registry.py",
+        literal="are not supported for now.",
+    ),
     # Values that only the whole config shows to be wrong
     _symptom(
         "bad_flag_value",

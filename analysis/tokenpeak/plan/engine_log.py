@@ -14,6 +14,7 @@ from tokenpeak.records import Failure, StartupFacts
 GIB = 2**30
 EVIDENCE_LINES = 6
 EVIDENCE_CHARACTERS = 500
+VALUE_CHARACTERS = 200
 KV_BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 
 _VERSION = re.compile(
@@ -22,7 +23,7 @@ _VERSION = re.compile(
     r"|█\s+version (?P<banner>\d\S+)"  # 0.32.0 entrypoints/utils.py
 )
 _KV_TOKENS = re.compile(r"\bKV cache size: ([\d,]+) tokens")  # v1/core/kv_cache_utils.py since 0.8
-_KV_BLOCKS = re.compile(r"# (?:GPU|CUDA|cuda|\w+) blocks: (\d+)")  # 0.7.3 executor/executor_base.py
+_KV_BLOCKS = re.compile(r"# (?!CPU)\w+ blocks: (\d+)")  # 0.7.3 executor/executor_base.py
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
 _KV_BYTES = re.compile(
     r"Available KV cache memory: ([\d.]+) GiB"  # v1/worker/gpu_worker.py since 0.9
@@ -36,7 +37,7 @@ _WEIGHTS = re.compile(
 )
 _COMPILED = re.compile(r"torch\.compile (?:takes|took) ([\d.]+) s in total")  # compilation/monitor.py
 _GRAPHS = re.compile(r"Graph capturing finished in [\d.]+ secs, took ([\d.]+) GiB")  # v1/worker/gpu_model_runner.py
-_PREFIX = re.compile(r"^(?:\([^()]*pid=\d+\)\s*)?(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\]\s?)?")
+_PREFIX = re.compile(r"^(?:\([^()]*pid=\d+\)\s*)?(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[^\]]+\]\s?)?")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)(?::|$)")
 
 FOLLOWED: tuple[re.Pattern[str], ...] = tuple(
@@ -64,17 +65,29 @@ DIED = re.compile(
 )
 """A process of the engine that ended without a word."""
 
-WAITED = re.compile(
+TIMED_OUT = re.compile(
     # torch 2.13 torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
     r"Watchdog caught collective operation timeout"
     # 0.7.3 and later v1/executor/multiproc_executor.py
     r"|RPC call to \S+ timed out"
-    # 0.11.2 and later distributed/device_communicators/shm_broadcast.py
-    r"|No available shared memory broadcast block found in"
     # torch 2.13 torch/csrc/distributed/c10d/TCPStore.cpp
-    r"|torch\.distributed\.DistStoreError|wait timeout after \d+ms"
+    r"|wait timeout after \d+ms"
 )
-"""Processes of the engine that waited for each other in vain."""
+"""Processes of the engine that gave up waiting for each other."""
+
+WAITING = re.compile(
+    # 0.8.5 and later distributed/device_communicators/shm_broadcast.py; a long compilation says it too
+    r"No available shared memory broadcast block found in"
+    # 0.7.3 and later distributed/device_communicators/pynccl.py
+    r"|vLLM is using nccl==|NCCL (?:INFO|WARN)"
+)
+"""Processes of the engine that wait for each other; only a deadline makes it a hang."""
+
+ENDED_BY = {
+    signal.SIGKILL: "the kernel for want of memory, or somebody",
+    signal.SIGTERM: "somebody",
+    signal.SIGINT: "somebody",
+}
 
 LEAKED = re.compile(r"nanobind|^ - (?:leaked|\.\.\. skipped)|resource_tracker|^\s+warnings\.warn")
 
@@ -127,7 +140,7 @@ def classify_failure(log: str, *, phase: str, exit_status: int | None, timed_out
     lines = log.splitlines()
     if found := _symptom(lines):
         index, symptom, match = found
-        values = {name: value or "?" for name, value in match.groupdict().items()}
+        values = {name: (value or "?")[:VALUE_CHARACTERS] for name, value in match.groupdict().items()}
         return Failure(
             phase=phase,
             cause=symptom.cause,
@@ -169,27 +182,32 @@ def _tail(lines: list[str]) -> tuple[str, ...]:
     return tuple(line[:EVIDENCE_CHARACTERS] for line in told)[-EVIDENCE_LINES:]
 
 
+def _last(lines: list[str], pattern: re.Pattern[str]) -> str | None:
+    return next((line for line in reversed(lines) if pattern.search(line)), None)
+
+
 def _ending(
     lines: list[str], *, phase: str, exit_status: int | None, timed_out: bool
 ) -> tuple[str, str, tuple[str, ...]]:
     """Cause, message and evidence of a failure that no symptom explains."""
-    waited = next((index for index, text in _upwards(lines) if WAITED.search(text)), None)
-    if timed_out or waited is not None:
-        evidence = _evidence(lines, waited) if waited is not None else _tail(lines)
-        why = "its processes waited for each other in vain" if waited is not None else "its deadline passed"
-        nccl = any("NCCL" in line for line in lines[-50:])
+    gave_up = _last(lines, TIMED_OUT)
+    if timed_out or gave_up is not None:
+        waiting = gave_up if gave_up is not None else _last(lines[-40:], WAITING)
+        why = "its deadline passed" if timed_out else "its processes waited for each other in vain"
+        nccl = any("nccl" in line.lower() for line in lines[-40:])
         hint = " Its last words are of NCCL: try disable_custom_all_reduce or NCCL_P2P_DISABLE=1." if nccl else ""
-        return "hung", f"The engine hung in {phase}: {why}.{hint}", evidence
+        evidence = (*([waiting[:EVIDENCE_CHARACTERS]] if waiting else []), *_tail(lines))
+        return "hung", f"The engine hung in {phase}: {why}.{hint}", tuple(dict.fromkeys(evidence))
     if (number := _signal(lines, exit_status)) is not None:
         name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
-        what = "the kernel out of memory, or somebody" if number == signal.SIGKILL else "a fault in native code"
+        who = ENDED_BY.get(number, "a fault in native code")
         died = [line[:EVIDENCE_CHARACTERS] for line in lines if DIED.search(line)]
-        return "crashed", f"The engine was ended by {name} in {phase}: {what}.", tuple(died[-2:]) or _tail(lines)
+        return "crashed", f"The engine was ended by {name} in {phase}: {who}.", tuple(died[-2:]) or _tail(lines)
     raised = next(((i, text) for i, text in _upwards(lines) if _EXCEPTION.match(text)), None)
     if raised is not None:
         return (
             "crashed",
-            f"The engine crashed in {phase}: {raised[1][:EVIDENCE_CHARACTERS]}",
+            f"The engine crashed in {phase}: {raised[1][:VALUE_CHARACTERS]}",
             _evidence(lines, raised[0]),
         )
     if exit_status is not None:
