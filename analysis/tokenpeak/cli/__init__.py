@@ -7,7 +7,12 @@ import click
 
 from tokenpeak.errors import TokenpeakError, suggestion
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "probe": "probe",
+    "sweep": "sweep",
+    "restore": "restore",
+    "status": "status",
+}
 """Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
 
 

@@ -1,0 +1,27 @@
+"""`tokenpeak restore`: every node given back to production, whoever had it."""
+
+import sys
+
+import click
+
+from tokenpeak.drive.inventory import read_inventory
+from tokenpeak.drive.runner import run_playbook
+from tokenpeak.drive.trial import restoration_of
+
+
+@click.command()
+@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to give back.")
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:
+    """Give the nodes back: engine ended, production as it was recorded, lock broken. Safe at any time."""
+    inventory = read_inventory(inventory_name).limited_to(nodes)
+    result = run_playbook("restore.yml", inventory)
+    unrestored = 0
+    for name, node in result.nodes.items():
+        reason = node.unreachable or node.failure or "restore.yml gave no answer"
+        restoration = restoration_of(node.answers.get("restore"), reason)
+        unrestored += not restoration.restored
+        downtime = f" Production was down for {restoration.downtime_s:.1f} s." if restoration.downtime_s else ""
+        click.echo(f"{name}: {'' if restoration.restored else 'NOT restored: '}{restoration.message}{downtime}")
+    if unrestored:
+        sys.exit(1)

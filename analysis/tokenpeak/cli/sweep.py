@@ -1,0 +1,100 @@
+"""`tokenpeak sweep`: the main job, from probing to a site; also its continuation with `--resume`."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from tokenpeak import paths
+from tokenpeak.drive.inventory import Inventory, read_inventory
+from tokenpeak.drive.progress import Progress
+from tokenpeak.drive.stop import Stop, stop_on_signals
+from tokenpeak.drive.summary import plan_lines, summary_lines
+from tokenpeak.drive.sweep import SweepOutcome, new_sweep, plan_sweep, prepare, resume_sweep
+from tokenpeak.errors import DatabaseError, ReportError, SpecError, suggestion
+from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
+from tokenpeak.report.site import build_site
+from tokenpeak.store.database import open_database
+from tokenpeak.store.frames import open_frames
+
+_STOP_WORDS = {
+    "gentle": "Ending: current trials are torn down and production is given back. Once more: at once.",
+    "abrupt": "Aborting: only production is still given back. Once more: even that is left to the nodes' guards.",
+    "let go": "Left to the guards: the nodes give production back themselves when their lease has lapsed.",
+}
+_INTERRUPTED = 130
+
+
+@click.command()
+@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to work on.")
+@click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@click.option("--resume", "sweep_id", help="Go on with this interrupted sweep instead of starting one.")
+def sweep(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], sweep_id: str | None) -> None:
+    """Probe, plan, try every config, give production back, load, render. Exit status 0 only if all of it went well."""
+    progress = Progress()
+    stop = Stop()
+    with stop_on_signals(stop, lambda level: progress.say(_STOP_WORDS[level])):
+        try:
+            if sweep_id is not None:
+                outcome = resume_sweep(sweep_id, progress=progress, stop=stop)
+            else:
+                inventory = read_inventory(inventory_name).limited_to(nodes)
+                outcome = _start(_spec(inventory, sweep_name), inventory, progress, stop)
+        finally:
+            if stop.let_go():
+                progress.say(f"Look with: make status INVENTORY={inventory_name}")
+    _conclude(outcome, progress, stop)
+
+
+def _spec(inventory: Inventory, sweep_name: str | None) -> SweepSpec:
+    name = sweep_name or inventory.default_sweep
+    if name is None:
+        raise SpecError(
+            f"Inventory {inventory.name} names no default sweep; give --sweep. {suggestion('', sweep_names())}"
+        )
+    return read_spec(name)
+
+
+def _start(spec: SweepSpec, inventory: Inventory, progress: Progress, stop: Stop) -> SweepOutcome:
+    found = prepare(inventory, progress, stop)
+    plans = plan_sweep(spec, inventory, found)
+    _print(plan_lines(plans))
+    return new_sweep(spec, inventory, found, plans, progress=progress, stop=stop)
+
+
+def _conclude(outcome: SweepOutcome, progress: Progress, stop: Stop) -> None:
+    """Say how it ended, load and render what there is, and exit accordingly."""
+    _print(summary_lines(outcome.spec, outcome.trials, [plan.hardware for plan in outcome.record.plans]))
+    for node, seconds in outcome.end.production_downtime_s.items():
+        click.echo(f"Production of {node} was down for {seconds:.0f} s in all.")
+    for node in outcome.end.unrestored:
+        click.echo(
+            f"PROBLEM production of {node} is NOT known to be back: make status INVENTORY={outcome.record.inventory}"
+        )
+    for problem in outcome.end.problems:
+        click.echo(f"PROBLEM {problem}")
+    if stop.gentle():
+        click.echo(f"Interrupted. Go on with: make sweep RESUME={outcome.record.sweep_id}")
+        sys.exit(_INTERRUPTED)
+    if outcome.end.status != "completed":
+        click.echo(f"Not completed. Go on with: make sweep RESUME={outcome.record.sweep_id}")
+    try:
+        with open_database() as database:
+            database.ingest(open_frames([outcome.archive.path]))
+            progress.say(f"Loaded into {database.told}")
+    except DatabaseError as error:
+        click.echo(f"PROBLEM the raw files are kept, but Postgres was not loaded: {error}")
+    try:
+        page = build_site([outcome.archive.path], paths.SITE_BUILD)
+    except ReportError as error:
+        click.echo(f"PROBLEM the raw files are kept, but the site was not built: {error}")
+        sys.exit(1)
+    click.echo(f"\nResults: {outcome.archive.path}\nSite:    {page}")
+    if not outcome.is_success:
+        sys.exit(1)
+
+
+def _print(lines: Sequence[str]) -> None:
+    for line in lines:
+        click.echo(line)

@@ -1,0 +1,121 @@
+"""The lease: signs of life from the controller to a node, on a channel of their own.
+
+A small process (over SSH, or here for a local node) reads heartbeats from its standard input and renews the node's
+lease. When this controller dies, the pipe closes, renewals stop, and the node's guard gives production back. The
+channel is separate from Ansible's, so that neither a long task nor a lost one says anything about the controller.
+"""
+
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from tokenpeak.drive.inventory import Node
+
+_BEATS_PER_LEASE = 4
+_LONGEST_BEAT_S = 15.0
+_SHORTEST_BEAT_S = 0.5
+_CLOSE_TIMEOUT_S = 3.0
+
+
+def node_command(node: Node, arguments: Sequence[str]) -> list[str]:
+    """`arguments` as an argv that runs on the node with the connection that its inventory describes."""
+    variables = node.variables
+    remote = [*(["sudo", "-n"] if variables.get("tokenpeak_become") else []), *arguments]
+    if node.is_local:
+        return remote
+    command = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ConnectTimeout=10"]
+    for option, variable in (("-p", "ansible_port"), ("-l", "ansible_user"), ("-i", "ansible_ssh_private_key_file")):
+        if variables.get(variable):
+            command += [option, str(variables[variable])]
+    for variable in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
+        command += shlex.split(str(variables.get(variable) or ""))
+    return [*command, str(variables.get("ansible_host") or node.name), shlex.join(remote)]
+
+
+def lease_command(node: Node, declaration: dict[str, Any]) -> list[str]:
+    """The argv that renews the node's lease, from where install.yml put the node's command."""
+    state_dir = str(declaration["state_dir"])
+    python = str(declaration.get("python") or "python3")
+    return node_command(node, [python, f"{state_dir}/tokenpeak-node.pyz", "lease", "--state", state_dir])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelHealth:
+    """How the channel fared: beats written, and how often its process had to be started anew."""
+
+    beats: int
+    restarts: int
+
+
+class LeaseChannel:
+    """Heartbeats to one node from entering the context to leaving it; a process that ends is started anew."""
+
+    def __init__(self, argv: Sequence[str], lease_s: float) -> None:
+        self._argv = list(argv)
+        self._beat_s = min(_LONGEST_BEAT_S, max(_SHORTEST_BEAT_S, lease_s / _BEATS_PER_LEASE))
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._beats = 0
+        self._starts = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._thread.join(timeout=_CLOSE_TIMEOUT_S * 2)
+
+    @property
+    def health(self) -> ChannelHealth:
+        """Counts so far."""
+        return ChannelHealth(beats=self._beats, restarts=max(0, self._starts - 1))
+
+    def _keep(self) -> None:
+        while not self._closing.is_set():
+            self._starts += 1
+            try:
+                process = subprocess.Popen(
+                    self._argv,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C at the terminal must not reach it before the nodes are restored
+                )
+            except OSError:
+                self._closing.wait(self._beat_s)
+                continue
+            self._beat(process)
+            _end(process)
+            self._closing.wait(min(1.0, self._beat_s))
+
+    def _beat(self, process: subprocess.Popen[bytes]) -> None:
+        """Write heartbeats until the channel closes or its process is gone."""
+        assert process.stdin is not None
+        while process.poll() is None:
+            try:
+                process.stdin.write(f"{time.time():.3f}\n".encode())
+                process.stdin.flush()
+            except OSError:
+                return
+            self._beats += 1
+            if self._closing.wait(self._beat_s):
+                return
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the pipe and see the process go; it is ended when it does not go by itself."""
+    assert process.stdin is not None
+    try:
+        process.stdin.close()
+    except OSError:
+        process.kill()  # the pipe broke: nobody reads it any more
+    try:
+        process.wait(timeout=_CLOSE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,97 @@
+"""Which trials are made, running and next, for all nodes of a sweep; every worker asks the same ledger.
+
+Nodes of one hardware share a plan and a search. A trial that ended without telling anything of its config (interrupted,
+its node lost) is as if never made, and is proposed again.
+"""
+
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.records import Plan, PlannedConfig, TrialRecord
+from tokenpeak.search.history import Outcome, Proposal, Stop, outcome_of
+from tokenpeak.search.strategy import make_strategy
+
+_NUMBER = re.compile(r"^\.?(\d{4,})-")
+_LOOK_AGAIN_S = 1.0
+
+
+class Ledger:
+    """The sweep's trials; safe to use from several threads."""
+
+    def __init__(
+        self, spec: SweepSpec, plans: Sequence[Plan], records: Sequence[TrialRecord], last_number: int
+    ) -> None:
+        self._spec = spec
+        self._plans = {plan.hardware: plan for plan in plans}
+        self._strategies = {plan.hardware: make_strategy(spec.search, plan) for plan in plans}
+        self._history: dict[str, list[Outcome]] = {plan.hardware: [] for plan in plans}
+        self._pending: dict[str, set[tuple[str, int]]] = {plan.hardware: set() for plan in plans}
+        self._number = last_number
+        self._changed = threading.Condition()
+        self._closed = False
+        self.records: list[TrialRecord] = []
+        for record in sorted(records, key=lambda record: record.started_at.timestamp() + record.duration_s):
+            self._enter(record)
+
+    def claim(self, hardware: str) -> tuple[Proposal, str] | Stop:
+        """The next trial of this hardware and its id; blocks while that depends on a trial that still runs."""
+        with self._changed:
+            while not self._closed:
+                answer = self._strategies[hardware].propose(self._history[hardware], self._pending[hardware])
+                if isinstance(answer, Proposal):
+                    self._pending[hardware].add(answer.key)
+                    self._number += 1
+                    return answer, f"{self._number:04d}-{answer.config_id[:8]}"
+                if isinstance(answer, Stop) and not self._pending[hardware]:
+                    return answer
+                # Waiting, or another node's last trial may yet be lost and have to be made here.
+                self._changed.wait(_LOOK_AGAIN_S)
+        return Stop(reason="the sweep was told to end")
+
+    def settle(self, proposal: Proposal, record: TrialRecord) -> None:
+        """A claimed trial ended and its record is on disk."""
+        with self._changed:
+            self._pending[record.hardware].discard(proposal.key)
+            self._enter(record)
+            self._changed.notify_all()
+
+    def abandon(self, hardware: str, proposal: Proposal) -> None:
+        """A claimed trial came to nothing; it may be claimed again."""
+        with self._changed:
+            self._pending[hardware].discard(proposal.key)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nothing more may be claimed."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def is_finished(self, hardware: str) -> bool:
+        """The search of this hardware has stopped by itself and nothing of it runs."""
+        with self._changed:
+            answer = self._strategies[hardware].propose(self._history[hardware], self._pending[hardware])
+            return isinstance(answer, Stop) and not self._pending[hardware]
+
+    def planned(self, hardware: str, config_id: str) -> PlannedConfig:
+        """The plan's entry for a proposed config."""
+        return next(entry for entry in self._plans[hardware].feasible if entry.config.config_id == config_id)
+
+    def expected_trials(self) -> int:
+        """About how many trials the sweep makes in all: what a search that tries everything would."""
+        every = sum(len(plan.feasible) * self._spec.search.replicates for plan in self._plans.values())
+        return min(every, self._spec.search.trials * len(self._plans)) if self._spec.search.trials else every
+
+    def _enter(self, record: TrialRecord) -> None:
+        self.records.append(record)
+        if record.hardware in self._history and record.status != "interrupted":
+            self._history[record.hardware].append(outcome_of(record, self._spec))
+
+
+def last_number(archive: Path) -> int:
+    """The highest trial number that any file of the archive bears, whole or not: numbers are given once."""
+    found = [match for path in (archive / "trials").glob("*") if (match := _NUMBER.match(path.name))]
+    return max((int(match[1]) for match in found), default=0)

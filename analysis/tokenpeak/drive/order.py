@@ -1,0 +1,180 @@
+"""One trial as it is ordered: what is to be launched, and the request files from which playbooks and client work.
+
+Request files lie in a private folder of the trial outside the archive, because one of them is the trial's API key.
+"""
+
+import hmac
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tokenpeak.drive.inventory import Node
+from tokenpeak.load.job import JobRun, LoadJob
+from tokenpeak.plan.command import engine_argv
+from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.records import Config, NodeFacts, PlannedConfig
+
+_SEEDS_PER_WORKLOAD = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOrder:
+    """A config to launch on a node. `keep_lock` leaves the node to this sweep when the trial has ended."""
+
+    sweep_id: str
+    trial_id: str
+    spec: SweepSpec
+    node: Node
+    facts: NodeFacts
+    declaration: Mapping[str, Any]
+    planned: PlannedConfig
+    replicate: int
+    engine_version: str | None
+    restore_production: bool
+    keep_lock: bool
+
+    @property
+    def config(self) -> Config:
+        """What is launched."""
+        return self.planned.config
+
+    @property
+    def engine_pin(self) -> str | None:
+        """The vLLM version whose flags are spoken: the config's own, else the inventory's, else what was probed."""
+        return self.config.engine_version or self.engine_version or self.facts.engine_version
+
+    def argv(self) -> list[str]:
+        """The engine's command line; raises PlanError when this version cannot be told what the config wants."""
+        declared = self.declaration.get("model") or {}
+        config = self.config
+        if declared.get("path") and config.model.name == declared.get("name"):
+            config = config.model_copy(update={"model": config.model.model_copy(update={"name": declared["path"]})})
+        return engine_argv(
+            config,
+            host=str(self.declaration["host"]),
+            port=int(self.declaration["port"]),
+            engine_version=self.engine_pin,
+            executable=tuple(self.declaration["engine"]["command"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestFiles:
+    """Where the trial's request files lie and where its client writes."""
+
+    folder: Path
+
+    @property
+    def launch(self) -> Path:
+        """Read by the node's launch command."""
+        return self.folder / "launch.json"
+
+    @property
+    def finish(self) -> Path:
+        """Read by the node's finish command."""
+        return self.folder / "finish.json"
+
+    @property
+    def job(self) -> Path:
+        """Read by the load client."""
+        return self.folder / "job.json"
+
+    @property
+    def api_key(self) -> Path:
+        """Read by the load client."""
+        return self.folder / "api-key"
+
+    @property
+    def output(self) -> Path:
+        """Where the load client writes its results."""
+        return self.folder / "load"
+
+    @property
+    def progress(self) -> Path:
+        """Rewritten by the load client about once a second."""
+        return self.folder / "progress.json"
+
+    def extravars(self) -> dict[str, str]:
+        """What the playbooks are told: paths."""
+        return {
+            "tokenpeak_launch_request": str(self.launch),
+            "tokenpeak_finish_request": str(self.finish),
+            "tokenpeak_load_job": str(self.job),
+        }
+
+
+def write_requests(
+    order: TrialOrder, folder: Path, *, argv: Sequence[str], started_at_unix_s: float, secret: str, holder: str
+) -> RequestFiles:
+    """Write the request files of a trial into `folder`, readable by this user alone."""
+    files = RequestFiles(folder=folder)
+    files.output.mkdir(parents=True, mode=0o700)
+    folder.chmod(0o700)
+    deadlines = order.spec.deadlines
+    _write(
+        files.launch,
+        {
+            "trial_id": order.trial_id,
+            "holder": holder,
+            "argv": list(argv),
+            "env": order.config.env,
+            "served_model": order.config.model.served_name,
+            "deadline_s": deadlines.engine_ready_s,
+            "lease_s": deadlines.lease_s,
+            "trial_deadline_s": None,
+        },
+    )
+    write_finish(order, files, restore_production=order.restore_production, keep_lock=order.keep_lock)
+    _write_text(files.api_key, hmac.new(secret.encode(), order.trial_id.encode(), sha256).hexdigest() + "\n")
+    _write_text(files.job, _load_job(order, files, started_at_unix_s).model_dump_json())
+    return files
+
+
+def write_finish(order: TrialOrder, files: RequestFiles, *, restore_production: bool, keep_lock: bool) -> None:
+    """Write the request of the finish command, replacing an earlier one."""
+    _write(
+        files.finish,
+        {
+            "trial_id": order.trial_id,
+            "restore_production": restore_production,
+            "keep_lock": keep_lock,
+            "engine_stop_s": order.spec.deadlines.engine_stop_s,
+            "production_ready_s": order.spec.deadlines.production_ready_s,
+        },
+    )
+
+
+def _load_job(order: TrialOrder, files: RequestFiles, started_at_unix_s: float) -> LoadJob:
+    host, port = str(order.declaration["host"]), int(order.declaration["port"])
+    base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    runs: list[JobRun] = []
+    for plan in order.spec.workloads:
+        for level in plan.levels:
+            # The same run of every config has the same seed, so that configs are compared on the same requests.
+            seed = plan.workload.seed * _SEEDS_PER_WORKLOAD + len(runs)
+            runs.append(JobRun(run_index=len(runs), workload=plan.workload, level=level, slo=order.spec.slo, seed=seed))
+    return LoadJob(
+        base_url=base_url,
+        model=order.config.model.served_name,
+        api_key_file=files.api_key,
+        runs=tuple(runs),
+        trial_started_at_unix_s=started_at_unix_s,
+        output_dir=files.output,
+        progress_file=files.progress,
+        metrics_url=f"{base_url}/metrics",
+        run_deadline_s=order.spec.deadlines.run_s,
+    )
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    _write_text(path, json.dumps(content))
+
+
+def _write_text(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)

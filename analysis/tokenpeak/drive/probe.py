@@ -1,0 +1,146 @@
+"""What the nodes are: TokenPeak's command put on them, their facts read, nothing stopped.
+
+The facts of the last probe of an inventory are kept in the state folder, so that a plan can be made without a node.
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tokenpeak import paths
+from tokenpeak.drive.inventory import Inventory
+from tokenpeak.drive.runner import Event, NodeResult, run_playbook
+from tokenpeak.errors import NodeError
+from tokenpeak.node.bundle import write_bundle
+from tokenpeak.records import NodeFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadyNode:
+    """A node that answered: its facts, and its declaration as rendered on the node itself."""
+
+    facts: NodeFacts
+    declaration: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What probing an inventory found: nodes that answered, and why each other one did not."""
+
+    answered: Mapping[str, ReadyNode]
+    unreachable: Mapping[str, str]
+    failed: Mapping[str, str]
+
+    @property
+    def usable(self) -> dict[str, ReadyNode]:
+        """The nodes on which a trial can run: they answered, and nothing found there stands in its way."""
+        return {name: ready for name, ready in self.answered.items() if not ready.facts.problems}
+
+    def complaints(self) -> list[str]:
+        """A line for everything that keeps a node out of a sweep."""
+        lines = [f"{name} is unreachable: {reason}" for name, reason in self.unreachable.items()]
+        lines += [f"{name} could not be probed: {reason}" for name, reason in self.failed.items()]
+        for name, ready in self.answered.items():
+            lines += [f"{name}: {problem}" for problem in ready.facts.problems]
+        return lines
+
+
+def node_secret() -> Path:
+    """The file of this controller's secret, made when it is missing; each trial's API key is derived from it.
+
+    It is one per controller rather than one per sweep, so that a probe during a sweep installs the same one.
+    """
+    path = paths.state_dir() / "node-secret"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        return path
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def probe(
+    inventory: Inventory,
+    *,
+    on_event: Callable[[Event], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Probe:
+    """Install TokenPeak's command and, where the inventory asks for it, the engine; then read the facts of each node.
+
+    Raises NodeError when Ansible could not run at all or the user cancelled; a node that fails is an entry.
+    """
+    bundle = write_bundle(paths.state_dir() / "node" / "tokenpeak-node.pyz")
+    installed = run_playbook(
+        "install.yml",
+        inventory,
+        extravars={"tokenpeak_pyz": str(bundle), "tokenpeak_secret_file": str(node_secret())},
+        on_event=on_event,
+        cancelled=cancelled,
+    )
+    unreachable = {name: result.unreachable for name, result in installed.nodes.items() if result.unreachable}
+    failed = {name: result.failure for name, result in installed.nodes.items() if result.failure}
+    remaining = [name for name, result in installed.nodes.items() if result.ok]
+    answered: dict[str, ReadyNode] = {}
+    if remaining and not installed.cancelled:
+        probed = run_playbook("probe.yml", inventory, nodes=remaining, on_event=on_event, cancelled=cancelled)
+        unreachable |= {name: result.unreachable for name, result in probed.nodes.items() if result.unreachable}
+        for name, result in probed.nodes.items():
+            if result.unreachable:
+                continue
+            try:
+                answered[name] = _ready(name, result)
+            except NodeError as error:
+                failed[name] = str(error)
+    if cancelled():
+        raise NodeError("Cancelled while probing; no production was touched.")
+    found = Probe(answered=answered, unreachable=unreachable, failed=failed)
+    _keep(inventory.name, [ready.facts for ready in answered.values()])
+    return found
+
+
+def last_facts(inventory_name: str) -> tuple[NodeFacts, ...]:
+    """What the last probe of the inventory found; nothing when there was none."""
+    path = _facts_path(inventory_name)
+    if not path.is_file():
+        return ()
+    try:
+        return tuple(NodeFacts.model_validate(entry) for entry in json.loads(path.read_text()))
+    except (ValueError, ValidationError) as error:
+        raise NodeError(f"{path} cannot be read ({error}). Remove it and probe again.") from error
+
+
+def _ready(name: str, result: NodeResult) -> ReadyNode:
+    answer = dict(result.answers.get("probe", {}))
+    if result.failure or not answer:
+        raise NodeError(result.failure or "its probe printed nothing")
+    declaration = answer.pop("declaration", {})
+    try:
+        facts = NodeFacts.model_validate({"probed_at": datetime.now(UTC), **answer, "node": name, "source": "probed"})
+    except ValidationError as error:
+        raise NodeError(f"its probe printed facts that make no sense: {error}") from error
+    return ReadyNode(facts=facts, declaration=declaration)
+
+
+def _keep(inventory_name: str, facts: Sequence[NodeFacts]) -> None:
+    if not facts:
+        return
+    path = _facts_path(inventory_name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps([fact.model_dump(mode="json") for fact in facts]))
+    part.replace(path)
+
+
+def _facts_path(inventory_name: str) -> Path:
+    return paths.state_dir() / "probes" / f"{inventory_name}.json"

@@ -1,0 +1,171 @@
+"""What a sweep is doing, for whoever watches: a live table on a terminal, plain lines when piped."""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tokenpeak.records import TrialRecord
+
+_PHASE_WORDS = {
+    "launch": "production stops, engine starts",
+    "run": "load",
+    "finish": "collecting, production returns",
+    "restore": "production returns",
+    "install": "installing",
+    "probe": "probing",
+}
+_REFRESH_PER_S = 2
+
+
+@dataclass
+class _Row:
+    """What one node is doing."""
+
+    trial: str = ""
+    config: str = ""
+    phase: str = "waiting"
+    since_s: float = field(default_factory=time.monotonic)
+    progress_file: Path | None = None
+    output_tok_per_s: float | None = None
+    ttft_s: float | None = None
+    level: str = ""
+
+
+class Progress:
+    """The state that is shown. Workers tell it what they do, from any thread; `say` prints a line for good."""
+
+    def __init__(self, *, terminal: bool | None = None) -> None:
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._terminal = sys.stdout.isatty() if terminal is None else terminal
+        self._lock = threading.Lock()
+        self._rows: dict[str, _Row] = {}
+        self._expected = 0
+        self._durations_s: list[float] = []
+        self._best = ""
+        self._began_s = time.monotonic()
+
+    def say(self, line: str) -> None:
+        """A line that stays, with the time of day when nobody watches live."""
+        stamp = "" if self._terminal else time.strftime("%H:%M:%S ")
+        self._console.print(Text(f"{stamp}{line}"))
+
+    def expect(self, trials: int, nodes: tuple[str, ...]) -> None:
+        """The sweep will make about this many trials on these nodes."""
+        with self._lock:
+            self._expected = trials
+            self._rows = {node: _Row() for node in nodes}
+            self._began_s = time.monotonic()
+
+    def trial_begins(self, node: str, trial_id: str, config: str, reason: str) -> None:
+        """A node takes up a trial."""
+        with self._lock:
+            self._rows[node] = _Row(trial=trial_id, config=config, phase="starting")
+        if not self._terminal:
+            self.say(f"{node} {trial_id} {config} begins ({reason})")
+
+    def follow(self, node: str, progress_file: Path) -> None:
+        """Read the node's throughput and latency from the load client's progress file."""
+        with self._lock:
+            self._rows[node].progress_file = progress_file
+
+    def phase(self, node: str, task: str) -> None:
+        """A task of Ansible's began for the node."""
+        command = task.rpartition(" | ")[2]
+        if command not in _PHASE_WORDS:
+            return
+        with self._lock:
+            row = self._rows.setdefault(node, _Row())
+            row.phase, row.since_s = _PHASE_WORDS[command], time.monotonic()
+            label = f"{node} {row.trial}".strip()
+        if not self._terminal:
+            self.say(f"{label} {_PHASE_WORDS[command]}")
+
+    def trial_ended(self, record: TrialRecord, value: str, best: str) -> None:
+        """A node's trial ended; `value` is its objective in words, `best` the best so far."""
+        with self._lock:
+            self._rows[record.node] = _Row()
+            self._durations_s.append(record.duration_s)
+            self._best = best
+        self.say(f"{record.node} {record.trial_id} {record.config.name}: {_outcome(record, value)}")
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the table while the body runs, when there is a terminal."""
+        if not self._terminal:
+            yield
+            return
+        with Live(
+            get_renderable=self._table,
+            console=self._console,
+            refresh_per_second=_REFRESH_PER_S,
+            transient=True,
+        ):
+            yield
+
+    def eta_s(self) -> float | None:
+        """Seconds until the last trial ends, from the mean of those that ended; None before the first."""
+        if not self._durations_s or not self._rows:
+            return None
+        mean_s = sum(self._durations_s) / len(self._durations_s)
+        left = max(0, self._expected - len(self._durations_s))
+        return mean_s * left / len(self._rows)
+
+    def _table(self) -> Group:
+        with self._lock:
+            rows = dict(self._rows)
+            done, expected, best = len(self._durations_s), self._expected, self._best
+        table = Table(box=None, pad_edge=False)
+        for title in ("node", "trial", "config", "phase", "tok/s", "TTFT p50", "for"):
+            table.add_column(title, justify="right" if title in ("tok/s", "TTFT p50", "for") else "left")
+        for node, row in rows.items():
+            _read_progress(row)
+            table.add_row(
+                node,
+                row.trial,
+                row.config,
+                f"{row.phase} {row.level}".strip(),
+                "" if row.output_tok_per_s is None else f"{row.output_tok_per_s:,.0f}",
+                "" if row.ttft_s is None else f"{row.ttft_s * 1000:,.0f} ms",
+                f"{time.monotonic() - row.since_s:,.0f} s",
+            )
+        eta = self.eta_s()
+        foot = f"{done} of {expected} trials"
+        if best:
+            foot += f" · best so far {best}"
+        if eta is not None:
+            foot += f" · about {timedelta(seconds=round(eta))} left"
+        return Group(table, Text(foot, style="dim"))
+
+
+def _read_progress(row: _Row) -> None:
+    """Bring the row up to what its load client last wrote; a file that is not there yet changes nothing."""
+    if row.progress_file is None or row.phase != _PHASE_WORDS["run"]:
+        return
+    try:
+        told: dict[str, Any] = json.loads(row.progress_file.read_text())
+    except (OSError, ValueError):
+        return
+    row.output_tok_per_s = told.get("output_tok_per_s")
+    row.ttft_s = told.get("ttft_s_p50")
+    row.level = f"{told.get('level_label', '')} {told.get('requests_done', '')}/{told.get('requests_total', '')}"
+
+
+def _outcome(record: TrialRecord, value: str) -> str:
+    if record.failure is not None:
+        first = record.failure.message.splitlines()[0] if record.failure.message else ""
+        return f"{record.status}: {record.failure.cause} ({first})"
+    invalid = sum(run.verdict.status == "invalid" for run in record.runs)
+    note = f", {invalid} of {len(record.runs)} runs invalid" if invalid else ""
+    return f"{value}{note} in {record.duration_s:.0f} s ({record.orchestration_s:.1f} s orchestration)"
