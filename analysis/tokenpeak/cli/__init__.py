@@ -12,6 +12,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "sweep",
     "restore": "restore",
     "status": "status",
+    "ingest": "ingest",
 }
 """Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
 

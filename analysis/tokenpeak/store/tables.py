@@ -381,3 +381,20 @@ REQUESTS = Table(
 
 TABLES: tuple[Table, ...] = (SWEEPS, NODES, CONFIGS, TRIALS, RUNS, SERIES, REQUESTS)
 """In the order in which they are filled."""
+
+_VIEW_MEANINGS = {
+    "sweep_name": "The spec's name",
+    "rank": "1 is best on this hardware; configs that break the SLO come last; null when nothing was measured",
+    "objective_mean": "Mean of the objective over launches",
+    "objective_std": "Standard deviation of the objective between launches; null with one",
+    "launches": "Trials of the config that were not interrupted",
+    "measured": "Launches that gave a value that may be ranked",
+    "failures": "Launches that failed",
+}
+
+
+def meaning_in_views(column: str) -> str:
+    """What a column of a `v_*` view holds: its own meaning, or that of the table column that it shows."""
+    if column in _VIEW_MEANINGS:
+        return _VIEW_MEANINGS[column]
+    return next(known.meaning for table in TABLES for known in table.columns if known.name == column)

@@ -1,0 +1,24 @@
+"""`tokenpeak ingest`: load archives into Postgres."""
+
+from pathlib import Path
+
+import click
+
+from tokenpeak import paths
+
+
+@click.command()
+@click.argument("archives", nargs=-1, type=click.Path(exists=True, path_type=Path))
+def ingest(archives: tuple[Path, ...]) -> None:
+    """Load the raw files of ARCHIVES (folders; default: results/) into Postgres; twice changes nothing."""
+    from tokenpeak.store.database import open_database
+    from tokenpeak.store.frames import open_frames
+
+    frames = open_frames(archives or [paths.RESULTS])
+    for file in frames.malformed:
+        click.echo(f"skipped {file}", err=True)
+    with open_database() as database:
+        click.echo(f"Using {database.told}.")
+        counts = database.ingest(frames)
+    rows = ", ".join(f"{count:,} {table}" for table, count in counts.items())
+    click.echo(f"Loaded {', '.join(frames.sweeps['sweep_id'])}: {rows}.")

@@ -1,0 +1,75 @@
+-- The public contract: what queries, dashboards and spreadsheets may rely on. Tables may change, these keep their columns.
+
+-- Every trial, whatever came of it, with the sweep it belongs to.
+CREATE VIEW v_trials AS
+SELECT
+    s.name AS sweep_name, s.inventory, s.study, t.sweep_id, t.trial_id, t.hardware, t.node, t.config_id, t.config_name,
+    t.replicate, t.simulated, t.status, t.failure_phase, t.failure_cause, t.failure_message,
+    s.objective_metric, s.objective_direction, t.objective, t.slo_met, t.started_at, t.duration_s, t.orchestration_s,
+    t.engine_start_s, t.load_s, t.production_start_s, t.kv_cache_tokens, t.max_concurrency, t.restored,
+    t.production_downtime_s, t.choices
+FROM trials t JOIN sweeps s USING (sweep_id);
+
+-- Every run that was measured, with its trial's config; `verdict` says whether it may be ranked.
+CREATE VIEW v_runs AS
+SELECT
+    s.name AS sweep_name, s.inventory, s.study, r.sweep_id, r.trial_id, r.run_index, r.hardware, r.node, r.config_id,
+    r.config_name, r.replicate, r.simulated, r.workload_name, r.level_kind, r.level_label, r.concurrency, r.rate_per_s,
+    r.verdict, r.slo_met, r.duration_s, r.requests_sent, r.requests_ok, r.requests_failed, r.input_tokens,
+    r.output_tokens, r.request_per_s, r.output_tok_per_s, r.total_tok_per_s, r.goodput_request_per_s,
+    r.request_output_tok_per_s_p50, r.ttft_s_p50, r.ttft_s_p95, r.ttft_s_p99, r.tpot_s_p50, r.tpot_s_p95, r.tpot_s_p99,
+    r.itl_s_p50, r.itl_s_p99, r.latency_s_p50, r.latency_s_p95, r.latency_s_p99, t.choices
+FROM runs r JOIN sweeps s USING (sweep_id) JOIN trials t USING (sweep_id, trial_id);
+
+-- Configs in order of their mean objective over launches; those that break the SLO come after those that hold it.
+CREATE VIEW v_ranking AS
+WITH launches AS (
+    SELECT
+        sweep_id, hardware, config_id, config_name, choices,
+        count(*) FILTER (WHERE status <> 'interrupted') AS launches,
+        count(*) FILTER (WHERE status = 'failed') AS failures,
+        count(objective) AS measured,
+        avg(objective) AS objective_mean,
+        stddev_samp(objective) AS objective_std,
+        bool_and(slo_met) FILTER (WHERE status = 'ok') AS slo_met,
+        min(failure_cause) AS failure_cause
+    FROM trials
+    GROUP BY sweep_id, hardware, config_id, config_name, choices
+)
+SELECT
+    s.name AS sweep_name, s.inventory, l.sweep_id, l.hardware, s.simulated,
+    CASE WHEN l.measured > 0 THEN rank() OVER (
+        PARTITION BY l.sweep_id, l.hardware, l.measured > 0
+        ORDER BY (l.slo_met IS FALSE), CASE s.objective_direction WHEN 'lower' THEN l.objective_mean ELSE -l.objective_mean END
+    ) END AS rank,
+    l.config_id, l.config_name, s.objective_metric, l.objective_mean, l.objective_std, l.launches, l.measured, l.failures,
+    l.failure_cause, l.slo_met, l.choices
+FROM launches l JOIN sweeps s USING (sweep_id);
+
+-- Latency and throughput against the request rate, for each config.
+CREATE VIEW v_rates AS
+SELECT
+    r.sweep_id, r.trial_id, r.hardware, r.config_id, r.config_name, r.replicate, r.simulated, r.workload_name,
+    r.rate_per_s, r.request_per_s, r.output_tok_per_s, r.goodput_request_per_s, r.ttft_s_p95, r.ttft_s_p99,
+    r.tpot_s_p95, r.tpot_s_p99, r.slo_met, r.verdict
+FROM runs r
+WHERE r.level_kind = 'open';
+
+-- What a run's tokens cost in energy, air, water and money, and how that is known.
+CREATE VIEW v_energy AS
+SELECT
+    r.sweep_id, r.trial_id, r.run_index, r.hardware, r.config_id, r.config_name, r.simulated, r.workload_name,
+    r.level_label, r.energy_source, r.energy_boundary, r.energy_j, r.power_w, r.energy_j_per_output_tok,
+    r.energy_kwh_per_1m_output_tok, r.co2_kg_per_1m_output_tok, r.water_l_per_1m_output_tok, r.cost_per_1m_output_tok,
+    r.cost_currency, r.output_tok_per_s, r.verdict
+FROM runs r
+WHERE r.energy_j IS NOT NULL;
+
+-- Configs of the matrix and what became of them, the dropped ones with their reason.
+CREATE VIEW v_configs AS
+SELECT
+    c.sweep_id, c.hardware, c.config_id, c.config_name, c.config_class, c.status, c.dropped_rule, c.dropped_reason,
+    c.model_name, c.engine_version, c.flags, c.env, c.choices, c.predicted_output_tok_per_s, c.predicted_binding,
+    count(t.trial_id) AS launches, avg(t.objective) AS objective_mean
+FROM configs c LEFT JOIN trials t USING (sweep_id, hardware, config_id)
+GROUP BY c.sweep_id, c.hardware, c.config_id;

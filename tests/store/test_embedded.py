@@ -1,0 +1,99 @@
+"""The embedded server starts with its first user, ends with its last, and opens nobody's folders."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tokenpeak.errors import DatabaseError
+from tokenpeak.store.embedded import running_server
+
+USE_UNTIL_TOLD = """
+import sys
+from pathlib import Path
+from tokenpeak.store.embedded import running_server
+with running_server(Path(sys.argv[1])):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    """A folder that every user may enter."""
+    folder = Path(tempfile.mkdtemp(prefix="tokenpeak-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def answers(conninfo: str) -> bool:
+    """A server answers a query."""
+    try:
+        with psycopg.connect(conninfo) as connection:
+            return connection.execute("SELECT 1").fetchone() == (1,)
+    except psycopg.OperationalError:
+        return False
+
+
+def user_of(folder: Path) -> subprocess.Popen[str]:
+    """Another process that uses the server until its input closes."""
+    command = [sys.executable, "-c", USE_UNTIL_TOLD, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_last_user_stops_the_server(base: Path) -> None:
+    """The server outlives one of two users and ends with the second."""
+    other = user_of(base / "postgres")
+    with running_server(base / "postgres") as conninfo:
+        other.communicate("")
+        assert answers(conninfo)
+
+    assert not answers(conninfo)
+
+
+def test_a_killed_user_keeps_no_server(base: Path) -> None:
+    """After a SIGKILL the server's data are used again, and the next user stops it."""
+    other = user_of(base / "postgres")
+    other.send_signal(signal.SIGKILL)
+    other.communicate()
+    with running_server(base / "postgres") as conninfo:
+        assert answers(conninfo)
+
+    assert not answers(conninfo)
+
+
+def test_data_outlive_the_server(base: Path) -> None:
+    """What was written is there at the next start."""
+    with running_server(base / "postgres") as conninfo, psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
+    with running_server(base / "postgres") as conninfo, psycopg.connect(conninfo) as connection:
+        assert connection.execute("SELECT number FROM kept").fetchone() == (7,)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
+def test_closed_folders_stay_closed(base: Path) -> None:
+    """Root's server refuses a folder that its user cannot reach, and opens none."""
+    closed = base / "closed"
+    closed.mkdir(mode=0o700)
+    with pytest.raises(DatabaseError, match="cannot reach"), running_server(closed / "postgres"):
+        pass
+
+    assert 0o700 == closed.stat().st_mode & 0o777
+
+
+def test_a_half_made_data_folder_is_made_anew(base: Path) -> None:
+    """What an initialization that was killed left behind does not stop the next."""
+    (base / "postgres" / "data.new").mkdir(parents=True)
+    (base / "postgres" / "data.new" / "PG_VERSION").write_text("18\n")
+    with running_server(base / "postgres") as conninfo:
+        assert answers(conninfo)
