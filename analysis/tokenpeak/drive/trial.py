@@ -6,6 +6,8 @@ is cut short (a signal, Ansible's death, a network that went), finish.yml is run
 gets through, the node's guard gives production back once the lease has lapsed.
 """
 
+import os
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -94,6 +96,7 @@ def run_trial(
 
 def _give_back(evidence: Evidence, site: TrialSite, files: RequestFiles, on_event: Callable[[Event], None]) -> Evidence:
     """Tear down a trial whose own finish did not answer: finish.yml, else restore.yml."""
+    _end_client(files)
     write_finish(evidence.order, files, restore_production=True, keep_lock=False)
     again = _play("finish.yml", evidence.order, site, files, on_event, site.stop.abrupt)
     if answer := again.answers.get("finish"):
@@ -106,6 +109,19 @@ def _give_back(evidence: Evidence, site: TrialSite, files: RequestFiles, on_even
         finish={"restoration": restoration_of(answer, reason).model_dump()},
         spans={**evidence.spans, **restored.spans},
     )
+
+
+def _end_client(files: RequestFiles) -> None:
+    """End the load client that a killed Ansible left behind: the process here that was started with this job's path.
+
+    Without /proc nothing is ended, and the client's requests fail one by one once the engine has gone.
+    """
+    for command_line in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(files.job).encode() in command_line.read_bytes().split(b"\0"):
+                os.kill(int(command_line.parent.name), signal.SIGTERM)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
 
 
 def restoration_of(answer: Mapping[str, Any] | None, reason: str) -> Restoration:

@@ -1,0 +1,89 @@
+"""Inventories as Ansible resolves them."""
+
+from pathlib import Path
+
+import pytest
+
+from tokenpeak import paths
+from tokenpeak.drive.inventory import inventory_names, read_inventory
+from tokenpeak.errors import InventoryError
+from tokenpeak.plan.spec import ModelSpec
+
+
+def write_inventory(folder: Path, hosts: str, group_vars: str) -> Path:
+    """An inventory called `mine` below `folder`."""
+    target = folder / "mine"
+    (target / "group_vars").mkdir(parents=True)
+    (target / "hosts.yml").write_text(hosts)
+    (target / "group_vars" / "all.yml").write_text(group_vars)
+    return folder
+
+
+def test_variables_are_merged_and_rendered(tmp_path: Path) -> None:
+    """A host has its group's variables with Jinja rendered, as a playbook would see them."""
+    folder = write_inventory(
+        tmp_path,
+        "all:\n  hosts:\n    one: {size: 7b}\n    two: {size: 7b}\n",
+        "tokenpeak_model: {name: 'acme/model-{{ size }}'}\ntokenpeak_engine_version: 0.32.0\n",
+    )
+    inventory = read_inventory("mine", folder)
+
+    assert ModelSpec(name="acme/model-7b") == inventory.model
+    assert ("0.32.0", ("one", "two")) == (inventory.engine_version, tuple(node.name for node in inventory.nodes))
+
+
+def test_variable_that_cannot_be_rendered_names_the_node_and_the_variable(tmp_path: Path) -> None:
+    """An undefined name is said before anything is touched."""
+    folder = write_inventory(tmp_path, "all: {hosts: {one: }}\n", "tokenpeak_model: {name: '{{ nowhere }}'}\n")
+
+    with pytest.raises(InventoryError, match=r"node one .*nowhere.* is undefined"):
+        read_inventory("mine", folder)
+
+
+def test_nodes_that_differ_in_what_a_sweep_has_once_are_refused(tmp_path: Path) -> None:
+    """One sweep has one default spec, so its nodes must agree on it."""
+    folder = write_inventory(
+        tmp_path, "all: {hosts: {one: {tokenpeak_default_sweep: a}, two: {tokenpeak_default_sweep: b}}}\n", "{}\n"
+    )
+
+    with pytest.raises(InventoryError, match=r"differ in tokenpeak_default_sweep: \"a\", \"b\""):
+        _ = read_inventory("mine", folder).default_sweep
+
+
+def test_unknown_inventory_is_answered_with_the_nearest() -> None:
+    """A typing error names what was meant."""
+    with pytest.raises(InventoryError, match=r"No inventory called 'smi'.*Did you mean sim"):
+        read_inventory("smi")
+
+
+def test_inventory_without_hosts_says_so(tmp_path: Path) -> None:
+    """A copied example whose hosts were not filled in."""
+    folder = write_inventory(tmp_path, "all: {hosts: {}}\n", "{}\n")
+
+    with pytest.raises(InventoryError, match="has no hosts"):
+        read_inventory("mine", folder)
+
+
+def test_unknown_node_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    """`--node` is checked against the inventory."""
+    folder = write_inventory(tmp_path, "all: {hosts: {gpu-one: }}\n", "{}\n")
+
+    with pytest.raises(InventoryError, match="Did you mean gpu-one"):
+        read_inventory("mine", folder).limited_to(("gpu-onf",))
+
+
+def test_declared_facts_that_make_no_sense_name_the_field(tmp_path: Path) -> None:
+    """A plan without a node rests on declared facts, so they are checked."""
+    folder = write_inventory(tmp_path, "all: {hosts: {one: }}\n", "tokenpeak_facts: {cpu_cores: many}\n")
+
+    with pytest.raises(InventoryError, match="cpu_cores"):
+        read_inventory("mine", folder).nodes[0].declared_facts()
+
+
+@pytest.mark.parametrize("name", inventory_names())
+def test_shipped_inventory_can_be_read(name: str) -> None:
+    """Every inventory that the project ships names a sweep that exists, and its declared facts make sense."""
+    inventory = read_inventory(name)
+
+    assert (paths.SWEEPS / f"{inventory.default_sweep}.yml").is_file()
+    assert all(node.declared_facts() is None or node.declared_facts() for node in inventory.nodes)

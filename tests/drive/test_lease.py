@@ -1,0 +1,81 @@
+"""The lease channel: beats while it is open, none after."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tokenpeak.drive.inventory import Node
+from tokenpeak.drive.lease import LeaseChannel, lease_command, node_command
+
+LISTENER = """
+import os, sys
+out = open(sys.argv[1], "a", buffering=1)
+print("pid", os.getpid(), file=out)
+for line in sys.stdin:
+    print("beat", file=out)
+print("end", file=out)
+"""
+
+
+def wait_for(path: Path, word: str, count: int = 1) -> str:
+    """The file's text once it has `word` so often; fails after 10 s."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        text = path.read_text() if path.exists() else ""
+        if text.count(word) >= count:
+            return text
+        time.sleep(0.02)
+    raise AssertionError(f"{word!r} did not appear {count} times in {path}")
+
+
+def channel(path: Path) -> LeaseChannel:
+    """A channel to a process here that notes what it hears."""
+    return LeaseChannel([sys.executable, "-c", LISTENER, str(path)], lease_s=2.0)
+
+
+def test_beats_flow_until_the_channel_closes(tmp_path: Path) -> None:
+    """The node hears the controller at once and again, and then the end."""
+    heard = tmp_path / "heard"
+    with channel(heard) as lease:
+        wait_for(heard, "beat", 3)
+
+    assert heard.read_text().endswith("end\n")
+    assert lease.health.restarts == 0
+
+
+def test_channel_that_is_lost_is_opened_anew(tmp_path: Path) -> None:
+    """A connection that goes does not lose the lease."""
+    heard = tmp_path / "heard"
+    with channel(heard) as lease:
+        pid = int(wait_for(heard, "beat").split()[1])
+        os.kill(pid, signal.SIGKILL)
+        wait_for(heard, "pid", 2)
+
+    assert lease.health.restarts >= 1
+
+
+def test_local_node_is_reached_without_a_shell() -> None:
+    """A local node's command is an argv."""
+    node = Node(name="here", variables={"ansible_connection": "local"})
+    found = lease_command(node, {"state_dir": "/var/lib/tokenpeak", "python": "/usr/bin/python3"})
+
+    expected = ["/usr/bin/python3", "/var/lib/tokenpeak/tokenpeak-node.pyz", "lease", "--state", "/var/lib/tokenpeak"]
+    assert expected == found
+
+
+def test_remote_node_is_reached_as_its_inventory_says() -> None:
+    """Port, user, key and options of the inventory are SSH's; a hostile path stays one word."""
+    variables = {
+        "ansible_host": "10.0.0.7",
+        "ansible_port": 2222,
+        "ansible_user": "ops",
+        "ansible_ssh_private_key_file": "/keys/id",
+        "ansible_ssh_common_args": "-o UserKnownHostsFile=/keys/known",
+        "tokenpeak_become": True,
+    }
+    found = node_command(Node(name="gpu1", variables=variables), ["echo", "a; rm -rf b"])
+
+    assert ["-p", "2222", "-l", "ops", "-i", "/keys/id", "-o", "UserKnownHostsFile=/keys/known"] == found[7:15]
+    assert ["10.0.0.7", "sudo -n echo 'a; rm -rf b'"] == found[15:]
