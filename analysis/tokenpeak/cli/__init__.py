@@ -9,6 +9,7 @@ from tokenpeak.errors import TokenpeakError, suggestion
 
 COMMANDS: dict[str, str] = {
     "probe": "probe",
+    "plan": "plan",
     "sweep": "sweep",
     "restore": "restore",
     "status": "status",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import FactsError
+from tokenpeak.paths import data_dir
 from tokenpeak.plan.config_json import Experts, Mla, read_config
 from tokenpeak.plan.quantization import Quantization, quantization_of
 
@@ -125,11 +126,12 @@ class ModelFacts:
 def model_facts(name_or_path: str) -> ModelFacts | None:
     """The model called `name_or_path`, or None when nothing here knows it.
 
-    A folder's or file's config.json is read first, then the built-in table, then the hub's cache on this machine.
+    A folder's or file's config.json is read first, then that of a model made on this machine (data_dir()/models),
+    then the built-in table, then the hub's cache.
     Raises FactsError when a config.json is found and makes no sense.
     """
     path = Path(name_or_path).expanduser()
-    for candidate in (path, path / "config.json"):
+    for candidate in (path, path / "config.json", data_dir() / "models" / name_or_path / "config.json"):
         if candidate.is_file():
             return facts_from_file(candidate, name_or_path)
     if known := _table().get(_short(name_or_path)):

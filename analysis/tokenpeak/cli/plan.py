@@ -1,0 +1,233 @@
+"""`tokenpeak plan`: the matrix before anything is touched; works with no node reachable."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tokenpeak.drive.inventory import Inventory, read_inventory
+from tokenpeak.drive.probe import last_facts
+from tokenpeak.errors import FactsError, SpecError, suggestion
+from tokenpeak.plan.demand import objective_demand
+from tokenpeak.plan.estimate import Estimate, estimate
+from tokenpeak.plan.fit import fit, missing_hardware, missing_model
+from tokenpeak.plan.matrix import build_plan, model_facts_of
+from tokenpeak.plan.model import ModelFacts
+from tokenpeak.plan.predict import slo_rate_per_s
+from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
+from tokenpeak.records import Dropped, NodeFacts, Plan, PlannedConfig, Prediction
+
+ROWS = 40
+"""Most configs that the table lists; `--all` and the JSON have every one."""
+
+
+@click.command()
+@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to plan for.")
+@click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--all", "everything", is_flag=True, help="List every config and every dropped one.")
+def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], format_: str, everything: bool) -> None:
+    """Print the matrix: feasible configs with their class and prediction, dropped ones with reasons, and the cost.
+
+    Takes each node's facts from its last probe, else from what the inventory declares; contacts no node.
+    """
+    inventory = read_inventory(inventory_name).limited_to(nodes)
+    name = sweep_name or inventory.default_sweep
+    if name is None:
+        raise SpecError(
+            f"Inventory {inventory.name} names no default sweep; give --sweep. {suggestion('', sweep_names())}"
+        )
+    spec = read_spec(name)
+    facts = known_facts(inventory)
+    models = model_facts_of(spec, inventory.model)
+    plans = build_plan(spec, facts, inventory.model, inventory.engine_version)
+    estimates = [estimate(spec, one, _nodes_of(one, facts), models) for one in plans]
+    notes = _notes(facts, models)
+    if format_ == "json":
+        document = as_json(inventory.name, spec, plans, estimates, notes)
+        click.echo(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    for one, cost in zip(plans, estimates, strict=True):
+        print_plan(console, spec, one, cost, _nodes_of(one, facts)[0], models, everything=everything)
+    for note in notes:
+        console.print(f"note: {note}")
+
+
+def known_facts(inventory: Inventory) -> list[NodeFacts]:
+    """The last probe of each node, else its declared facts; FactsError naming those that have neither."""
+    probed = {fact.node: fact for fact in last_facts(inventory.name)}
+    found, without = [], []
+    for node in inventory.nodes:
+        fact = probed.get(node.name) or node.declared_facts()
+        if fact is None:
+            without.append(node.name)
+        else:
+            found.append(fact)
+    if without:
+        raise FactsError(
+            f"Nothing is known of {', '.join(without)}: never probed, and no facts declared. Run "
+            f"`make probe INVENTORY={inventory.name}`, or add tokenpeak_facts to {inventory.hosts_path}."
+        )
+    return found
+
+
+def _nodes_of(one: Plan, facts: Sequence[NodeFacts]) -> list[NodeFacts]:
+    return [fact for fact in facts if fact.node in one.nodes]
+
+
+def _notes(facts: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]) -> list[str]:
+    """What keeps the plan from predicting, and what a person may want to mend."""
+    hardware = {note for fact in facts if (note := missing_hardware(fact))}
+    return sorted(hardware) + [missing_model(name) for name, known in models.items() if known is None]
+
+
+def as_json(
+    inventory: str, spec: SweepSpec, plans: Sequence[Plan], estimates: Sequence[Estimate], notes: Sequence[str]
+) -> dict[str, Any]:
+    """The plan for machines; over all kinds of hardware, theoretical = len(feasible) + len(dropped)."""
+    energies = [cost.energy_kwh for cost in estimates]
+    return {
+        "inventory": inventory,
+        "sweep": spec.name,
+        "theoretical": sum(one.theoretical for one in plans),
+        "feasible": [
+            {
+                "hardware": one.hardware,
+                "nodes": list(one.nodes),
+                "config": planned.config.model_dump(mode="json"),
+                "class": planned.config_class,
+                "prediction": planned.prediction.model_dump(mode="json") if planned.prediction else None,
+                "advice": list(planned.advice),
+            }
+            for one in plans
+            for planned in one.feasible
+        ],
+        "dropped": [
+            {
+                "hardware": one.hardware,
+                "config": dropped.config.model_dump(mode="json"),
+                "rule": dropped.rule,
+                "reason": dropped.reason,
+            }
+            for one in plans
+            for dropped in one.dropped
+        ],
+        "estimate": {
+            "trials": sum(cost.trials for cost in estimates),
+            "duration_s": max((cost.duration_s for cost in estimates), default=0.0),
+            "gpu_hours": sum(cost.gpu_hours for cost in estimates),
+            "production_downtime_s": sum(cost.production_downtime_s for cost in estimates),
+            "energy_kwh": None if None in energies else sum(energy for energy in energies if energy is not None),
+        },
+        "notes": list(notes),
+    }
+
+
+def print_plan(
+    console: Console,
+    spec: SweepSpec,
+    one: Plan,
+    cost: Estimate,
+    node: NodeFacts,
+    models: Mapping[str, ModelFacts | None],
+    *,
+    everything: bool,
+) -> None:
+    """One kind of hardware: classes best first, the dropped by rule, advice, and the cost."""
+    classes = Counter(planned.config_class for planned in one.feasible)
+    console.print(f"\n[bold]{one.hardware}[/bold] on {', '.join(one.nodes)}")
+    console.print(
+        f"{one.theoretical} configs = {len(one.feasible)} feasible in {len(classes)} classes + "
+        f"{len(one.dropped)} dropped"
+    )
+    shown = sorted(one.feasible, key=lambda planned: (-_speed(planned.prediction), planned.config_class))
+    if not everything:
+        first: dict[str, PlannedConfig] = {}
+        for planned in shown:
+            first.setdefault(planned.config_class, planned)
+        shown = list(first.values())[:ROWS]
+    console.print(_table(spec, shown, classes, node, models, everything=everything))
+    if len(classes) > ROWS and not everything:
+        console.print(f"… and {len(classes) - ROWS} more classes; --all lists every config")
+    _print_dropped(console, one.dropped, everything=everything)
+    advice = Counter(sentence for planned in one.feasible for sentence in planned.advice)
+    for sentence, count in advice.most_common():
+        console.print(f"advice ({count} configs): {sentence}")
+    energy = "unknown energy" if cost.energy_kwh is None else f"{cost.energy_kwh:.2g} kWh of the devices"
+    console.print(
+        f"estimate: {cost.trials} trials, {_duration(cost.duration_s)}, {cost.gpu_hours:.2g} GPU-hours, "
+        f"production down for {_duration(cost.production_downtime_s)}, {energy}"
+    )
+
+
+def _speed(prediction: Prediction | None) -> float:
+    return (prediction.output_tok_per_s if prediction else None) or 0.0
+
+
+def _table(
+    spec: SweepSpec,
+    shown: Sequence[PlannedConfig],
+    classes: Mapping[str, int],
+    node: NodeFacts,
+    models: Mapping[str, ModelFacts | None],
+    *,
+    everything: bool,
+) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("class", "config" if everything else "configs, and one of them"):
+        table.add_column(column, overflow="fold")
+    for column in ("KV tokens", "tok/s", "TTFT", "TPOT", "SLO rate", "±", "of limit"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("bound by", no_wrap=True)
+    for planned in shown:
+        of_class = "" if everything else f"{classes[planned.config_class]}: "
+        row = [planned.config_class, of_class + planned.config.name]
+        foretold = planned.prediction
+        if foretold is None or foretold.output_tok_per_s is None or foretold.ttft_s is None or foretold.tpot_s is None:
+            table.add_row(*row, *["–"] * 7, "not predicted")
+            continue
+        limit = foretold.limit_output_tok_per_s
+        sits = fit(planned.config, node, models.get(planned.config.model.name), planned.config.engine_version)
+        rate = slo_rate_per_s(sits, objective_demand(spec), spec.slo) if sits else None
+        table.add_row(
+            *row,
+            f"{foretold.kv_cache_tokens or 0:,}",
+            f"{foretold.output_tok_per_s:,.0f}",
+            f"{foretold.ttft_s * 1000:,.0f} ms",
+            f"{foretold.tpot_s * 1000:.1f} ms",
+            "–" if rate is None else f"{rate:.3g}/s",
+            f"{foretold.uncertainty:.0%}" if foretold.uncertainty is not None else "–",
+            f"{foretold.output_tok_per_s / limit:.0%}" if limit else "–",
+            (foretold.binding or "–").replace("_", " "),
+        )
+    return table
+
+
+def _print_dropped(console: Console, dropped: Sequence[Dropped], *, everything: bool) -> None:
+    """The dropped, grouped by rule and counted, each rule with one of its reasons; or one by one."""
+    if everything:
+        for one in dropped:
+            console.print(f"dropped {one.config.name}: {one.reason} [{one.rule}]", markup=False)
+        return
+    groups: dict[str, list[Dropped]] = {}
+    for one in dropped:
+        groups.setdefault(one.rule, []).append(one)
+    for rule, members in sorted(groups.items(), key=lambda item: -len(item[1])):
+        reasons = Counter(member.reason for member in members)
+        more = f" (and {len(reasons) - 1} like it)" if len(reasons) > 1 else ""
+        console.print(f"dropped {len(members)} by {rule}: {reasons.most_common(1)[0][0]}{more}", markup=False)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,209 @@
+"""What a config becomes on a node: a deployment with the engine's defaults filled in, which fits its memory or not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tokenpeak.errors import FactsError
+from tokenpeak.plan.hardware import GIB, GpuFacts, cpu_facts, gpu_facts
+from tokenpeak.plan.model import ModelFacts
+from tokenpeak.plan.physics import (
+    BLOCK_TOKENS,
+    Deployment,
+    activation_peak_bytes,
+    graph_bytes,
+    kv_cache_bytes,
+    kv_cache_tokens,
+    version_tuple,
+)
+from tokenpeak.records import Config, NodeFacts
+
+CPU_UTILIZATION_KEPT_BYTES = int(1.5 * GIB)
+"""What the CPU engine's own process takes beside the KV cache when the size is not given."""
+
+
+def device_of(node: NodeFacts) -> GpuFacts | None:
+    """The node's device with its probed memory; the smallest one of a mixed node, None when the table lacks it."""
+    if not node.gpus:
+        return cpu_facts(node.cpu, node.cpu_cores, node.memory_bytes)
+    found = []
+    for gpu in node.gpus:
+        facts = gpu_facts(gpu.name)
+        if facts is None:
+            return None
+        found.append(replace(facts, vram_bytes=gpu.vram_bytes) if gpu.vram_bytes else facts)
+    return min(found, key=lambda facts: (facts.vram_bytes, facts.memory_bytes_per_s))
+
+
+def missing_hardware(node: NodeFacts) -> str | None:
+    """The sentence that says which device the table lacks and where to add it; None when it has all."""
+    unknown = sorted({gpu.name for gpu in node.gpus if gpu_facts(gpu.name) is None})
+    if not unknown:
+        return None
+    return (
+        f"{', '.join(map(repr, unknown))} is not in the hardware table, so {node.node} is planned without prediction. "
+        "Add its memory, bandwidth, rates and power, each with a source, to analysis/tokenpeak/plan/data/gpus.json."
+    )
+
+
+def missing_model(name: str) -> str:
+    """The sentence that says how to make the facts of a model known."""
+    return (
+        f"The model {name!r} is unknown here, so it is planned without prediction. Add its config.json's keys to "
+        "analysis/tokenpeak/plan/data/models.json, or name a folder that holds its config.json."
+    )
+
+
+def engine_is_v1(version: str | None, env: Mapping[str, str], gpu: GpuFacts | None) -> bool:
+    """Whether the engine core is V1: the default from 0.8 (capability 8.0 and above), the only one from 0.11."""
+    release = version_tuple(version)
+    if release >= (0, 11, 0):
+        return True
+    if "VLLM_USE_V1" in env:
+        return env["VLLM_USE_V1"] == "1"
+    if gpu is not None and gpu.vendor == "nvidia" and float(gpu.compute_capability) < 8.0:
+        return False
+    return release >= (0, 8, 0)
+
+
+def _batch_defaults(gpu: GpuFacts, version: str | None, v1: bool, world: int) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs) of an OpenAI server.
+
+    Source: `get_batch_defaults` in vllm/engine/arg_utils.py, 0.32.
+    """
+    if not v1:
+        return 2048, 256
+    if gpu.vendor == "cpu":
+        return 2048 * world, 128 * world
+    gib = gpu.usable_bytes / GIB
+    if gib >= 160 and version_tuple(version) >= (0, 33, 0):
+        return 16384, 1024
+    if gib >= 70 and "a100" not in gpu.name.casefold():
+        return 8192, 1024 if version_tuple(version) >= (0, 9, 0) else 256
+    return 2048, 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """A config's memory on one device, in bytes."""
+
+    deployment: Deployment
+    gpu_memory_utilization: float
+    kv_cache_memory_bytes: int | None
+    max_model_len: int
+    block_size: int = BLOCK_TOKENS
+    chunked_prefill: bool = True
+    prefix_caching: bool = True
+
+    @cached_property
+    def kv_cache_bytes(self) -> float:
+        """Left for KV cache; below zero when the weights alone do not fit."""
+        return kv_cache_bytes(
+            self.deployment, self.gpu_memory_utilization, kv_cache_memory_bytes=self.kv_cache_memory_bytes
+        )
+
+    @cached_property
+    def kv_cache_tokens(self) -> int:
+        """Tokens that the KV cache holds."""
+        return kv_cache_tokens(
+            self.deployment,
+            self.gpu_memory_utilization,
+            kv_cache_memory_bytes=self.kv_cache_memory_bytes,
+            block_size=self.block_size,
+        )
+
+    @cached_property
+    def sequence_bytes(self) -> float:
+        """KV cache of one sequence of max_model_len tokens, on one device."""
+        deployment = self.deployment
+        whole = deployment.model.kv_bytes_of_sequence(
+            self.max_model_len, deployment.kv_cache_dtype, deployment.tensor_parallel
+        )
+        return whole / deployment.pipeline_parallel
+
+    @property
+    def fits(self) -> bool:
+        """One full sequence fits beside weights, activations and graphs."""
+        return self.kv_cache_bytes >= self.sequence_bytes
+
+    @property
+    def reason(self) -> str:
+        """The sum that does not work out, in a sentence."""
+        deployment = self.deployment
+        budget = deployment.gpu.usable_bytes * self.gpu_memory_utilization
+        parts = (
+            f"weights {deployment.weight_bytes_per_gpu / GIB:.1f} GiB + "
+            f"activations {activation_peak_bytes(deployment) / GIB:.1f} GiB + "
+            f"graphs {graph_bytes(deployment) / GIB:.1f} GiB + "
+            f"KV cache of one sequence of {self.max_model_len:,} tokens {self.sequence_bytes / GIB:.1f} GiB"
+        )
+        if self.kv_cache_memory_bytes is not None:
+            return (
+                f"one sequence of {self.max_model_len:,} tokens needs {self.sequence_bytes / GIB:.2f} GiB of KV cache; "
+                f"{self.kv_cache_memory_bytes / GIB:.2f} GiB are given"
+            )
+        return (
+            f"{parts} exceed {budget / GIB:.1f} GiB, the {self.gpu_memory_utilization:.0%} of each "
+            f"{deployment.gpu.name} that the engine may use"
+        )
+
+
+def _number(config: Config, flag: str, default: float) -> float:
+    """A numeric flag's value, or its default."""
+    value = config.flags.get(flag)
+    if value is None or isinstance(value, bool):
+        return default
+    try:
+        return float(value)
+    except ValueError as error:
+        raise FactsError(f"{flag} of config {config.name!r} is {value!r}; give a number.") from error
+
+
+def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None = None) -> Fit | None:
+    """How `config` would sit on `node`; None when the device or the model is unknown."""
+    gpu = device_of(node)
+    if gpu is None or model is None:
+        return None
+    flags = config.flags
+    version = config.engine_version or engine_version or node.engine_version
+    v1 = engine_is_v1(version, config.env, gpu)
+    tensor = int(_number(config, "tensor_parallel_size", 1))
+    pipeline = int(_number(config, "pipeline_parallel_size", 1))
+    length = int(_number(config, "max_model_len", model.max_context))
+    chunked = bool(flags.get("enable_chunked_prefill", v1 or length > 32768))
+    batched, sequences = _batch_defaults(gpu, version, v1, tensor * pipeline)
+    sequences = int(_number(config, "max_num_seqs", sequences))
+    if not chunked:
+        batched = max(length, batched)
+    batched = int(_number(config, "max_num_batched_tokens", min(batched, sequences * length)))
+    given = int(_number(config, "kv_cache_memory_bytes", 0)) or None
+    utilization = _number(config, "gpu_memory_utilization", 0.92 if version_tuple(version) >= (0, 20, 0) else 0.9)
+    if gpu.vendor == "cpu" and given is None:
+        space = config.env.get("VLLM_CPU_KVCACHE_SPACE")
+        kept = CPU_UTILIZATION_KEPT_BYTES + model.weight_bytes()
+        given = int(space) * GIB if space else max(1, int(gpu.vram_bytes * utilization - kept))
+    quantization = flags.get("quantization")
+    deployment = Deployment(
+        model=model,
+        gpu=gpu,
+        tensor_parallel=max(1, tensor),
+        pipeline_parallel=max(1, pipeline),
+        dtype=str(flags.get("dtype") or "auto"),
+        quantization=str(quantization) if quantization else None,
+        kv_cache_dtype=str(flags.get("kv_cache_dtype") or "auto"),
+        eager=bool(flags.get("enforce_eager", False)),
+        engine_version=version or "0.33.0",
+        v1=v1,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=batched,
+        custom_all_reduce=not flags.get("disable_custom_all_reduce", False),
+    )
+    return Fit(
+        deployment=deployment,
+        gpu_memory_utilization=utilization,
+        kv_cache_memory_bytes=given,
+        max_model_len=length,
+        block_size=int(_number(config, "block_size", BLOCK_TOKENS)),
+        chunked_prefill=chunked,
+        prefix_caching=bool(flags.get("enable_prefix_caching", v1)),
+    )
