@@ -1,0 +1,273 @@
+"""vLLM's HTTP interface over the simulated engine: routes, the API key, and what each request may ask.
+
+Source: vllm/entrypoints/openai/api_server.py and serve/ (0.32.0), compared with the running server.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from tokenpeak.sim.answer import Answer, AnswerError, Asked
+from tokenpeak.sim.chunks import encode
+from tokenpeak.sim.counters import Counters
+from tokenpeak.sim.faults import Faults
+from tokenpeak.sim.http import Reply, Request
+from tokenpeak.sim.pace import Pace
+from tokenpeak.sim.settings import Settings
+from tokenpeak.sim.text import chat_prompt, detokenize, tokenize
+
+_GUARDED = ("/v1", "/v2", "/inference")
+
+
+class Api:
+    """Answers requests. `dirty` are the streams that got something in the step now ending."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        counters: Counters,
+        faults: Faults,
+        *,
+        seed: int,
+        crash: Callable[[], None],
+    ) -> None:
+        self.settings = settings
+        self.counters = counters
+        self.faults = faults
+        self.pace: Pace | None = None
+        self.dirty: list[Answer] = []
+        self._random = Random(seed)  # noqa: S311 - names of answers, not secrets
+        self._seed = seed
+        self._crash = crash
+        self._generations = 0
+        self._routes: dict[tuple[str, str], Callable[[Request, Reply], None]] = {
+            ("GET", "/health"): lambda _, reply: reply.send(200, b""),
+            ("GET", "/ping"): lambda _, reply: reply.send(200, b""),
+            ("POST", "/ping"): lambda _, reply: reply.send(200, b""),
+            ("GET", "/version"): self._version,
+            ("GET", "/load"): self._load,
+            ("GET", "/metrics"): self._metrics,
+            ("GET", "/v1/models"): self._models,
+            ("POST", "/tokenize"): self._tokenize,
+            ("POST", "/detokenize"): self._detokenize,
+            ("POST", "/v1/completions"): self._completion,
+            ("POST", "/v1/chat/completions"): self._chat,
+        }
+
+    def handle(self, request: Request, reply: Reply) -> None:
+        """Answer a request, now or as the engine gets to it."""
+        if request.path.startswith(_GUARDED) and not self._allowed(request):
+            reply.send(401, b'{"error":"Unauthorized"}')
+            return
+        route = self._routes.get((request.method, request.path))
+        if route is None:
+            known = any(path == request.path for _, path in self._routes)
+            status, detail = (405, "Method Not Allowed") if known else (404, "Not Found")
+            reply.send(status, encode({"detail": detail}))
+            return
+        try:
+            route(request, reply)
+        except AnswerError as failed:
+            reply.send(failed.status, encode(self._error(failed)))
+
+    def flush(self) -> None:
+        """Send what the step gave to each stream."""
+        for answer in self.dirty:
+            answer.flush()
+        self.dirty.clear()
+
+    def _allowed(self, request: Request) -> bool:
+        keys = self.settings.api_keys
+        if not keys:
+            return True
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and key in keys
+
+    def _error(self, failed: AnswerError) -> dict[str, Any]:
+        body = {"message": str(failed), "type": failed.kind, "param": failed.param, "code": failed.status}
+        if self.settings.release.number >= (0, 10, 0):
+            return {"error": body}
+        return {"object": "error", **body}
+
+    def _version(self, _: Request, reply: Reply) -> None:
+        reply.send(200, encode({"version": self.settings.release.text}))
+
+    def _load(self, _: Request, reply: Reply) -> None:
+        reply.send(200, encode({"server_load": self.counters.running + self.counters.waiting}))
+
+    def _metrics(self, _: Request, reply: Reply) -> None:
+        reply.send(200, self.counters.page().encode(), "text/plain; version=1.0.0; charset=utf-8")
+
+    def _models(self, _: Request, reply: Reply) -> None:
+        created = int(time.time())
+        permission = {
+            "id": f"modelperm-{self._random.getrandbits(64):016x}",
+            "object": "model_permission",
+            "created": created,
+            "allow_create_engine": False,
+            "allow_sampling": True,
+            "allow_logprobs": True,
+            "allow_search_indices": False,
+            "allow_view": True,
+            "allow_fine_tuning": False,
+            "organization": "*",
+            "group": None,
+            "is_blocking": False,
+        }
+        cards = [
+            {
+                "id": name,
+                "object": "model",
+                "created": created,
+                "owned_by": "vllm",
+                "root": self.settings.arguments.model,
+                "parent": None,
+                "max_model_len": self.settings.max_model_len,
+                "permission": [permission],
+            }
+            for name in self.settings.served_names
+        ]
+        reply.send(200, encode({"object": "list", "data": cards}))
+
+    def _tokenize(self, request: Request, reply: Reply) -> None:
+        body = _body(request)
+        text = body.get("prompt")
+        tokens = self._tokens(text if text is not None else chat_prompt(body.get("messages") or []))
+        reply.send(
+            200,
+            encode(
+                {
+                    "count": len(tokens),
+                    "max_model_len": self.settings.max_model_len,
+                    "tokens": tokens,
+                    "token_strs": None,
+                }
+            ),
+        )
+
+    def _detokenize(self, request: Request, reply: Reply) -> None:
+        reply.send(200, encode({"prompt": detokenize(_body(request).get("tokens") or [])}))
+
+    def _completion(self, request: Request, reply: Reply) -> None:
+        body = _body(request)
+        self._check_model(body)
+        prompt = body.get("prompt")
+        if not prompt:
+            raise AnswerError(
+                400, "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)", "prompt"
+            )
+        several = isinstance(prompt, list) and not isinstance(prompt[0], int)
+        prompts = [self._tokens(one) for one in (prompt if several else [prompt])]
+        self._generate(request, reply, body, prompts, chat=False, asked_tokens=body.get("max_tokens", 16))
+
+    def _chat(self, request: Request, reply: Reply) -> None:
+        body = _body(request)
+        self._check_model(body)
+        messages = body.get("messages")
+        if not isinstance(messages, list) or not messages:
+            raise AnswerError(400, "1 validation error:\n  {'type': 'missing', 'loc': ('body', 'messages')}", None)
+        asked = body.get("max_completion_tokens", body.get("max_tokens"))
+        self._generate(request, reply, body, [self._tokens(chat_prompt(messages))], chat=True, asked_tokens=asked)
+
+    def _generate(
+        self,
+        request: Request,
+        reply: Reply,
+        body: dict[str, Any],
+        prompts: list[list[int]],
+        *,
+        chat: bool,
+        asked_tokens: object,
+    ) -> None:
+        assert self.pace is not None, "the engine has started"
+        self._generations += 1
+        self._play_faults()
+        longest = max(map(len, prompts))
+        name = request.headers.get("x-request-id") or f"{self._random.getrandbits(64):016x}"
+        options = body.get("stream_options") or {}
+        asked = Asked(
+            request_id=f"{'chatcmpl' if chat else 'cmpl'}-{name}",
+            model=body.get("model") or self.settings.served_names[0],
+            chat=chat,
+            prompts=tuple(prompts),
+            choices=int(body.get("n") or 1),
+            max_tokens=self._max_tokens(asked_tokens, longest),
+            min_tokens=int(body.get("min_tokens") or 0),
+            ignore_eos=bool(body.get("ignore_eos")),
+            seed=body["seed"] if isinstance(body.get("seed"), int) else self._seed,
+            stream=bool(body.get("stream")),
+            include_usage=bool(options.get("include_usage")),
+            continuous_usage=bool(options.get("continuous_usage_stats")),
+        )
+        Answer(asked, reply, self.settings, self.pace, self.dirty, stall_after=self.faults.stall_mid_stream).begin()
+
+    def _play_faults(self) -> None:
+        if self.faults.crash_after_requests is not None and self._generations >= self.faults.crash_after_requests:
+            self._crash()
+        if self.faults.error_500 is not None and self._generations % max(1, int(self.faults.error_500)) == 0:
+            raise AnswerError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.", None)
+
+    def _max_tokens(self, asked: object, prompt_tokens: int) -> int:
+        limit = self.settings.max_model_len
+        if prompt_tokens >= limit:
+            raise AnswerError(
+                400,
+                f"This model's maximum context length is {limit} tokens. However, your prompt contains {prompt_tokens} "
+                "input tokens, which exceeds this limit even without any output tokens. Please reduce the length of "
+                f"the input prompt. (parameter=input_tokens, value={prompt_tokens})",
+                "input_tokens",
+            )
+        if asked is None:
+            return limit - prompt_tokens
+        if not isinstance(asked, int) or asked < 1:
+            message = f"max_tokens must be at least 1, got {asked}. (parameter=max_tokens, value={asked})"
+            raise AnswerError(400, message, "max_tokens")
+        if asked > limit:
+            raise AnswerError(
+                400,
+                f"max_tokens={asked} cannot be greater than max_model_len={limit}. Please request fewer output tokens. "
+                f"(parameter=max_tokens, value={asked})",
+                "max_tokens",
+            )
+        if prompt_tokens + asked > limit:
+            raise AnswerError(
+                400,
+                f"This model's maximum context length is {limit} tokens. However, you requested {asked} output tokens "
+                f"and your prompt contains {prompt_tokens} input tokens, for a total of {prompt_tokens + asked} "
+                "tokens. Please reduce the length of the input prompt or the number of requested output tokens. "
+                f"(parameter=input_tokens, value={prompt_tokens})",
+                "input_tokens",
+            )
+        return asked
+
+    def _check_model(self, body: dict[str, Any]) -> None:
+        model = body.get("model")
+        if model is not None and model not in self.settings.served_names:
+            names = ", ".join(self.settings.served_names)
+            message = f"The model `{model}` does not exist. Valid aliases: {names}."
+            raise AnswerError(404, message, "model", kind="NotFoundError")
+
+    def _tokens(self, prompt: object) -> list[int]:
+        vocabulary = self.settings.model.vocabulary
+        if isinstance(prompt, str):
+            return tokenize(prompt, vocabulary)
+        if not isinstance(prompt, list) or not all(isinstance(token, int) for token in prompt):
+            raise AnswerError(400, "1 validation error:\n  {'type': 'string_type', 'loc': ('body', 'prompt')}", None)
+        if prompt and max(prompt) >= vocabulary:
+            raise AnswerError(400, f"Token id {max(prompt)} is out of vocabulary", None)
+        return prompt
+
+
+def _body(request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(request.body)
+    except ValueError as error:
+        raise AnswerError(
+            400, f"1 validation error:\n  {{'type': 'json_invalid', 'msg': 'JSON decode error: {error}'}}", "body",
+            kind="Bad Request",
+        ) from error  # fmt: skip
+    if not isinstance(body, dict):
+        raise AnswerError(400, "1 validation error:\n  {'type': 'model_attributes_type', 'loc': ('body',)}", "body")
+    return body

@@ -1,0 +1,66 @@
+"""Writes the simulated node's commands: `vllm` and `nvidia-smi`, which carry its hardware in their environment.
+
+python -m tokenpeak.sim.install DIR --gpu NAME --count N [--version V] [--start-s S] [--noise X] [--seed N]
+"""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+SHIM = """#!/bin/sh
+# Simulated by TokenPeak: plays vLLM and nvidia-smi, computes nothing.
+{exports}
+exec {python} -m {module} "$@"
+"""
+
+
+def install(folder: Path, environment: Mapping[str, str], *, with_gpu: bool = True) -> tuple[Path, ...]:
+    """Write the shims into `folder`, state beside them in `folder`/state; a variable that is set already wins.
+
+    Without a GPU there is no nvidia-smi. Returns the files written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    variables = {"TOKENPEAK_SIM_DIR": str(folder.resolve() / "state"), **environment}
+    exports = "\n".join(f': "${{{name}:={_quoted(value)}}}"; export {name}' for name, value in variables.items())
+    modules = {"vllm": "tokenpeak.sim.engine"}
+    if with_gpu:
+        modules["nvidia-smi"] = "tokenpeak.sim.nvidia_smi"
+    written = []
+    for name, module in modules.items():
+        path = folder / name
+        path.write_text(SHIM.format(exports=exports, python=shlex.quote(sys.executable), module=module))
+        path.chmod(0o755)
+        written.append(path)
+    return tuple(written)
+
+
+def _quoted(value: str) -> str:
+    """The value as it may stand inside `"${NAME:=…}"`."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("`", "\\`")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tokenpeak.sim.install", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gpu", default="NVIDIA L4", help="name as in the hardware table")
+    parser.add_argument("--count", type=int, default=1, help="how many; 0: a node without GPUs")
+    parser.add_argument("--version", default=None, help="the vLLM release to play")
+    parser.add_argument("--start-s", default=None, help="seconds until an engine answers")
+    parser.add_argument("--noise", default=None, help="relative standard deviation of a step's time")
+    parser.add_argument("--seed", default=None)
+    asked = parser.parse_args(argv)
+    environment = {"TOKENPEAK_SIM_GPU": asked.gpu, "TOKENPEAK_SIM_GPU_COUNT": str(asked.count)}
+    for name, value in (("VERSION", asked.version), ("START_S", asked.start_s), ("NOISE", asked.noise),
+                        ("SEED", asked.seed)):  # fmt: skip
+        if value is not None:
+            environment[f"TOKENPEAK_SIM_{name}"] = value
+    for path in install(asked.folder, environment, with_gpu=asked.count > 0):
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""The log as vLLM writes it: time, the place in the source, and from 0.10 on the process, before each message."""
+
+import os
+import sys
+from datetime import datetime
+
+from tokenpeak.sim.release import Release
+
+
+class EngineLog:
+    """Lines on stdout, each flushed at once, as a supervisor's file shows them."""
+
+    def __init__(self, release: Release) -> None:
+        self._release = release
+        pid = os.getpid()
+        self._api = f"(APIServer pid={pid}) " if release.process_prefixes else ""
+        self._core = f"({release.core_name} pid={pid}) " if release.process_prefixes and release.v1 else self._api
+
+    def api(self, place: str, message: str, level: str = "INFO") -> None:
+        """A line of the API server; `place` is `file.py:line`."""
+        self._write(self._api, place, message, level)
+
+    def core(self, place: str, message: str, level: str = "INFO") -> None:
+        """A line of the engine's own process."""
+        self._write(self._core, place, message, level)
+
+    def access(self, line: str) -> None:
+        """A line of the HTTP server."""
+        sys.stdout.write(f"INFO:     {line}\n")
+        sys.stdout.flush()
+
+    def failure(self, place: str, summary: str, error: str, frames: tuple[str, ...]) -> None:
+        """A traceback in the engine's process, logged line by line as vLLM does when its start fails."""
+        self.core(place, summary, "ERROR")
+        self.core(place, "Traceback (most recent call last):", "ERROR")
+        for frame in frames:
+            self.core(place, f"  File {frame}", "ERROR")
+        for line in error.splitlines():
+            self.core(place, line, "ERROR")
+
+    def traceback(self, frames: tuple[str, ...], error: str) -> None:
+        """A traceback that ends the API server's process."""
+        prefix = self._api
+        sys.stdout.write(f"{prefix}Traceback (most recent call last):\n")
+        for frame in frames:
+            sys.stdout.write(f"{prefix}  File {frame}\n")
+        sys.stdout.write(f"{prefix}{error}\n")
+        sys.stdout.flush()
+
+    def _write(self, prefix: str, place: str, message: str, level: str) -> None:
+        stamp = datetime.now().astimezone().strftime("%m-%d %H:%M:%S")
+        for line in message.splitlines() or [""]:
+            sys.stdout.write(f"{prefix}{level} {stamp} [{place}] {line}\n")
+        sys.stdout.flush()

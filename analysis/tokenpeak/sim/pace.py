@@ -1,0 +1,206 @@
+"""Runs the scheduler's steps on the wall clock, each as long as the performance model says.
+
+Steps follow each other on a timetable: the next begins when the last was due to end, not when the
+process came round to it, so that small delays do not add up. Should the process fall behind by more than
+`GRACE_S` (a busy machine), the timetable is moved and the delay logged.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+from tokenpeak.plan.physics import StepTime, step_time_s
+from tokenpeak.sim.counters import Counters
+from tokenpeak.sim.meter import Meter
+from tokenpeak.sim.scheduler import Scheduler, Step
+from tokenpeak.sim.sequence import Sequence
+from tokenpeak.sim.settings import Settings
+
+GRACE_S = 0.25
+_EARLY_S = 0.0015
+"""The event loop's timers count milliseconds: it wakes this much early, and the rest is slept exactly."""
+
+_DRAFT_SHARE = {"ngram": 0.0, "suffix": 0.0, "eagle": 0.06, "eagle3": 0.06, "medusa": 0.03, "mtp": 0.05, "mlp": 0.03}
+"""Time of one drafted token as a share of reading the target's weights; a draft model of its own takes a tenth."""
+
+
+class Pace:
+    """The engine's heart. `flush` is called at the end of each step, to send what its sequences were given."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        scheduler: Scheduler,
+        counters: Counters,
+        meter: Meter,
+        *,
+        flush: Callable[[], None],
+        warn: Callable[[str], None],
+        seed: int,
+        noise: float,
+        acceptance: float,
+    ) -> None:
+        self._settings = settings
+        self._scheduler = scheduler
+        self._counters = counters
+        self._meter = meter
+        self._flush = flush
+        self._warn = warn
+        self._random = random.Random(seed)  # noqa: S311 - noise, not secrets
+        self._noise = noise
+        # A relaunch is a source of variance of its own, about half as large as that between steps.
+        self._launch_factor = self._random.lognormvariate(0, noise / 2) if noise else 1.0
+        self._acceptance = acceptance
+        method = str((settings.arguments.speculative_config or {}).get("method", "ngram"))
+        self._draft_share = _DRAFT_SHARE.get(method, 0.1)
+        self._loop = asyncio.get_running_loop()
+        self._busy = False
+        self._end_s = 0.0
+        self._step: Step | None = None
+        self._time: StepTime | None = None
+        self._duration_s = 0.0
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a sequence; an idle engine starts its next step once the event loop has read all that came with it."""
+        self._scheduler.add(sequence)
+        self._counters.waiting = len(self._scheduler.waiting)
+        if not self._busy:
+            self._busy = True
+            self._meter.begins()
+            self._loop.call_soon(self._begin_now)
+
+    def abort(self, sequence: Sequence) -> None:
+        """Drop a sequence whose client has gone."""
+        if not sequence.aborted:
+            self._scheduler.abort(sequence)
+            self._counters.sequence_finished(sequence, "abort", time.monotonic())
+
+    def duration(self, step: Step) -> StepTime:
+        """How long a step takes without noise."""
+        settings = self._settings
+        replicas, stages = settings.data_parallel, settings.pipeline_parallel
+        share = replicas * min(stages, max(1, step.decode_sequences))
+        drafted = step.decode_tokens - step.decode_sequences
+        prompts = step.prefill_sequences + (step.decode_sequences if drafted else 0)
+        return step_time_s(
+            settings.deployment,
+            prefill_tokens=-(-(step.prefill_tokens + drafted) // replicas),
+            prefill_context_tokens=-(-step.prefill_context_tokens // replicas),
+            decode_sequences=-(-step.decode_sequences // share),
+            decode_context_tokens=-(-step.decode_context_tokens // share),
+            prefill_sequences=max(1, prompts // replicas),
+        )
+
+    def _begin_now(self) -> None:
+        self._begin(time.monotonic())
+
+    def _begin(self, start_s: float) -> None:
+        step = self._scheduler.schedule()
+        counters, scheduler = self._counters, self._scheduler
+        counters.running, counters.waiting = len(scheduler.running), len(scheduler.waiting)
+        counters.kv_usage = scheduler.pool.usage
+        counters.prefix_queries, counters.prefix_hits = scheduler.prefix_queries, scheduler.prefix_hits
+        counters.preemptions = scheduler.preemptions
+        if step is None:
+            self._busy = False
+            self._meter.idle()
+            return
+        for sequence, _ in step.scheduled:
+            if sequence.scheduled_s is None:
+                sequence.scheduled_s = start_s
+        self._step, self._time = step, self.duration(step)
+        seconds = self._time.total_s * self._launch_factor
+        if step.decode_tokens > step.decode_sequences:
+            seconds += self._settings.draft_tokens * self._draft_share * self._time.weights_s
+        if not step.prefill_tokens:
+            seconds *= self._settings.scheduler_steps
+        if self._noise:
+            seconds *= self._random.lognormvariate(0, self._noise)
+        self._duration_s = seconds
+        self._end_s = start_s + seconds
+        wait_s = self._end_s - time.monotonic() - _EARLY_S
+        if wait_s > 0:
+            self._loop.call_later(wait_s, self._finish)
+        else:
+            self._loop.call_soon(self._finish)
+
+    def _finish(self) -> None:
+        left_s = self._end_s - time.monotonic()
+        if left_s > 2 * _EARLY_S:
+            self._loop.call_later(left_s - _EARLY_S, self._finish)
+            return
+        if left_s > 0:
+            time.sleep(left_s)
+        step, now_s = self._step, self._end_s
+        assert step is not None and self._time is not None, "a step is being finished"
+        self._deliver(step, now_s)
+        self._meter.worked(self._time, self._duration_s)
+        self._flush()
+        late_s = time.monotonic() - now_s
+        if late_s > GRACE_S:
+            self._warn(f"The simulated engine fell {late_s:.3f} s behind its timetable; this machine is too busy.")
+            now_s += late_s
+        self._begin(now_s)
+
+    def _deliver(self, step: Step, now_s: float) -> None:
+        """Give each sequence that has computed all it knows its next tokens."""
+        counters, scheduler = self._counters, self._scheduler
+        generated = 0
+        gaps: dict[float, int] = {}
+        for sequence, tokens in step.scheduled:
+            if sequence.aborted:
+                continue
+            known = len(sequence.tokens)
+            decoding = sequence.output_tokens > 0 and sequence.computed >= known - 1
+            if not decoding:
+                scheduler.computed(sequence, tokens)
+                if sequence.computed < known:
+                    continue
+                if not sequence.output_tokens:
+                    cached = sequence.cached_tokens or 0
+                    counters.prompt_tokens += known
+                    counters.prompt_tokens_cached += cached
+                    counters.prompt_tokens_computed += known - cached
+            count = self._accepted(sequence, tokens) if decoding else 1
+            new, reason = sequence.generate(count * (self._settings.scheduler_steps if decoding else 1))
+            generated += len(new)
+            if decoding:
+                scheduler.computed(sequence, len(new))
+            if sequence.first_token_s is None:
+                sequence.first_token_s = now_s
+                counters.ttft.observe(now_s - sequence.arrived_s)
+            elif sequence.last_token_s is not None:
+                gap = now_s - sequence.last_token_s
+                gaps[gap] = gaps.get(gap, 0) + 1
+            sequence.last_token_s = now_s
+            if reason is not None:
+                scheduler.finish(sequence)
+                counters.sequence_finished(sequence, reason, now_s)
+            sequence.on_tokens(sequence, new, reason)
+        for gap, times in gaps.items():
+            counters.itl.observe(gap, times)
+        counters.generation_tokens += generated
+        counters.step_tokens.observe(step.tokens)
+        counters.running, counters.kv_usage = len(scheduler.running), scheduler.pool.usage
+        self._count_work(step)
+
+    def _accepted(self, sequence: Sequence, tokens: int) -> int:
+        """Tokens that a verified draft yields: those accepted in a row, and the one after them."""
+        drafts = tokens - 1
+        if drafts <= 0:
+            return 1
+        accepted = 0
+        while accepted < drafts and sequence.draw() < self._acceptance:
+            accepted += 1
+        self._counters.drafts += 1
+        self._counters.draft_tokens += drafts
+        self._counters.accepted_tokens += accepted
+        return accepted + 1
+
+    def _count_work(self, step: Step) -> None:
+        deployment = self._settings.deployment
+        devices = deployment.tensor_parallel * deployment.pipeline_parallel
+        context = step.decode_context_tokens + step.prefill_context_tokens
+        self._counters.flops += 2.0 * deployment.model.active_parameters * step.tokens / devices
+        self._counters.read_bytes += deployment.weight_bytes_per_gpu + context * deployment.kv_bytes_per_token_per_gpu

@@ -1,0 +1,225 @@
+"""Which sequences compute which tokens in the next step: vLLM's continuous batching, V1's and V0's.
+
+V1, and V0 with chunked prefill: running sequences first, then waiting ones, in one budget of tokens; a prompt
+that does not fit is computed in chunks. V0 without chunked prefill: while prompts wait and fit, a step computes
+whole prompts and nothing else; decoding stalls meanwhile. A sequence for which no block is free
+makes the latest running one give up all of its own (preemption), which is recomputed later.
+Source: vllm/v1/core/sched/scheduler.py (0.32.0), vllm/core/scheduler.py (0.8.5).
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from tokenpeak.sim.blocks import BlockPool, block_hashes
+from tokenpeak.sim.sequence import Sequence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """The work of one iteration. `scheduled` pairs a sequence with the tokens that it computes."""
+
+    scheduled: tuple[tuple[Sequence, int], ...]
+    prefill_sequences: int
+    prefill_tokens: int
+    prefill_context_tokens: int
+    """Tokens already in the KV cache that the prefilling sequences attend to, summed."""
+    decode_sequences: int
+    decode_context_tokens: int
+    """Length of the decoding sequences, summed."""
+    decode_tokens: int
+    """Tokens that the decoding sequences compute: more than sequences when drafts are verified."""
+    preempted: int
+
+    @property
+    def tokens(self) -> int:
+        """All tokens computed in the step."""
+        return self.prefill_tokens + self.decode_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerLimits:
+    """What the flags allow."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    chunked_prefill: bool
+    prefill_first: bool
+    """V0 without chunked prefill: a step is either prompts or decoding."""
+    draft_tokens: int = 0
+    """Speculative tokens that are verified with each decoded one."""
+    lookahead_tokens: int = 0
+    """Tokens that a decoding sequence may gain beyond those scheduled: V0's multi-step scheduling."""
+    long_prefill_token_threshold: int = 0
+    """Most tokens of one prompt in a step; 0: no limit of its own."""
+
+
+class Scheduler:
+    """The waiting and running queues over one pool of blocks."""
+
+    def __init__(self, limits: SchedulerLimits, pool: BlockPool) -> None:
+        self.limits = limits
+        self.pool = pool
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.prefix_queries = 0
+        self.prefix_hits = 0
+        self.preemptions = 0
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence; its prompt's block hashes are computed here, once."""
+        if self.pool.caching:
+            sequence.hashes = block_hashes(sequence.tokens, self.limits.block_size)
+        self.waiting.append(sequence)
+
+    def abort(self, sequence: Sequence) -> None:
+        """Forget a sequence whose client has gone."""
+        sequence.aborted = True
+        if sequence in self.running:
+            self.running.remove(sequence)
+            self.release(sequence)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+
+    def release(self, sequence: Sequence) -> None:
+        """Give the sequence's blocks back."""
+        self.pool.release(sequence.blocks)
+        sequence.blocks = []
+
+    def schedule(self) -> Step | None:
+        """The next step, or None when there is nothing to do."""
+        if not self.running and not self.waiting:
+            return None
+        preempted_before = self.preemptions
+        budget = self.limits.max_num_batched_tokens
+        scheduled: list[tuple[Sequence, int]] = []
+        if self.limits.prefill_first:
+            self._admit(scheduled, budget)
+            if not scheduled:
+                self._continue(scheduled, budget)
+        else:
+            budget = self._continue(scheduled, budget)
+            if self.preemptions == preempted_before:
+                self._admit(scheduled, budget)
+        if not scheduled:
+            return None
+        return self._step(scheduled, self.preemptions - preempted_before)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Take a sequence that has ended out of the running queue."""
+        self.running.remove(sequence)
+        self.release(sequence)
+
+    def computed(self, sequence: Sequence, tokens: int) -> None:
+        """Record that `tokens` more tokens of the sequence are in the cache, and let its full blocks be found."""
+        sequence.computed += tokens
+        full = sequence.computed // self.limits.block_size
+        if self.pool.caching and full > sequence.registered:
+            if len(sequence.hashes) < full:
+                sequence.hashes = block_hashes(sequence.tokens, self.limits.block_size, known=sequence.hashes)
+            for index in range(sequence.registered, full):
+                self.pool.remember(sequence.blocks[index], sequence.hashes[index])
+            sequence.registered = full
+
+    def _step(self, scheduled: list[tuple[Sequence, int]], preempted: int) -> Step:
+        prefill_sequences = prefill_tokens = prefill_context = decode_sequences = decode_context = decode_tokens = 0
+        for sequence, tokens in scheduled:
+            if sequence.output_tokens and sequence.computed >= len(sequence.tokens) - 1:
+                decode_sequences += 1
+                decode_context += len(sequence.tokens)
+                decode_tokens += tokens
+            else:
+                prefill_sequences += 1
+                prefill_tokens += tokens
+                prefill_context += sequence.computed
+        return Step(
+            scheduled=tuple(scheduled),
+            prefill_sequences=prefill_sequences,
+            prefill_tokens=prefill_tokens,
+            prefill_context_tokens=prefill_context,
+            decode_sequences=decode_sequences,
+            decode_context_tokens=decode_context,
+            decode_tokens=decode_tokens,
+            preempted=preempted,
+        )
+
+    def _continue(self, scheduled: list[tuple[Sequence, int]], budget: int) -> int:
+        """Schedule the running sequences; returns what is left of the budget."""
+        index = 0
+        drafts = self.limits.draft_tokens
+        while index < len(self.running) and budget > 0:
+            sequence = self.running[index]
+            missing = len(sequence.tokens) - sequence.computed
+            if missing == 1 and sequence.output_tokens:
+                missing += min(drafts, max(0, sequence.max_tokens - sequence.output_tokens - 1))
+            tokens = min(self._chunk(missing), budget)
+            if not self._grow(sequence, sequence.computed + tokens + self.limits.lookahead_tokens):
+                # The latest running sequence gives way; it may be this very one.
+                victim = self.running.pop()
+                self._preempt(victim)
+                if victim is sequence:
+                    break
+                continue
+            scheduled.append((sequence, tokens))
+            budget -= tokens
+            index += 1
+        return budget
+
+    def _admit(self, scheduled: list[tuple[Sequence, int]], budget: int) -> int:
+        """Start waiting sequences as far as slots, tokens and blocks go; returns what is left of the budget."""
+        while self.waiting and budget > 0 and len(self.running) < self.limits.max_num_seqs:
+            sequence = self.waiting[0]
+            length = len(sequence.tokens)
+            # At least the last token is computed, or there would be nothing to sample from.
+            cached = self.pool.find(sequence.hashes[: (length - 1) // self.limits.block_size])
+            hit_tokens = len(cached) * self.limits.block_size
+            missing = length - hit_tokens
+            tokens = self._chunk(missing)
+            if tokens > budget:
+                if not self.limits.chunked_prefill and scheduled:
+                    break
+                tokens = budget
+            needed = self._blocks_for(hit_tokens + tokens) - len(cached)
+            if needed > self.pool.free - self.pool.free_among(cached):
+                break
+            self.pool.hold(cached)
+            fresh = self.pool.allocate(needed)
+            assert fresh is not None, "free blocks were counted above"
+            sequence.blocks = cached + fresh
+            sequence.computed = hit_tokens
+            sequence.registered = len(cached)
+            if sequence.cached_tokens is None:
+                sequence.cached_tokens = hit_tokens
+                self.prefix_queries += length
+                self.prefix_hits += hit_tokens
+            self.waiting.popleft()
+            self.running.append(sequence)
+            scheduled.append((sequence, tokens))
+            budget -= tokens
+        return budget
+
+    def _chunk(self, missing: int) -> int:
+        threshold = self.limits.long_prefill_token_threshold
+        return min(missing, threshold) if threshold else missing
+
+    def _blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.limits.block_size)
+
+    def _grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Hold blocks for `tokens` tokens of the sequence; False when they are not free."""
+        missing = self._blocks_for(tokens) - len(sequence.blocks)
+        if missing <= 0:
+            return True
+        fresh = self.pool.allocate(missing)
+        if fresh is None:
+            return False
+        sequence.blocks += fresh
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.release(sequence)
+        sequence.computed = 0
+        sequence.registered = 0
+        sequence.preemptions += 1
+        self.preemptions += 1
+        self.waiting.appendleft(sequence)

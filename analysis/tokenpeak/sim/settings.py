@@ -1,0 +1,166 @@
+"""What a command line comes to on these devices in this release: every default filled in, as vLLM does.
+
+Source: vllm/engine/arg_utils.py, vllm/config/{model,scheduler,cache}.py of the releases named.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tokenpeak.plan.hardware import GIB
+from tokenpeak.plan.model import ModelFacts, facts_from_config, model_facts
+from tokenpeak.plan.physics import Deployment
+from tokenpeak.sim.device import Devices
+from tokenpeak.sim.flags import ServeArguments
+from tokenpeak.sim.release import Release
+
+_UNKNOWN_MODEL = {
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+}
+"""What a model that nothing here knows is played as: the shape of Llama-3.2-1B."""
+
+_DTYPES = {"half": "float16", "float": "float32"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A resolved engine. Sizes are in tokens, of one replica of the engine."""
+
+    arguments: ServeArguments
+    release: Release
+    devices: Devices
+    model: ModelFacts
+    served_names: tuple[str, ...]
+    dtype: str
+    quantization: str | None
+    """The method, from the flag or else the checkpoint."""
+    kv_cache_dtype: str
+    max_model_len: int
+    max_model_len_given: bool
+    gpu_memory_utilization: float
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    chunked_prefill: bool
+    prefix_caching: bool
+    block_size: int
+    eager: bool
+    tensor_parallel: int
+    pipeline_parallel: int
+    data_parallel: int
+    draft_tokens: int
+    scheduler_steps: int
+    api_keys: tuple[str, ...]
+    cpu_kv_cache_bytes: int
+    """The CPU engine's KV cache, which it is given."""
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        """The same in the words of the performance model. FactsError when the quantization is not known."""
+        return Deployment(
+            model=self.model,
+            gpu=self.devices.gpu,
+            tensor_parallel=self.tensor_parallel,
+            pipeline_parallel=self.pipeline_parallel,
+            dtype=self.dtype,
+            quantization=self.arguments.quantization,
+            kv_cache_dtype=self.kv_cache_dtype,
+            eager=self.eager,
+            engine_version=self.release.text,
+            v1=self.release.v1,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            custom_all_reduce=not self.arguments.disable_custom_all_reduce,
+        )
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Indexes of the GPUs that the engine takes."""
+        wanted = self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+        return self.devices.indexes[:wanted]
+
+    @property
+    def device_name(self) -> str:
+        """How the log calls the device."""
+        return "CPU" if self.devices.is_cpu else "GPU"
+
+
+def resolve(
+    arguments: ServeArguments, release: Release, devices: Devices, environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """The engine that the command line asks for; refuses nothing."""
+    model = model_facts(arguments.model) or facts_from_config(_UNKNOWN_MODEL, arguments.model)
+    given_len = arguments.max_model_len if arguments.max_model_len not in (None, -1) else None
+    max_model_len = given_len or model.max_context
+    sequences, batched = _batch_defaults(release, devices, arguments)
+    chunked = arguments.enable_chunked_prefill
+    if chunked is None:
+        # V0 chunked prompts of its own accord only for contexts beyond 32k (arg_utils.py, 0.5 to 0.10).
+        chunked = release.v1 or max_model_len > 32768
+    if not release.v1 and not chunked and arguments.max_num_batched_tokens is None:
+        batched = max(max_model_len, 2048)
+    prefix_caching = arguments.enable_prefix_caching
+    speculative = arguments.speculative_config or {}
+    key = environ.get("VLLM_API_KEY")
+    return Settings(
+        arguments=arguments,
+        release=release,
+        devices=devices,
+        model=model,
+        served_names=arguments.served_model_name or (arguments.model,),
+        dtype=_dtype(arguments.dtype, model, devices),
+        quantization=arguments.quantization or (model.quantization.method if model.quantization else None),
+        kv_cache_dtype=arguments.kv_cache_dtype,
+        max_model_len=max_model_len,
+        max_model_len_given=given_len is not None,
+        gpu_memory_utilization=arguments.gpu_memory_utilization or release.default_memory_utilization,
+        max_num_seqs=arguments.max_num_seqs or sequences,
+        max_num_batched_tokens=arguments.max_num_batched_tokens or batched,
+        chunked_prefill=chunked,
+        prefix_caching=release.v1 if prefix_caching is None else prefix_caching,
+        block_size=arguments.block_size or (128 if devices.is_cpu else 16),
+        eager=arguments.enforce_eager,
+        tensor_parallel=arguments.tensor_parallel_size,
+        pipeline_parallel=arguments.pipeline_parallel_size,
+        data_parallel=arguments.data_parallel_size,
+        draft_tokens=int(speculative.get("num_speculative_tokens", 0)),
+        scheduler_steps=1 if release.v1 else arguments.num_scheduler_steps,
+        api_keys=arguments.api_key or ((key,) if key else ()),
+        cpu_kv_cache_bytes=int(environ.get("VLLM_CPU_KVCACHE_SPACE") or 4) * GIB,
+    )
+
+
+def _dtype(asked: str, model: ModelFacts, devices: Devices) -> str:
+    """The dtype of the weights: asked for, else the checkpoint's, with bfloat16 given up where it cannot run."""
+    if asked != "auto":
+        return _DTYPES.get(asked, asked)
+    if model.dtype == "float32":
+        return "float16"
+    if model.dtype == "bfloat16" and devices.compute_capability < (8, 0):
+        return "float16"
+    return model.dtype
+
+
+def _batch_defaults(release: Release, devices: Devices, arguments: ServeArguments) -> tuple[int, int]:
+    """Default sequences and batched tokens of the API server, by release and memory."""
+    world = arguments.tensor_parallel_size * arguments.pipeline_parallel_size
+    if devices.is_cpu:
+        return 128 * world, 2048 * world
+    if not release.v1:
+        return 256, 2048
+    vram, small = devices.gpu.vram_bytes, "a100" in devices.gpu.name.casefold()
+    if release.huge_gpu_defaults and vram >= 160 * GIB:
+        return 1024, 16384
+    if vram >= 70 * GIB and not small:
+        return (1024, 8192) if release.number >= (0, 9, 0) else (256, 8192)
+    return 256, 2048
