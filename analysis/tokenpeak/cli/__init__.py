@@ -10,6 +10,7 @@ from tokenpeak.errors import TokenpeakError, suggestion
 COMMANDS: dict[str, str] = {
     "probe": "probe",
     "plan": "plan",
+    "predict": "predict",
     "sweep": "sweep",
     "restore": "restore",
     "status": "status",

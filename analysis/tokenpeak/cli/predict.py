@@ -1,0 +1,143 @@
+"""`tokenpeak predict`: what the physics says of one set-up, or of the published results beside what they measured."""
+
+import sys
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tokenpeak.errors import FactsError, suggestion
+from tokenpeak.plan.demand import Demand
+from tokenpeak.plan.fit import Fit, missing_model
+from tokenpeak.plan.hardware import GIB, gpu_facts, gpu_names
+from tokenpeak.plan.model import model_facts
+from tokenpeak.plan.physics import Deployment, activation_peak_bytes, graph_bytes
+from tokenpeak.plan.predict import predict as foretell
+from tokenpeak.plan.published import Comparison, a100x8, presets, summary
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option(
+    "--gpu", "gpu_name", default="NVIDIA H100 80GB HBM3", show_default=True, help="Device, as nvidia-smi names it."
+)
+@click.option("--tensor-parallel", default=1, show_default=True, type=click.IntRange(1, 64))
+@click.option("--pipeline-parallel", default=1, show_default=True, type=click.IntRange(1, 64))
+@click.option("--dtype", default="auto", show_default=True)
+@click.option("--quantization", help="As --quantization of the engine; else what the checkpoint says.")
+@click.option("--eager", is_flag=True)
+@click.option("--engine-version", default="0.32.0", show_default=True)
+@click.option(
+    "--memory", default=0.9, show_default=True, type=click.FloatRange(0.05, 1.0), help="gpu_memory_utilization"
+)
+@click.option("--concurrency", default=32, show_default=True, type=click.IntRange(1))
+@click.option("--input-tokens", default=1000, show_default=True, type=click.IntRange(1))
+@click.option("--output-tokens", default=300, show_default=True, type=click.IntRange(1))
+@click.option("--published", is_flag=True, help="Compare with every row of the published results instead.")
+def predict(
+    model: str | None,
+    gpu_name: str,
+    tensor_parallel: int,
+    pipeline_parallel: int,
+    dtype: str,
+    quantization: str | None,
+    eager: bool,
+    engine_version: str,
+    memory: float,
+    concurrency: int,
+    input_tokens: int,
+    output_tokens: int,
+    published: bool,
+) -> None:
+    """Foretell the speed of MODEL on a device, and what binds it; touches nothing."""
+    console = Console(width=None if sys.stdout.isatty() else 170, highlight=False)
+    if published:
+        _published(console)
+        return
+    if model is None:
+        raise click.UsageError("Give a model's name or the folder of its config.json, or --published.")
+    facts, gpu = model_facts(model), gpu_facts(gpu_name)
+    if facts is None:
+        raise FactsError(missing_model(model))
+    if gpu is None:
+        raise FactsError(
+            f"{gpu_name!r} is not in the hardware table. {suggestion(gpu_name, gpu_names())} "
+            "Add it, each figure with a source, to analysis/tokenpeak/plan/data/gpus.json."
+        )
+    sits = Fit(
+        deployment=Deployment(
+            model=facts,
+            gpu=gpu,
+            tensor_parallel=tensor_parallel,
+            pipeline_parallel=pipeline_parallel,
+            dtype=dtype,
+            quantization=quantization,
+            eager=eager,
+            engine_version=engine_version,
+        ),
+        gpu_memory_utilization=memory,
+        kv_cache_memory_bytes=None,
+        max_model_len=input_tokens + output_tokens,
+    )
+    if not sits.fits:
+        console.print(f"does not fit: {sits.reason}")
+        return
+    asked = Demand(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        longest_tokens=input_tokens + output_tokens,
+        longest_input_tokens=input_tokens,
+        requests=None,
+        warmup_requests=0,
+        duration_s=60.0,
+        concurrency=concurrency,
+        rate_per_s=None,
+    )
+    found = foretell(sits, asked)
+    deployment = sits.deployment
+    console.print(
+        f"{facts.name}: {facts.parameters / 1e9:.2f} B parameters, {facts.active_parameters / 1e9:.2f} B active, "
+        f"{facts.kv_bytes_per_token(deployment.kv_cache_dtype):,.0f} B of KV cache a token"
+    )
+    console.print(
+        f"memory of each {gpu.name}: weights {deployment.weight_bytes_per_gpu / GIB:.1f} GiB, activations "
+        f"{activation_peak_bytes(deployment) / GIB:.1f}, graphs {graph_bytes(deployment) / GIB:.1f}, "
+        f"KV cache {sits.kv_cache_bytes / GIB:.1f} ({sits.kv_cache_tokens:,} tokens)"
+    )
+    speed, limit = found.output_tok_per_s or 0.0, found.limit_output_tok_per_s or 0.0
+    console.print(
+        f"{speed:,.0f} output tok/s for {concurrency} in flight, TTFT {(found.ttft_s or 0) * 1000:,.0f} ms, "
+        f"TPOT {(found.tpot_s or 0) * 1000:.1f} ms, ±{found.uncertainty or 0:.0%} (80%)"
+    )
+    console.print(
+        f"bound by {(found.binding or '?').replace('_', ' ')}; {speed / limit:.0%} of the hardware's {limit:,.0f} tok/s"
+    )
+
+
+def _published(console: Console) -> None:
+    for title, rows in (
+        ("Presets × model × context, 10 requests at a time (eager, V0)", list(presets())),
+        ("Llama 70B bfloat16 on 8 A100 (V0 0.7.3)", list(a100x8())),
+    ):
+        console.print(f"\n[bold]{title}[/bold]")
+        console.print(_table(rows))
+        console.print(summary(rows))
+
+
+def _table(rows: list[Comparison]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("row", overflow="fold")
+    for column in ("published tok/s", "predicted", "ratio", "of limit"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("bound by", no_wrap=True)
+    for row in rows:
+        outside = "" if row.gpu_bound else "; as published: not the GPU"
+        table.add_row(
+            row.row,
+            f"{row.published_tok_per_s:.1f}",
+            f"{row.predicted_tok_per_s:.1f}",
+            f"{row.ratio:.2f}",
+            f"{row.share_of_limit:.0%}",
+            row.binding.replace("_", " ") + outside,
+        )
+    return table

@@ -1,0 +1,53 @@
+"""How much of the hardware a measured run used: its share of memory bandwidth, of arithmetic, and of the limit."""
+
+from dataclasses import dataclass
+
+from tokenpeak.plan.demand import Demand
+from tokenpeak.plan.fit import Fit
+from tokenpeak.plan.predict import binding, hardware_limit_tok_per_s, steady_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utilization:
+    """Shares from 0 to 1 of what the data sheets promise; a share above 1 means that the facts are wrong."""
+
+    of_limit: float
+    """Measured output tokens per second ÷ the most that ideal hardware would give for this run."""
+    memory_bandwidth: float
+    """Bytes of weights and KV cache that the decode steps must have read, per second ÷ bandwidth."""
+    compute: float
+    """Operations of all tokens, prompts too, per second ÷ dense rate (MFU)."""
+    binding: str
+
+    def sentence(self) -> str:
+        """The shares in words."""
+        return (
+            f"{self.of_limit:.0%} of the hardware's limit (memory bandwidth {self.memory_bandwidth:.0%}, "
+            f"compute {self.compute:.0%}); bound by {self.binding.replace('_', ' ')}"
+        )
+
+
+def utilization(fit: Fit, demand: Demand, output_tok_per_s: float, running: float | None = None) -> Utilization:
+    """The shares of a run that gave `output_tok_per_s`, with `running` sequences in flight if that was measured."""
+    deployment = fit.deployment
+    gpu, model = deployment.gpu, deployment.model
+    devices = deployment.tensor_parallel * deployment.pipeline_parallel
+    state = steady_state(fit, demand)
+    batch = max(1.0, running or state.running)
+    steps_per_s = output_tok_per_s / batch
+    share = model.experts_read(round(batch))
+    context = demand.input_tokens + demand.output_tokens / 2
+    per_step = (
+        deployment.matrix_bytes * max(share, model.active_linear_parameters / model.linear_parameters)
+        + model.output_matrix_parameters * deployment.value_bytes
+        + batch * context * model.kv_bytes_per_token(deployment.kv_cache_dtype)
+    )
+    hits = demand.prefix_hit_rate if fit.prefix_caching else 0.0
+    prompts = demand.input_tokens * (1 - hits) / max(1.0, demand.output_tokens)
+    flops_per_token = 2 * (model.active_linear_parameters * (1 + prompts) + model.output_matrix_parameters)
+    return Utilization(
+        of_limit=output_tok_per_s / hardware_limit_tok_per_s(fit, demand),
+        memory_bandwidth=steps_per_s * per_step / (gpu.memory_bytes_per_s * devices),
+        compute=output_tok_per_s * flops_per_token / (deployment.compute_flops * devices),
+        binding=binding(fit, demand, state),
+    )
