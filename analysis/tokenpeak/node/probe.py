@@ -72,7 +72,7 @@ def model_present(path: str | None, name: str | None) -> bool | None:
 
 
 def probe(state: State, declaration: Json) -> Json:
-    """The fields of the raw format's NodeFacts, and `declaration` with everything resolved."""
+    """The fields of the raw format's NodeFacts, and `declaration` with what the controller may know of it."""
     found_gpus = gpus()
     holders = vram_holders() if found_gpus else []
     declared_production = declaration.get("production") or {"manager": "none"}
@@ -120,7 +120,18 @@ def probe(state: State, declaration: Json) -> Json:
         "engine_port_free": bind_error is None,
         "model_present": present,
         "problems": problems,
-        "declaration": declaration,
+        "declaration": told(declaration),
+    }
+
+
+def told(declaration: Json) -> Json:
+    """The declaration as the controller may know it: environments can hold tokens, so they stay on the node."""
+    engine = declaration.get("engine") or {}
+    declared_production = declaration.get("production") or {"manager": "none"}
+    return {
+        **{name: value for name, value in declaration.items() if name not in ("engine", "production")},
+        "engine": {"command": engine.get("command") or ["vllm", "serve"], "version": engine.get("version")},
+        "production": {name: declared_production.get(name) for name in ("manager", "unit", "url")},
     }
 
 

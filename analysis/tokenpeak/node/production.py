@@ -75,7 +75,7 @@ def bring_back(recorded: Json, state: State, ready_s: float) -> str | None:
 
 
 def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
-    """Wait for a real completion by the recorded model; None when it came."""
+    """Wait for a real completion by the recorded model (any, where none was recorded); None when it came."""
     url, model = recorded["url"], recorded["model"]
     manager = make_manager(recorded["declared"], state)
     if not url:
@@ -85,15 +85,18 @@ def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
     deadline = time.monotonic() + ready_s
     said = "nothing yet"
     while time.monotonic() < deadline:
-        if serving.served_model(url, key, timeout_s=2) == model:
-            wrong = serving.complete(url, model, key, timeout_s=max(1.0, deadline - time.monotonic()))
+        served = serving.served_model(url, key, timeout_s=2)
+        if served is not None and served == (model or served):
+            wrong = serving.complete(url, served, key, timeout_s=max(1.0, deadline - time.monotonic()))
             if wrong is None:
                 return None
             said = wrong
         elif not clock.wait_until(manager.is_running, 1.0, poll_s=0.2):
             return f"Production ended again after its start ({recorded['manager']} {recorded['unit'] or ''})."
         time.sleep(0.05)
-    return f"Production gave no completion by {model!r} within {ready_s:g} s of its start: {said}."
+    return (
+        f"Production gave no completion{f' by {model!r}' if model else ''} within {ready_s:g} s of its start: {said}."
+    )
 
 
 def _key(declared: Json) -> str | None:

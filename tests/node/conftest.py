@@ -1,0 +1,123 @@
+"""A node in a temporary folder: the real zipapp, real processes, a small server as production and engine."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpeak.node import process
+from tokenpeak.node.bundle import write_bundle
+
+STANDIN = Path(__file__).with_name("standin.py")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Node:
+    """A node's state folder and the zipapp in it."""
+
+    folder: Path
+    declaration: dict[str, Any]
+
+    @property
+    def bundle(self) -> Path:
+        return self.folder / "tokenpeak-node.pyz"
+
+    def start(self, command: str, request: dict[str, Any] | None = None) -> "subprocess.Popen[str]":
+        """Start a command and leave it running."""
+        argv = [sys.executable, str(self.bundle), command, "--state", str(self.folder), "--request", "-"]
+        started = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert started.stdin
+        started.stdin.write(json.dumps(request or {}))
+        started.stdin.close()
+        started.stdin = None
+        return started
+
+    def run(self, command: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run a command to its end; its answer."""
+        out, err = self.start(command, request).communicate(timeout=60)
+        assert out, err
+        answer = json.loads(out)
+        assert isinstance(answer, dict)
+        return answer
+
+    def declare(self, **changes: Any) -> None:
+        """Change the declaration."""
+        self.declaration.update(changes)
+        (self.folder / "node.json").write_text(json.dumps(self.declaration))
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        path = self.folder / name
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def production(self, *options: str) -> dict[str, Any]:
+        """Declare a small server as production."""
+        port = free_port()
+        declared = {
+            "manager": "command",
+            "url": f"http://127.0.0.1:{port}",
+            "process": {"argv": [sys.executable, str(STANDIN), "serve", "prod", "--port", str(port), *options]},
+        }
+        self.declare(production=declared)
+        return declared
+
+    def launch_request(self, *options: str, **changes: Any) -> dict[str, Any]:
+        """A request that starts a small server as engine."""
+        port = self.declaration["port"]
+        return {
+            "trial_id": "0000-abc",
+            "holder": "sweep-1",
+            "argv": [sys.executable, str(STANDIN), "serve", "tiny", "--port", str(port), *options],
+            "env": {},
+            "served_model": "tiny",
+            "deadline_s": 10,
+            "lease_s": 30,
+            **changes,
+        }
+
+    def finish_request(self, **changes: Any) -> dict[str, Any]:
+        return {
+            "trial_id": "0000-abc",
+            "restore_production": True,
+            "engine_stop_s": 2,
+            "production_ready_s": 10,
+            **changes,
+        }
+
+    def stop_production(self) -> None:
+        """End declared production, as its owner would."""
+        leader = self.read("production.json")
+        if leader:
+            process.stop_group(leader, 1.0)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    made = Node(folder=folder, declaration={})
+    write_bundle(made.bundle)
+    made.declare(
+        host="127.0.0.1",
+        port=free_port(),
+        engine={"command": [sys.executable, "serve"], "isolation": "process"},
+        production={"manager": "none"},
+        model={"name": "tiny", "served_name": "tiny"},
+    )
+    yield made
+    if (folder / "record.json").exists() or (folder / "engine.json").exists():
+        made.run("restore")
+    made.stop_production()

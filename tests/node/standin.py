@@ -1,0 +1,83 @@
+"""A small server that answers as an engine does, and misbehaves on request: `standin.py serve MODEL --port P …`.
+
+Node tests start it as a real process in place of an engine or of production, because it is up in a tenth of a second.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Handler(BaseHTTPRequestHandler):
+    """/health, /v1/models and /v1/completions; with VLLM_API_KEY set, /v1 needs it."""
+
+    model = ""
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self, status: int, body: object) -> None:
+        raw = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def _allowed(self) -> bool:
+        key = os.environ.get("VLLM_API_KEY")
+        return key is None or self.headers.get("Authorization") == f"Bearer {key}"
+
+    def do_GET(self) -> None:
+        if self.path == "/health":
+            self._answer(200, {})
+        elif not self._allowed():
+            self._answer(401, {"error": "Unauthorized"})
+        else:
+            self._answer(200, {"data": [{"id": self.model}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self._allowed():
+            self._answer(401, {"error": "Unauthorized"})
+        elif body["model"] != self.model:
+            self._answer(404, {"error": f"The model {body['model']} does not exist."})
+        else:
+            self._answer(200, {"model": self.model, "choices": [{"text": "!"}]})
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("verb", choices=["serve"])
+    parser.add_argument("model")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--start-s", type=float, default=0.0)
+    parser.add_argument("--ignore-sigterm", action="store_true")
+    parser.add_argument("--worker", action="store_true", help="start a child that outlives its parent")
+    parser.add_argument("--die", help="print this and exit with status 1")
+    parser.add_argument("--hang", action="store_true")
+    parser.add_argument("--say", nargs="*", default=[], help="words to print")
+    options = parser.parse_args()
+    print(*options.say, flush=True)
+    if options.ignore_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if options.worker:
+        worker = subprocess.Popen(
+            [sys.executable, "-c", "import signal,time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
+        )
+        print(f"worker {worker.pid}", flush=True)
+    if options.die:
+        sys.exit(options.die)
+    time.sleep(600 if options.hang else options.start_s)
+    Handler.model = options.model
+    ThreadingHTTPServer((options.host, options.port), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()
