@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "sweep",
     "restore": "restore",
     "status": "status",
+    "load": "load",
     "ingest": "ingest",
 }
 """Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""

@@ -1,0 +1,203 @@
+"""One HTTP/1.1 connection as the load generator uses it: a request goes out, packets come in and are stamped.
+
+The hot path is `data_received`: it keeps the packet and the moment, and looks at the last bytes. Only packets that
+may hold a response's head or end are parsed at once; what the packets say is read later, by `stream`.
+A body that ends in `CRLF 0 CRLF CRLF` on an event stream is its last chunk: an event holds no bare line `0`.
+"""
+
+import asyncio
+import os
+from time import perf_counter
+from typing import Protocol, cast
+
+from httptools import HttpParserError, HttpResponseParser
+
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
+_BLANK_LINE = b"\r\n\r\n"
+
+
+class Exchange:
+    """One request and the packets that answered it; times are `perf_counter` seconds."""
+
+    __slots__ = (
+        "detail",
+        "due",
+        "ended",
+        "error",
+        "index",
+        "packets",
+        "resent",
+        "sent",
+        "status",
+        "talk",
+        "times",
+        "turn",
+    )
+
+    def __init__(self, index: int, due: float) -> None:
+        self.index = index
+        self.due = due
+        self.sent: float | None = None
+        self.ended: float | None = None
+        self.status: int | None = None
+        self.error: str | None = None
+        self.detail = ""
+        self.times: list[float] = []
+        self.packets: list[bytes] = []
+        self.resent = False
+        self.talk: object | None = None
+        self.turn: int | None = None
+
+
+class Owner(Protocol):
+    """Who is told when an exchange has ended, and when an idle connection has gone."""
+
+    def ended(self, connection: "Connection", exchange: Exchange) -> None:
+        """`exchange` has ended, well or not; `connection.usable` says whether another may follow."""
+
+    def gone(self, connection: "Connection") -> None:
+        """An idle connection was closed by the server."""
+
+    def resend(self, exchange: Exchange) -> None:
+        """The server had closed the kept connection before it read the request: it needs another one."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection that carries one exchange at a time."""
+
+    def __init__(self, owner: Owner, *, direct_writes: bool, payload: bytes = b"") -> None:
+        self.owner = owner
+        self.usable = False
+        self.exchange: Exchange | None = None
+        self.used = False
+        self._transport: asyncio.Transport
+        self._direct_writes = direct_writes
+        self._descriptor = -1
+        self._parser: HttpResponseParser
+        self._fed = 0
+        self._event_stream = False
+        self._chunked = False
+        self._sized = False
+        self._streaming = False
+        self._complete = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ready to carry an exchange."""
+        # uvloop's transports are Transports in all but their class.
+        self._transport = cast(asyncio.Transport, transport)
+        if self._direct_writes:
+            self._descriptor = transport.get_extra_info("socket").fileno()
+        self.usable = True
+
+    def send(self, exchange: Exchange, payload: bytes) -> None:
+        """Start an exchange. The request leaves now, not when the event loop comes round to it."""
+        self.exchange = exchange
+        self._parser = HttpResponseParser(self)
+        self._fed = 0
+        self._event_stream = self._chunked = self._sized = self._streaming = self._complete = False
+        sent = 0
+        if exchange.sent is None:
+            exchange.sent = perf_counter()
+        if self._direct_writes:
+            try:
+                sent = os.write(self._descriptor, payload)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                # The transport meets the same error and reports it in connection_lost.
+                sent = 0
+        if sent < len(payload):
+            self._transport.write(payload[sent:])
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the packet and when it came; parse at once only what may be a head or an end."""
+        now = perf_counter()
+        exchange = self.exchange
+        if exchange is None:
+            self.usable = False
+            self._transport.abort()
+            return
+        exchange.times.append(now)
+        exchange.packets.append(data)
+        if self._streaming:
+            if data.endswith(_LAST_CHUNK):
+                self._end(None)
+                return
+            if len(data) > 4 and not data.endswith(_BLANK_LINE):
+                return
+        self._feed(exchange)
+
+    def _feed(self, exchange: Exchange) -> None:
+        packets = exchange.packets
+        try:
+            while self._fed < len(packets):
+                self._fed += 1
+                self._parser.feed_data(packets[self._fed - 1])
+        except HttpParserError as error:
+            self.usable = False
+            self._end("malformed_response", str(error))
+            self._transport.abort()
+            return
+        if self._complete:
+            self._end(None)
+        elif exchange.status is not None:
+            self._streaming = self._event_stream and self._chunked
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header of the response (called by the parser)."""
+        key = name.lower()
+        if key == b"content-type":
+            self._event_stream = value.lower().startswith(b"text/event-stream")
+        elif key == b"transfer-encoding":
+            self._chunked = b"chunked" in value.lower()
+        elif key == b"content-length":
+            self._sized = True
+
+    def on_headers_complete(self) -> None:
+        """The response's head is whole (called by the parser)."""
+        if self.exchange is not None:
+            self.exchange.status = self._parser.get_status_code()
+        if not self._parser.should_keep_alive():
+            self.usable = False
+
+    def on_message_complete(self) -> None:
+        """The response is whole (called by the parser)."""
+        self._complete = True
+
+    def _end(self, error: str | None, detail: str = "") -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is None:
+            return
+        exchange.ended = exchange.times[-1] if exchange.times and error is None else perf_counter()
+        exchange.error = error
+        exchange.detail = detail
+        self.used = True
+        if not self.usable:
+            self._transport.close()
+        self.owner.ended(self, exchange)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has gone: the end of a response without a length, or a broken one."""
+        self.usable = False
+        exchange = self.exchange
+        if exchange is None:
+            self.owner.gone(self)
+        elif not exchange.times and self.used and not exchange.resent:
+            self.exchange = None
+            exchange.resent = True
+            self.owner.resend(exchange)
+        elif exchange.status is not None and not self._chunked and not self._sized:
+            self._end(None)
+        else:
+            self._end("reset", str(exc or "the server closed the connection before the response was whole"))
+
+    def give_up(self, error: str, detail: str) -> None:
+        """End the exchange in flight as failed and drop the connection."""
+        self.usable = False
+        self._end(error, detail)
+        self._transport.abort()
+
+    def close(self) -> None:
+        """Close an idle connection."""
+        self.usable = False
+        self._transport.close()

@@ -1,0 +1,468 @@
+"""One run in one process: which request goes out when, on which connection.
+
+Closed and open loop are one queue with a cap. A closed loop is always due: whenever fewer than the cap are in flight,
+the next request is due now. An open loop is due by its timetable, and waits in the queue only for its cap.
+
+Connections are kept and used again, the last used first; a server that closes an idle one costs nothing. An open loop
+keeps a few idle ones ready, so that connecting does not delay a request that is due. With `reuse_connections` off each
+request opens its own, and counts as sent when connecting began.
+"""
+
+import asyncio
+import json
+import ssl
+from collections import deque
+from time import perf_counter
+
+from tokenpeak.load.alarm import Alarm
+from tokenpeak.load.connection import Connection, Exchange
+from tokenpeak.load.order import Order, Talk, Target
+from tokenpeak.load.stream import Reply, read, text_of
+
+TICK_S = 0.01
+SPARE_CONNECTIONS = 16
+CONNECTING_AT_ONCE = 64
+PAUSE_AFTER_FAILURE_S = 0.25
+RAW_BYTES_KEPT = 256 * 1024 * 1024
+"""Packets of ended requests are read after the run; beyond this many bytes the oldest are read during it."""
+
+
+def tls_context(target: Target) -> ssl.SSLContext | None:
+    """The TLS settings of a target; None for plain HTTP."""
+    if not target.tls:
+        return None
+    context = ssl.create_default_context(cafile=target.ca_file)
+    if not target.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def connect(target: Target, context: ssl.SSLContext | None, owner: "Offering") -> Connection:
+    """A new connection to the target; raises OSError."""
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        lambda: Connection(owner, direct_writes=context is None),
+        target.host,
+        target.port,
+        ssl=context,
+        server_hostname=target.host if context is not None else None,
+    )
+    return connection
+
+
+def connect_failure(error: OSError) -> str:
+    """The kind of a failure to connect."""
+    if isinstance(error, ConnectionRefusedError):
+        return "refused"
+    if isinstance(error, ssl.SSLError):
+        return "tls_failed"
+    return "connect_timeout" if isinstance(error, TimeoutError) else "connect_failed"
+
+
+class _Conversation:
+    """A talk under way: what has been said so far."""
+
+    __slots__ = ("messages", "talk", "turn")
+
+    def __init__(self, talk: Talk, salt: str) -> None:
+        self.talk = talk
+        self.turn = 0
+        self.messages: list[dict[str, str]] = []
+        if talk.starter or salt:
+            self.messages.append({"role": "system", "content": salt + talk.starter})
+
+
+class Offering:
+    """A run under way. `await run()` gives its replies; `progress()` says how far it is."""
+
+    def __init__(self, order: Order, start: float, loop: asyncio.AbstractEventLoop) -> None:
+        self.order = order
+        self.start = start
+        self.lags: list[float] = []
+        self.stopped: str | None = None
+        self._loop = loop
+        self._context = tls_context(order.target)
+        self._done: asyncio.Future[None] = loop.create_future()
+        self._alarm = Alarm(loop, self._on_alarm)
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._opening = 0
+        self._opening_spares = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._queue: deque[Exchange] = deque()
+        self._later: list[tuple[float, Exchange]] = []
+        self._pausing = 0
+        self._in_flight = 0
+        self._next = 0
+        self._cap = order.caps[0][1] if order.caps else order.max_in_flight
+        self._cap_changes = deque(order.caps[1:])
+        self._ended: deque[Exchange] = deque()
+        self._raw_bytes = 0
+        self._replies: list[Reply] = []
+        self._count_ended = 0
+        self._count_ok = 0
+        self._packets = 0
+        self._ttfts: deque[float] = deque(maxlen=200)
+        self._violations = 0
+        self._ticks = 0
+
+    # What is to be sent
+
+    def _exhausted(self) -> bool:
+        order = self.order
+        if self.stopped is not None:
+            return True
+        if order.due_s is not None and self._next >= len(order.due_s):
+            return True
+        if order.requests is not None and self._next >= order.requests:
+            return True
+        return order.duration_s is not None and order.due_s is None and perf_counter() >= self.start + order.duration_s
+
+    def _take(self, due: float) -> Exchange:
+        """The next request of the run, due at `due`."""
+        order = self.order
+        exchange = Exchange(self._next * order.stride + order.first, due)
+        if order.talks:
+            number = self._next
+            talk = order.talks[number % len(order.talks)]
+            salt = f"{exchange.index} " if order.resalt and number >= len(order.talks) else ""
+            exchange.talk = _Conversation(talk, salt)
+            exchange.turn = 0
+        self._next += 1
+        return exchange
+
+    def _payload(self, exchange: Exchange) -> bytes:
+        order = self.order
+        conversation = exchange.talk
+        if isinstance(conversation, _Conversation):
+            turn = conversation.talk.turns[conversation.turn]
+            messages = [*conversation.messages, {"role": "user", "content": turn.text}]
+            options = dict(order.talk_options or {})
+            for key in ("max_tokens", "min_tokens"):
+                if key in options:
+                    options[key] = turn.output_tokens
+            body = json.dumps({**options, "messages": messages}).encode()
+        else:
+            number = (exchange.index - order.first) // order.stride
+            ask = order.asks[number % len(order.asks)]
+            salt = ask.salt
+            if order.resalt and number >= len(order.asks):
+                salt = self._salt(exchange.index, salt)
+            body = ask.prefix + salt + ask.suffix
+        return order.target.head + b"content-length: %d\r\n\r\n" % len(body) + body
+
+    def _salt(self, index: int, like: bytes) -> bytes:
+        """A salt as long as `like`, of this request's own."""
+        ids = self.order.salt_ids
+        if not ids:
+            return b"%08d " % index
+        words = []
+        for _ in range(like.count(b",")):
+            words.append(b"%d," % ids[index % len(ids)])
+            index = index // len(ids) + 7 * len(words)
+        return b"".join(words)
+
+    # When it is sent
+
+    async def run(self) -> list[Reply]:
+        """Offer the load from `start` on, wait until everything has ended, and read what came."""
+        order = self.order
+        if order.target.reuse_connections:
+            cap = self._cap if self._cap is not None else SPARE_CONNECTIONS
+            await self._open_ahead(min(cap, order.requests or cap, 4096))
+        # Connecting may have taken longer than was allowed for: the run then starts late, not with a burst.
+        self.start = max(self.start, perf_counter())
+        self._alarm.set(self.start)
+        tick = self._loop.create_task(self._tick())
+        try:
+            await self._done
+        finally:
+            tick.cancel()
+            self._alarm.close()
+            for connection in [*self._idle, *self._busy]:
+                connection.close()
+            for task in list(self._tasks):
+                task.cancel()
+        while self._ended:
+            self._read_oldest()
+        return self._replies
+
+    async def _open_ahead(self, number: int) -> None:
+        gate = asyncio.Semaphore(CONNECTING_AT_ONCE)
+
+        async def one() -> None:
+            async with gate:
+                try:
+                    self._idle.append(await connect(self.order.target, self._context, self))
+                except OSError:
+                    # The request that needs this connection will meet the same failure and be counted.
+                    return
+
+        await asyncio.gather(*(one() for _ in range(number)))
+
+    def _on_alarm(self) -> None:
+        """Something is due: a request of the timetable, a later turn of a conversation, or another cap."""
+        now = perf_counter()
+        order = self.order
+        while self._cap_changes and self.start + self._cap_changes[0][0] <= now:
+            self._cap = self._cap_changes.popleft()[1]
+        while self._later and self._later[0][0] <= now:
+            due, exchange = self._later.pop(0)
+            exchange.due = due
+            self._queue.append(exchange)
+        if order.due_s is not None:
+            while not self._exhausted() and self.start + order.due_s[self._next] <= now:
+                self._queue.append(self._take(self.start + order.due_s[self._next]))
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send all that is due, as far as the cap allows, and set the alarm for what comes next."""
+        closed = self.order.due_s is None
+        while self._cap is None or self._in_flight + self._pausing < self._cap:
+            if self._queue:
+                exchange = self._queue.popleft()
+            elif closed and not self._exhausted() and perf_counter() >= self.start:
+                # Think time belongs to a conversation's user: the slot is taken while that user thinks.
+                if self._later and self._cap is not None and self._in_flight + len(self._later) >= self._cap:
+                    break
+                exchange = self._take(perf_counter())
+            else:
+                break
+            self._dispatch(exchange)
+        if self._in_flight == 0 and not self._queue and not self._later and self._exhausted():
+            if not self._done.done():
+                self._done.set_result(None)
+            return
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        moments = []
+        if self._cap_changes:
+            moments.append(self.start + self._cap_changes[0][0])
+        if self._later:
+            moments.append(self._later[0][0])
+        if self.order.due_s is not None and not self._exhausted():
+            moments.append(self.start + self.order.due_s[self._next])
+        if moments:
+            self._alarm.set(min(moments))
+
+    def _dispatch(self, exchange: Exchange) -> None:
+        self._in_flight += 1
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                self._busy.add(connection)
+                connection.send(exchange, self._payload(exchange))
+                break
+        else:
+            self._opening += 1
+            self._spawn(self._connect_and_send(exchange))
+        if self.order.due_s is not None and self.order.target.reuse_connections:
+            while len(self._idle) + self._opening_spares < SPARE_CONNECTIONS and self._opening_spares < 4:
+                self._opening_spares += 1
+                self._spawn(self._open_spare())
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished_task)
+
+    def _finished_task(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._done.done():
+            self._done.set_exception(error)
+
+    async def _open_spare(self) -> None:
+        try:
+            self._idle.insert(0, await connect(self.order.target, self._context, self))
+        except OSError:
+            # The request that needs this connection will meet the same failure and be counted.
+            return
+        finally:
+            self._opening_spares -= 1
+
+    async def _connect_and_send(self, exchange: Exchange) -> None:
+        if not self.order.target.reuse_connections and exchange.sent is None:
+            exchange.sent = perf_counter()
+        try:
+            async with asyncio.timeout(self.order.stall_s):
+                connection = await connect(self.order.target, self._context, self)
+        except OSError as error:
+            exchange.error = connect_failure(error)
+            exchange.detail = str(error)
+            exchange.ended = perf_counter()
+            self._account(exchange)
+            return
+        finally:
+            self._opening -= 1
+        self._busy.add(connection)
+        connection.send(exchange, self._payload(exchange))
+
+    # What came back
+
+    def ended(self, connection: Connection, exchange: Exchange) -> None:
+        """An exchange has ended: its connection serves the next one."""
+        self._busy.discard(connection)
+        if connection.usable:
+            if self.order.target.reuse_connections:
+                self._idle.append(connection)
+            else:
+                connection.close()
+        self._account(exchange)
+
+    def gone(self, connection: Connection) -> None:
+        """The server closed an idle connection."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def resend(self, exchange: Exchange) -> None:
+        """The kept connection was stale: the request goes out on a new one."""
+        self._busy = {connection for connection in self._busy if connection.exchange is not None}
+        self._opening += 1
+        self._spawn(self._connect_and_send(exchange))
+
+    def _account(self, exchange: Exchange) -> None:
+        self._in_flight -= 1
+        self._count_ended += 1
+        ok = exchange.error is None and exchange.status == 200
+        if ok:
+            self._count_ok += 1
+            # The response's head, usage and end are packets of their own on most servers; a hint is enough here.
+            self._packets += len(exchange.packets)
+            self._ttfts.append(exchange.times[min(1, len(exchange.times) - 1)] - (exchange.sent or exchange.due))
+        self._judge(exchange, ok=ok)
+        conversation = exchange.talk
+        if isinstance(conversation, _Conversation):
+            self._continue(conversation, exchange, ok=ok)
+        self._ended.append(exchange)
+        self._raw_bytes += sum(map(len, exchange.packets))
+        while self._raw_bytes > RAW_BYTES_KEPT:
+            self._read_oldest()
+        if not ok and self.order.due_s is None and self.stopped is None:
+            # A server that refuses at once must not turn a closed loop into a flood.
+            self._pausing += 1
+            self._loop.call_later(PAUSE_AFTER_FAILURE_S, self._resume)
+            if self._count_ok == 0 and self._count_ended >= max(16, 2 * (self._cap or 1)):
+                self.stop("every request failed")
+        self._pump()
+
+    def _resume(self) -> None:
+        self._pausing -= 1
+        self._pump()
+
+    def _continue(self, conversation: _Conversation, exchange: Exchange, *, ok: bool) -> None:
+        turn = conversation.talk.turns[conversation.turn]
+        conversation.turn += 1
+        if not ok or conversation.turn >= len(conversation.talk.turns) or self._exhausted_but_for_talks():
+            return
+        conversation.messages += [
+            {"role": "user", "content": turn.text},
+            {"role": "assistant", "content": text_of(exchange)},
+        ]
+        following = Exchange(self._next * self.order.stride + self.order.first, 0.0)
+        self._next += 1
+        following.talk = conversation
+        following.turn = conversation.turn
+        due = (exchange.ended or perf_counter()) + self.order.think_time_s
+        if self.order.think_time_s == 0:
+            following.due = due
+            self._queue.append(following)
+            return
+        self._later.append((due, following))
+        self._later.sort(key=lambda item: item[0])
+
+    def _exhausted_but_for_talks(self) -> bool:
+        order = self.order
+        if self.stopped is not None:
+            return True
+        if order.requests is not None and self._next >= order.requests:
+            return True
+        return order.duration_s is not None and perf_counter() >= self.start + order.duration_s
+
+    def _judge(self, exchange: Exchange, *, ok: bool) -> None:
+        stop = self.order.stop
+        if stop is None or exchange.index < self.order.warmup_requests:
+            return
+        late = not ok or (
+            stop.ttft_s is not None and len(exchange.times) > 1 and exchange.times[1] - exchange.due > stop.ttft_s
+        )
+        if not late and stop.latency_s is not None and exchange.ended is not None:
+            late = exchange.ended - exchange.due > stop.latency_s
+        self._violations += late
+        if self._violations > stop.violations:
+            self.stop("the SLO was missed beyond doubt")
+
+    def _read_oldest(self) -> None:
+        exchange = self._ended.popleft()
+        self._raw_bytes -= sum(map(len, exchange.packets))
+        self._replies.append(read(exchange, self.start))
+
+    # Watching
+
+    async def _tick(self) -> None:
+        """Notice the loop's own lateness, stalled streams and the deadline."""
+        while True:
+            expected = perf_counter() + TICK_S
+            await asyncio.sleep(TICK_S)
+            now = perf_counter()
+            if now >= self.start:
+                self.lags.append(max(0.0, now - expected))
+            self._ticks += 1
+            if self._ticks % 25 == 0:
+                self._watch(now)
+
+    def _watch(self, now: float) -> None:
+        order = self.order
+        overdue = now > self.start + order.deadline_s
+        if overdue:
+            self.stop("the run's deadline passed")
+        stop = order.stop
+        if stop is not None and stop.ttft_s is not None and self.stopped is None:
+            waiting = sum(
+                1
+                for connection in self._busy
+                if (exchange := connection.exchange) is not None
+                and len(exchange.times) < 2
+                and now - exchange.due > stop.ttft_s
+            ) + sum(1 for exchange in self._queue if now - exchange.due > stop.ttft_s)
+            if self._violations + waiting > stop.violations:
+                self.stop("the SLO was missed beyond doubt")
+        for connection in list(self._busy):
+            exchange = connection.exchange
+            if exchange is None:
+                self._busy.discard(connection)
+            elif overdue:
+                connection.give_up("deadline", f"still running after the run's deadline of {order.deadline_s:g} s")
+            elif now - (exchange.times[-1] if exchange.times else (exchange.sent or exchange.due)) > order.stall_s:
+                connection.give_up("stalled", f"no byte came for {order.stall_s:g} s")
+
+    def stop(self, why: str) -> None:
+        """Send nothing more; what is queued was due and counts as failed, what is in flight is cut."""
+        if self.stopped is not None:
+            return
+        self.stopped = why
+        for exchange in [*self._queue, *(later[1] for later in self._later)]:
+            exchange.error = "not_sent"
+            exchange.detail = why
+            self._ended.append(exchange)
+        self._queue.clear()
+        self._later.clear()
+        self._loop.call_soon(self._cut)
+
+    def _cut(self) -> None:
+        for connection in list(self._busy):
+            if connection.exchange is not None:
+                connection.give_up("cut", self.stopped or "")
+        self._pump()
+
+    def progress(self) -> dict[str, float | int | None]:
+        """How far the run is; token counts are an estimate until the packets are read."""
+        ttfts = sorted(self._ttfts)
+        return {
+            "ended": self._count_ended,
+            "ok": self._count_ok,
+            "in_flight": self._in_flight,
+            "packets": self._packets + sum(len(c.exchange.packets) for c in self._busy if c.exchange is not None),
+            "ttft_s_p50": ttfts[len(ttfts) // 2] if ttfts else None,
+        }

@@ -1,0 +1,153 @@
+"""A workload as requests. Lengths and texts follow from the seed; the salt of a run goes before each prompt.
+
+Synthetic prompts for `/completions` are token ids, so their lengths are exact. For `/chat/completions`, which takes
+text, they are words that the engine counts as one token each; the chat template adds its own.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenpeak.errors import LoadError
+from tokenpeak.load.order import Ask, Talk
+from tokenpeak.load.tokens import Vocabulary
+from tokenpeak.workload import (
+    FixedWorkload,
+    Length,
+    LengthDistribution,
+    SyntheticWorkload,
+    Workload,
+)
+
+SALT_IDS = 6
+POOL = 4096
+"""Distinct requests made ahead for a run without a fixed number; later ones repeat them with a salt of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """The requests of a run, or its conversations, ready to be sent. `resalt`: a repeat needs a salt of its own."""
+
+    asks: tuple[Ask, ...] = ()
+    talks: tuple[Talk, ...] = ()
+    talk_options: dict[str, object] | None = None
+    think_time_s: float = 0.0
+    resalt: bool = False
+
+
+def lengths(length: Length, number: int, random: np.random.Generator) -> list[int]:
+    """`number` lengths in tokens, each at least 1."""
+    if isinstance(length, int):
+        return [length] * number
+    drawn = _drawn(length, number, random)
+    high = length.high if length.high is not None else np.inf
+    return [int(value) for value in np.clip(np.rint(drawn), length.low, high)]
+
+
+def _drawn(
+    length: LengthDistribution, number: int, random: np.random.Generator
+) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    if length.distribution == "table":
+        values = np.array([value for value, _ in length.table], dtype=float)
+        weights = np.array([weight for _, weight in length.table])
+        return random.choice(values, size=number, p=weights / weights.sum())
+    if length.distribution == "uniform":
+        assert length.high is not None
+        return random.integers(length.low, length.high + 1, number).astype(float)
+    assert length.mean is not None
+    assert length.std is not None
+    if length.distribution == "normal":
+        return random.normal(length.mean, length.std, number)
+    spread = np.log1p((length.std / length.mean) ** 2)
+    return random.lognormal(np.log(length.mean) - spread / 2, np.sqrt(spread), number)
+
+
+def _options(workload: Workload, model: str, output_tokens: int | None, seed: int) -> dict[str, object]:
+    """What a body holds besides its prompt."""
+    options: dict[str, object] = {
+        "model": model,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": workload.temperature,
+        "seed": seed,
+    }
+    if output_tokens is not None:
+        options["max_tokens"] = output_tokens
+        if workload.ignore_eos:
+            options["min_tokens"] = output_tokens
+    if workload.ignore_eos:
+        options["ignore_eos"] = True
+    return options
+
+
+def _text_ask(workload: Workload, model: str, prompt: str, output_tokens: int | None, seed: int, salt: str) -> Ask:
+    """A request whose prompt is text, split where a salt goes."""
+    mark = "\u0000"
+    options = _options(workload, model, output_tokens, seed)
+    if workload.endpoint == "chat":
+        options["messages"] = [{"role": "user", "content": mark + prompt}]
+    else:
+        options["prompt"] = mark + prompt
+    prefix, suffix = json.dumps(options, separators=(",", ":")).split(json.dumps(mark)[1:-1], 1)
+    return Ask(prefix=prefix.encode(), salt=salt.encode(), suffix=suffix.encode(), output_tokens=output_tokens)
+
+
+def _id_ask(workload: Workload, model: str, ids: Sequence[int], output_tokens: int, seed: int) -> Ask:
+    """A request whose prompt is token ids; its first few are its salt."""
+    options = json.dumps(_options(workload, model, output_tokens, seed), separators=(",", ":"))
+    salted = min(SALT_IDS, len(ids) - 1)
+    return Ask(
+        prefix=(options[:-1] + ',"prompt":[').encode(),
+        salt="".join(f"{token}," for token in ids[:salted]).encode(),
+        suffix=(",".join(map(str, ids[salted:])) + "]}").encode(),
+        output_tokens=output_tokens,
+    )
+
+
+def _words(number: int, vocabulary: Vocabulary, random: np.random.Generator) -> str:
+    chosen = random.integers(0, len(vocabulary.words), number)
+    return " ".join(vocabulary.words[index] for index in chosen)
+
+
+def make(
+    workload: Workload, model: str, vocabulary: Vocabulary, *, number: int | None, seed: int, salt: str
+) -> Prompts:
+    """The requests of a run: `number` of them, or a pool to draw on when the run is bounded by time.
+
+    `seed` fixes lengths; prompts follow from seed and salt, so that two runs ask for the same work in other words.
+    """
+    count = number if number is not None else POOL
+    random = np.random.default_rng([workload.seed, seed])
+    words = np.random.default_rng([workload.seed, seed, *(salt.encode() if workload.salt else b"")])
+    mark = f"{salt} " if workload.salt else ""
+    if isinstance(workload, FixedWorkload):
+        return Prompts(asks=(_text_ask(workload, model, workload.prompt, workload.output_tokens, seed, mark),))
+    if isinstance(workload, SyntheticWorkload):
+        pairs = zip(
+            lengths(workload.input_tokens, count, random), lengths(workload.output_tokens, count, random), strict=True
+        )
+        return Prompts(
+            asks=tuple(
+                _synthetic(workload, model, vocabulary, tokens_in, tokens_out, seed, words)
+                for tokens_in, tokens_out in pairs
+            ),
+            resalt=workload.salt,
+        )
+    raise LoadError(f"Workload {workload.name!r} is of kind {workload.kind!r}, which has no prompts of its own.")
+
+
+def _synthetic(
+    workload: Workload,
+    model: str,
+    vocabulary: Vocabulary,
+    input_tokens: int,
+    output_tokens: int,
+    seed: int,
+    random: np.random.Generator,
+) -> Ask:
+    if workload.endpoint == "chat":
+        return _text_ask(workload, model, " " + _words(input_tokens, vocabulary, random), output_tokens, seed, "")
+    ids = random.choice(np.array(vocabulary.ids), input_tokens)
+    return _id_ask(workload, model, ids.tolist(), output_tokens, seed)

@@ -1,0 +1,55 @@
+"""Token ids and words of known length, for an engine whose vocabulary is not known.
+
+vLLM tells neither its vocabulary's size nor its special ids, but it tokenizes: the ids of a plain text are ids that
+exist and mean nothing special. Where there is no `/tokenize`, ids 200 to 799 have to do: above the single bytes and
+control ids that vocabularies begin with, and below the size of any vocabulary in use. A word is one that the engine
+counts as one token after a space; without `/tokenize` each word is taken for one, and `usage` says what it was.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+SAFE_IDS = tuple(range(200, 800))
+
+_WORDS = tuple((Path(__file__).parent / "words.txt").read_text().split())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """What prompts may be made of. `exact_words` says that each word was seen to be one token."""
+
+    ids: tuple[int, ...]
+    words: tuple[str, ...]
+    exact_words: bool
+    source: str
+
+
+UNKNOWN = Vocabulary(ids=SAFE_IDS, words=_WORDS, exact_words=False, source="safe id range")
+
+
+async def learn(client: httpx.AsyncClient, model: str) -> Vocabulary:
+    """The vocabulary as the server's `/tokenize` shows it; UNKNOWN where it has none."""
+
+    async def tokenize(text: str) -> list[int] | None:
+        try:
+            response = await client.post(
+                "/tokenize", json={"model": model, "prompt": text, "add_special_tokens": False}
+            )
+            tokens = response.json()["tokens"] if response.status_code == 200 else None
+        except (httpx.HTTPError, json.JSONDecodeError, KeyError, TypeError):
+            return None
+        return tokens if isinstance(tokens, list) and all(type(token) is int for token in tokens) else None
+
+    together = await tokenize("".join(f" {word}" for word in _WORDS))
+    if not together:
+        return UNKNOWN
+    ids = tuple(sorted(set(together)))
+    if len(ids) < 32:
+        return UNKNOWN
+    if len(together) == len(_WORDS):
+        return Vocabulary(ids=ids, words=_WORDS, exact_words=True, source="/tokenize")
+    single = [word for word in _WORDS[::4] if len(await tokenize(f" {word}") or []) == 1]
+    return Vocabulary(ids=ids, words=tuple(single) or _WORDS, exact_words=len(single) >= 8, source="/tokenize")

@@ -1,0 +1,222 @@
+"""Whether a run may be ranked: every reason why it may not, with the value and the limit it broke. Pure.
+
+The client's own lateness is held against what it would falsify: 10% of the median TTFT, but never less than 10 ms.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tokenpeak.load.summary import per_request, requests_needed
+from tokenpeak.records import ClientHealth, EngineCounters, Reason, RunSummary, Verdict
+from tokenpeak.workload import ClosedLoad, LoadLevel, Slo, SyntheticWorkload, Workload
+
+LATENESS_FLOOR_S = 0.010
+LATENESS_SHARE_OF_TTFT = 0.10
+CPU_SHARE_LIMIT = 0.90
+CONCURRENCY_SHARE = 0.90
+CACHE_TOLERANCE = 0.05
+TREND_LIMIT = 0.5
+TREND_REQUESTS = 40
+CLOCK_DRIFT_LIMIT = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a verdict is judged on. `in_flight_mean`: over the time between the first and the last dispatch."""
+
+    workload: Workload
+    level: LoadLevel
+    slo: Slo
+    requests: pl.DataFrame
+    summary: RunSummary
+    client: ClientHealth
+    busiest_share: float
+    engine: EngineCounters | None = None
+    engine_restarted: bool = False
+    drained: bool | None = None
+    stopped: str | None = None
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Valid, or invalid with every reason that holds."""
+    reasons = [
+        reason
+        for check in (
+            _failures,
+            _dispatch,
+            _loop_lag,
+            _cpu,
+            _concurrency,
+            _tokens,
+            _prefix_cache,
+            _engine,
+            _enough_requests,
+            _steady,
+        )
+        if (reason := check(evidence)) is not None
+    ]
+    return Verdict(status="invalid" if reasons else "valid", reasons=tuple(reasons))
+
+
+def _lateness_limit(evidence: Evidence) -> float:
+    return max(LATENESS_FLOOR_S, LATENESS_SHARE_OF_TTFT * (evidence.summary.ttft_s.p50 or 0.0))
+
+
+def _failures(evidence: Evidence) -> Reason | None:
+    summary = evidence.summary
+    if evidence.stopped is not None:
+        return Reason(code="stopped", text=f"The run was stopped before its end: {evidence.stopped}.")
+    if summary.requests_ok == 0:
+        return Reason(
+            code="no_requests",
+            text=f"None of {summary.requests_sent} requests ended well: "
+            + ", ".join(f"{count} {kind}" for kind, count in summary.failures.items()),
+            value=0,
+        )
+    return None
+
+
+def _dispatch(evidence: Evidence) -> Reason | None:
+    late, limit = evidence.client.dispatch_delay_s.p99, _lateness_limit(evidence)
+    if late is None or late <= limit:
+        return None
+    return Reason(
+        code="late_dispatch",
+        text=f"Requests left up to {late * 1e3:.1f} ms (p99) after they were due; the limit is {limit * 1e3:.1f} ms.",
+        value=late,
+        limit=limit,
+    )
+
+
+def _loop_lag(evidence: Evidence) -> Reason | None:
+    lag, limit = evidence.client.loop_lag_s.p99, _lateness_limit(evidence)
+    if lag is None or lag <= limit:
+        return None
+    return Reason(
+        code="loop_lag",
+        text=f"The client's event loop was up to {lag * 1e3:.1f} ms (p99) late; the limit is {limit * 1e3:.1f} ms.",
+        value=lag,
+        limit=limit,
+    )
+
+
+def _cpu(evidence: Evidence) -> Reason | None:
+    if evidence.busiest_share <= CPU_SHARE_LIMIT:
+        return None
+    return Reason(
+        code="client_cpu",
+        text=f"The busiest load process used {evidence.busiest_share:.0%} of a core; give it more processes or hosts.",
+        value=evidence.busiest_share,
+        limit=CPU_SHARE_LIMIT,
+    )
+
+
+def reached_concurrency(requests: pl.DataFrame) -> float:
+    """Mean number of requests in flight between the first measured dispatch and the last dispatch of the run."""
+    sent = requests.filter(pl.col("sent_s").is_not_null())
+    measured = sent.filter(pl.col("phase") == "measured")
+    if measured.is_empty():
+        return 0.0
+    begin, end = float(measured["sent_s"].min()), float(sent["sent_s"].max())  # type: ignore[arg-type]
+    starts = sent["sent_s"].to_numpy()
+    ends = sent["last_token_s"].fill_null(strategy="zero").to_numpy()
+    ends = np.maximum(ends, starts)
+    if end - begin <= 0:
+        return float(np.sum((starts <= begin) & (ends >= begin)))
+    return float(np.clip(np.minimum(ends, end) - np.maximum(starts, begin), 0, None).sum() / (end - begin))
+
+
+def _concurrency(evidence: Evidence) -> Reason | None:
+    level = evidence.level
+    if not isinstance(level, ClosedLoad) or evidence.summary.requests_ok == 0:
+        return None
+    wanted = min(level.concurrency, evidence.requests.height)
+    reached = reached_concurrency(evidence.requests)
+    if reached >= CONCURRENCY_SHARE * wanted:
+        return None
+    return Reason(
+        code="concurrency_not_reached",
+        text=f"On average {reached:.1f} of {level.concurrency} requests were in flight.",
+        value=reached,
+        limit=CONCURRENCY_SHARE * wanted,
+    )
+
+
+def _tokens(evidence: Evidence) -> Reason | None:
+    ok = evidence.requests.filter(pl.col("error").is_null())
+    odd = ok.filter(pl.col("events") > pl.col("output_tokens") + 1).height
+    if not odd:
+        return None
+    return Reason(
+        code="token_counts",
+        text=f"{odd} of {ok.height} requests sent more token events than usage counts tokens.",
+        value=odd,
+        limit=0,
+    )
+
+
+def _prefix_cache(evidence: Evidence) -> Reason | None:
+    rate = evidence.engine.prefix_cache_hit_rate if evidence.engine is not None else None
+    expected = evidence.workload.expected_prefix_hit_rate
+    if expected is None and isinstance(evidence.workload, SyntheticWorkload):
+        expected = 0.0
+    if rate is None or expected is None or abs(rate - expected) <= CACHE_TOLERANCE:
+        return None
+    return Reason(
+        code="prefix_cache",
+        text=f"The prefix cache served {rate:.0%} of the prompt tokens where the workload means {expected:.0%}.",
+        value=rate,
+        limit=expected,
+    )
+
+
+def _engine(evidence: Evidence) -> Reason | None:
+    if evidence.engine_restarted:
+        return Reason(code="engine_restarted", text="The engine was started again during the run.")
+    if evidence.drained is False:
+        return Reason(code="not_drained", text="Requests of before were still on the engine when the run began.")
+    preemptions = evidence.engine.preemptions if evidence.engine is not None else None
+    if preemptions:
+        return Reason(
+            code="preemptions",
+            text=f"The engine preempted {preemptions} requests: its KV cache was too small for this load.",
+            value=preemptions,
+            limit=0,
+        )
+    return None
+
+
+def _enough_requests(evidence: Evidence) -> Reason | None:
+    needed = max((requests_needed(percentile) for _, percentile, _ in evidence.slo.limits()), default=1)
+    if evidence.summary.requests_sent >= needed:
+        return None
+    return Reason(
+        code="too_few_requests",
+        text=f"{evidence.summary.requests_sent} requests cannot show the SLO's percentile; it needs {needed}.",
+        value=evidence.summary.requests_sent,
+        limit=needed,
+    )
+
+
+def _steady(evidence: Evidence) -> Reason | None:
+    closed = isinstance(evidence.level, ClosedLoad)
+    ok = per_request(evidence.requests, from_due=not closed).sort("due_s")
+    if ok.height < TREND_REQUESTS:
+        return None
+    quarter = ok.height // 4
+    latency = ok["latency_s"].to_numpy() / np.maximum(ok["output_tokens"].to_numpy(), 1)
+    early, late = float(np.median(latency[:quarter])), float(np.median(latency[-quarter:]))
+    ranks = np.argsort(np.argsort(latency)).astype(float)
+    correlation = float(np.corrcoef(ranks, np.arange(latency.size))[0, 1]) if np.ptp(latency) > 0 else 0.0
+    trend = (late - early) / early if early > 0 else 0.0
+    if abs(trend) <= TREND_LIMIT or abs(correlation) < 0.5:
+        return None
+    return Reason(
+        code="not_steady",
+        text=f"Latency per token {'rose' if trend > 0 else 'fell'} by {abs(trend):.0%} from the run's first quarter to "
+        "its last.",
+        value=trend,
+        limit=TREND_LIMIT,
+    )
