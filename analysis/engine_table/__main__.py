@@ -1,0 +1,69 @@
+"""Reads each release's source and writes the table: `python -m engine_table [--sources FOLDER]` in `analysis/`."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from engine_table.arguments import flags, variables
+from engine_table.reader import Release, wanted
+from engine_table.sources import release_files
+
+RELEASES = (
+    *("0.7.3", "0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.12.0", "0.13.0", "0.14.1", "0.15.1", "0.16.0", "0.17.1"),
+    *("0.18.1", "0.19.1", "0.20.2", "0.21.0", "0.22.1", "0.23.0", "0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.28.0"),
+    *("0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0"),
+)
+"""The last patch release of each minor one, oldest first."""
+TABLE = Path(__file__).parents[1] / "tokenpeak" / "plan" / "data" / "flags.json"
+
+
+def spans(facts_by_release: list[dict[str, Any]]) -> dict[str, list[list[Any]]]:
+    """Name → [first release, last release, facts] for each stretch of releases in which its facts are the same."""
+    table: dict[str, list[list[Any]]] = {}
+    for index, known in enumerate(facts_by_release):
+        for name, facts in known.items():
+            stretches = table.setdefault(name, [])
+            if stretches and stretches[-1][1] == index - 1 and stretches[-1][2] == facts:
+                stretches[-1][1] = index
+            else:
+                stretches.append([index, index, facts])
+    return {name: table[name] for name in sorted(table)}
+
+
+def read(release: str, sources: Path | None) -> Release:
+    """A release's source, from a folder RELEASE/vllm/… where one is given, else from its wheel."""
+    if sources is None:
+        return Release.parse(release_files(release, wanted))
+    folder = sources / release
+    paths = [path for path in folder.rglob("*.py") if wanted(path.relative_to(folder).as_posix())]
+    return Release.parse({path.relative_to(folder).as_posix(): path.read_text() for path in sorted(paths)})
+
+
+def main() -> None:
+    """Write the table and say how many flags each release has."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sources", type=Path, help="folder with RELEASE/vllm/… instead of reading wheels")
+    arguments = parser.parse_args()
+    found = []
+    for name in RELEASES:
+        release = read(name, arguments.sources)
+        found.append((flags(release), variables(release)))
+        print(f"{name}: {len(found[-1][0])} flags, {len(found[-1][1])} variables")
+    table = {
+        "releases": RELEASES,
+        "flags": spans([each[0] for each in found]),
+        "variables": spans([each[1] for each in found]),
+    }
+    lines = []
+    for key, part in table.items():
+        if isinstance(part, dict):
+            rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row, sort_keys=True)}" for name, row in part.items())
+            lines.append(f"{json.dumps(key)}: {{\n{rows}\n}}")
+        else:
+            lines.append(f"{json.dumps(key)}: {json.dumps(part)}")
+    TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Which server flags and environment variables each vLLM release takes.
+
+The table data/flags.json is made from each release's own source by `python -m engine_table`. Where the engine is
+installed, its `--help=all` is the authority: `parse_help` reads it, and what it says goes before the table.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from tokenpeak.errors import FactsError
+
+TABLE = Path(__file__).parent / "data" / "flags.json"
+
+_RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+_HELP_FLAG = re.compile(r"^  (?:-\w+(?: [^,]+)?, )*(--[a-z].*)$")
+_HELP_WORD = re.compile(r"--([a-z][\w.-]*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlagFacts:
+    """A flag of one release, under its name with underscores.
+
+    `kind` is how it is written: switch (`--x`), bool (`--x`, `--no-x`), bool_value (`--x=False`), bool_or_str, int,
+    float, size (`32k` too), size_or_auto, str, json, list (`--x a b`), append (`--x a --x b`), or value where only
+    the help was read.
+    """
+
+    name: str
+    kind: str
+    default: object = None
+    choices: tuple[object, ...] = ()
+    deprecated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlagTable:
+    """The table as it is stored: for each name the stretches of releases in which its facts are the same."""
+
+    releases: tuple[str, ...]
+    flags: Mapping[str, list[tuple[int, int, dict[str, object]]]]
+    variables: Mapping[str, list[tuple[int, int, object]]]
+
+    def index(self, engine_version: str | None) -> int:
+        """The place of the release that stands for a version: the same minor one, else the last before it."""
+        if engine_version is None:
+            return len(self.releases) - 1
+        wanted = minor(engine_version)
+        older = [index for index, release in enumerate(self.releases) if minor(release) <= wanted]
+        return older[-1] if older else 0
+
+    def lifetime(self, name: str) -> tuple[str, str] | None:
+        """The first and the last release with a flag or variable; None when no release has it."""
+        spans = self.flags.get(name) or self.variables.get(name)
+        return (self.releases[spans[0][0]], self.releases[spans[-1][1]]) if spans else None
+
+
+def minor(version: str) -> tuple[int, int]:
+    """Major and minor number of a version such as `0.8.5.post1` or `0.32.0+cpu`; raises FactsError for another word."""
+    match = _RELEASE.match(version)
+    if match is None:
+        raise FactsError(f"{version!r} is no vLLM version. Write it like 0.32.0.")
+    return int(match[1]), int(match[2])
+
+
+@cache
+def flag_table() -> FlagTable:
+    """The table, read once."""
+    raw = json.loads(TABLE.read_text())
+    return FlagTable(releases=tuple(raw["releases"]), flags=raw["flags"], variables=raw["variables"])
+
+
+@cache
+def known_flags(engine_version: str | None) -> Mapping[str, FlagFacts]:
+    """Name → facts of the flags that a version takes; None: the newest release of the table."""
+    table = flag_table()
+    index = table.index(engine_version)
+    found: dict[str, FlagFacts] = {}
+    for name, spans in table.flags.items():
+        for first, last, facts in spans:
+            if first <= index <= last:
+                choices = facts.get("choices")
+                found[name] = FlagFacts(
+                    name=name,
+                    kind=str(facts["kind"]),
+                    default=facts.get("default"),
+                    choices=tuple(choices) if isinstance(choices, list) else (),
+                    deprecated=bool(facts.get("deprecated")),
+                )
+    return found
+
+
+@cache
+def known_variables(engine_version: str | None) -> Mapping[str, object]:
+    """Name → default of the environment variables that a version reads; a default of None: it has none."""
+    table = flag_table()
+    index = table.index(engine_version)
+    return {
+        name: default
+        for name, spans in table.variables.items()
+        for first, last, default in spans
+        if first <= index <= last
+    }
+
+
+def parse_help(text: str, engine_version: str | None = None) -> Mapping[str, FlagFacts]:
+    """Name → facts of the flags in the output of `vllm serve --help=all` (`--help` before 0.9).
+
+    The help decides which flags there are, which of them have a `--no-`, and their choices; what it does not tell,
+    such as whether a value is a number, comes from the table of that version.
+    """
+    table = known_flags(engine_version)
+    found: dict[str, FlagFacts] = {}
+    for line in text.splitlines():
+        if not (header := _HELP_FLAG.match(line)):
+            continue
+        usage = re.split(r"\s{2,}", header[1])[0]
+        names = [word.replace("-", "_") for word in _HELP_WORD.findall(re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", usage))]
+        for name in names:
+            if name.startswith("no_") and name[3:] in names:
+                continue
+            facts = table.get(name, FlagFacts(name=name, kind="value"))
+            kind = _help_kind(name, names, usage)
+            fits = facts.kind in _SAME_FORM.get(kind, (facts.kind,))
+            found[name] = replace(facts, kind=facts.kind if fits else kind, choices=_help_choices(usage))
+    return found
+
+
+_SAME_FORM = {"value": ("int", "float", "size", "size_or_auto", "str", "json", "append", "value"), "bool": ("bool",)}
+
+
+def _help_kind(name: str, names: list[str], usage: str) -> str:
+    if f"no_{name}" in names:
+        return "bool"
+    if re.search(r" [\[\w{].*\[[\w{].* \.\.\.\]$", usage):
+        return "list"
+    if re.search(r" \[[A-Z_]+\]$", usage):
+        return "bool_or_str"
+    return "value" if re.search(r"--\S+ \S", usage.split(", ")[0]) else "switch"
+
+
+def _help_choices(usage: str) -> tuple[object, ...]:
+    match = re.search(r" \{([^}]*)\}", usage)
+    return tuple(choice for choice in match[1].split(",") if choice != "None") if match else ()
