@@ -18,6 +18,9 @@ def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:
     result = run_playbook("restore.yml", inventory)
     unrestored = 0
     for name, node in result.nodes.items():
+        if node.is_not_installed:
+            click.echo(f"{name}: TokenPeak was never put on this node, so there is nothing to give back.")
+            continue
         reason = node.unreachable or node.failure or "restore.yml gave no answer"
         restoration = restoration_of(node.answers.get("restore"), reason)
         unrestored += not restoration.restored

@@ -12,6 +12,8 @@ from rich.table import Table
 from tokenpeak.drive.inventory import read_inventory
 from tokenpeak.drive.runner import run_playbook
 
+_NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
+
 
 @click.command()
 @click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to ask.")
@@ -23,7 +25,7 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     result = run_playbook("status.yml", inventory)
     answers = {name: dict(node.answers.get("status", {})) for name, node in result.nodes.items()}
     silent = {
-        name: node.unreachable or node.failure or "gave no answer"
+        name: _NOT_INSTALLED if node.is_not_installed else node.unreachable or node.failure or "gave no answer"
         for name, node in result.nodes.items()
         if not answers[name]
     }

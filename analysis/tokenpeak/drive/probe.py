@@ -80,7 +80,9 @@ def probe(
 
     Raises NodeError when Ansible could not run at all or the user cancelled; a node that fails is an entry.
     """
-    bundle = write_bundle(paths.state_dir() / "node" / "tokenpeak-node.pyz")
+    folder = paths.state_dir() / "node"
+    folder.mkdir(parents=True, exist_ok=True)
+    bundle = write_bundle(folder / "tokenpeak-node.pyz")
     installed = run_playbook(
         "install.yml",
         inventory,

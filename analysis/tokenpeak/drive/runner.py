@@ -56,6 +56,11 @@ class NodeResult:
         """Every task that ran succeeded."""
         return self.unreachable is None and self.failure is None
 
+    @property
+    def is_not_installed(self) -> bool:
+        """TokenPeak's command is not on the node: nothing was ever borrowed there."""
+        return "tokenpeak-node.pyz': [Errno 2]" in (self.failure or "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlaybookResult:

@@ -1,0 +1,99 @@
+"""Which trial comes next, for several nodes and after a resume."""
+
+import threading
+from pathlib import Path
+
+from archive_factory import make_archive, node_facts, plan_of, sweep_spec, trial_record
+from tokenpeak.drive.ledger import Ledger, last_number
+from tokenpeak.plan.spec import SearchSpec, SweepSpec
+from tokenpeak.records import Plan, TrialRecord
+from tokenpeak.search.history import Proposal, Stop
+
+NODE = node_facts("node-1", "NVIDIA L4")
+
+
+def small() -> tuple[SweepSpec, Plan]:
+    """Two configs on one kind of hardware, in a grid."""
+    spec = sweep_spec({"max_num_seqs": [8, 64]}).model_copy(update={"search": SearchSpec(anchor_every=None)})
+    return spec, plan_of(spec, NODE)
+
+
+def made(spec: SweepSpec, plan: Plan, proposal: Proposal, trial_id: str, status: str = "ok") -> TrialRecord:
+    """A record of the proposed trial."""
+    planned = next(entry for entry in plan.feasible if entry.config.config_id == proposal.config_id)
+    record, _ = trial_record(spec, node=NODE, planned=planned, replicate=proposal.replicate, number=int(trial_id[:4]))
+    return record.model_copy(update={"trial_id": trial_id, "status": status})
+
+
+def claimed(ledger: Ledger) -> tuple[Proposal, str]:
+    """The next trial, which there must be."""
+    claim = ledger.claim(NODE.hardware)
+    assert not isinstance(claim, Stop)
+    return claim
+
+
+def test_every_config_is_claimed_once() -> None:
+    """Trials have running numbers and different configs, and then the search stops."""
+    spec, plan = small()
+    ledger = Ledger(spec, [plan], [], last_number=0)
+    ids = []
+    for _ in plan.feasible:
+        proposal, trial_id = claimed(ledger)
+        ids.append(trial_id)
+        ledger.settle(proposal, made(spec, plan, proposal, trial_id))
+
+    assert ["0001", "0002"] == [trial_id[:4] for trial_id in ids]
+    assert isinstance(ledger.claim(NODE.hardware), Stop)
+    assert ledger.is_finished(NODE.hardware)
+
+
+def test_recorded_trials_are_not_made_again() -> None:
+    """A resumed ledger proposes only what is missing, with a number of its own."""
+    spec, plan = small()
+    first, trial_id = claimed(Ledger(spec, [plan], [], last_number=0))
+    resumed = Ledger(spec, [plan], [made(spec, plan, first, trial_id)], last_number=1)
+    second, second_id = claimed(resumed)
+
+    assert first.config_id != second.config_id
+    assert second_id.startswith("0002-")
+
+
+def test_interrupted_trial_is_made_again() -> None:
+    """A trial that was cut short says nothing of its config."""
+    spec, plan = small()
+    first, trial_id = claimed(Ledger(spec, [plan], [], last_number=0))
+    resumed = Ledger(spec, [plan], [made(spec, plan, first, trial_id, "interrupted")], last_number=1)
+
+    assert first == claimed(resumed)[0]
+
+
+def test_last_trial_of_a_lost_node_is_taken_over() -> None:
+    """A worker waits for the other node's trial before it stops, and makes it when that came to nothing."""
+    spec, plan = small()
+    ledger = Ledger(spec, [plan], [], last_number=0)
+    lost, _ = claimed(ledger)
+    proposal, trial_id = claimed(ledger)
+    ledger.settle(proposal, made(spec, plan, proposal, trial_id))
+    threading.Timer(0.1, ledger.abandon, (NODE.hardware, lost)).start()
+
+    assert lost.config_id == claimed(ledger)[0].config_id
+
+
+def test_closed_ledger_gives_nothing_out() -> None:
+    """Whoever waits for a trial is let go when the sweep ends."""
+    spec, plan = small()
+    ledger = Ledger(spec, [plan], [], last_number=0)
+    for _ in plan.feasible:
+        claimed(ledger)
+    threading.Timer(0.1, ledger.close).start()
+
+    assert isinstance(ledger.claim(NODE.hardware), Stop)
+
+
+def test_numbers_of_unfinished_writes_are_not_given_again(tmp_path: Path) -> None:
+    """A trial whose JSON was never written, or is broken, keeps its number."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=("NVIDIA L4",), requests=4)
+    (archive.path / "trials" / "0007-deadbeef.requests.parquet").write_bytes(b"")
+    (archive.path / "trials" / ".0009-deadbeef.json.part").write_bytes(b"")
+
+    assert 9 == last_number(archive.path)
