@@ -13,9 +13,6 @@ from tokenpeak.drive.summary import plan_lines, summary_lines
 from tokenpeak.drive.sweep import SweepOutcome, new_sweep, plan_sweep, prepare, resume_sweep
 from tokenpeak.errors import DatabaseError, ReportError, SpecError, suggestion
 from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
-from tokenpeak.report.site import build_site
-from tokenpeak.store.database import open_database
-from tokenpeak.store.frames import open_frames
 
 _STOP_WORDS = {
     "gentle": "Ending: current trials are torn down and production is given back. Once more: at once.",
@@ -30,7 +27,10 @@ _INTERRUPTED = 130
 @click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option("--resume", "sweep_id", help="Go on with this interrupted sweep instead of starting one.")
-def sweep(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], sweep_id: str | None) -> None:
+@click.option("--report/--no-report", "with_report", default=True, help="Afterwards load Postgres and build the site.")
+def sweep(
+    inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], sweep_id: str | None, *, with_report: bool
+) -> None:
     """Probe, plan, try every config, give production back, load, render. Exit status 0 only if all of it went well."""
     progress = Progress()
     stop = Stop()
@@ -44,7 +44,16 @@ def sweep(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], s
         finally:
             if stop.let_go():
                 progress.say(f"Look with: make status INVENTORY={inventory_name}")
-    _conclude(outcome, progress, stop)
+    _conclude(outcome)
+    if stop.gentle():
+        click.echo(f"Interrupted. Go on with: make sweep RESUME={outcome.record.sweep_id}")
+        sys.exit(_INTERRUPTED)
+    if outcome.end.status != "completed":
+        click.echo(f"Not completed. Go on with: make sweep RESUME={outcome.record.sweep_id}")
+    click.echo(f"\nResults: {outcome.archive.path}")
+    reported = _report(outcome, progress) if with_report else True
+    if not (reported and outcome.is_success):
+        sys.exit(1)
 
 
 def _spec(inventory: Inventory, sweep_name: str | None) -> SweepSpec:
@@ -63,36 +72,40 @@ def _start(spec: SweepSpec, inventory: Inventory, progress: Progress, stop: Stop
     return new_sweep(spec, inventory, found, plans, progress=progress, stop=stop)
 
 
-def _conclude(outcome: SweepOutcome, progress: Progress, stop: Stop) -> None:
-    """Say how it ended, load and render what there is, and exit accordingly."""
+def _conclude(outcome: SweepOutcome) -> None:
+    """Say what was found and how production stands."""
     _print(summary_lines(outcome.spec, outcome.trials, [plan.hardware for plan in outcome.record.plans]))
+    click.echo()
     for node, seconds in outcome.end.production_downtime_s.items():
         click.echo(f"Production of {node} was down for {seconds:.0f} s in all.")
     for node in outcome.end.unrestored:
         click.echo(
-            f"PROBLEM production of {node} is NOT known to be back: make status INVENTORY={outcome.record.inventory}"
+            f"PROBLEM production of {node} is not known to be back: make status INVENTORY={outcome.record.inventory}"
         )
     for problem in outcome.end.problems:
         click.echo(f"PROBLEM {problem}")
-    if stop.gentle():
-        click.echo(f"Interrupted. Go on with: make sweep RESUME={outcome.record.sweep_id}")
-        sys.exit(_INTERRUPTED)
-    if outcome.end.status != "completed":
-        click.echo(f"Not completed. Go on with: make sweep RESUME={outcome.record.sweep_id}")
+
+
+def _report(outcome: SweepOutcome, progress: Progress) -> bool:
+    """Load Postgres and build the site; false when the site could not be built. Raw files are kept in any case."""
+    # Imported here: notebooks and Postgres cost a second that measuring does not need.
+    from tokenpeak.report.site import build_site
+    from tokenpeak.store.database import open_database
+    from tokenpeak.store.frames import open_frames
+
     try:
         with open_database() as database:
             database.ingest(open_frames([outcome.archive.path]))
             progress.say(f"Loaded into {database.told}")
     except DatabaseError as error:
-        click.echo(f"PROBLEM the raw files are kept, but Postgres was not loaded: {error}")
+        click.echo(f"PROBLEM Postgres was not loaded; make ingest does it later: {error}")
     try:
         page = build_site([outcome.archive.path], paths.SITE_BUILD)
     except ReportError as error:
-        click.echo(f"PROBLEM the raw files are kept, but the site was not built: {error}")
-        sys.exit(1)
-    click.echo(f"\nResults: {outcome.archive.path}\nSite:    {page}")
-    if not outcome.is_success:
-        sys.exit(1)
+        click.echo(f"PROBLEM the site was not built; make report does it later: {error}")
+        return False
+    click.echo(f"Site:    {page}")
+    return True
 
 
 def _print(lines: Sequence[str]) -> None:
