@@ -1,0 +1,176 @@
+"""The sentence that answers each page's question, true to what was measured and to its uncertainty."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, number, strong, warning
+from tokenpeak.report.interactions import importance
+from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.view import SweepView
+
+NOTHING = "No config gave a result that may be ranked."
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A difference as a signed percentage."""
+    return f"{share * 100:+.{digits}f}%".replace("-", "−")
+
+
+def choices(view: SweepView, row: dict[str, object]) -> str:
+    """A config as a reader would say it: axis=alternative, …"""
+    pairs = [f"{axis}={row[f'axis_{axis}']}" for axis in view.axes if row.get(f"axis_{axis}") is not None]
+    return ", ".join(pairs) or str(row["config_name"])
+
+
+def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
+    """What to run on one kind of hardware, how much better it is, and what it is tied with."""
+    best = ranked.best
+    if best is None:
+        return warning(f"On {ranked.hardware}: {NOTHING} The table below says why.")
+    parts: list[Part] = [f"On {ranked.hardware}, run ", code(choices(view, best)), ": "]
+    parts += [strong(f"{number(_float(best['objective']))} {view.metric.unit}"), f" at {view.objective_place}"]
+    parts += _gain_words(view, ranked, best)
+    parts += _tie_words(view, ranked)
+    if best.get("slo_met") is False:
+        parts.append(f" It does not hold the SLO at {view.objective_place} ({view.slo_words}).")
+    return answer(*parts)
+
+
+def _float(value: object) -> float:
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _gain_words(view: SweepView, ranked: Ranking, best: dict[str, object]) -> list[Part]:
+    if ranked.baseline is None or best["gain"] is None:
+        return ["; it is the only config with a result, so there is no gain to state."]
+    if best["config_id"] == ranked.baseline.config_id:
+        return [f"; nothing tried beats your {ranked.baseline.words}"]
+    return [", ", strong(percent(_float(best["gain"]))), f" over {ranked.baseline.words}"]
+
+
+def _tie_words(view: SweepView, ranked: Ranking) -> list[Part]:
+    ties = ranked.ties.height
+    best = ranked.best
+    assert best is not None
+    margin = f"{view.spec.search.margin:.0%}"
+    if best["low"] is None:
+        others = (
+            f"{_count(ties, 'other config is', 'other configs are')} within {margin} of it"
+            if ties
+            else f"no other is within {margin} of it"
+        )
+        return [f"; {others}. One launch each: how a relaunch varies is not known, so the gain has no interval."]
+    interval = f" (95% interval {number(_float(best['low']))} to {number(_float(best['high']))} {view.metric.unit}, n={best['n']})"
+    tied = (
+        f"; it cannot be told from {_count(ties, 'other config', 'other configs')}."
+        if ties
+        else "; no other config reaches it."
+    )
+    return [interval, tied]
+
+
+def _count(n: int, one: str, many: str) -> str:
+    return f"{number(n)} {one if n == 1 else many}"
+
+
+def standing(view: SweepView, ranked: Sequence[Ranking]) -> Sentence:
+    """How many configs were tried on how much hardware, and what became of them."""
+    states = pl.concat([each.frame.select("state") for each in ranked]).group_by("state").len() if ranked else None
+    counts = dict(states.iter_rows()) if states is not None else {}
+    kinds = _count(len(ranked), "kind of hardware", "kinds of hardware")
+    words = f"{counts.get('ok', 0)} configs gave a result on {kinds}"
+    if counts.get("invalid"):
+        words += f", {counts['invalid']} gave one that may not be ranked"
+    if counts.get("failed"):
+        words += f", {counts['failed']} did not start or broke off"
+    return answer(words + ". Every one of them is below, with its reason.")
+
+
+def interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
+    """Which axis matters most."""
+    ranks = importance(effects)
+    if ranks.is_empty():
+        return answer(
+            "The sweep has no two configs that differ in one axis only, so the axes' effects cannot be told apart."
+        )
+    parts: list[Part] = []
+    for hardware in view.hardware:
+        rows = ranks.filter(pl.col("hardware") == hardware)
+        if rows.is_empty():
+            continue
+        first = rows.row(0, named=True)
+        word = first["best"] if view.higher_is_better else first["worst"]
+        parts += [
+            f"On {hardware}, ",
+            code(first["axis"]),
+            " matters most: ",
+            code(word),
+            " gives ",
+            strong(percent(first["ratio"])),
+            " over its other end, other axes averaged",
+        ]
+        if rows.height > 1:
+            rest = ", ".join(
+                f"{row['axis']} {percent(row['ratio'])}"
+                for row in rows.iter_rows(named=True)
+                if row["axis"] != first["axis"]
+            )
+            parts.append(f" ({rest})")
+        parts.append(". ")
+    return answer(*parts)
+
+
+def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
+    """The highest rate that holds the SLO."""
+    if not slo:
+        return answer(f"On {hardware}: the spec gives no SLO, so no rate can be said to hold.")
+    held = highest.filter(pl.col("holds").is_not_null())
+    if held.is_empty():
+        return answer(f"On {hardware}, no config held {slo} at any rate tried.")
+    best = held.row(0, named=True)
+    same = held.filter(pl.col("holds") == best["holds"])
+    parts: list[Part] = [
+        f"On {hardware}, ",
+        strong(f"{number(best['holds'])} req/s"),
+        f" is the highest rate tried at which {slo} held",
+    ]
+    if same.height == 1:
+        parts += [", with ", code(best["label"])]
+    else:
+        parts.append(f", with {same.height} of {highest.height} configs")
+    open_end = same.filter(pl.col("breaks").is_null()).height
+    if open_end:
+        parts.append(f"; {open_end} of them held at the highest rate tried, so their limit is not reached.")
+    else:
+        parts.append(f"; the limit lies between {number(best['holds'])} and {number(best['breaks'])} req/s.")
+    return answer(*parts)
+
+
+def energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
+    """The thriftiest config and how the fastest compares."""
+    if frame.is_empty():
+        return answer(f"On {hardware}, no run has an energy figure.")
+    first = frame.row(0, named=True)
+    parts: list[Part] = [
+        f"On {hardware}, ",
+        code(first["label"]),
+        " needs least: ",
+        strong(f"{number(first['energy_j_per_output_tok'])} J per output token"),
+    ]
+    parts.append(f" ({number(first['energy_kwh_per_1m_output_tok'])} kWh per million at the meter)")
+    fastest = frame.filter(pl.col("config_id") == winner)
+    if fastest.height and winner != first["config_id"]:
+        ratio = float(fastest["energy_j_per_output_tok"][0]) / first["energy_j_per_output_tok"] - 1
+        parts.append(f"; the recommended config needs {percent(ratio, 1)}.")
+    else:
+        parts.append("; it is also the recommended one." if winner == first["config_id"] else ".")
+    if first["estimated"]:
+        parts.append(" Estimated from the device's rated power, not measured.")
+    return answer(*parts)
+
+
+def more(text: str, address: str) -> Sentence:
+    """A pointer to another page."""
+    return note(link(text, address))

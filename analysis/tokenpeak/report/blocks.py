@@ -1,0 +1,288 @@
+"""What a page is made of: sentences, key figures, figures, tables and texts to copy.
+
+A notebook's cell ends in a block; it becomes the cell's output as JSON of one media type (a figure's Vega-Lite spec
+under Vega-Lite's own, so that Jupyter draws it), and the site's templates render that. No block holds markup:
+text is text, and the template decides how it looks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from typing import Any, Literal
+
+import polars as pl
+
+BLOCK_MIME = "application/vnd.tokenpeak.block.v1+json"
+VEGA_MIME = "application/vnd.vegalite.v6+json"
+
+Part = str | dict[str, str]
+"""Plain text, or {"code": text}, {"strong": text}, {"link": address within the site, "text": text}."""
+
+
+def code(text: object) -> Part:
+    """Text that a reader could type."""
+    return {"code": str(text)}
+
+
+def strong(text: object) -> Part:
+    """Text that carries the sentence."""
+    return {"strong": str(text)}
+
+
+def link(text: object, address: str) -> Part:
+    """Text that leads to another page of the same sweep; `address` is relative to the sweep's folder."""
+    return {"link": address, "text": str(text)}
+
+
+def plain(parts: Sequence[Part]) -> str:
+    """A sentence's words without their roles."""
+    return "".join(part if isinstance(part, str) else part.get("text") or next(iter(part.values())) for part in parts)
+
+
+class Block:
+    """Base of the blocks: knows how to become a notebook output."""
+
+    kind = ""
+
+    def payload(self) -> dict[str, Any]:
+        """The block as JSON."""
+        assert is_dataclass(self), "every block is a dataclass"
+        return {"kind": self.kind, **asdict(self)}
+
+    def words(self) -> str:
+        """The block as plain text, for a notebook's reader."""
+        return ""
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return {BLOCK_MIME: self.payload(), "text/plain": self.words()}
+
+
+@dataclass(frozen=True)
+class Sentence(Block):
+    """One or more sentences; `tone` is answer (a page's first sentence), note or warning."""
+
+    parts: tuple[Part, ...]
+    tone: Literal["answer", "note", "warning"] = "note"
+    kind = "sentence"
+
+    def words(self) -> str:
+        """The sentence."""
+        return plain(self.parts)
+
+
+def answer(*parts: Part) -> Sentence:
+    """The sentence that answers a page's question."""
+    return Sentence(parts, "answer")
+
+
+def note(*parts: Part) -> Sentence:
+    """A sentence beside the answer."""
+    return Sentence(parts, "note")
+
+
+def warning(*parts: Part) -> Sentence:
+    """A sentence that a reader must not miss."""
+    return Sentence(parts, "warning")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """A key figure: label, value with its unit, and what it is measured against."""
+
+    label: str
+    value: str
+    unit: str = ""
+    note: str = ""
+    mark: str = ""
+    """A word that qualifies the value, such as estimated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiles(Block):
+    """Key figures in a row."""
+
+    tiles: tuple[Tile, ...]
+    kind = "tiles"
+
+    def words(self) -> str:
+        """A line per figure."""
+        return "\n".join(f"{tile.label}: {tile.value} {tile.unit} {tile.note}".rstrip() for tile in self.tiles)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A table's column. `kind` text, number, state or code; `digits` after the point for numbers.
+
+    `hidden` columns are there, and off until the reader asks for them.
+    """
+
+    key: str
+    title: str
+    unit: str = ""
+    kind: Literal["text", "number", "state", "code"] = "text"
+    digits: int | None = None
+    hidden: bool = False
+    help: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Block):
+    """Rows of cells. A cell is a mapping: `text` shown, `value` sorted by and downloaded, perhaps `href`, `tone`."""
+
+    name: str
+    """Unique within the page: the stem of its CSV and its state in the address."""
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[dict[str, Any], ...], ...]
+    note: str = ""
+    row_tones: tuple[str, ...] = ()
+    """For each row: best, tie, pale or nothing."""
+    kind = "table"
+
+    def words(self) -> str:
+        """Tab-separated rows under their heads."""
+        heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column in self.columns]
+        lines = ["\t".join(heads), *("\t".join(cell["text"] for cell in row) for row in self.rows)]
+        return "\n".join(lines)
+
+
+def number(value: float | None, digits: int | None = None) -> str:
+    """A number for reading: thin thousands, `digits` after the point or four significant ones; — for none."""
+    if value is None or value != value:
+        return "–"
+    if digits is None:
+        size = abs(value)
+        digits = 0 if size >= 1000 or size == int(size) else 1 if size >= 100 else 2 if size >= 10 else 3
+    text = f"{value:,.{digits}f}"
+    return "0" if not text.strip("-0.") and digits == 0 else text.replace("-", "−")
+
+
+def table(
+    frame: pl.DataFrame,
+    columns: Sequence[Column],
+    *,
+    name: str,
+    title: str,
+    note: str = "",
+    tone: str | None = None,
+    hrefs: dict[str, str] | None = None,
+) -> Table:
+    """A table from a frame's columns; `hrefs` maps a column to the one that holds its link, `tone` names a column."""
+    shown = [column for column in columns if column.key in frame.columns]
+    digits = {
+        c.key: c.digits if c.digits is not None else shared_digits(frame[c.key]) for c in shown if c.kind == "number"
+    }
+    rows = []
+    for record in frame.iter_rows(named=True):
+        cells = []
+        for column in shown:
+            value = record[column.key]
+            text = (
+                number(value, digits[column.key]) if column.kind == "number" else "–" if value is None else str(value)
+            )
+            cell: dict[str, Any] = {"text": text, "value": value if isinstance(value, int | float) else text}
+            if hrefs and (source := hrefs.get(column.key)) and record.get(source):
+                cell["href"] = record[source]
+            cells.append(cell)
+        rows.append(tuple(cells))
+    tones = tuple(str(word or "") for word in frame[tone].to_list()) if tone else ()
+    return Table(name=name, title=title, columns=tuple(shown), rows=tuple(rows), note=note, row_tones=tones)
+
+
+def shared_digits(values: pl.Series) -> int:
+    """Digits after the point that give a column's typical value three significant ones, so that points line up."""
+    numbers = values.drop_nulls().drop_nans() if values.dtype.is_float() else values.drop_nulls()
+    if numbers.is_empty() or numbers.dtype.is_integer():
+        return 0
+    size = abs(float(numbers.abs().median() or 0.0))  # type: ignore[arg-type]
+    return 0 if size >= 200 else 1 if size >= 20 else 2 if size >= 2 else 3 if size >= 0.2 else 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snippet:
+    """A text to copy, such as a command line, with what it is."""
+
+    title: str
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snippets(Block):
+    """Texts to copy, of which one is shown at a time where scripts run."""
+
+    name: str
+    snippets: tuple[Snippet, ...]
+    kind = "snippets"
+
+    def words(self) -> str:
+        """The first text."""
+        return self.snippets[0].text if self.snippets else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts(Block):
+    """Pairs of a word and what holds for it."""
+
+    pairs: tuple[tuple[str, str], ...]
+    title: str = ""
+    kind = "facts"
+
+    def words(self) -> str:
+        """A line per pair."""
+        return "\n".join(f"{word}: {value}" for word, value in self.pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factor:
+    """A factor that a reader may change: `key` as in the spec, its value, unit, and where it comes from."""
+
+    key: str
+    title: str
+    unit: str
+    value: float | None
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factors(Block):
+    """Factors by which the page's energy tables are derived."""
+
+    factors: tuple[Factor, ...]
+    kind = "factors"
+
+    def words(self) -> str:
+        """A line per factor."""
+        return "\n".join(f"{factor.title}: {factor.value} {factor.unit} ({factor.source})" for factor in self.factors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure(Block):
+    """A Vega-Lite spec with what a reader needs to trust it.
+
+    `caption` says what to see, n, the SLO and what the interval is; `data` is the plotted frame, shown as a table and
+    offered as CSV.
+    """
+
+    name: str
+    title: str
+    caption: str
+    spec: dict[str, Any] = field(repr=False)
+    data: Table
+    kind = "figure"
+
+    def payload(self) -> dict[str, Any]:
+        """Everything but the spec, which travels under Vega-Lite's own media type."""
+        return {
+            "kind": "figure",
+            "name": self.name,
+            "title": self.title,
+            "caption": self.caption,
+            "data": replace(self.data, name=self.name).payload(),
+        }
+
+    def words(self) -> str:
+        """Title and caption."""
+        return f"{self.title}. {self.caption}"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return {VEGA_MIME: self.spec, BLOCK_MIME: self.payload(), "text/plain": self.words()}

@@ -1,0 +1,292 @@
+"""Charts: pure functions from a frame to an Altair chart, in the site's theme.
+
+Every chart takes frames whose columns are named in its docstring and returns a chart without title or caption; those
+belong to the figure around it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from tokenpeak.report import theme
+
+CHARTED = 40
+"""Most configs that a chart of dots shows; its table has all."""
+
+
+def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    """The chart as Vega-Lite JSON with the theme, its data inside."""
+    found: dict[str, Any] = chart.to_dict()
+    found["config"] = theme.CONFIG
+    return found
+
+
+def dots(
+    frame: pl.DataFrame,
+    *,
+    title: str,
+    reference: tuple[float, str] | None,
+    tooltips: Sequence[str] = (),
+    digits: str = ",.0f",
+    zero: bool = False,
+) -> alt.TopLevelMixin:
+    """Configs on one axis, best first, with their intervals, the winner's group in a band.
+
+    `frame`: label (unique), value (null: no result), low, high (null: a single launch), group (best, tie or empty),
+    remark (shown where there is no value), in the order shown. `reference` is a value and its name.
+    """
+    shown = frame.head(CHARTED).with_columns(order=pl.int_range(pl.len()))
+    y = alt.Y(
+        "label:N",
+        sort=alt.EncodingSortField("order"),
+        title=None,
+        axis=alt.Axis(labelLimit=300, labelColor=theme.INK, grid=True),
+    )
+    x_scale = alt.Scale(zero=True, nice=True) if zero else alt.Scale(zero=False, nice=True, padding=28)
+    axis = alt.Axis(format=digits, orient="top", tickCount=6)
+    base = alt.Chart(shown).encode(y=y)
+    layers: list[alt.Chart | alt.LayerChart] = []
+    group = shown.filter(pl.col("group").is_in(["best", "tie"]))
+    if group.height > 1:
+        edges = group.select(
+            pl.coalesce("low", "value").min().alias("from"), pl.coalesce("high", "value").max().alias("to")
+        )
+        layers.append(alt.Chart(edges).mark_rect(color=theme.BAND).encode(x=alt.X("from:Q"), x2="to:Q"))
+    if reference:
+        mark = pl.DataFrame({"value": [reference[0]], "name": [reference[1]]})
+        rule = alt.Chart(mark).mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x="value:Q")
+        name = (
+            alt.Chart(mark)
+            .mark_text(color=theme.QUIET, align="center", baseline="bottom", dy=12, fontSize=11)
+            .encode(x="value:Q", y=alt.value("height"), text="name:N")
+        )
+        layers += [rule, name]
+    if shown["low"].is_not_null().any():
+        layers.append(
+            base.transform_filter("isValid(datum.low)")
+            .mark_rule(strokeWidth=2, color=theme.QUIET)
+            .encode(x=alt.X("low:Q"), x2="high:Q")
+        )
+    fill = alt.Color(
+        "group:N",
+        scale=alt.Scale(domain=["best", "tie", ""], range=[theme.ACCENT, theme.ACCENT, theme.QUIET]),
+        legend=None,
+    )
+    shape = alt.Shape(
+        "group:N", scale=alt.Scale(domain=["best", "tie", ""], range=["diamond", "circle", "circle"]), legend=None
+    )
+    point = (
+        base.transform_filter("isValid(datum.value)")
+        .mark_point(filled=True, size=90, opacity=1)
+        .encode(
+            x=alt.X("value:Q", title=title, scale=x_scale, axis=axis),
+            color=fill,
+            shape=shape,
+            tooltip=[alt.Tooltip(f"{name}") for name in ("label", *tooltips)],
+        )
+    )
+    text = (
+        base.transform_filter("isValid(datum.value)")
+        .mark_text(align="left", dx=10, fontSize=11, color=theme.QUIET)
+        .encode(x=alt.X("anchor:Q"), text=alt.Text("value:Q", format=digits))
+        .transform_calculate(anchor="isValid(datum.high) ? datum.high : datum.value")
+    )
+    layers += [point, text]
+    if shown["value"].is_null().any():
+        layers.append(
+            base.transform_filter("!isValid(datum.value)")
+            .mark_text(align="left", color=theme.BAD, fontSize=11, fontStyle="italic")
+            .encode(x=alt.value(6), text="remark:N")
+        )
+    return alt.layer(*layers).properties(width=theme.WIDTH, height=alt.Step(24))
+
+
+def heatmap(
+    frame: pl.DataFrame, *, across: str, down: str, across_order: Sequence[str], down_order: Sequence[str]
+) -> alt.TopLevelMixin:
+    """Cells of two axes, coloured by the difference from the baseline, side by side for each kind of hardware.
+
+    `frame`: hardware, across, down, state (value, untried, failed), step (0..8, the diverging step), words (in the
+    cell), under (second line), and tooltip columns value, gain, n, why.
+    """
+    columns = max(1, len(across_order))
+    cell = max(62, min(120, 300 // columns))
+    x = alt.X(
+        "across:N",
+        sort=list(across_order),
+        title=across,
+        axis=alt.Axis(orient="bottom", labelAngle=0, domain=False, ticks=False),
+    )
+    y = alt.Y("down:N", sort=list(down_order), title=down)
+    base = alt.Chart(frame).encode(x=x, y=y)
+    steps = [str(index) for index in range(9)]
+    tip = [alt.Tooltip(name) for name in ("across:N", "down:N", "value:Q", "gain:Q", "n:Q", "why:N")]
+    filled = (
+        base.transform_filter("datum.state === 'value'")
+        .mark_rect(stroke=theme.PAPER, strokeWidth=3, cornerRadius=4)
+        .encode(
+            color=alt.Color("step:N", scale=alt.Scale(domain=steps, range=list(theme.DIVERGING)), legend=None),
+            tooltip=tip,
+        )
+    )
+    hatched = (
+        base.transform_filter("datum.state === 'untried'")
+        .mark_rect(fill="url(#hatch)", stroke=theme.PAPER, strokeWidth=3, cornerRadius=4)
+        .encode(tooltip=tip)
+    )
+    failed = (
+        base.transform_filter("datum.state === 'failed'")
+        .mark_rect(fill="none", stroke=theme.BAD, strokeWidth=1, cornerRadius=4)
+        .encode(tooltip=tip)
+    )
+    ink = alt.Color("step:N", scale=alt.Scale(domain=steps, range=list(theme.DIVERGING_INK)), legend=None)
+    words = (
+        base.transform_filter("datum.state === 'value'")
+        .mark_text(fontSize=13, fontWeight=600, dy=-7)
+        .encode(text="words:N", color=ink)
+    )
+    under = (
+        base.transform_filter("datum.state === 'value'").mark_text(fontSize=11, dy=9).encode(text="under:N", color=ink)
+    )
+    other = (
+        base.transform_filter("datum.state !== 'value'")
+        .mark_text(fontSize=11, color=theme.QUIET)
+        .encode(text="words:N")
+    )
+    # Fill and ink are two colour scales over one field: layers must not share them.
+    layered = alt.layer(filled, hatched, failed, alt.layer(words, under), other).resolve_scale(color="independent")
+    return layered.properties(width=cell * columns, height=alt.Step(52)).facet(
+        column=alt.Column("hardware:N", title=None, header=alt.Header(labelLimit=cell * columns + 60))
+    )
+
+
+def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
+    """What each alternative does by itself: a dot and interval per alternative, side by side for each hardware.
+
+    `frame`: hardware, choice (axis = alternative), axis, alternative, effect, low, high (shares; null where there is no interval), n.
+    """
+    base = alt.Chart().encode(
+        y=alt.Y("choice:N", title=None, sort=None, axis=alt.Axis(labelColor=theme.INK, labelLimit=260, grid=True))
+    )
+    x = alt.X("effect:Q", title=title, axis=alt.Axis(format="+.0%", tickCount=5), scale=alt.Scale(padding=16))
+    zero = alt.Chart().mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.XDatum(0))
+    bar = base.mark_rule(strokeWidth=2, color=theme.QUIET).encode(x="low:Q", x2="high:Q")
+    dot = base.mark_point(filled=True, size=80, color=theme.ACCENT, opacity=1).encode(
+        x=x, tooltip=["axis:N", "alternative:N", alt.Tooltip("effect:Q", format="+.1%"), "n:Q"]
+    )
+    layers = [zero, bar, dot] if frame["low"].is_not_null().any() else [zero, dot]
+    return (
+        alt.layer(*layers, data=frame)
+        .properties(width=270, height=alt.Step(24))
+        .facet(column=alt.Column("hardware:N", title=None, sort=None))
+    )
+
+
+def rate_curves(
+    frame: pl.DataFrame,
+    ends: pl.DataFrame,
+    *,
+    unit: str,
+    limit: tuple[float, str] | None,
+    log: bool,
+    domain: tuple[float, float],
+    holds: pl.DataFrame | None = None,
+    width: int = 330,
+    height: int = 220,
+) -> alt.TopLevelMixin:
+    """One metric against the offered rate, a line per config; named configs in colour, the rest pale.
+
+    `frame`: rate_per_s, value, label, named (the label, or empty), holds (the SLO held; null when not judged).
+    `ends`: rate_per_s, value, named: where each named line's label stands. `limit` is an SLO's value and its words, `domain` the axis's ends.
+    """
+    names = ends["named"].to_list()
+    colour = alt.Color("named:N", scale=alt.Scale(domain=names, range=list(theme.SERIES[: len(names)])), legend=None)
+    shape = alt.Shape("named:N", scale=alt.Scale(domain=names, range=list(theme.SHAPES[: len(names)])), legend=None)
+    x = alt.X(
+        "rate_per_s:Q",
+        title="offered rate (req/s)",
+        scale=alt.Scale(type="log", nice=False, padding=12),
+        axis=alt.Axis(values=sorted(set(frame["rate_per_s"].to_list())), grid=False, format="~g"),
+    )
+    y = alt.Y(
+        "value:Q",
+        title=unit,
+        scale=alt.Scale(type="log" if log else "linear", zero=False, nice=False, domain=list(domain)),
+        axis=alt.Axis(tickCount=5, format=",.4~r"),
+    )
+    pale = (
+        alt.Chart(frame.filter(pl.col("named") == ""))
+        .mark_line(color=theme.FAINT, strokeWidth=1.2)
+        .encode(x=x, y=y, detail="label:N", tooltip=["label:N"])
+    )
+    chosen = alt.Chart(frame.filter(pl.col("named") != ""))
+    line = chosen.mark_line().encode(x=x, y=y, color=colour, detail="label:N")
+    tip = [
+        alt.Tooltip("label:N", title="config"),
+        alt.Tooltip("rate_per_s:Q", title="req/s"),
+        alt.Tooltip("value:Q", format=",.4~r", title=unit),
+        alt.Tooltip("holds:N", title="SLO held"),
+    ]
+    held = (
+        chosen.transform_filter("datum.holds !== false")
+        .mark_point(filled=True, size=55, opacity=1)
+        .encode(x=x, y=y, color=colour, shape=shape, tooltip=tip)
+    )
+    broke = (
+        chosen.transform_filter("datum.holds === false")
+        .mark_point(filled=False, size=45, opacity=0.75, strokeWidth=1.5, fill=theme.PAPER)
+        .encode(x=x, y=y, color=colour, shape=shape, tooltip=tip)
+    )
+    text = alt.Chart(ends).mark_text(align="left", dx=9, fontSize=11).encode(x=x, y=y, text="named:N", color=colour)
+    layers: list[alt.Chart] = [pale, line, held, broke, text]
+    if limit:
+        at = pl.DataFrame({"value": [limit[0]], "words": [limit[1]]})
+        rule = alt.Chart(at).mark_rule(color=theme.BAD, strokeWidth=1.2).encode(y="value:Q")
+        word = (
+            alt.Chart(at)
+            .mark_text(align="left", baseline="bottom", dx=2, dy=-3, color=theme.BAD, fontSize=11)
+            .encode(x=alt.value(0), y="value:Q", text="words:N")
+        )
+        layers += [rule, word]
+    if holds is not None and holds.height:
+        layers.append(
+            alt.Chart(holds)
+            .mark_rule(strokeDash=[2, 2], strokeWidth=1.4)
+            .encode(x="rate_per_s:Q", color=colour, tooltip=["named:N", "rate_per_s:Q"])
+        )
+    return alt.layer(*layers).properties(width=width, height=height)
+
+
+def tradeoff(frame: pl.DataFrame, *, x_title: str, y_title: str) -> alt.TopLevelMixin:
+    """Two metrics against each other: the front drawn through the points that nothing beats, the others pale.
+
+    `frame`: x, y, label, level, front (on it or not), named (text at the point, or empty).
+    """
+    x = alt.X(
+        "x:Q", title=x_title, scale=alt.Scale(zero=False, nice=True, padding=20), axis=alt.Axis(grid=True, tickCount=6)
+    )
+    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False, nice=True, padding=20), axis=alt.Axis(tickCount=6))
+    tip = [
+        alt.Tooltip("label:N", title="config"),
+        alt.Tooltip("level:N", title="load"),
+        alt.Tooltip("x:Q", format=",.4~r", title=x_title),
+        alt.Tooltip("y:Q", format=",.4~r", title=y_title),
+    ]
+    pale = (
+        alt.Chart(frame.filter(~pl.col("front")))
+        .mark_point(filled=True, color=theme.FAINT, size=45, opacity=1)
+        .encode(x=x, y=y, tooltip=tip)
+    )
+    front = alt.Chart(frame.filter(pl.col("front")).sort("x"))
+    line = front.mark_line(color=theme.ACCENT, interpolate="step-before", strokeWidth=1.5).encode(x=x, y=y)
+    point = front.mark_point(filled=True, color=theme.ACCENT, size=75, shape="diamond", opacity=1).encode(
+        x=x, y=y, tooltip=tip
+    )
+    text = (
+        front.transform_filter("datum.named !== ''")
+        .mark_text(align="left", dx=9, dy=-8, fontSize=11)
+        .encode(x=x, y=y, text="named:N")
+    )
+    return alt.layer(pale, line, point, text).properties(width=theme.WIDTH + 60, height=340)

@@ -1,0 +1,162 @@
+"""The winner's config as texts to copy: a shell command, Docker, Kubernetes, Helm values, systemd.
+
+All say the same arguments; plan.command owns how flags are written for an engine version. Ports are vLLM's own
+default: a deployment is not a trial.
+"""
+
+import json
+import shlex
+from collections.abc import Sequence
+
+from tokenpeak.errors import PlanError
+from tokenpeak.plan.command import engine_argv, paste_command
+from tokenpeak.records import Config
+from tokenpeak.report.blocks import Snippet, Snippets
+
+PORT = 8000
+LATEST = "latest"
+
+
+def snippets(
+    config: Config, *, gpus: int, engine_version: str | None, launched: Sequence[str], name: str = "deploy"
+) -> Snippets:
+    """The config as a `vllm serve` command and in the forms that deployments take; `launched` is its trial's argv."""
+    version = config.engine_version or engine_version
+    try:
+        argv = engine_argv(config, host="0.0.0.0", port=PORT, engine_version=version)  # noqa: S104
+        pasted = paste_command(config)
+    except PlanError:
+        # An archive of a release that the flag table does not know: what was launched is then the only truth.
+        argv = list(launched)
+        pasted = shlex.join(launched)
+    arguments = argv[2:]
+    image = f"vllm/vllm-openai:v{version}" if version else f"vllm/vllm-openai:{LATEST}"
+    return Snippets(
+        name=name,
+        snippets=(
+            Snippet(title="vllm serve", text=pasted),
+            Snippet(
+                title="docker run",
+                text=_docker(arguments, config.env, image),
+                note="Weights are kept in the host's Hugging Face cache.",
+            ),
+            Snippet(
+                title="Kubernetes",
+                text=_kubernetes(arguments, config.env, image, gpus),
+                note="The container of a Deployment's pod template.",
+            ),
+            Snippet(
+                title="Helm values",
+                text=_helm(arguments, config, image, gpus),
+                note="For the vLLM production stack's chart.",
+            ),
+            Snippet(
+                title="systemd",
+                text=_systemd(argv, config.env),
+                note="Adjust the path of vllm; then systemctl daemon-reload.",
+            ),
+        ),
+    )
+
+
+def _lines(words: Sequence[str]) -> list[str]:
+    """An option with its value per line."""
+    lines: list[str] = []
+    for word in words:
+        if (
+            lines
+            and lines[-1].startswith("--")
+            and " " not in lines[-1]
+            and "=" not in lines[-1]
+            and not word.startswith("--")
+        ):
+            lines[-1] += f" {shlex.quote(word)}"
+        else:
+            lines.append(shlex.quote(word))
+    return lines
+
+
+def _docker(arguments: Sequence[str], env: dict[str, str], image: str) -> str:
+    parts = [
+        "docker run --gpus all --ipc=host",
+        f"-p {PORT}:{PORT}",
+        '-v "$HOME/.cache/huggingface:/root/.cache/huggingface"',
+        *(f"-e {shlex.quote(f'{key}={value}')}" for key, value in env.items()),
+        image,
+        *_lines(arguments),
+    ]
+    return " \\\n  ".join(parts)
+
+
+def _yaml(value: str) -> str:
+    """A string as a YAML scalar; JSON strings are YAML strings."""
+    return json.dumps(value)
+
+
+def _kubernetes(arguments: Sequence[str], env: dict[str, str], image: str, gpus: int) -> str:
+    lines = [
+        "containers:",
+        "  - name: vllm",
+        f"    image: {_yaml(image)}",
+        "    args:",
+        *(f"      - {_yaml(a)}" for a in arguments),
+    ]
+    if env:
+        lines += ["    env:", *(f"      - {{name: {_yaml(key)}, value: {_yaml(value)}}}" for key, value in env.items())]
+    lines += [
+        "    ports:",
+        f"      - containerPort: {PORT}",
+        "    resources:",
+        "      limits:",
+        f"        nvidia.com/gpu: {gpus}",
+    ]
+    lines += ["    readinessProbe:", f"      httpGet: {{path: /health, port: {PORT}}}"]
+    return "\n".join(lines)
+
+
+def _helm(arguments: Sequence[str], config: Config, image: str, gpus: int) -> str:
+    repository, _, tag = image.rpartition(":")
+    rest = [word for word in arguments if word != config.model.name]
+    lines = [
+        "servingEngineSpec:",
+        "  modelSpec:",
+        f"    - name: {_yaml(config.model.served_name.rpartition('/')[2].lower())}",
+    ]
+    lines += [
+        f"      repository: {_yaml(repository)}",
+        f"      tag: {_yaml(tag)}",
+        f"      modelURL: {_yaml(config.model.name)}",
+    ]
+    lines += ["      replicaCount: 1", f"      requestGPU: {gpus}", "      vllmConfig:", "        extraArgs:"]
+    lines += [f"          - {_yaml(word)}" for word in rest]
+    if config.env:
+        lines += [
+            "      env:",
+            *(f"        - {{name: {_yaml(key)}, value: {_yaml(value)}}}" for key, value in config.env.items()),
+        ]
+    return "\n".join(lines)
+
+
+def _systemd(argv: Sequence[str], env: dict[str, str]) -> str:
+    lines = [
+        "[Unit]",
+        "Description=vLLM",
+        "After=network-online.target",
+        "Wants=network-online.target",
+        "",
+        "[Service]",
+    ]
+    lines += [f'Environment="{key}={value}"' for key, value in env.items()]
+    # systemd reads % as a specifier and $ as a variable.
+    command = (
+        " ".join(shlex.quote(word) for word in ["/usr/local/bin/vllm", *argv[1:]]).replace("%", "%%").replace("$", "$$")
+    )
+    lines += [
+        f"ExecStart={command}",
+        "Restart=on-failure",
+        "KillMode=control-group",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,215 @@
+"""How requests differ within runs: TTFT and TPOT distributions, TTFT against input length, turns of conversations."""
+
+import altair as alt
+import polars as pl
+
+from tokenpeak.report import charts, theme
+from tokenpeak.report.blocks import Column, Figure, Sentence, answer, code, number, strong, table
+from tokenpeak.report.figures import slug
+from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.view import SweepView
+
+QUANTILES = tuple(step / 100 for step in range(1, 100, 2))
+SHOWN = 4
+"""Configs whose distributions are drawn: the winner and those that follow it."""
+
+
+def answer_tradeoff(view: SweepView) -> Sentence:
+    """How fast single users are served where the node gives most, and the fastest that one is ever served."""
+    runs = view.runs.filter(pl.col("verdict") != "invalid", pl.col("request_output_tok_per_s_p50").is_not_null())
+    if runs.is_empty():
+        return answer("No valid run has per-request speeds.")
+    parts = []
+    for hardware in view.hardware:
+        own = runs.filter(pl.col("hardware") == hardware)
+        if own.is_empty():
+            continue
+        most = own.sort("output_tok_per_s", descending=True).row(0, named=True)
+        fastest = own.sort("request_output_tok_per_s_p50", descending=True).row(0, named=True)
+        parts += [
+            f"On {hardware}, ",
+            code(most["label"]),
+            f" gives most at {most['level_label']}: ",
+            strong(f"{number(most['output_tok_per_s'])} tok/s"),
+            f" in all, {number(most['request_output_tok_per_s_p50'])} tok/s to the median user; the fastest a median user was served is ",
+            strong(f"{number(fastest['request_output_tok_per_s_p50'])} tok/s"),
+            " (",
+            code(fastest["label"]),
+            f" at {fastest['level_label']}). ",
+        ]
+    return answer(*parts)
+
+
+def _objective_requests(view: SweepView, ranked: Ranking) -> pl.DataFrame:
+    """Measured requests of the objective's run of the best configs: label, ttft_s, tpot_s, input_tokens, turn."""
+    best = ranked.frame.filter(pl.col("state") == "ok").head(SHOWN)["config_id"].to_list()
+    chosen = (
+        view.objective_runs()
+        .filter(pl.col("hardware") == ranked.hardware, pl.col("config_id").is_in(best), pl.col("verdict") != "invalid")
+        .select("trial_id", "run_index", "label", "level_kind")
+    )
+    if chosen.is_empty():
+        return pl.DataFrame()
+    start = pl.when(pl.col("level_kind") == "open").then(pl.col("due_s")).otherwise(pl.col("sent_s"))
+    return (
+        view.requests.filter(
+            pl.col("trial_id").is_in(chosen["trial_id"].to_list()),
+            pl.col("phase") == "measured",
+            pl.col("error").is_null(),
+        )
+        .select(
+            "trial_id",
+            "run_index",
+            "due_s",
+            "sent_s",
+            "first_token_s",
+            "last_token_s",
+            "output_tokens",
+            "input_tokens",
+            "turn",
+        )
+        .join(chosen.lazy(), on=["trial_id", "run_index"])
+        .with_columns(
+            ttft_s=pl.col("first_token_s") - start,
+            tpot_s=pl.when(pl.col("output_tokens") > 1).then(
+                (pl.col("last_token_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1)
+            ),
+        )
+        .collect()
+    )
+
+
+def figures(view: SweepView, ranked: Ranking) -> list[Figure]:
+    """Distributions of TTFT and TPOT of the best configs, and TTFT by input length or turn where these vary."""
+    requests = _objective_requests(view, ranked)
+    if requests.is_empty():
+        return []
+    found = [_shares(view, ranked, requests, "ttft_s", "TTFT"), _shares(view, ranked, requests, "tpot_s", "TPOT")]
+    if requests["input_tokens"].n_unique() > 4:
+        found.append(_by(view, ranked, requests, "input_tokens", "input length", "tokens"))
+    if requests["turn"].n_unique() > 1:
+        found.append(_by(view, ranked, requests, "turn", "turn of the conversation", ""))
+    return found
+
+
+def _shares(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: str, word: str) -> Figure:
+    rows = []
+    for (label,), group in requests.group_by("label", maintain_order=True):
+        values = group[column].drop_nulls()
+        if values.len():
+            rows += [
+                {
+                    "label": label,
+                    "share": share,
+                    "value": float(values.quantile(share) or 0.0) * 1000,
+                    "n": values.len(),
+                }
+                for share in QUANTILES
+            ]
+    frame = pl.DataFrame(rows)
+    names = frame["label"].unique(maintain_order=True).to_list()
+    colour = alt.Color(
+        "label:N",
+        scale=alt.Scale(domain=names, range=list(theme.SERIES[: len(names)])),
+        legend=alt.Legend(title=None, columns=2),
+    )
+    dash = alt.StrokeDash(
+        "label:N",
+        scale=alt.Scale(domain=names, range=[[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]][: len(names)]),
+        legend=alt.Legend(title=None, columns=2),
+    )
+    chart = (
+        alt.Chart(frame)
+        .mark_line()
+        .encode(
+            x=alt.X(
+                "value:Q",
+                title=f"{word} (ms)",
+                scale=alt.Scale(type="log", nice=False),
+                axis=alt.Axis(tickCount=6, format="~g"),
+            ),
+            y=alt.Y(
+                "share:Q",
+                title="share of requests as fast or faster",
+                axis=alt.Axis(format=".0%"),
+                scale=alt.Scale(domain=[0, 1]),
+            ),
+            color=colour,
+            strokeDash=dash,
+            tooltip=[
+                "label:N",
+                alt.Tooltip("share:Q", format=".0%"),
+                alt.Tooltip("value:Q", format=",.4~g", title="ms"),
+            ],
+        )
+        .properties(width=330, height=220)
+    )
+    counts = frame.group_by("label", maintain_order=True).agg(pl.col("n").first())["n"]
+    return Figure(
+        name=f"shares-{slug(word)}-{slug(ranked.hardware)}",
+        title=f"{word} over requests on {ranked.hardware}",
+        caption=f"The {len(names)} best configs at {view.objective_place}; n={number(int(counts.min() or 0))} to {number(int(counts.max() or 0))} measured requests each. A steep line: requests alike.",  # type: ignore[arg-type]
+        spec=charts.spec_of(chart),
+        data=table(
+            frame.filter(pl.col("share").is_in([0.25, 0.49, 0.75, 0.89, 0.95, 0.99])).with_columns(
+                pl.col("share") * 100
+            ),
+            [
+                Column(key="label", title="Config", kind="code"),
+                Column(key="share", title="Share of requests", unit="%", kind="number", digits=0),
+                Column(key="value", title=word, unit="ms", kind="number"),
+                Column(key="n", title="Requests", kind="number"),
+            ],
+            name="data",
+            title=f"Data of the figure: {word} on {ranked.hardware}",
+        ),
+    )
+
+
+def _by(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: str, words: str, unit: str) -> Figure:
+    group = pl.col(column) if column == "turn" else pl.col(column).qcut(8, allow_duplicates=True).to_physical()
+    frame = (
+        requests.filter(pl.col("ttft_s").is_not_null(), pl.col(column).is_not_null())
+        .with_columns(group=group)
+        .group_by("label", "group", maintain_order=True)
+        .agg(
+            x=pl.col(column).median(),
+            value=pl.col("ttft_s").median() * 1000,
+            low=pl.col("ttft_s").quantile(0.25) * 1000,
+            high=pl.col("ttft_s").quantile(0.75) * 1000,
+            n=pl.len(),
+        )
+        .sort("label", "x")
+    )
+    names = frame["label"].unique(maintain_order=True).to_list()
+    colour = alt.Color(
+        "label:N",
+        scale=alt.Scale(domain=names, range=list(theme.SERIES[: len(names)])),
+        legend=alt.Legend(title=None, columns=2),
+    )
+    base = alt.Chart(frame).encode(x=alt.X("x:Q", title=f"{words} ({unit})" if unit else words), color=colour)
+    chart = alt.layer(
+        base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", title="TTFT (ms)"), y2="high:Q"),
+        base.mark_line(point=True).encode(
+            y="value:Q", tooltip=["label:N", "x:Q", alt.Tooltip("value:Q", format=",.4~g"), "n:Q"]
+        ),
+    ).properties(width=330, height=220)
+    return Figure(
+        name=f"ttft-by-{slug(words)}-{slug(ranked.hardware)}",
+        title=f"TTFT by {words} on {ranked.hardware}",
+        caption=f"Median of the requests in each group, bars from the 25th to the 75th percentile; {view.objective_place}, n={number(int(frame['n'].sum()))} requests.",
+        spec=charts.spec_of(chart),
+        data=table(
+            frame,
+            [
+                Column(key="label", title="Config", kind="code"),
+                Column(key="x", title=words.capitalize(), unit=unit, kind="number"),
+                Column(key="value", title="TTFT p50", unit="ms", kind="number"),
+                Column(key="low", title="TTFT p25", unit="ms", kind="number"),
+                Column(key="high", title="TTFT p75", unit="ms", kind="number"),
+                Column(key="n", title="Requests", kind="number"),
+            ],
+            name="data",
+            title=f"Data of the figure: TTFT by {words}",
+        ),
+    )

@@ -1,0 +1,68 @@
+"""What a reader can take along: frames as CSV and Parquet, each table as CSV, checksums of it all."""
+
+import csv
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tokenpeak.report.view import SweepView
+
+FRAMES = ("sweeps", "nodes", "configs", "trials", "runs", "series")
+
+
+def write_frames(view: SweepView, folder: Path) -> None:
+    """Each frame of the sweep as Parquet, and as CSV with lists as text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FRAMES:
+        frame: pl.DataFrame = getattr(view.frames, name)
+        if "simulated" not in frame.columns:
+            frame = frame.with_columns(pl.lit(view.record.simulated).alias("simulated"))
+        frame.write_parquet(folder / f"{name}.parquet")
+        lists = [column for column, kind in frame.schema.items() if isinstance(kind, pl.List)]
+        flat = frame.with_columns(pl.col(column).cast(pl.List(pl.String)).list.join("; ") for column in lists)
+        flat.write_csv(folder / f"{name}.csv")
+
+
+def write_csv(blocks: Sequence[dict[str, Any]], folder: Path, page: str, marks: Sequence[str]) -> None:
+    """The data of each table and figure of a page as CSV; each block learns its file under `csv`."""
+    for block in blocks:
+        data = block["data"] if block["kind"] == "figure" else block
+        if data["kind"] != "table":
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{page}-{data['name']}.csv"
+        heads = [
+            f"{column['title']} ({column['unit']})" if column["unit"] else column["title"] for column in data["columns"]
+        ]
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*heads, *(["mark"] if marks else [])])
+            for row in data["rows"]:
+                writer.writerow([*(_safe(cell["value"]) for cell in row), *([", ".join(marks)] if marks else [])])
+        block["csv"] = f"data/csv/{path.name}"
+
+
+def _safe(value: object) -> object:
+    """A cell that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "@")) else value
+
+
+def listing(folder: Path) -> list[dict[str, Any]]:
+    """The files below `folder` with their size in bytes, by path."""
+    return [
+        {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
+
+
+def write_checksums(folder: Path) -> None:
+    """SHA256SUMS over every file below `folder`, as `sha256sum --check` reads it."""
+    lines = []
+    for entry in listing(folder):
+        with (folder / entry["path"]).open("rb") as file:
+            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {entry['path']}\n")
+    (folder / "SHA256SUMS").write_text("".join(lines))

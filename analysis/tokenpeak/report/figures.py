@@ -1,0 +1,342 @@
+"""The figures of the pages: a chart with its title, its caption and its data.
+
+A caption says what to see, how many measurements stand behind it, under which SLO, and what its interval is.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from tokenpeak.metrics import BY_NAME
+from tokenpeak.report import charts, energy, interactions, rates
+from tokenpeak.report.blocks import Column, Figure, table
+from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.view import SweepView, metric_word
+
+SINGLE = "Each config was launched once, so there is no interval: configs that differ by less than {margin:.0%} are not told apart."
+REPLICATED = "Bars are 95% intervals of the mean over launches, from the spread that all replicated configs share; a config launched once has none."
+
+
+def slug(text: str) -> str:
+    """A name for addresses and files: lower case, digits and single dashes."""
+    words = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in text.lower()).split("-")
+    return "-".join(word for word in words if word)
+
+
+def interval_words(view: SweepView, *, replicated: bool) -> str:
+    """What the intervals of a figure are, or why it has none."""
+    return REPLICATED if replicated else SINGLE.format(margin=view.spec.search.margin)
+
+
+def ranking(view: SweepView, ranked: Ranking) -> Figure:
+    """All configs of one kind of hardware on one axis, failed ones with their cause."""
+    unit = view.metric.unit
+    frame = ranked.frame.select(
+        "label",
+        "low",
+        "high",
+        "group",
+        "n",
+        "config_name",
+        pl.col("objective").alias("value"),
+        pl.col("state"),
+        pl.col("why").fill_null("").alias("remark"),
+    ).with_columns(
+        remark=pl.concat_str("state", pl.lit(": "), pl.col("remark").str.split(": ").list.first().str.slice(0, 60))
+    )
+    ok = int((frame["state"] == "ok").sum())
+    reference = (
+        (ranked.baseline.value, "median" if ranked.baseline.config_id is None else ranked.baseline.words)
+        if ranked.baseline
+        else None
+    )
+    more = (
+        f" The {charts.CHARTED} best are drawn; the table has all {frame.height}."
+        if frame.height > charts.CHARTED
+        else ""
+    )
+    band = " The band holds the configs that cannot be told from the best." if (frame["group"] == "tie").any() else ""
+    dashed = f" The dashed line is {ranked.baseline.words}." if ranked.baseline else ""
+    return Figure(
+        name=f"ranking-{slug(ranked.hardware)}",
+        title=f"{view.metric_title} on {ranked.hardware}",
+        caption=(
+            f"{view.metric_title} at {view.objective_place} for {ok} of {frame.height} configs; "
+            f"{_axes_words(view)}.{band}{dashed} {interval_words(view, replicated=ranked.replicated)}{more}"
+        ),
+        spec=charts.spec_of(
+            charts.dots(
+                frame,
+                title=f"{view.metric_title} ({unit})",
+                reference=reference,
+                tooltips=["value:Q", "low:Q", "high:Q", "n:Q"],
+            )
+        ),
+        data=table(
+            frame,
+            [
+                Column(key="label", title="Config", kind="code"),
+                Column(key="value", title=view.metric_title, unit=unit, kind="number"),
+                Column(key="low", title="Low", unit=unit, kind="number"),
+                Column(key="high", title="High", unit=unit, kind="number"),
+                Column(key="n", title="Launches", kind="number"),
+                Column(key="group", title="Group"),
+                Column(key="remark", title="Result"),
+            ],
+            name="data",
+            title=f"Data of the figure: {ranked.hardware}",
+        ),
+    )
+
+
+def _axes_words(view: SweepView) -> str:
+    return "labels give " + " / ".join(view.axes) if view.axes else "labels give the config's name"
+
+
+def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
+    """Two axes against each other on each kind of hardware."""
+    cells = interactions.cells(view, across, down, widest)
+    others = [axis for axis, choices in view.axes.items() if axis not in (across, down) and len(choices) > 1]
+    mean = f"the mean over {', '.join(others)}" if others else "one config"
+    chart = charts.heatmap(
+        cells.with_columns(pl.col("step").cast(pl.String)),
+        across=across,
+        down=down,
+        across_order=view.axes[across],
+        down_order=view.axes[down],
+    )
+    return Figure(
+        name=f"heatmap-{slug(across)}-{slug(down)}",
+        title=f"{across} × {down}",
+        caption=(
+            f"{view.metric_title} ({view.metric.unit}) at {view.objective_place}; each cell is {mean} over its n configs, "
+            f"below it the difference from {_baseline_words(view)}. One colour scale for all hardware and pairs, ±{widest:.0%} at its ends. "
+            "Hatched: not tried. Outlined: no result."
+        ),
+        spec=charts.spec_of(chart),
+        data=table(
+            cells.with_columns(gain=pl.col("gain") * 100),
+            [
+                Column(key="hardware", title="Hardware"),
+                Column(key="across", title=across, kind="code"),
+                Column(key="down", title=down, kind="code"),
+                Column(key="value", title=f"Mean {view.metric_title.lower()}", unit=view.metric.unit, kind="number"),
+                Column(key="best", title="Best", unit=view.metric.unit, kind="number"),
+                Column(key="gain", title="Difference", unit="%", kind="number", digits=1),
+                Column(key="n", title="Configs", kind="number"),
+                Column(key="why", title="Remark"),
+            ],
+            name="data",
+            title=f"Data of the figure: {across} × {down}",
+        ),
+    )
+
+
+def _baseline_words(view: SweepView) -> str:
+    from tokenpeak.report.ranking import rank
+
+    for hardware in view.hardware:
+        if baseline := rank(view, hardware).baseline:
+            return baseline.words
+    return "nothing (no baseline)"
+
+
+def main_effects(view: SweepView) -> Figure:
+    """What each alternative does by itself."""
+    effects = interactions.effects(view).with_columns(choice=pl.concat_str("axis", pl.lit(" = "), "alternative"))
+    return Figure(
+        name="effects",
+        title="What each alternative does by itself",
+        caption=(
+            f"Difference in {view.metric_title.lower()} from the mean of its axis, among configs equal in every other axis. "
+            "Bars are 95% intervals over the matched configs (t); they show how much the effect depends on the other axes, not how a relaunch varies."
+        ),
+        spec=charts.spec_of(charts.effects(effects, title="difference from the axis's mean")),
+        data=table(
+            effects.with_columns(pl.col("effect", "low", "high") * 100),
+            [
+                Column(key="hardware", title="Hardware"),
+                Column(key="axis", title="Axis", kind="code"),
+                Column(key="alternative", title="Alternative", kind="code"),
+                Column(key="effect", title="Effect", unit="%", kind="number", digits=1),
+                Column(key="low", title="Low", unit="%", kind="number", digits=1),
+                Column(key="high", title="High", unit="%", kind="number", digits=1),
+                Column(key="n", title="Matched configs", kind="number"),
+            ],
+            name="data",
+            title="Data of the figure: main effects",
+        ),
+    )
+
+
+def rate_figures(view: SweepView, hardware: str, workload: str, best: str | None, baseline: str | None) -> list[Figure]:
+    """TTFT, TPOT, throughput and goodput against the offered rate."""
+    runs = rates.open_runs(view, hardware, workload)
+    highest = rates.highest_rates(runs)
+    named = rates.named_configs(highest, best, baseline)
+    limits = {(metric, percentile): limit for metric, percentile, limit in view.spec.slo.limits()}
+    wanted: list[tuple[str, str, float, str, bool, tuple[float, str] | None]] = []
+    for metric in ("ttft_s", "tpot_s"):
+        given = next(((p, limit) for (name, p), limit in limits.items() if name == metric), None)
+        percentile = given[0] if given else "p95"
+        line = (given[1] * 1000, f"SLO {given[1] * 1000:g} ms") if given else None
+        wanted.append((f"{metric}_{percentile}", f"{metric_word(metric)} {percentile}", 1000.0, "ms", True, line))
+    wanted += [
+        ("output_tok_per_s", "Output throughput", 1.0, "tok/s", False, None),
+        ("goodput_request_per_s", "Goodput", 1.0, "req/s", False, None),
+    ]
+    found = []
+    for column, title, scale, unit, log, line in wanted:
+        points = rates.curve(runs, column, named, scale)
+        if points.height and points["value"].max():
+            found.append(_rate_figure(view, hardware, workload, points, highest, title, unit, log=log, limit=line))
+    return found
+
+
+def _rate_figure(
+    view: SweepView,
+    hardware: str,
+    workload: str,
+    points: pl.DataFrame,
+    highest: pl.DataFrame,
+    title: str,
+    unit: str,
+    *,
+    log: bool,
+    limit: tuple[float, str] | None,
+) -> Figure:
+    positive = points.filter(pl.col("value") > 0) if log else points
+    domain = rates.axis_ends(positive, limit[0] if limit else None, log=log)
+    ends = rates.line_ends(positive, domain, log=log)
+    holds = highest.filter(pl.col("label").is_in(ends["named"].to_list()), pl.col("holds").is_not_null()).select(
+        pl.col("label").alias("named"), pl.col("holds").alias("rate_per_s")
+    )
+    pale = points["label"].n_unique() - ends.height
+    rest = f" {pale} others pale; all are in the table." if pale > 0 else ""
+    most = int(points["n"].max() or 1)  # type: ignore[arg-type]
+    launches = "one launch each" if most == 1 else f"mean of up to {most} launches"
+    return Figure(
+        name=f"rates-{slug(hardware)}-{slug(workload)}-{slug(title)}",
+        title=title,
+        caption=f"{title} ({unit}) against offered rate, {launches}.{rest} Hollow points broke the SLO ({view.slo_words or 'none given'}); dotted lines: highest rate that held.",
+        spec=charts.spec_of(
+            charts.rate_curves(
+                positive, ends, unit=unit, limit=limit, log=log, domain=domain, holds=holds if limit is None else None
+            )
+        ),
+        data=table(
+            points,
+            [
+                Column(key="label", title="Config", kind="code"),
+                Column(key="rate_per_s", title="Offered rate", unit="req/s", kind="number"),
+                Column(key="value", title=title, unit=unit, kind="number"),
+                Column(key="holds", title="SLO held"),
+                Column(key="n", title="Launches", kind="number"),
+            ],
+            name="data",
+            title=f"Data of the figure: {title} on {hardware}",
+        ),
+    )
+
+
+def energy_dots(view: SweepView, hardware: str) -> Figure:
+    """Energy per output token of each config."""
+    frame = energy.per_config(view, hardware)
+    shown = frame.with_columns(
+        value=pl.col("energy_j_per_output_tok"),
+        remark=pl.lit(""),
+        group=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("best")).otherwise(pl.lit("")),
+    )
+    sources = " and ".join(sorted(set(frame["source"].to_list())))
+    boundary = " and ".join(sorted(set(frame["boundary"].to_list())))
+    several = bool(frame["low"].is_not_null().any())
+    return Figure(
+        name=f"energy-{slug(hardware)}",
+        title=f"Energy per output token on {hardware}",
+        caption=(
+            f"J per output token at {view.objective_place}; {sources}; boundary: {boundary}, before PUE. "
+            + ("Bars span the launches." if several else "One launch each: no interval.")
+        ),
+        spec=charts.spec_of(
+            charts.dots(
+                shown,
+                title="J per output token",
+                reference=None,
+                tooltips=["value:Q", "n:Q"],
+                digits=",.3~r",
+                zero=True,
+            )
+        ),
+        data=table(
+            shown,
+            [
+                Column(key="label", title="Config", kind="code"),
+                Column(key="value", title=BY_NAME["energy_j_per_output_tok"].title, unit="J/token", kind="number"),
+                Column(key="low", title="Low", unit="J/token", kind="number"),
+                Column(key="high", title="High", unit="J/token", kind="number"),
+                Column(key="n", title="Launches", kind="number"),
+                Column(key="source", title="Source"),
+            ],
+            name="data",
+            title=f"Data of the figure: energy on {hardware}",
+        ),
+    )
+
+
+def front(points: pl.DataFrame) -> pl.Series:
+    """Which points nothing beats in both x and y (higher is better)."""
+    best = float("-inf")
+    kept = set()
+    for row in points.with_row_index("i").sort("x", "y", descending=True).iter_rows(named=True):
+        if row["y"] > best:
+            kept.add(row["i"])
+            best = row["y"]
+    return pl.Series("front", [index in kept for index in range(points.height)])
+
+
+def tradeoff(view: SweepView, hardware: str, workload: str, gpus: int, named: Sequence[str]) -> Figure:
+    """Speed of one user against throughput of one GPU, over all configs and load levels."""
+    runs = view.runs.filter(
+        pl.col("hardware") == hardware,
+        pl.col("workload_name") == workload,
+        pl.col("verdict") != "invalid",
+        pl.col("output_tok_per_s").is_not_null(),
+        pl.col("request_output_tok_per_s_p50").is_not_null(),
+    )
+    points = (
+        runs.group_by("label", "level_label", maintain_order=True)
+        .agg(x=pl.col("request_output_tok_per_s_p50").mean(), y=pl.col("output_tok_per_s").mean() / gpus, n=pl.len())
+        .rename({"level_label": "level"})
+    )
+    points = points.with_columns(front(points))
+    points = points.with_columns(
+        named=pl.when(pl.col("front")).then(pl.concat_str("label", pl.lit(" at "), "level")).otherwise(pl.lit(""))
+    )
+    return Figure(
+        name=f"tradeoff-{slug(hardware)}-{slug(workload)}",
+        title=f"A user's speed against a GPU's throughput on {hardware}",
+        caption=(
+            f"Each point is a config at a load level of {workload} (n={points.height}, replicates averaged); the line joins those that no other beats in both. "
+            "Up and to the right is better. Pale points are beaten."
+        ),
+        spec=charts.spec_of(
+            charts.tradeoff(
+                points,
+                x_title="median output speed of a request (tok/s per user)",
+                y_title="output throughput (tok/s per GPU)",
+            )
+        ),
+        data=table(
+            points.sort("front", "x", descending=True),
+            [
+                Column(key="label", title="Config", kind="code"),
+                Column(key="level", title="Load"),
+                Column(key="x", title="Speed of a request p50", unit="tok/s per user", kind="number"),
+                Column(key="y", title="Output throughput", unit="tok/s per GPU", kind="number"),
+                Column(key="front", title="On the front"),
+                Column(key="n", title="Runs", kind="number"),
+            ],
+            name="data",
+            title=f"Data of the figure: trade-off on {hardware}",
+        ),
+    )

@@ -1,0 +1,178 @@
+"""Hardware side by side, and what parallelism, presets and number formats change, config by config."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from tokenpeak.report.answers import percent
+from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, code, note, number, strong, table
+from tokenpeak.report.figures import slug
+from tokenpeak.report.overview import gpus_of
+from tokenpeak.report.ranking import rank
+from tokenpeak.report.view import SweepView
+
+PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel")
+PRESETS = ("performance_mode", "preset", "optimization_level")
+FORMATS = ("quantization", "dtype", "kv_cache_dtype", "model", "checkpoint")
+
+
+def answer_hardware(view: SweepView) -> Sentence:
+    """How the kinds of hardware compare by their best configs."""
+    rows = _bests(view)
+    if not rows:
+        return answer("No config gave a result that may be ranked.")
+    if len(rows) == 1:
+        return answer(
+            f"This sweep ran on one kind of hardware, {rows[0]['hardware']}; below, what its axes change there."
+        )
+    ordered = sorted(rows, key=lambda row: row["per_gpu"], reverse=view.higher_is_better)
+    first, last = ordered[0], ordered[-1]
+    parts: list[Part] = [
+        f"By its best config, {first['hardware']} gives ",
+        strong(f"{number(first['per_gpu'])} {view.metric.unit}"),
+    ]
+    parts.append(f" per GPU, {number(first['per_gpu'] / last['per_gpu'])} times {last['hardware']}.")
+    if first["joule"] and last["joule"]:
+        parts.append(f" Per output token it needs {percent(first['joule'] / last['joule'] - 1)} energy.")
+    return answer(*parts)
+
+
+def _bests(view: SweepView) -> list[dict[str, object | float]]:  # type: ignore[type-arg]
+    rows = []
+    for hardware in view.hardware:
+        best = rank(view, hardware).best
+        if best is None:
+            continue
+        value = float(str(best["objective"]))
+        gpus = gpus_of(view, hardware)
+        scaled = view.spec.objective.metric.endswith("_per_s") and view.metric.direction == "higher"
+        rows.append(
+            {
+                "hardware": hardware,
+                "label": best["label"],
+                "value": value,
+                "gpus": gpus,
+                "per_gpu": value / gpus if scaled else value,
+                "ttft": _milli(best.get("ttft_s_p95")),
+                "tpot": _milli(best.get("tpot_s_p95")),
+                "joule": best.get("energy_j_per_output_tok"),
+                "cost": best.get("cost_per_1m_output_tok"),
+                "nodes": len(view.nodes_of(hardware)),
+            }
+        )
+    return rows
+
+
+def _milli(value: object) -> float | None:
+    return float(value) * 1000 if isinstance(value, int | float) else None
+
+
+def side_by_side(view: SweepView) -> list[Block]:
+    """The best config of each kind of hardware in one table."""
+    rows = _bests(view)
+    if not rows:
+        return []
+    unit = view.metric.unit
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    return [
+        table(
+            frame,
+            [
+                Column(key="hardware", title="Hardware"),
+                Column(key="label", title="Best config", kind="code"),
+                Column(key="value", title=view.metric_title, unit=unit, kind="number"),
+                Column(key="gpus", title="GPUs", kind="number"),
+                Column(key="per_gpu", title="Per GPU", unit=unit, kind="number"),
+                Column(key="ttft", title="TTFT p95", unit="ms", kind="number"),
+                Column(key="tpot", title="TPOT p95", unit="ms", kind="number"),
+                Column(key="joule", title="Energy", unit="J/token", kind="number"),
+                *(
+                    [Column(key="cost", title="Cost", unit=f"{view.spec.energy.currency}/1M tokens", kind="number")]
+                    if frame["cost"].is_not_null().any()
+                    else []
+                ),
+                Column(key="nodes", title="Nodes", kind="number"),
+            ],
+            name="side-by-side",
+            title="The best config of each kind of hardware",
+        )
+    ]
+
+
+def speedups(view: SweepView) -> list[Block]:
+    """For each axis of parallelism, presets or number formats: each alternative against the first, all else equal."""
+    found: list[Block] = []
+    for title, names in (("Parallelism", PARALLEL), ("Presets", PRESETS), ("Number formats", FORMATS)):
+        axes = [axis for axis in view.axes if axis in names and len(view.axes[axis]) > 1]
+        if axes:
+            found += [_speedup_table(view, axis, title) for axis in axes]
+    if not found:
+        tried = ", ".join(view.axes) or "none"
+        return [
+            note(
+                "This sweep varies neither parallelism nor presets nor number formats; its axes are ", code(tried), "."
+            )
+        ]
+    return found
+
+
+def _speedup_table(view: SweepView, axis: str, title: str) -> Table:
+    rows = []
+    for hardware in view.hardware:
+        rows += _against_first(view, hardware, axis, view.axes[axis])
+    schema = {
+        "hardware": pl.String,
+        "alternative": pl.String,
+        "ratio": pl.Float64,
+        "low": pl.Float64,
+        "high": pl.Float64,
+        "n": pl.Int64,
+        "lost": pl.Int64,
+    }
+    return table(
+        pl.DataFrame(rows, schema=schema),
+        [
+            Column(key="hardware", title="Hardware"),
+            Column(key="alternative", title=axis, kind="code"),
+            Column(key="ratio", title="Speedup, mean", unit=f"× {view.axes[axis][0]}", kind="number", digits=2),
+            Column(key="low", title="Least", unit="×", kind="number", digits=2),
+            Column(key="high", title="Most", unit="×", kind="number", digits=2),
+            Column(key="n", title="Matched pairs", kind="number"),
+            Column(key="lost", title="Without a result", kind="number"),
+        ],
+        name=f"speedup-{slug(axis)}",
+        title=f"{title}: {axis}",
+        note="Each pair of configs is equal in every other axis; the mean is geometric.",
+    )
+
+
+def _against_first(view: SweepView, hardware: str, axis: str, choices: Sequence[str]) -> list[dict[str, object]]:
+    frame = rank(view, hardware).frame
+    column = f"axis_{axis}"
+    others = [f"axis_{name}" for name in view.axes if name != axis and f"axis_{name}" in frame.columns]
+    ok = frame.filter(pl.col("state") == "ok")
+    first = ok.filter(pl.col(column) == choices[0]).select(*others, pl.col("objective").alias("reference"))
+    rows: list[dict[str, object]] = []
+    for choice in choices:
+        own = ok.filter(pl.col(column) == choice)
+        ratio = (
+            pl.col("objective") / pl.col("reference")
+            if view.higher_is_better
+            else pl.col("reference") / pl.col("objective")
+        )
+        joined = own.join(first, on=others, nulls_equal=True) if others else own.join(first, how="cross")
+        ratios = joined.select(ratio.alias("ratio"))["ratio"]
+        lost = frame.filter(pl.col(column) == choice, pl.col("state") != "ok").height
+        mean = float(ratios.log().mean()) if ratios.len() else None  # type: ignore[arg-type]
+        rows.append(
+            {
+                "hardware": hardware,
+                "alternative": choice,
+                "ratio": pl.Series([mean]).exp()[0] if mean is not None else None,
+                "low": ratios.min(),
+                "high": ratios.max(),
+                "n": ratios.len(),
+                "lost": lost,
+            }
+        )
+    return rows

@@ -1,0 +1,225 @@
+"""What holds over several sweeps: the index, the history of each spec on each hardware, comparison, methodology."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from tokenpeak.metrics import METRICS
+from tokenpeak.report.answers import choices, recommendation
+from tokenpeak.report.blocks import number
+from tokenpeak.report.ranking import rank
+from tokenpeak.report.view import SweepView
+
+
+def entries(views: Sequence[SweepView]) -> list[dict[str, Any]]:
+    """For each sweep, newest first: what the index says of it."""
+    found = []
+    for view in views:
+        ranked = [rank(view, hardware) for hardware in view.hardware]
+        found.append(
+            {
+                "sweep_id": view.sweep_id,
+                "name": view.record.name,
+                "inventory": view.record.inventory,
+                "started_at": view.record.started_at,
+                "facts": view.facts(),
+                "marks": view.marks(),
+                "trials": view.trials.height,
+                "failed": int((view.trials["status"] != "ok").sum()),
+                "answers": [recommendation(view, each).payload() for each in ranked],
+                "hardware": view.hardware,
+                "model": view.model_name,
+                "status": "completed"
+                if view.end and view.end.status == "completed"
+                else "interrupted"
+                if view.end
+                else "running",
+            }
+        )
+    return found
+
+
+def best_of(view: SweepView) -> list[dict[str, Any]]:
+    """The best value of each kind of hardware of a sweep."""
+    rows = []
+    for hardware in view.hardware:
+        best = rank(view, hardware).best
+        if best is not None:
+            rows.append(
+                {
+                    "key": (
+                        view.record.name,
+                        view.record.inventory,
+                        hardware,
+                        view.model_name,
+                        view.spec.objective.metric,
+                        view.objective_place,
+                        view.slo_words,
+                    ),
+                    "sweep_id": view.sweep_id,
+                    "date": view.record.started_at,
+                    "hardware": hardware,
+                    "config": choices(view, best),
+                    "value": best["objective"],
+                    "low": best["low"],
+                    "high": best["high"],
+                    "unit": view.metric.unit,
+                    "higher": view.higher_is_better,
+                    "margin": view.spec.search.margin,
+                    "simulated": view.record.simulated,
+                }
+            )
+    return rows
+
+
+def trend(views: Sequence[SweepView]) -> list[dict[str, Any]]:
+    """Sweeps of one spec on one kind of hardware by date, each against the one before it.
+
+    A change is a regression or a gain only where intervals are apart, or, without intervals, beyond the margin twice.
+    """
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for view in sorted(views, key=lambda view: view.record.started_at):
+        for row in best_of(view):
+            groups.setdefault(row["key"], []).append(row)
+    found = []
+    for key, rows in groups.items():
+        if len(rows) < 2:
+            continue
+        points = []
+        for before, row in zip([None, *rows[:-1]], rows, strict=True):
+            points.append({**row, "text": number(row["value"]), **_change(before, row)})
+        found.append(
+            {
+                "title": f"{key[0]} on {key[2]}",
+                "inventory": key[1],
+                "unit": rows[0]["unit"],
+                "place": key[5],
+                "points": points[::-1],
+                "bars": _bars(points),
+            }
+        )
+    return found
+
+
+def _change(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+    if before is None:
+        return {"change": "–", "verdict": "first"}
+    ratio = now["value"] / before["value"] - 1
+    text = f"{ratio * 100:+.1f}%".replace("-", "−")
+    if before["low"] is not None and now["low"] is not None:
+        apart = now["low"] > before["high"] or now["high"] < before["low"]
+    else:
+        apart = abs(ratio) > 2 * now["margin"]
+    if not apart:
+        return {"change": text, "verdict": "cannot be told apart"}
+    return {"change": text, "verdict": "better" if (ratio > 0) == now["higher"] else "worse"}
+
+
+def _bars(points: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
+    """Points of a small line over the dates: x and y as shares."""
+    values = [point["value"] for point in points]
+    low, high = min(values), max(values)
+    spread = high - low or 1.0
+    return [{"x": index / max(1, len(points) - 1), "y": (value - low) / spread} for index, value in enumerate(values)]
+
+
+def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
+    """Everything that the comparison page needs: each config's result with the environment that it was measured in."""
+    sides = []
+    for view in views:
+        workload, level = view.spec.objective_run()
+        asked = next(plan for plan in view.spec.workloads if plan.workload.name == workload)
+        for hardware in view.hardware:
+            ranked = rank(view, hardware)
+            nodes = view.nodes_of(hardware)
+            node = nodes[0] if nodes else None
+            environment = {
+                "Sweep": view.sweep_id,
+                "Date": f"{view.record.started_at:%Y-%m-%d %H:%M} UTC",
+                "Simulated": "yes" if view.record.simulated else "no",
+                "Hardware": hardware,
+                "Driver": ", ".join(sorted({gpu.driver for gpu in node.gpus if gpu.driver}))
+                if node and node.gpus
+                else "–",
+                "Engine": (node.engine_version if node else None) or "–",
+                "Model": view.model_name,
+                "Workload": asked.workload.model_dump_json(exclude_none=True),
+                "Load level": level,
+                "SLO": view.slo_words or "–",
+                "Objective": view.metric_title,
+                "TokenPeak": f"{view.record.provenance.tokenpeak_version} ({view.record.provenance.git_revision or 'no revision'})",
+            }
+            configs = []
+            for row in ranked.frame.iter_rows(named=True):
+                configs.append(
+                    {
+                        "id": row["config_id"],
+                        "label": choices(view, row),
+                        "state": row["state"],
+                        "why": row["why"],
+                        "n": row["n"],
+                        "low": row["low"],
+                        "high": row["high"],
+                        "href": f"{view.sweep_id}/trials/{row['trial_id']}.html",
+                        "values": {
+                            name: row.get(name)
+                            for name in (
+                                "objective",
+                                "output_tok_per_s",
+                                "ttft_s_p95",
+                                "tpot_s_p95",
+                                "latency_s_p95",
+                                "energy_j_per_output_tok",
+                            )
+                        },
+                    }
+                )
+            sides.append(
+                {
+                    "key": f"{view.sweep_id}|{hardware}",
+                    "title": f"{view.sweep_id} · {hardware}",
+                    "environment": environment,
+                    "unit": view.metric.unit,
+                    "higher": view.higher_is_better,
+                    "margin": view.spec.search.margin,
+                    "configs": configs,
+                }
+            )
+    return {"sides": sides, "must_match": ["Simulated", "Model", "Workload", "Load level", "Objective"]}
+
+
+def methodology(views: Sequence[SweepView]) -> dict[str, Any]:
+    """Metric definitions, the workloads and factors of each sweep, and the client's own error."""
+    return {
+        "metrics": METRICS,
+        "sweeps": [
+            {
+                "sweep_id": view.sweep_id,
+                "workloads": [
+                    (
+                        plan.workload.name,
+                        plan.workload.model_dump(exclude_defaults=True),
+                        [level.label for level in plan.levels],
+                    )
+                    for plan in view.spec.workloads
+                ],
+                "energy": view.spec.energy,
+                "calibration": view.record.calibration or {},
+                "client": _client(view.runs),
+            }
+            for view in views
+        ],
+    }
+
+
+def _client(runs: pl.DataFrame) -> list[tuple[str, str]]:
+    """How late the load client itself was, over all runs of a sweep."""
+    rows = []
+    for column, words in (
+        ("client_dispatch_delay_s_p99", "requests sent later than due, worst p99 of a run"),
+        ("client_loop_lag_s_p99", "event loop late, worst p99 of a run"),
+    ):
+        if column in runs.columns and (values := runs[column].drop_nulls()).len():
+            rows.append((words, f"{number(float(values.max()) * 1000)} ms"))  # type: ignore[arg-type]
+    return rows

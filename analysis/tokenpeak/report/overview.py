@@ -1,0 +1,255 @@
+"""The overview's own blocks: key figures of the winner, what the sweep cost, what to look at next."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from tokenpeak.records import Config
+from tokenpeak.report import rates
+from tokenpeak.report.answers import percent
+from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number
+from tokenpeak.report.deploy import snippets
+from tokenpeak.report.figures import slug
+from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.view import SweepView
+
+
+def winner_config(view: SweepView, ranked: Ranking) -> Config | None:
+    """The winner as it was planned."""
+    best, plan = ranked.best, view.plan_for(ranked.hardware)
+    if best is None or plan is None:
+        return None
+    return next((p.config for p in plan.feasible if p.config.config_id == best["config_id"]), None)
+
+
+def gpus_of(view: SweepView, hardware: str) -> int:
+    """Devices of one node of this kind; 1 where there is no GPU."""
+    nodes = view.nodes_of(hardware)
+    return max(1, len(nodes[0].gpus)) if nodes else 1
+
+
+def commands(view: SweepView, ranked: Ranking) -> Snippets | None:
+    """The winner in the forms that deployments take."""
+    config = winner_config(view, ranked)
+    if config is None:
+        return None
+    nodes = view.nodes_of(ranked.hardware)
+    version = nodes[0].engine_version if nodes else None
+    return snippets(
+        config,
+        gpus=gpus_of(view, ranked.hardware),
+        engine_version=version,
+        launched=_launched(view, ranked),
+        name=f"deploy-{slug(ranked.hardware)}",
+    )
+
+
+def _launched(view: SweepView, ranked: Ranking) -> list[str]:
+    best = ranked.best
+    if best is None:
+        return []
+    launched: list[str] = view.trials.filter(pl.col("trial_id") == best["trial_id"])["argv"].to_list()[0]
+    return launched
+
+
+def winner_tiles(view: SweepView, ranked: Ranking) -> Tiles | None:
+    """The winner's key figures, each against what it is measured by."""
+    best = ranked.best
+    if best is None:
+        return None
+    interval = (
+        f"{_show(best['low'])} to {_show(best['high'])} (95%), n={best['n']}"
+        if best["low"] is not None
+        else "one launch, no interval"
+    )
+    tiles = [Tile(label=view.metric_title, value=_show(best["objective"]), unit=view.metric.unit, note=interval)]
+    if ranked.baseline and best["gain"] is not None:
+        tiles.append(Tile(label="Gain", value=percent(float(str(best["gain"]))), note=f"over {ranked.baseline.words}"))
+    if best.get("ttft_s_p95") is not None:
+        tiles.append(
+            Tile(
+                label="TTFT p95",
+                value=number(float(str(best["ttft_s_p95"])) * 1000),
+                unit="ms",
+                note=f"at {view.objective_place}",
+            )
+        )
+    if best.get("tpot_s_p95") is not None:
+        tiles.append(
+            Tile(label="TPOT p95", value=number(float(str(best["tpot_s_p95"])) * 1000), unit="ms", note=_slo_note(best))
+        )
+    for workload in rates.rated_workloads(view)[:1]:
+        highest = rates.highest_rates(rates.open_runs(view, ranked.hardware, workload)).filter(
+            pl.col("config_id") == best["config_id"]
+        )
+        if highest.height and view.slo_words:
+            row = highest.row(0, named=True)
+            bound = f"breaks at {number(row['breaks'])}" if row["breaks"] is not None else "no rate tried breaks it"
+            tiles.append(
+                Tile(
+                    label="Rate within SLO",
+                    value=number(row["holds"]) if row["holds"] is not None else "none",
+                    unit="req/s" if row["holds"] is not None else "",
+                    note=bound,
+                )
+            )
+    if best.get("energy_j_per_output_tok") is not None:
+        tiles.append(
+            Tile(
+                label="Energy",
+                value=_show(best["energy_j_per_output_tok"]),
+                unit="J/token",
+                note=_energy_note(view, best),
+                mark=_energy_mark(view, best),
+            )
+        )
+    if best.get("cost_per_1m_output_tok") is not None:
+        tiles.append(
+            Tile(
+                label="Cost", value=_show(best["cost_per_1m_output_tok"]), unit=f"{view.spec.energy.currency}/1M tokens"
+            )
+        )
+    if (share := _limit_share(view, ranked)) is not None:
+        tiles.append(Tile(label="Of the hardware's limit", value=f"{share:.0%}", note="by the performance model"))
+    return Tiles(tiles=tuple(tiles))
+
+
+def _show(value: object) -> str:
+    return number(value) if isinstance(value, int | float) else "–"
+
+
+def _slo_note(best: dict[str, object]) -> str:
+    if best.get("slo_met") is None:
+        return "no SLO judged"
+    return "SLO held" if best["slo_met"] else "SLO broken at this load"
+
+
+def _best_runs(view: SweepView, best: dict[str, object]) -> pl.DataFrame:
+    return view.objective_runs().filter(pl.col("config_id") == best["config_id"])
+
+
+def _energy_note(view: SweepView, best: dict[str, object]) -> str:
+    boundary = _best_runs(view, best)["energy_boundary"].drop_nulls()
+    return str(boundary[0]).replace("_", " ").replace("gpu", "GPU").replace("cpu", "CPU") if boundary.len() else ""
+
+
+def _energy_mark(view: SweepView, best: dict[str, object]) -> str:
+    return "estimated" if (_best_runs(view, best)["energy_source"] == "estimated_tdp").any() else ""
+
+
+def _limit_share(view: SweepView, ranked: Ranking) -> float | None:
+    """The winner's share of what the hardware could give, where the objective is throughput and the model can tell."""
+    best, plan = ranked.best, view.plan_for(ranked.hardware)
+    if best is None or plan is None or view.spec.objective.metric != "output_tok_per_s":
+        return None
+    for planned in plan.feasible:
+        if (
+            planned.config.config_id == best["config_id"]
+            and planned.prediction
+            and planned.prediction.limit_output_tok_per_s
+        ):
+            return float(str(best["objective"])) / planned.prediction.limit_output_tok_per_s
+    return None
+
+
+def cost_of_sweep(view: SweepView) -> Facts:
+    """What was tried and what that took."""
+    trials = view.trials
+    hours = 0.0
+    for hardware in view.hardware:
+        spent = trials.filter(pl.col("hardware") == hardware)["duration_s"].sum()
+        hours += float(spent) * gpus_of(view, hardware) / 3600
+    energy_j = float(view.runs["energy_j"].drop_nulls().sum()) if view.runs.height else 0.0
+    downtime = (
+        sum(view.end.production_downtime_s.values())
+        if view.end
+        else float(trials["production_downtime_s"].drop_nulls().sum())
+    )
+    theoretical = sum(plan.theoretical for plan in view.record.plans)
+    dropped = sum(len(plan.dropped) for plan in view.record.plans)
+    ended = (view.end.ended_at - view.record.started_at).total_seconds() if view.end else None
+    pairs = [
+        (
+            "Configs",
+            f"{number(theoretical)} in the matrix, {number(dropped)} dropped by rules, {number(trials.select('hardware', 'config_id').unique().height)} launched",
+        ),
+        (
+            "Trials",
+            ", ".join(
+                f"{count} {status}"
+                for status, count in trials.group_by("status", maintain_order=True).len().iter_rows()
+            ),
+        ),
+        (
+            "Runs",
+            f"{number(view.runs.height)} at {view.runs['level_label'].n_unique()} load levels, {number(int(view.runs['requests_ok'].sum()))} requests answered",
+        ),
+        ("Wall-clock", _span(ended) if ended else "not ended"),
+        ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),
+        (
+            "Production not serving",
+            f"{_span(downtime)} over {len(view.record.nodes)} node{'s' if len(view.record.nodes) != 1 else ''}",
+        ),
+        ("Energy under load", f"{number(energy_j / 3.6e6)} kWh" if energy_j else "not known"),
+    ]
+    if view.end:
+        pairs.append(
+            (
+                "Production restored",
+                "on every node"
+                if not view.end.unrestored
+                else f"not seen to serve again on {', '.join(view.end.unrestored)}",
+            )
+        )
+    if view.malformed:
+        pairs.append(("Files that could not be read", "; ".join(view.malformed)))
+    return Facts(pairs=tuple(pairs))
+
+
+def _span(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+@dataclass(frozen=True)
+class _Edge:
+    axis: str
+    alternative: str
+
+
+def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
+    """What would be worth trying, read from where the winner stands."""
+    best = ranked.best
+    if best is None:
+        return None
+    edges = []
+    for axis, names in view.axes.items():
+        value = best.get(f"axis_{axis}")
+        if len(names) > 1 and value in (names[0], names[-1]) and all(_numeric(name) for name in names):
+            edges.append(_Edge(axis, str(value)))
+    parts: list[object] = []
+    if edges:
+        parts.append("The winner stands at the edge of ")
+        for index, edge in enumerate(edges):
+            parts += [", " if index else "", code(f"{edge.axis}={edge.alternative}")]
+        parts.append(": values beyond were not tried. ")
+    if not ranked.replicated:
+        parts.append("Launch the best few again (search.replicates) to give the gain an interval. ")
+    if ranked.ties.height:
+        parts.append(
+            "The tied configs differ from the winner by less than can be told; choose among them by energy or simplicity, see "
+        )
+        parts.append(link("ranking", "ranking.html"))
+        parts.append(".")
+    return note(*parts) if parts else None  # type: ignore[arg-type]
+
+
+def _numeric(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

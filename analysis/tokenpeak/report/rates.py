@@ -1,0 +1,125 @@
+"""How each config takes a rising request rate, and the highest rate at which it holds the SLO."""
+
+import math
+from collections.abc import Sequence
+
+import polars as pl
+
+from tokenpeak.report.view import SweepView
+
+NAMED = 4
+"""Configs named in a rate figure; the others are pale."""
+
+
+def open_runs(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
+    """The runs at a request rate, of one workload on one kind of hardware; replicates averaged, invalid ones marked."""
+    return view.runs.filter(
+        pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("rate_per_s").is_not_null()
+    ).sort("label", "rate_per_s")
+
+
+def rated_workloads(view: SweepView) -> list[str]:
+    """Workloads that were run at more than one request rate."""
+    counted = (
+        view.runs.filter(pl.col("rate_per_s").is_not_null())
+        .group_by("workload_name", maintain_order=True)
+        .agg(pl.col("rate_per_s").n_unique())
+        .filter(pl.col("rate_per_s") > 1)
+    )
+    return counted["workload_name"].to_list()
+
+
+def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
+    """For each config: the highest rate that held in every launch below the first that did not, and that first one.
+
+    Columns: config_id, label, holds (null: none did), breaks (null: none did), n (rates tried), launches. The true
+    highest rate lies between holds and breaks. Invalid runs count as neither.
+    """
+    judged = runs.filter(pl.col("verdict") != "invalid", pl.col("slo_met").is_not_null())
+    by_rate = judged.group_by("config_id", "label", "rate_per_s", maintain_order=True).agg(
+        pl.col("slo_met").all(), pl.len().alias("launches")
+    )
+    rows = []
+    for (config_id, label), group in by_rate.group_by("config_id", "label", maintain_order=True):
+        held: float | None = None
+        broke: float | None = None
+        for row in group.sort("rate_per_s").iter_rows(named=True):
+            if not row["slo_met"]:
+                broke = row["rate_per_s"]
+                break
+            held = row["rate_per_s"]
+        rows.append(
+            {
+                "config_id": config_id,
+                "label": label,
+                "holds": held,
+                "breaks": broke,
+                "n": group.height,
+                "launches": group["launches"].max(),
+            }
+        )
+    schema = {
+        "config_id": pl.String,
+        "label": pl.String,
+        "holds": pl.Float64,
+        "breaks": pl.Float64,
+        "n": pl.Int64,
+        "launches": pl.Int64,
+    }
+    return pl.DataFrame(rows, schema=schema).sort(
+        "holds", "breaks", descending=True, nulls_last=True, maintain_order=True
+    )
+
+
+def named_configs(rates: pl.DataFrame, best: str | None, baseline: str | None) -> list[str]:
+    """The labels that a figure names: the objective's winner, the baseline, then the highest rates and the lowest."""
+    order = [label for label in (best, baseline) if label]
+    order += [label for label in rates["label"].to_list() if label not in order]
+    last = order[-1:] if len(order) > NAMED else []
+    return order[: NAMED - len(last)] + [label for label in last if label not in order[: NAMED - len(last)]]
+
+
+def curve(runs: pl.DataFrame, column: str, named: Sequence[str], scale: float = 1.0) -> pl.DataFrame:
+    """A metric's points: rate_per_s, value, label, named, holds; launches averaged."""
+    return (
+        runs.filter(pl.col(column).is_not_null())
+        .group_by("label", "rate_per_s", maintain_order=True)
+        .agg(value=pl.col(column).mean() * scale, holds=pl.col("slo_met").all(), n=pl.len())
+        .with_columns(named=pl.when(pl.col("label").is_in(list(named))).then(pl.col("label")).otherwise(pl.lit("")))
+        .sort("label", "rate_per_s")
+    )
+
+
+def axis_ends(points: pl.DataFrame, limit: float | None, *, log: bool) -> tuple[float, float]:
+    """The ends of a metric's axis: all points and the limit with some room; a linear axis begins at zero."""
+    values = [*points["value"].to_list(), *([limit] if limit is not None else [])]
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    return (low / 1.3, high * 1.3) if log else (0.0, high * 1.08 or 1.0)
+
+
+def line_ends(points: pl.DataFrame, domain: tuple[float, float], *, log: bool, apart: float = 0.075) -> pl.DataFrame:
+    """Where each named line's label stands: at its last point, moved apart by a share of the axis where they collide."""
+    last = points.filter(pl.col("named") != "").sort("rate_per_s").group_by("named", maintain_order=True).last()
+    if last.is_empty():
+        return last.select("rate_per_s", "value", "named")
+    low, high = (math.log(end) for end in domain) if log else domain
+
+    def place(value: float) -> float:
+        return ((math.log(value) if log else value) - low) / (high - low)
+
+    def value_at(share: float) -> float:
+        at = low + share * (high - low)
+        return math.exp(at) if log else at
+
+    rows = sorted(last.iter_rows(named=True), key=lambda row: place(row["value"]))
+    shares: list[float] = []
+    for row in rows:
+        share = place(row["value"])
+        shares.append(max(share, shares[-1] + apart) if shares else share)
+    over = max(0.0, shares[-1] - 1.0)
+    return pl.DataFrame(
+        [
+            {"rate_per_s": row["rate_per_s"], "value": value_at(share - over), "named": row["named"]}
+            for row, share in zip(rows, shares, strict=True)
+        ]
+    )

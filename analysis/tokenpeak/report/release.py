@@ -1,0 +1,107 @@
+"""The copy of an archive that may leave: nodes under labels, addresses gone, everything else as it was measured.
+
+The site is made from this copy, so that no page can show what the copy does not hold.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import zstandard
+
+from tokenpeak.records import NodeFacts
+from tokenpeak.store.raw import Archive
+
+ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
+ADDRESS_WORD = "address"
+HARMLESS = {"127.0.0.1", "0.0.0.0"}  # noqa: S104
+HIDDEN_KEYS = frozenset({"uuid", "vram_holders", "url", "kernel"})
+"""Fields of a node's facts that name a machine or what runs on it."""
+
+
+def labels(nodes: Iterable[NodeFacts]) -> dict[str, str]:
+    """What pages call each node: node 1, node 2, … in the sweep's order."""
+    return {node.node: f"node {index}" for index, node in enumerate(nodes, start=1)}
+
+
+def release(source: Path, target: Path, *, node_names: bool) -> None:
+    """Copy the archive at `source` to `target`, with names and addresses replaced unless `node_names`.
+
+    A file that is no JSON is left out: the archive names it as malformed, and its content is nobody's to publish.
+    """
+    archive = Archive(source)
+    record = archive.read_sweep()
+    clean = (lambda value: value) if node_names else cleaner(labels(record.nodes), hosts(record.nodes))
+    (target / "trials").mkdir(parents=True, exist_ok=True)
+    for path in [source / "sweep.json", source / "end.json", *sorted((source / "trials").glob("[!.]*.json"))]:
+        if path.is_file():
+            _copy_json(path, target / path.relative_to(source), clean)
+    for path in sorted((source / "trials").glob("[!.]*.parquet")):
+        _link(path, target / "trials" / path.name)
+    for path in sorted((source / "trials").glob("[!.]*.log.zst")):
+        _copy_log(path, target / "trials" / path.name, clean, as_is=node_names)
+
+
+def hosts(nodes: Iterable[NodeFacts]) -> set[str]:
+    """Host names and addresses that the nodes' facts give away."""
+    urls = [node.production.url for node in nodes if node.production and node.production.url]
+    return {host for url in urls if (host := urlsplit(url).hostname) and host not in HARMLESS}
+
+
+def cleaner(names: dict[str, str], addresses: set[str]) -> Callable[[Any], Any]:
+    """A function that replaces names by labels and addresses by a word in any JSON value."""
+    words = {**dict.fromkeys(addresses, ADDRESS_WORD), **names}
+    pattern = re.compile(
+        "|".join(rf"(?<![\w.-]){re.escape(word)}(?![\w-])" for word in sorted(words, key=len, reverse=True)) or r"(?!)"
+    )
+
+    def text(value: str) -> str:
+        renamed = pattern.sub(lambda found: words[found[0]], value)
+        return ADDRESS.sub(lambda found: found[0] if found[0] in HARMLESS else ADDRESS_WORD, renamed)
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, str):
+            return text(value)
+        if isinstance(value, list):
+            return [clean(item) for item in value]
+        if isinstance(value, dict):
+            return {text(key): _hidden(item) if key in HIDDEN_KEYS else clean(item) for key, item in value.items()}
+        return value
+
+    return clean
+
+
+def _hidden(value: Any) -> Any:
+    return [] if isinstance(value, list) else None
+
+
+def _copy_json(source: Path, target: Path, clean: Callable[[Any], Any]) -> None:
+    try:
+        value = json.loads(source.read_bytes())
+    except ValueError:
+        return
+    target.write_text(json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def _copy_log(source: Path, target: Path, clean: Callable[[Any], Any], *, as_is: bool) -> None:
+    if as_is:
+        _link(source, target)
+        return
+    try:
+        text = zstandard.ZstdDecompressor().decompressobj().decompress(source.read_bytes()).decode("utf-8", "replace")
+    except zstandard.ZstdError:
+        return
+    target.write_bytes(zstandard.ZstdCompressor().compress(clean(text).encode()))
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same bytes without a second copy where the file system can; raw files are never edited."""
+    target.unlink(missing_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,80 @@
+"""Blocks and contexts into HTML: the Jinja environment, the static pictures of figures, and prose."""
+
+import json
+import re
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import vl_convert
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from tokenpeak import paths
+
+VEGALITE = "6.4"
+HATCH = "hatch"
+
+
+def environment(templates: Path = paths.TEMPLATES) -> jinja2.Environment:
+    """The site's Jinja environment: autoescape on, an undefined name is an error."""
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters["prose"] = prose
+    env.filters["script_json"] = script_json
+    env.filters["picture"] = picture
+    env.globals["tokenpeak_version"] = version("tokenpeak")
+    return env
+
+
+def prose(text: str) -> Markup:
+    """Markdown as HTML; markup inside it is text, pictures and foreign links stay text too."""
+    return Markup(_markdown().render(text))  # noqa: S704 - rendered with html off
+
+
+@lru_cache
+def _markdown() -> MarkdownIt:
+    # Prose is written by us, in notebooks and in site/content; data never passes through here.
+    return MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+
+
+def script_json(value: Any) -> Markup:
+    """JSON for a script element: nothing in it can end the element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for unsafe, safe in (
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("&", "\\u0026"),
+        ("\u2028", "\\u2028"),
+        ("\u2029", "\\u2029"),
+    ):
+        text = text.replace(unsafe, safe)
+    return Markup(text)  # noqa: S704 - no character of HTML is left in it
+
+
+def picture(spec: dict[str, Any], prefix: str) -> Markup:
+    """The figure as static SVG; identifiers carry `prefix`, so that pictures of one page do not share them."""
+    svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGALITE)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
+    svg = re.sub(rf"url\(#(?!{HATCH}\))([^)]+)\)", rf"url(#{prefix}-\1)", svg)
+    # A policy that forbids inline styles would refuse these; vega writes them for the pointer only.
+    svg = re.sub(r' style="[^"]*"', "", svg)
+    return Markup(svg)  # noqa: S704 - vega escapes the data's text
+
+
+def vega_bundle() -> str:
+    """Vega, Vega-Lite and vega-embed as one script that fetches nothing; kept between builds, as making it takes seconds."""
+    kept = paths.state_dir() / "vega" / f"{VEGALITE}-{version('vl-convert-python')}.js"
+    if not kept.is_file():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        part = kept.with_suffix(".part")
+        part.write_text(vl_convert.javascript_bundle(vl_version=VEGALITE))
+        part.replace(kept)
+    return kept.read_text()

@@ -1,0 +1,201 @@
+"""Building the site: archives in, a folder of pages out, replaced as a whole when all of it is made.
+
+OUTPUT/index.html  compare.html  methodology.html  feed.atom  static/
+OUTPUT/SWEEP_ID/index.html  ranking.html  …  trials.html  trials/TRIAL_ID.html
+OUTPUT/SWEEP_ID/data/raw/  frames/  csv/  notebooks/  SHA256SUMS
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenpeak import paths
+from tokenpeak.errors import ReportError
+from tokenpeak.report import downloads, feed, history, notebooks, render, trial_pages
+from tokenpeak.report.release import release
+from tokenpeak.report.view import SweepView, open_archive
+from tokenpeak.store.raw import find_archives
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A page of a sweep: the notebook of the same name, its place in the menu and the question it answers."""
+
+    name: str
+    menu: str
+    title: str
+    question: str
+
+
+SWEEP_PAGES: tuple[Page, ...] = (
+    Page(name="index", menu="Overview", title="What to run", question="What should we run, and how much better is it?"),
+    Page(name="ranking", menu="Ranking", title="Ranking", question="How do all configs compare?"),
+    Page(
+        name="interactions",
+        menu="Interactions",
+        title="Interactions",
+        question="Which settings matter, and which act together?",
+    ),
+    Page(name="rates", menu="SLO rates", title="SLO rate curves", question="How much load holds the SLO?"),
+    Page(
+        name="latency",
+        menu="Latency",
+        title="Latency and throughput",
+        question="What does a user's speed cost in throughput?",
+    ),
+    Page(
+        name="energy", menu="Energy", title="Energy, CO₂, water and cost", question="What does a million tokens take?"
+    ),
+    Page(
+        name="hardware",
+        menu="Hardware",
+        title="Parallelism, presets and quantization",
+        question="What do GPUs, parallelism and number formats change?",
+    ),
+    Page(name="trials", menu="Trials", title="Trials", question="What happened in each launch?"),
+)
+SITE_PAGES: tuple[Page, ...] = (
+    Page(name="index", menu="Sweeps", title="TokenPeak", question="What has been measured?"),
+    Page(
+        name="compare", menu="Compare", title="Compare", question="What differs between two configs, sweeps or dates?"
+    ),
+    Page(name="methodology", menu="Methodology", title="Methodology and glossary", question="How was this measured?"),
+)
+
+Report = Callable[[str], None]
+
+
+def build_site(
+    archives: Sequence[Path],
+    output: Path = paths.SITE_BUILD,
+    *,
+    node_names: bool = False,
+    live: bool = False,
+    say: Report = lambda _: None,
+) -> Path:
+    """Build the site of the archives at or below the given paths; returns the page to open.
+
+    Nodes appear as `node 1`, … unless `node_names`. With `live` the pages load themselves again while a sweep runs.
+    The former site stays in place until the new one is whole.
+    """
+    sources = find_archives(list(archives))
+    staging = output.with_name(f".{output.name}.making-{os.getpid()}")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        writer = _Writer(staging, live=live)
+        writer.static()
+        views = []
+        for archive in sources:
+            folder = staging / archive.read_sweep().sweep_id
+            if folder.exists():
+                raise ReportError(
+                    f"{archive.path} holds sweep {folder.name}, which another archive holds too. Give one of them."
+                )
+            release(archive.path, folder / "data" / "raw", node_names=node_names)
+            views.append(open_archive(folder / "data" / "raw"))
+        views.sort(key=lambda view: view.record.started_at, reverse=True)
+        for view in views:
+            say(f"pages of {view.sweep_id}")
+            writer.sweep(view)
+        writer.front(views)
+        _replace(staging, output)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return output / "index.html"
+
+
+def _replace(staging: Path, output: Path) -> None:
+    """Put the new site where the former one is; a folder that is no site of ours is left alone."""
+    if output.exists() and any(output.iterdir()) and not (output / "static" / "site.css").is_file():
+        raise ReportError(f"{output} exists and is no site. Choose another folder, or empty it.")
+    former = output.with_name(f".{output.name}.former-{os.getpid()}")
+    if output.exists():
+        output.rename(former)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    staging.rename(output)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+class _Writer:
+    """Writes pages into the staging folder."""
+
+    def __init__(self, folder: Path, *, live: bool) -> None:
+        self.folder = folder
+        self.live = live
+        self.env = render.environment()
+
+    def static(self) -> None:
+        """Copy style and scripts, and the vega bundle beside them."""
+        shutil.copytree(paths.STATIC, self.folder / "static")
+        (self.folder / "static" / "vega.js").write_text(render.vega_bundle())
+
+    def sweep(self, view: SweepView) -> None:
+        """All pages and downloads of one sweep."""
+        data = self.folder / view.sweep_id / "data"
+        menu = {"sweep": view, "pages": SWEEP_PAGES}
+        for page in SWEEP_PAGES:
+            executed = notebooks.execute(
+                paths.NOTEBOOKS / f"{page.name if page.name != 'index' else 'overview'}.ipynb",
+                data / "notebooks" / f"{page.name}.ipynb",
+                {"archive": "../raw"},
+            )
+            blocks = notebooks.blocks(executed)
+            downloads.write_csv(blocks, data / "csv", page.name, view.marks())
+            self._page(
+                f"{view.sweep_id}/{page.name}.html", "page.html", page=page, blocks=blocks, root="..", here="", **menu
+            )
+        for context in trial_pages.contexts(view):
+            self._page(
+                f"{view.sweep_id}/trials/{context['trial'].trial_id}.html",
+                "trial.html",
+                page=SWEEP_PAGES[-1],
+                root="../..",
+                here="../",
+                **menu,
+                **context,
+            )
+        downloads.write_frames(view, data / "frames")
+        self._page(
+            f"{view.sweep_id}/data/index.html",
+            "data.html",
+            page=None,
+            root="../..",
+            here="../",
+            files=downloads.listing(data),
+            **menu,
+        )
+        downloads.write_checksums(data)
+
+    def front(self, views: Sequence[SweepView]) -> None:
+        """The pages over all sweeps, and the feed."""
+        entries = history.entries(views)
+        rows = {
+            "index": {"entries": entries, "trend": history.trend(views)},
+            "compare": {"comparison": history.comparable(views)},
+            "methodology": {"text": self._content("methodology.md"), **history.methodology(views)},
+        }
+        for page in SITE_PAGES:
+            self._page(
+                f"{page.name}.html",
+                f"{page.name}.html",
+                page=page,
+                root=".",
+                here="",
+                sweep=None,
+                pages=SITE_PAGES,
+                **rows[page.name],
+            )
+        (self.folder / "feed.atom").write_text(feed.atom(entries))
+
+    def _content(self, name: str) -> str:
+        return (paths.CONTENT / name).read_text()
+
+    def _page(self, path: str, template: str, **context: Any) -> None:
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        html = self.env.get_template(template).render(live=self.live, site_pages=SITE_PAGES, path=path, **context)
+        target.write_text(html)

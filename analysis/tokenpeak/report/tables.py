@@ -1,0 +1,264 @@
+"""The tables of the pages."""
+
+import polars as pl
+
+from tokenpeak.metrics import metric_of
+from tokenpeak.report.blocks import Column, Table, table
+from tokenpeak.report.energy import DERIVED
+from tokenpeak.report.figures import slug
+from tokenpeak.report.ranking import MEASURED, Ranking
+from tokenpeak.report.view import SweepView, metric_word
+
+SHOWN = ("ttft_s_p95", "tpot_s_p95", "request_output_tok_per_s_p50", "energy_j_per_output_tok")
+MILLI = ("ttft_s", "tpot_s", "itl_s")
+
+
+def metric_column(name: str, *, hidden: bool = False) -> Column:
+    """A metric's column as tables show it: short latencies in milliseconds."""
+    found = metric_of(name)
+    if found is None:
+        words = name.removeprefix("engine_").replace("_", " ")
+        return Column(key=name, title=f"Engine: {words}", kind="number", hidden=hidden)
+    metric, statistic = found
+    short = metric_word(metric.name) if metric.name in MILLI else metric.title
+    unit = "ms" if metric.name in MILLI else metric.unit
+    return Column(
+        key=name,
+        title=f"{short} {statistic}" if statistic else short,
+        unit=unit,
+        kind="number",
+        hidden=hidden,
+        help=metric.formula,
+    )
+
+
+def in_milliseconds(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with its short latencies in milliseconds."""
+    columns = [name for name in frame.columns if name.startswith(MILLI) and frame.schema[name].is_float()]
+    return frame.with_columns(pl.col(columns) * 1000) if columns else frame
+
+
+def trial_href(trial_id: pl.Expr) -> pl.Expr:
+    """A trial's page, relative to the sweep's folder."""
+    return pl.concat_str(pl.lit("trials/"), trial_id, pl.lit(".html"))
+
+
+def ranking(view: SweepView, ranked: Ranking) -> Table:
+    """Every config of one kind of hardware, failed and invalid ones with their reason."""
+    title = view.metric_title
+    objective = view.spec.objective.metric
+    frame = in_milliseconds(ranked.frame).with_columns(
+        href=trial_href(pl.col("trial_id")),
+        gain=pl.col("gain") * 100,
+        tone=pl.when(pl.col("state") != "ok").then(pl.lit("pale")).otherwise(pl.col("group")),
+        slo=pl.when(pl.col("slo_met")).then(pl.lit("held")).when(~pl.col("slo_met")).then(pl.lit("broken")),
+        result=pl.when(pl.col("group") == "best")
+        .then(pl.lit("best"))
+        .when(pl.col("group") == "tie")
+        .then(pl.lit("tied"))
+        .when(pl.col("state") == "ok")
+        .then(pl.lit("ok"))
+        .otherwise(pl.col("state")),
+    )
+    measured = [
+        name for name in MEASURED if name in frame.columns and name != objective and frame[name].is_not_null().any()
+    ]
+    axes = [Column(key=f"axis_{axis}", title=axis, kind="code", hidden=True) for axis in view.axes]
+    scale = 1000.0 if view.metric.name in MILLI else 1.0
+    frame = frame.with_columns(pl.col("objective", "low", "high") * scale)
+    unit = "ms" if scale != 1.0 else view.metric.unit
+    against = f"Against {ranked.baseline.words if ranked.baseline and ranked.baseline.config_id else 'median'}"
+    return table(
+        frame,
+        [
+            Column(key="rank", title="#", kind="number", help="Rank by the objective"),
+            Column(key="label", title="Config", unit=" / ".join(view.axes), kind="code"),
+            *axes,
+            Column(key="result", title="Result", kind="state"),
+            Column(key="objective", title=title, unit=unit, kind="number"),
+            Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
+            Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
+            Column(key="gain", title=against, unit="%", kind="number", digits=1),
+            Column(key="n", title="n", kind="number", help="Launches with a result"),
+            Column(key="slo", title="SLO", kind="state"),
+            *[metric_column(name, hidden=name not in SHOWN) for name in measured],
+            Column(key="why", title="Why not"),
+            Column(key="config_id", title="Config id", kind="code", hidden=True),
+        ],
+        name=f"ranking-{slug(ranked.hardware)}",
+        title=f"All configs on {ranked.hardware}",
+        tone="tone",
+        hrefs={"label": "href"},
+        note="A config's link leads to its first trial.",
+    )
+
+
+def failures(view: SweepView) -> Table | None:
+    """Trials that gave no result, with the cause and the log's own line; None when there is none."""
+    frame = view.trials.filter(pl.col("status") != "ok")
+    if frame.is_empty():
+        return None
+    shown = frame.with_columns(
+        href=trial_href(pl.col("trial_id")),
+        cause=pl.col("failure_cause").fill_null(pl.col("status")).str.replace_all("_", " "),
+        evidence=pl.col("failure_evidence").list.first(),
+    )
+    return table(
+        shown,
+        [
+            Column(key="trial_id", title="Trial", kind="code"),
+            Column(key="label", title="Config", kind="code"),
+            Column(key="hardware", title="Hardware"),
+            Column(key="cause", title="Cause", kind="state"),
+            Column(key="failure_phase", title="Phase"),
+            Column(key="failure_message", title="What happened"),
+            Column(key="evidence", title="Engine's log", kind="code"),
+        ],
+        name="failures",
+        title="Trials without a result",
+        hrefs={"trial_id": "href"},
+    )
+
+
+def dropped(view: SweepView) -> Table | None:
+    """Configs of the matrix that were not tried, with the rule; None when there is none."""
+    rows = [
+        {
+            "hardware": plan.hardware,
+            "config": item.config.name,
+            "rule": item.rule.replace("_", " "),
+            "reason": item.reason,
+        }
+        for plan in view.record.plans
+        for item in plan.dropped
+    ]
+    if not rows:
+        return None
+    return table(
+        pl.DataFrame(rows),
+        [
+            Column(key="config", title="Config", kind="code"),
+            Column(key="hardware", title="Hardware"),
+            Column(key="rule", title="Rule"),
+            Column(key="reason", title="Reason"),
+        ],
+        name="dropped",
+        title="Configs dropped before any launch",
+    )
+
+
+def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
+    """The highest rate that held for each config, and the first that did not."""
+    return table(
+        highest,
+        [
+            Column(key="label", title="Config", kind="code"),
+            Column(key="holds", title="Highest rate that held", unit="req/s", kind="number"),
+            Column(key="breaks", title="First that did not", unit="req/s", kind="number"),
+            Column(key="n", title="Rates tried", kind="number"),
+            Column(key="launches", title="Launches", kind="number"),
+        ],
+        name=f"highest-{slug(hardware)}",
+        title=f"Highest rate within the SLO on {hardware}",
+        note="The limit lies between the two rates; – on the right: every rate tried held.",
+    )
+
+
+def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
+    """Runs with their metrics, each at its load level."""
+    shown = in_milliseconds(frame).with_columns(
+        href=trial_href(pl.col("trial_id")),
+        slo=pl.when(pl.col("slo_met")).then(pl.lit("held")).when(~pl.col("slo_met")).then(pl.lit("broken")),
+        reasons=pl.col("verdict_reasons").list.join("; "),
+        verdict=pl.col("verdict").str.replace_all("_", " "),
+    )
+    visible = ("output_tok_per_s", "goodput_request_per_s", "ttft_s_p50", "ttft_s_p95", "tpot_s_p95")
+    several = view.runs["workload_name"].n_unique() > 1
+    return table(
+        shown,
+        [
+            Column(key="label", title="Config", kind="code"),
+            *([Column(key="workload_name", title="Workload")] if several else []),
+            Column(key="level_label", title="Load", kind="code"),
+            Column(key="verdict", title="Verdict", kind="state"),
+            Column(key="slo", title="SLO", kind="state"),
+            *[metric_column(metric, hidden=metric not in visible) for metric in MEASURED if metric in shown.columns],
+            Column(key="requests_ok", title="Requests ok", kind="number"),
+            Column(key="requests_failed", title="Requests failed", kind="number"),
+            Column(key="reasons", title="Why not", hidden=not (shown["reasons"].str.len_chars() > 0).any()),
+            Column(key="trial_id", title="Trial", kind="code", hidden=True),
+        ],
+        name=name,
+        title=title,
+        hrefs={"label": "href"},
+    )
+
+
+def energy(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
+    """Energy, CO₂, water and cost per million output tokens; scripts recompute it when the reader changes a factor."""
+    months = {f"month_{key}": pl.lit(None, dtype=pl.Float64) for key in ("kwh", "co2", "water", "cost")}
+    shown = frame.with_columns(href=trial_href(pl.col("trial_id")), **months)
+    currency = view.spec.energy.currency
+    return table(
+        shown,
+        [
+            Column(key="label", title="Config", kind="code"),
+            Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number"),
+            Column(key="power_w", title="Mean power", unit="W", kind="number"),
+            Column(key="energy_j_per_output_tok", title="Energy", unit="J/token", kind="number"),
+            Column(key=DERIVED[0], title="Energy at the meter", unit="kWh/1M tokens", kind="number"),
+            Column(key=DERIVED[1], title="CO₂", unit="kg/1M tokens", kind="number"),
+            Column(key=DERIVED[2], title="Water", unit="L/1M tokens", kind="number"),
+            Column(key=DERIVED[3], title="Cost", unit=f"{currency}/1M tokens", kind="number"),
+            *(
+                Column(key=f"month_{key}", title=f"A month: {title}", unit=unit, kind="number", hidden=True)
+                for key, title, unit in (
+                    ("kwh", "energy", "kWh"),
+                    ("co2", "CO₂", "kg"),
+                    ("water", "water", "L"),
+                    ("cost", "cost", currency),
+                )
+            ),
+            Column(key="source", title="Source"),
+            Column(key="boundary", title="Boundary"),
+            Column(key="n", title="Launches", kind="number"),
+        ],
+        name=f"energy-{slug(hardware)}",
+        title=f"Energy, CO₂, water and cost on {hardware}",
+        hrefs={"label": "href"},
+    )
+
+
+def trials(view: SweepView) -> Table:
+    """Every trial with what became of it and where its time went."""
+    shown = view.trials.with_columns(
+        href=trial_href(pl.col("trial_id")),
+        cause=pl.col("failure_cause").str.replace_all("_", " "),
+        started=pl.col("started_at").dt.strftime("%H:%M:%S"),
+    )
+    return table(
+        shown,
+        [
+            Column(key="trial_id", title="Trial", kind="code"),
+            Column(key="label", title="Config", kind="code"),
+            Column(key="hardware", title="Hardware"),
+            Column(key="node", title="Node"),
+            Column(key="replicate", title="Replicate", kind="number", hidden=not (shown["replicate"] > 0).any()),
+            Column(key="status", title="Status", kind="state"),
+            Column(key="cause", title="Cause"),
+            Column(key="objective", title=view.metric_title, unit=view.metric.unit, kind="number"),
+            Column(key="duration_s", title="Duration", unit="s", kind="number", digits=1),
+            Column(key="engine_start_s", title="Engine start", unit="s", kind="number", digits=1),
+            Column(key="load_s", title="Load", unit="s", kind="number", digits=1),
+            Column(key="production_start_s", title="Production start", unit="s", kind="number", digits=1),
+            Column(key="orchestration_s", title="Orchestration", unit="s", kind="number", digits=1),
+            Column(
+                key="production_downtime_s", title="Production down", unit="s", kind="number", digits=1, hidden=True
+            ),
+            Column(key="kv_cache_tokens", title="KV cache", unit="tokens", kind="number", hidden=True),
+            Column(key="started", title="Started", unit="UTC"),
+        ],
+        name="trials",
+        title="All trials",
+        hrefs={"trial_id": "href"},
+    )

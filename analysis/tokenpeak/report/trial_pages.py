@@ -1,0 +1,111 @@
+"""What the page of a trial shows, read from its raw record."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from tokenpeak.records import RunRecord, TrialRecord
+from tokenpeak.report import tables
+from tokenpeak.report.blocks import number
+from tokenpeak.report.timeline import timeline
+from tokenpeak.report.view import SweepView
+from tokenpeak.store.raw import Archive
+
+LOG_LINES = 40
+"""Lines of the engine's log that a page shows, from its end; the whole log is a download."""
+
+
+def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
+    """For each trial: the template's variables."""
+    archive = Archive(view.path)
+    series = view.series.partition_by("trial_id", as_dict=True) if view.series.height else {}
+    runs = view.runs.partition_by("trial_id", as_dict=True) if view.runs.height else {}
+    labels = dict(view.trials.select("trial_id", "label").iter_rows())
+    ids = view.trials["trial_id"].to_list()
+    for index, trial in enumerate(archive.trials()):
+        if trial.trial_id not in labels:
+            continue
+        own = runs.get((trial.trial_id,))
+        yield {
+            "trial": trial,
+            "label": labels[trial.trial_id],
+            "previous": ids[index - 1] if index else None,
+            "following": ids[index + 1] if index + 1 < len(ids) else None,
+            "picture": _timeline(trial, series.get((trial.trial_id,))),
+            "runs_table": tables.runs(view, own, "runs", "Runs of this trial").payload() if own is not None else None,
+            "predictions": predictions(view, trial),
+            "log": _log_end(archive, trial.trial_id),
+            "split": split(trial),
+        }
+
+
+def _timeline(trial: TrialRecord, series: pl.DataFrame | None) -> Any:
+    empty = pl.DataFrame(schema={"quantity": pl.String, "t_s": pl.Float64, "value": pl.Float64})
+    return timeline(
+        trial.duration_s,
+        [(phase.name, phase.kind, phase.started_s, phase.duration_s) for phase in trial.phases],
+        [(run.level_label, run.started_s, run.summary.duration_s) for run in trial.runs],
+        series if series is not None else empty,
+    )
+
+
+def split(trial: TrialRecord) -> list[dict[str, Any]]:
+    """Where the trial's time went: seconds and share of each kind of phase, and what no phase claims."""
+    words = {
+        "orchestration": "TokenPeak's own",
+        "engine_start": "Engine start",
+        "load": "Load",
+        "production_start": "Production start",
+    }
+    seconds = dict.fromkeys(words, 0.0)
+    for phase in trial.phases:
+        seconds[phase.kind] += phase.duration_s
+    rows = [{"kind": kind, "name": words[kind], "seconds": value} for kind, value in seconds.items() if value]
+    rest = trial.duration_s - sum(seconds.values())
+    if rest > 0.05:
+        rows.append({"kind": "other", "name": "Not attributed", "seconds": rest})
+    return [
+        {
+            **row,
+            "share": row["seconds"] / trial.duration_s if trial.duration_s else 0.0,
+            "text": number(row["seconds"], 1),
+        }
+        for row in rows
+    ]
+
+
+def predictions(view: SweepView, trial: TrialRecord) -> list[dict[str, str]]:
+    """Prediction against measurement, for what was both foretold and measured."""
+    foretold = trial.prediction
+    if foretold is None:
+        return []
+    run = _objective_run(view, trial)
+    summary = run.summary if run else None
+    pairs = [
+        ("Output throughput", "tok/s", foretold.output_tok_per_s, summary.output_tok_per_s if summary else None, 1.0),
+        ("TTFT p50", "ms", foretold.ttft_s, summary.ttft_s.p50 if summary else None, 1000.0),
+        ("TPOT p50", "ms", foretold.tpot_s, summary.tpot_s.p50 if summary else None, 1000.0),
+        ("KV cache", "tokens", foretold.kv_cache_tokens, trial.startup.kv_cache_tokens, 1.0),
+    ]
+    return [
+        {
+            "name": name,
+            "unit": unit,
+            "predicted": number(before * scale),
+            "measured": number(after * scale) if after is not None else "–",
+            "ratio": f"{after / before:.2f}" if after is not None and before else "–",
+        }
+        for name, unit, before, after, scale in pairs
+        if before is not None
+    ]
+
+
+def _objective_run(view: SweepView, trial: TrialRecord) -> RunRecord | None:
+    workload, level = view.spec.objective_run()
+    return next((run for run in trial.runs if run.workload.name == workload and run.level_label == level), None)
+
+
+def _log_end(archive: Archive, trial_id: str) -> str:
+    text = archive.read_log(trial_id) or ""
+    return "\n".join(text.splitlines()[-LOG_LINES:])

@@ -1,0 +1,200 @@
+"""One sweep as a report reads it: its frames, what it set out to do, and the words that pages use for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import polars as pl
+
+from tokenpeak.metrics import BY_NAME, Metric, metric_of
+from tokenpeak.plan.spec import SweepSpec, parse_spec
+from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
+from tokenpeak.stats.objective import objective_direction
+from tokenpeak.store.frames import Frames, open_frames
+from tokenpeak.store.raw import Archive
+
+MEDIAN = "the median of the configs tried"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What gains are stated against: a config of the sweep, or the median where it has none."""
+
+    config_id: str | None
+    words: str
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepView:
+    """The frames of one sweep, with its record and spec."""
+
+    path: Path
+    record: SweepRecord
+    end: EndRecord | None
+    spec: SweepSpec
+    frames: Frames
+    malformed: tuple[str, ...] = ()
+
+    @property
+    def sweep_id(self) -> str:
+        """The sweep's id, which is also its folder in the site."""
+        return self.record.sweep_id
+
+    @property
+    def trials(self) -> pl.DataFrame:
+        """A row per trial."""
+        return self.frames.trials
+
+    @property
+    def runs(self) -> pl.DataFrame:
+        """A row per run, with `label`, the config in a few words."""
+        return self.frames.runs
+
+    @property
+    def requests(self) -> pl.LazyFrame:
+        """A row per request, read when collected."""
+        return self.frames.requests
+
+    @property
+    def series(self) -> pl.DataFrame:
+        """A row per sample of each trial's series."""
+        return self.frames.series
+
+    @property
+    def hardware(self) -> tuple[str, ...]:
+        """The kinds of hardware that trials ran on, else those planned for."""
+        seen = self.trials["hardware"].unique(maintain_order=True).to_list() if self.trials.height else []
+        return tuple(seen) or tuple(plan.hardware for plan in self.record.plans)
+
+    @property
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        """The sweep's axes and the names of their alternatives, in the spec's order."""
+        return {axis: tuple(choice.name for choice in choices) for axis, choices in self.spec.axes.items()}
+
+    @property
+    def metric(self) -> Metric:
+        """The objective's metric."""
+        found = metric_of(self.spec.objective.metric)
+        return found[0] if found else BY_NAME["output_tok_per_s"]
+
+    @property
+    def metric_title(self) -> str:
+        """The objective with its percentile, such as `Time to first token p95`."""
+        found = metric_of(self.spec.objective.metric)
+        return f"{self.metric.title} {found[1]}" if found and found[1] else self.metric.title
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Which way the objective is better."""
+        return objective_direction(self.spec) != "lower"
+
+    @property
+    def objective_place(self) -> str:
+        """The run that the objective is read from, in words."""
+        workload, level = self.spec.objective_run()
+        several = len(self.spec.workloads) > 1
+        return f"{workload}, {level}" if several else level
+
+    @property
+    def slo_words(self) -> str:
+        """The SLO in words; empty when none is given."""
+        limits = self.spec.slo.limits()
+        return ", ".join(
+            f"{metric_word(name)} {percentile} ≤ {limit * 1000:g} ms" for name, percentile, limit in limits
+        )
+
+    @property
+    def model_name(self) -> str:
+        """The model served, or each of them."""
+        names = {planned.config.model.name for plan in self.record.plans for planned in plan.feasible}
+        return ", ".join(sorted(names)) or (self.spec.model.name if self.spec.model else "unknown")
+
+    def plan_for(self, hardware: str) -> Plan | None:
+        """The plan made for a kind of hardware."""
+        return next((plan for plan in self.record.plans if plan.hardware == hardware), None)
+
+    def nodes_of(self, hardware: str) -> tuple[NodeFacts, ...]:
+        """The nodes of a kind of hardware."""
+        return tuple(node for node in self.record.nodes if node.hardware == hardware)
+
+    def objective_runs(self) -> pl.DataFrame:
+        """The rows of `runs` that the objective is read from, invalid ones included."""
+        workload, level = self.spec.objective_run()
+        return self.runs.filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
+
+    def facts(self, n: str = "") -> tuple[tuple[str, str], ...]:
+        """The strip under a page's title."""
+        engines = sorted({str(p.config.engine_version) for plan in self.record.plans for p in plan.feasible} - {"None"})
+        seen = sorted({node.engine_version for node in self.record.nodes if node.engine_version})
+        pairs = [
+            ("Sweep", self.sweep_id),
+            ("Date", f"{self.record.started_at:%Y-%m-%d %H:%M} UTC"),
+            ("Hardware", "; ".join(self.hardware)),
+            ("Model", self.model_name),
+            ("Engine", "vLLM " + ", ".join(engines or seen) if engines or seen else "unknown"),
+            ("Workload", "; ".join(f"{plan.workload.name} ({plan.workload.kind})" for plan in self.spec.workloads)),
+        ]
+        if self.slo_words:
+            pairs.append(("SLO", self.slo_words))
+        pairs.append(("n", n or f"{self.trials.height} trials, {self.runs.height} runs"))
+        return tuple(pairs)
+
+    def marks(self) -> tuple[str, ...]:
+        """What qualifies every number of this sweep: simulated, estimated energy, interrupted."""
+        found = []
+        if self.record.simulated:
+            found.append("simulated")
+        if self.runs.height and (self.runs["energy_source"] == "estimated_tdp").any():
+            found.append("energy estimated")
+        if self.end is None or self.end.status == "interrupted":
+            found.append("interrupted" if self.end else "not ended")
+        return tuple(found)
+
+
+def metric_word(name: str) -> str:
+    """A metric's short name as SLOs write it: ttft_s is TTFT."""
+    stem = name.removesuffix("_s")
+    return stem.upper() if stem in ("ttft", "tpot", "itl") else stem
+
+
+def config_label(choices: Mapping[str, str | None], name: str) -> str:
+    """A config in a few words: its alternatives in the order of the axes, or its name when it is outside the grid."""
+    known = [value for value in choices.values() if value is not None]
+    return " / ".join(known) if known else name
+
+
+def open_archive(path: str | Path) -> SweepView:
+    """The sweep whose archive is at `path`: frames as attributes, read once for as long as its files stay as they are.
+
+    >>> sweep = open_archive("analysis/archives/quick-sim")  # doctest: +SKIP
+    >>> sweep.runs.filter(slo_met=True).group_by("label").len()  # doctest: +SKIP
+    """
+    folder = Path(path).resolve()
+    files = [folder / "sweep.json", folder / "end.json", *(folder / "trials").glob("*.json")]
+    stamps = [file.stat().st_mtime_ns for file in files if file.is_file()]
+    return _opened(folder, len(stamps), max(stamps, default=0))
+
+
+@lru_cache(maxsize=3)
+def _opened(folder: Path, _files: int, _newest: int) -> SweepView:
+    archive = Archive(folder)
+    record = archive.read_sweep()
+    frames = open_frames([folder])
+    spec = parse_spec(record.spec, folder / "sweep.json")
+    axes = [f"axis_{axis}" for axis in spec.axes if f"axis_{axis}" in frames.trials.columns]
+    words = [
+        config_label({axis: row[axis] for axis in axes}, row["config_name"])
+        for row in frames.trials.iter_rows(named=True)
+    ]
+    trials = frames.trials.with_columns(pl.Series("label", words, dtype=pl.String))
+    runs = frames.runs.join(trials.select("trial_id", "label"), on="trial_id", how="left")
+    return SweepView(
+        path=folder,
+        record=record,
+        end=archive.read_end(),
+        spec=spec,
+        frames=replace(frames, trials=trials, runs=runs),
+        malformed=tuple(str(file) for file in archive.malformed),
+    )
