@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "status": "status",
     "load": "load",
     "ingest": "ingest",
+    "report": "report",
 }
 """Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
 
