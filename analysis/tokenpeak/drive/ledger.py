@@ -26,7 +26,7 @@ class Ledger:
     ) -> None:
         self._spec = spec
         self._plans = {plan.hardware: plan for plan in plans}
-        self._strategies = {plan.hardware: make_strategy(spec.search, plan) for plan in plans}
+        self._strategies = {plan.hardware: make_strategy(spec.search, plan, metric=spec.objective.metric) for plan in plans}
         self._history: dict[str, list[Outcome]] = {plan.hardware: [] for plan in plans}
         self._pending: dict[str, set[tuple[str, int]]] = {plan.hardware: set() for plan in plans}
         self._number = last_number

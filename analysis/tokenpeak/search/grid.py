@@ -3,7 +3,9 @@
 import random
 from collections import Counter
 from collections.abc import Collection, Sequence
+from statistics import fmean
 
+from tokenpeak.metrics import Direction
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
 from tokenpeak.search.budget import Budget
@@ -20,7 +22,8 @@ class Grid:
     Without baselines the first config of the order is the anchor. A config that cannot work is not launched again.
     """
 
-    def __init__(self, search: SearchSpec, plan: Plan) -> None:
+    def __init__(self, search: SearchSpec, plan: Plan, *, direction: Direction = "higher") -> None:
+        self._sign = -1.0 if direction == "lower" else 1.0
         self._order = _order(search, plan)
         self._budget = Budget.of(search, plan)
         self._trials = search.trials
@@ -47,6 +50,14 @@ class Grid:
                 reason=f"number {number} of {len(self._order)} in random order",
             )
         return Stop(reason="every config has been tried")
+
+    def choose(self, history: Sequence[Outcome]) -> str | None:
+        """The config with the best mean over its launches."""
+        values: dict[str, list[float]] = {}
+        for outcome in history:
+            if outcome.feasible and outcome.value is not None:
+                values.setdefault(outcome.config_id, []).append(self._sign * outcome.value)
+        return max(values, key=lambda config_id: fmean(values[config_id]), default=None)
 
 
 def _order(search: SearchSpec, plan: Plan) -> tuple[tuple[str, int], ...]:

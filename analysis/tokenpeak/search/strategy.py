@@ -8,9 +8,10 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from tokenpeak.errors import PlanError
-from tokenpeak.metrics import Direction
+from tokenpeak.metrics import metric_of
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
+from tokenpeak.search.adaptive import Adaptive
 from tokenpeak.search.grid import Grid
 from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, next_replicate, outcome_of
 
@@ -28,12 +29,20 @@ class Strategy(Protocol):
         """
         ...
 
+    def choose(self, history: Sequence[Outcome]) -> str | None:
+        """The config to take by what these trials tell; None when none ran within the SLO."""
+        ...
 
-def make_strategy(search: SearchSpec, plan: Plan, *, direction: Direction = "higher") -> Strategy:
-    """The strategy that the spec asks for, over one hardware's plan; `direction` is the objective's.
+
+def make_strategy(search: SearchSpec, plan: Plan, *, metric: str = "output_tok_per_s") -> Strategy:
+    """The strategy that the spec asks for, over one hardware's plan; `metric` is the objective.
 
     Every hardware has a strategy of its own, whose history holds that hardware's trials alone.
     """
     if not plan.feasible:
         raise PlanError(f"Nothing to search on {plan.hardware}: every config of the matrix was dropped.")
-    return Grid(search, plan)
+    found = metric_of(metric)
+    direction = found[0].direction if found else "neither"
+    if search.strategy == "adaptive":
+        return Adaptive(search, plan, metric=metric, direction=direction)
+    return Grid(search, plan, direction=direction)

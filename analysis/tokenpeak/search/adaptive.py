@@ -1,0 +1,264 @@
+"""Search that learns: the next trial is where most is to be gained by what is believed after all trials so far.
+
+Screening launches each config at most once: baselines first, then the point whose expected gain over the best so far,
+times its chance to work, is largest. It ends when the trials are used up or no untried config has a fair chance of
+being better by more than the margin. Finalists are then launched again, in randomized blocks, so that the choice
+rests on launches it was not picked by; the choice itself is launched once more, and that launch is what it is worth.
+
+There is no search state: every answer is computed from the history, so a resumed sweep goes on as if nothing had
+happened. Trials that run now count as made, with an unknown result.
+"""
+
+import math
+import random
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tokenpeak.metrics import Direction
+from tokenpeak.plan.spec import SearchSpec
+from tokenpeak.records import Plan
+from tokenpeak.search.budget import Budget
+from tokenpeak.search.feasibility import Rules, chance_to_work, draw_rules
+from tokenpeak.search.grid import TRANSIENT_CAUSES
+from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, next_replicate
+from tokenpeak.search.space import Floats, space_of
+from tokenpeak.search.surrogate import Belief, Settings, believe, draw_settings
+from tokenpeak.search.trends import trend
+
+FAIR_CHANCE = 0.03
+"""Screening ends when no untried config is better by more than the margin with at least this probability."""
+FEWEST_TRIALS = 6
+"""Screening does not end by itself before so many results."""
+FINALISTS = 3
+FINAL_LAUNCHES = 3
+"""Fresh launches of each finalist, at least."""
+POOR_CHANCE = 0.02
+"""A config is no finalist when the probability that it is within the margin of the best is below this."""
+
+
+class Adaptive:
+    """The adaptive strategy over one plan; `metric` is the objective."""
+
+    def __init__(self, search: SearchSpec, plan: Plan, *, metric: str, direction: Direction) -> None:
+        self._search = search
+        self._sign = -1.0 if direction == "lower" else 1.0
+        self._space = space_of(plan, metric=metric)
+        self._budget = Budget.of(search, plan)
+        self._seed = f"{search.seed} {plan.hardware}"
+        names = dict(zip(self._space.names, self._space.configs, strict=True))
+        self._baseline = [names[name] for name in search.baseline if name in names]
+        self._margin = math.log1p(search.margin)
+        self._finalists = FINALISTS if search.finalists is None else search.finalists
+        # A predictor makes trends superfluous; they are of throughput.
+        self._informed = not np.isnan(self._space.expected).all()
+        silent = self._informed or direction == "lower"
+        self._trend = np.zeros(self._space.size) if silent else trend(self._space)
+
+    @cached_property
+    def _settings(self) -> Settings:
+        return draw_settings(self._space, self._generator("settings"), informed=self._informed)
+
+    @cached_property
+    def _rules(self) -> Rules:
+        return draw_rules(self._space, self._generator("rules"))
+
+    @cached_property
+    def _lots(self) -> Floats:
+        """What decides between points that are equally good."""
+        return self._generator("lots").random(self._space.size)
+
+    def _generator(self, purpose: str) -> np.random.Generator:
+        return np.random.default_rng(random.Random(f"{self._seed} {purpose}").getrandbits(64))  # noqa: S311
+
+    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
+        """The next trial, by what all trials so far tell."""
+        done = [outcome for outcome in history if outcome.status != "interrupted"]
+        if spent := self._budget.spent(done, pending):
+            return Stop(reason=spent)
+        screened = _screening(done)
+        running = {config_id for config_id, _ in pending} - screened.keys()
+        step = self._screen(screened, running, done, pending)
+        if isinstance(step, Proposal):
+            return step
+        if running:
+            return Wait(reason=f"{step}; what follows depends on trials that are running")
+        if self._finalists == 0:
+            return Stop(reason=step)
+        return self._final(step, screened, done, pending)
+
+    def choose(self, history: Sequence[Outcome]) -> str | None:
+        """The config to take by what all trials tell; None when none ran within the SLO."""
+        done = [outcome for outcome in history if outcome.status != "interrupted"]
+        points = self._feasible_points(done)
+        if not points:
+            return None
+        average = self._believe(done, ()).average()
+        return self._space.configs[max(points, key=lambda point: average[point])]
+
+    def _screen(
+        self,
+        screened: Mapping[str, Outcome],
+        running: Collection[str],
+        done: Sequence[Outcome],
+        pending: Collection[tuple[str, int]],
+    ) -> Proposal | str:
+        """The next config to try, or why no further one is worth it."""
+        tried = screened.keys() | set(running)
+
+        def proposal(config_id: str, reason: str) -> Proposal:
+            return Proposal(config_id=config_id, replicate=next_replicate(config_id, done, pending), reason=reason)
+
+        for config_id in self._baseline:
+            if config_id not in tried:
+                return proposal(config_id, "baseline: gains are stated against it")
+        if self._search.trials is not None and len(tried) >= self._search.trials:
+            return f"all {self._search.trials} trials are made"
+        if len(tried) >= self._space.size:
+            return "every config has been tried"
+        if self._anchor_due(len(tried), done, pending):
+            return proposal(self._baseline[0], "anchor: shows whether the node drifts")
+        outcomes = list(screened.values())
+        belief = self._believe(outcomes, [self._space.point_of[config_id] for config_id in running])
+        untried = np.array([config_id not in tried for config_id in self._space.configs])
+        works = self._chance_to_work(outcomes)
+        feasible = self._feasible_points(outcomes)
+        if not feasible:
+            score = np.where(untried, belief.average() + np.log(works), -np.inf)
+            return proposal(self._space.configs[self._best(score)], "most promising by what is known before trials")
+        gain = belief.expected_gain(feasible) * works
+        better = belief.chance_over(feasible, self._margin) * works
+        if len(outcomes) >= FEWEST_TRIALS and better[untried].max() < FAIR_CHANCE:
+            return f"no untried config has a {FAIR_CHANCE:.0%} chance of being better by {self._search.margin:.0%}"
+        point = self._best(np.where(untried, gain, -np.inf))
+        reason = f"expected gain {math.expm1(gain[point]):.1%}, {better[point]:.0%} chance of more than the margin"
+        return proposal(self._space.configs[point], reason)
+
+    def _best(self, score: Floats) -> int:
+        """The point of the highest score; lots decide between equals."""
+        near = score >= score.max() - 1e-12
+        return int(np.argmax(np.where(near, self._lots, -1.0)))
+
+    def _anchor_due(self, tried: int, done: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> bool:
+        """Enough configs were tried since the first baseline's last launch."""
+        every = self._search.anchor_every
+        if every is None or not self._baseline:
+            return False
+        anchor = self._baseline[0]
+        launches = sum(outcome.config_id == anchor for outcome in done) + sum(key[0] == anchor for key in pending)
+        return launches <= tried // every
+
+    def _final(
+        self,
+        why: str,
+        screened: Mapping[str, Outcome],
+        done: Sequence[Outcome],
+        pending: Collection[tuple[str, int]],
+    ) -> Proposal | Wait | Stop:
+        """The next launch of a finalist, of the choice, or the end."""
+        finalists = self._pick_finalists(list(screened.values()))
+        if not finalists:
+            return Stop(reason=f"{why}; no config ran within the SLO")
+        blocks = max(self._search.replicates, FINAL_LAUNCHES) if len(finalists) > 1 else 0
+        taken = {(outcome.config_id, outcome.replicate) for outcome in done} | set(pending)
+        hopeless = _hopeless(done)
+        for block in range(blocks):
+            order = random.Random(f"{self._seed} block {block}").sample(finalists, len(finalists))  # noqa: S311
+            for config_id in order:
+                key = (config_id, screened[config_id].replicate + 1 + block)
+                if key not in taken and config_id not in hopeless:
+                    reason = f"finalist, block {block + 1} of {blocks} ({why})"
+                    return Proposal(config_id=key[0], replicate=key[1], reason=reason)
+        fresh = {config_id: screened[config_id].replicate + 1 for config_id in finalists}
+        if any(config_id in fresh and replicate < fresh[config_id] + blocks for config_id, replicate in pending):
+            return Wait(reason="the choice depends on finalists that are running")
+        choice = self._decide(fresh, blocks, done)
+        if choice is None:
+            return Stop(reason=f"{why}; every finalist failed in a further launch")
+        again = (choice, fresh[choice] + blocks)
+        if again not in taken:
+            reason = "the choice once more: a launch that it was not picked by"
+            return Proposal(config_id=again[0], replicate=again[1], reason=reason)
+        return Wait(reason="the choice is being measured once more") if pending else Stop(reason=why)
+
+    def _pick_finalists(self, screened: Sequence[Outcome]) -> list[str]:
+        """The best of the screening that may be the best of all, at most as many as asked for."""
+        points = self._feasible_points(screened)
+        if not points:
+            return []
+        belief = self._believe(screened, ())
+        average = belief.average()
+        ranked = sorted(points, key=lambda point: -average[point])
+        near = belief.chance_over(points, -self._margin)
+        chosen = [point for point in ranked if near[point] >= POOR_CHANCE or point == ranked[0]]
+        return [self._space.configs[point] for point in chosen[: max(1, self._finalists)]]
+
+    def _decide(self, fresh: Mapping[str, int], blocks: int, done: Sequence[Outcome]) -> str | None:
+        """The finalist with the best mean over its launches from the replicate in `fresh` on; None: all failed."""
+        hopeless = _hopeless(done)
+        means: dict[str, float] = {}
+        for config_id, first in fresh.items():
+            values = [
+                self._logarithm(outcome)
+                for outcome in done
+                if outcome.config_id == config_id and first <= outcome.replicate < first + blocks and outcome.feasible
+            ]
+            if config_id not in hopeless and (values or blocks == 0):
+                means[config_id] = float(np.mean(values)) if values else 0.0
+        return max(means, key=means.__getitem__, default=None)
+
+    def _believe(self, outcomes: Sequence[Outcome], running: Sequence[int]) -> Belief:
+        measured = [
+            (self._space.point_of[outcome.config_id], self._logarithm(outcome))
+            for outcome in outcomes
+            if outcome.value is not None and outcome.value > 0 and outcome.config_id in self._space.point_of
+        ]
+        points, values = [point for point, _ in measured], [value for _, value in measured]
+        return believe(self._space, self._settings, self._trend, points, values, running)
+
+    def _chance_to_work(self, outcomes: Sequence[Outcome]) -> Floats:
+        told = [
+            (self._space.point_of[outcome.config_id], outcome.feasible)
+            for outcome in outcomes
+            if outcome.config_id in self._space.point_of
+            and (outcome.feasible or outcome.slo_met is False or outcome.failure_cause not in TRANSIENT_CAUSES)
+        ]
+        worked = sorted({point for point, fine in told if fine})
+        failed = sorted({point for point, fine in told if not fine} - set(worked))
+        return chance_to_work(self._rules, worked, failed)
+
+    def _feasible_points(self, outcomes: Sequence[Outcome]) -> list[int]:
+        found = {
+            self._space.point_of[outcome.config_id]
+            for outcome in outcomes
+            if outcome.feasible and (outcome.value or 0) > 0 and outcome.config_id in self._space.point_of
+        }
+        return sorted(found)
+
+    def _logarithm(self, outcome: Outcome) -> float:
+        assert outcome.value is not None, "only measured outcomes have a logarithm"
+        return self._sign * math.log(outcome.value)
+
+
+def _screening(done: Sequence[Outcome]) -> dict[str, Outcome]:
+    """The launch of each config by which it was judged: its first, or its second when the first tells nothing."""
+    found: dict[str, Outcome] = {}
+    put_off: set[str] = set()
+    for outcome in done:
+        if outcome.config_id in found:
+            continue
+        if outcome.failure_cause in TRANSIENT_CAUSES and outcome.config_id not in put_off:
+            put_off.add(outcome.config_id)
+        else:
+            found[outcome.config_id] = outcome
+    return found
+
+
+def _hopeless(done: Sequence[Outcome]) -> set[str]:
+    """Configs of which a launch failed by their own fault."""
+    return {
+        outcome.config_id
+        for outcome in done
+        if outcome.status == "failed" and outcome.failure_cause not in TRANSIENT_CAUSES
+    }

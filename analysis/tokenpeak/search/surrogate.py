@@ -1,0 +1,187 @@
+"""What is believed of every point after some were measured: Gaussian processes, averaged over their settings.
+
+A belief is a mixture. Each of its members is a Gaussian process over log objective with settings of its own: how much
+each axis matters, how far its influence reaches, how strongly axes interact, how much a config differs from what its
+axes say, how noisy launches are, and how far the predictor is trusted. Members weigh as much as they explain what was
+measured, so a predictor that is wrong loses its say after a few trials. Half of them take the plan's word that configs
+of a class do not differ. Members are drawn once, from the seed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from tokenpeak.search.space import Floats, Space
+
+MEMBERS = 384
+LEVEL_VARIANCE = 4.0
+"""Variance of the unknown overall level, in log units: anything within e^±4 of the first measurement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The members' settings, one row each; sizes are standard deviations of log objective."""
+
+    tables: tuple[Floats, ...]
+    """For each axis (members, values, values): how alike two of its values are, from 0 to 1."""
+    main: Floats
+    """(members, axes): variance that each axis explains alone."""
+    together: Floats
+    """(members,): how much pairs of axes explain beyond that."""
+    residual: Floats
+    """(members,): variance of a config's own difference."""
+    noise: Floats
+    """(members,): variance between launches."""
+    trust: Floats
+    """(members,): slope on the predictor's log value."""
+    pull: Floats
+    """(members,): slope on the usual trends of flags."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Belief:
+    """Weights (members,), and mean and standard deviation (members, points) of log objective, best high."""
+
+    weights: Floats
+    mean: Floats
+    deviation: Floats
+
+    def average(self) -> Floats:
+        """The mean over members, for each point."""
+        result: Floats = self.weights @ self.mean
+        return result
+
+    def expected_gain(self, tried: Sequence[int]) -> Floats:
+        """For each point, by how much (log) it is expected to exceed the best of `tried`, counting losses as 0."""
+        if not tried:
+            return self.average()
+        best = self.mean[:, list(tried)].max(axis=1, keepdims=True)
+        over = self.mean - best
+        scaled = over / self.deviation
+        gain: Floats = self.weights @ (over * _cumulative(scaled) + self.deviation * _density(scaled))
+        return gain
+
+    def chance_over(self, tried: Sequence[int], margin: float) -> Floats:
+        """For each point, the probability that it exceeds the best of `tried` by more than `margin` (log)."""
+        best = self.mean[:, list(tried)].max(axis=1, keepdims=True)
+        chance: Floats = self.weights @ _cumulative((self.mean - best - margin) / self.deviation)
+        return chance
+
+
+def draw_settings(space: Space, generator: np.random.Generator, *, informed: bool) -> Settings:
+    """Settings drawn from what is known of engines before any trial; `informed` when a predictor speaks."""
+    count, axes = MEMBERS, len(space.axes)
+    trusting = generator.random(count) < (0.6 if informed else 0.0)
+    amplitude = np.where(trusting, _lognormal(generator, 0.08, 0.9, count), _lognormal(generator, 0.25, 1.0, count))
+    relevance = _lognormal(generator, 1.0, 1.3, (count, axes)) ** 2
+    share = relevance / relevance.sum(axis=1, keepdims=True) if axes else relevance
+    reach = _lognormal(generator, 0.8, 0.6, (count, axes))
+    return Settings(
+        tables=tuple(
+            _likeness(axis.positions, len(axis.values), reach[:, place]) for place, axis in enumerate(space.axes)
+        ),
+        main=amplitude[:, None] ** 2 * share,
+        together=_lognormal(generator, 0.25, 1.0, count),
+        residual=_lognormal(generator, 0.008, 0.8, count) ** 2,
+        noise=_lognormal(generator, 0.01, 1.0, count) ** 2,
+        trust=np.where(trusting, generator.normal(1.0, 0.25, count), generator.normal(0.3, 0.5, count)),
+        pull=generator.normal(1.0, 0.7, count),
+    )
+
+
+def believe(
+    space: Space,
+    settings: Settings,
+    trend: Floats,
+    points: Sequence[int],
+    values: Sequence[float],
+    pending: Sequence[int] = (),
+) -> Belief:
+    """The belief after `values` (log objective, best high) at `points`; `pending` points make sure without telling."""
+    expected = np.where(np.isnan(space.expected), np.nan, np.log(space.expected))
+    centred = np.nan_to_num(expected - np.nanmean(expected)) if not np.isnan(expected).all() else np.zeros(space.size)
+    prior = settings.trust[:, None] * centred + settings.pull[:, None] * trend
+    own = _covariance_diagonal(settings)
+    if not points and not pending:
+        weights = np.full(MEMBERS, 1 / MEMBERS)
+        return Belief(weights=weights, mean=prior, deviation=np.sqrt(own)[:, None] * np.ones(space.size))
+    known = np.array([*points, *pending], dtype=np.int64)
+    between = np.concatenate(
+        [
+            _covariance(space.levels, np.arange(space.size), settings, slice(None, MEMBERS // 2), known),
+            _covariance(space.levels[space.head], space.head, settings, slice(MEMBERS // 2, None), known),
+        ]
+    )
+    noise = settings.noise[:, None, None] * np.eye(len(known))
+    factor = np.linalg.cholesky(between[:, :, known] + noise)
+    whitened = np.linalg.solve(factor, between)
+    variance = own[:, None] - (whitened**2).sum(axis=1)
+    deviation = np.sqrt(np.maximum(variance, 1e-10))
+    if not points:
+        return Belief(weights=np.full(MEMBERS, 1 / MEMBERS), mean=prior, deviation=deviation)
+    told = len(points)
+    level = float(np.mean(values))
+    surprise = np.asarray(values) - level - prior[:, list(points)]
+    corner = factor[:, :told, :told]
+    scaled = np.linalg.solve(corner, surprise[:, :, None])[:, :, 0]
+    evidence = -0.5 * (scaled**2).sum(axis=1) - np.log(np.diagonal(corner, axis1=1, axis2=2)).sum(axis=1)
+    weights = np.exp(evidence - evidence.max())
+    mean = level + prior + (whitened[:, :told, :] * scaled[:, :, None]).sum(axis=1)
+    return Belief(weights=weights / weights.sum(), mean=mean, deviation=deviation)
+
+
+def _covariance(
+    levels: np.ndarray, identity: np.ndarray, settings: Settings, members: slice, known: np.ndarray
+) -> Floats:
+    """(members, known, points): how measuring one tells of the other; points of one identity are the same."""
+    main = settings.main[members]
+    shape = (len(main), len(known), len(levels))
+    first, squares = np.zeros(shape), np.zeros(shape)
+    for place, table in enumerate(settings.tables):
+        column = levels[:, place]
+        term = main[:, place, None, None] * table[members][:, column[known][:, None], column[None, :]]
+        first += term
+        squares += term**2
+    total = np.maximum(main.sum(axis=1), 1e-12)[:, None, None]
+    pairs = (first**2 - squares) / 2
+    same = identity[known][:, None] == identity[None, :]
+    together, residual = (part[members, None, None] for part in (settings.together, settings.residual))
+    covariance: Floats = LEVEL_VARIANCE + first + together * pairs / total + residual * same
+    return covariance
+
+
+def _covariance_diagonal(settings: Settings) -> Floats:
+    """(members,): the variance of a point before anything is measured; the same for all."""
+    total = settings.main.sum(axis=1)
+    pairs = (total**2 - (settings.main**2).sum(axis=1)) / 2
+    diagonal: Floats = LEVEL_VARIANCE + total + settings.together * pairs / np.maximum(total, 1e-12) + settings.residual
+    return diagonal
+
+
+def _likeness(positions: tuple[float, ...] | None, values: int, reach: Floats) -> Floats:
+    """(members, values, values): 1 on the diagonal; falls with distance for ordered values, 0 for others."""
+    if positions is None:
+        return np.broadcast_to(np.eye(values), (MEMBERS, values, values)).copy()
+    place = np.array(positions)
+    distance = place[:, None] - place[None, :]
+    likeness: Floats = np.exp(-0.5 * (distance[None] / reach[:, None, None]) ** 2)
+    return likeness
+
+
+def _lognormal(generator: np.random.Generator, median: float, spread: float, size: object) -> Floats:
+    """Values whose logarithm is normal around log(median) with this standard deviation."""
+    drawn: Floats = median * np.exp(generator.normal(0.0, spread, size))  # type: ignore[call-overload]
+    return drawn
+
+
+def _density(values: Floats) -> Floats:
+    density: Floats = np.exp(-0.5 * values**2) / np.sqrt(2 * np.pi)
+    return density
+
+
+def _cumulative(values: Floats) -> Floats:
+    """The normal distribution function."""
+    cumulative: Floats = ndtr(values)
+    return cumulative
