@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_table.arguments import flags, variables
+from engine_table.methods import methods
 from engine_table.reader import Release, wanted
 from engine_table.sources import release_files
 
@@ -48,12 +49,13 @@ def main() -> None:
     found = []
     for name in RELEASES:
         release = read(name, arguments.sources)
-        found.append((flags(release), variables(release)))
-        print(f"{name}: {len(found[-1][0])} flags, {len(found[-1][1])} variables")
+        found.append((flags(release), variables(release), methods(release)))
+        print(f"{name}: {len(found[-1][0])} flags, {len(found[-1][1])} variables, {len(found[-1][2])} methods")
     table = {
         "releases": RELEASES,
         "flags": spans([each[0] for each in found]),
         "variables": spans([each[1] for each in found]),
+        "quantization": spans([each[2] for each in found]),
     }
     lines = []
     for key, part in table.items():

@@ -18,6 +18,7 @@ ARG_FILES = (
     "vllm/entrypoints/common/cli_args.py",  # since 0.33
     "vllm/entrypoints/cli/serve.py",
 )
+QUANTIZATION = "vllm/model_executor/layers/quantization/"
 ARG_FUNCTIONS = ("add_cli_args", "make_arg_parser", "subparser_init", "_customize_cli_kwargs")
 WRAPPERS = ("Optional", "Union", "Annotated", "SkipValidation")
 SIZES = {"human_readable_int": "size", "human_readable_int_or_auto": "size_or_auto"}
@@ -25,12 +26,8 @@ SIZES = {"human_readable_int": "size", "human_readable_int_or_auto": "size_or_au
 
 def wanted(path: str) -> bool:
     """Whether a file of the wheel has a say in flags or variables."""
-    return path in (
-        *ARG_FILES,
-        "vllm/envs.py",
-        "vllm/config.py",
-        "vllm/model_executor/layers/quantization/__init__.py",
-    ) or (path.startswith("vllm/config/") and path.endswith(".py"))
+    listed = path in (*ARG_FILES, "vllm/envs.py", "vllm/config.py")
+    return listed or (path.startswith(("vllm/config/", QUANTIZATION)) and path.endswith(".py"))
 
 
 @dataclass
