@@ -97,7 +97,7 @@ def predict(
     deployment = sits.deployment
     console.print(
         f"{facts.name}: {facts.parameters / 1e9:.2f} B parameters, {facts.active_parameters / 1e9:.2f} B active, "
-        f"{facts.kv_bytes_per_token(deployment.kv_cache_dtype):,.0f} B of KV cache a token"
+        f"{facts.kv_bytes_per_token(deployment.kv_dtype):,.0f} B of KV cache a token"
     )
     console.print(
         f"memory of each {gpu.name}: weights {deployment.weight_bytes_per_gpu / GIB:.1f} GiB, activations "

@@ -156,7 +156,7 @@ def _needlessly_eager(seen: Sight) -> Advice | None:
     return Advice(
         rule="eager_where_graphs_fit",
         text="Try without enforce_eager: graphs take the host's launches out of each step",
-        evidence=f"with graphs {with_graphs.kv_cache_tokens:,} tokens of KV cache remain of {seen.fit.kv_cache_tokens:,}",
+        evidence=f"with graphs {with_graphs.kv_cache_tokens:,} of {seen.fit.kv_cache_tokens:,} tokens are left",
     )
 
 

@@ -117,7 +117,7 @@ class Fit:
         """KV cache of one sequence of max_model_len tokens, on one device."""
         deployment = self.deployment
         whole = deployment.model.kv_bytes_of_sequence(
-            self.max_model_len, deployment.kv_cache_dtype, deployment.tensor_parallel
+            self.max_model_len, deployment.kv_dtype, deployment.tensor_parallel
         )
         return whole / deployment.pipeline_parallel
 

@@ -131,11 +131,13 @@ def _plan(
             continue
         seen[config.config_id] = config.name
         forbidden = dropped_because(config, node, model, version)
+        sits = None if forbidden else fit(config, node, model, version)
+        if sits and not sits.fits:
+            forbidden = ("memory", sits.reason)
         if forbidden and not config.force:
             dropped.append(Dropped(config=config, rule=forbidden[0], reason=forbidden[1]))
             continue
-        sits = fit(config, node, model, version)
-        foretold = predict(sits, aim) if sits and sits.fits and not forbidden else None
+        foretold = predict(sits, aim) if sits and not forbidden else None
         feasible.append(
             PlannedConfig(
                 config=config,

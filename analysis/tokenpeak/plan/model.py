@@ -100,13 +100,13 @@ class ModelFacts:
         heads = max(1, self.kv_heads // tensor_parallel)
         return 2 * self.layers * heads * self.head_size * width
 
-    def kv_dtype(self, kv_cache_dtype: str = "auto") -> str:
-        """The KV cache's dtype: the flag, else what the checkpoint asks for, else the model's."""
+    def kv_dtype(self, kv_cache_dtype: str = "auto", dtype: str = "auto") -> str:
+        """The KV cache's dtype: its flag, else what the checkpoint asks for, else that of the activations."""
         if kv_cache_dtype != "auto":
             return kv_cache_dtype
         if self.quantization and self.quantization.kv_cache_dtype:
             return self.quantization.kv_cache_dtype
-        return self.dtype
+        return self.dtype if dtype == "auto" else dtype
 
     def kv_bytes_of_sequence(self, tokens: int, dtype: str = "auto", tensor_parallel: int = 1) -> float:
         """Bytes of KV cache of one sequence; layers with a sliding window keep no more than the window."""

@@ -174,6 +174,11 @@ class Deployment:
         return stored
 
     @cached_property
+    def kv_dtype(self) -> str:
+        """The KV cache's dtype with `auto` resolved."""
+        return self.model.kv_dtype(self.kv_cache_dtype, self.dtype)
+
+    @cached_property
     def value_bytes(self) -> float:
         """Bytes of an activation."""
         return dtype_bytes(self.model.dtype if self.dtype == "auto" else self.dtype)
@@ -186,7 +191,7 @@ class Deployment:
     @cached_property
     def kv_bytes_per_token_per_gpu(self) -> float:
         """KV cache of one token on one device; a pipeline stage holds its own layers only."""
-        return self.model.kv_bytes_per_token(self.kv_cache_dtype, self.tensor_parallel) / self.pipeline_parallel
+        return self.model.kv_bytes_per_token(self.kv_dtype, self.tensor_parallel) / self.pipeline_parallel
 
     @cached_property
     def compute_flops(self) -> float:

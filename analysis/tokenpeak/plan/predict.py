@@ -78,7 +78,7 @@ def _sequences_at_most(fit: Fit, demand: Demand) -> tuple[float, bool]:
     deployment = fit.deployment
     model = deployment.model
     middle = int(demand.input_tokens + demand.output_tokens / 2)
-    each = model.kv_bytes_of_sequence(middle, deployment.kv_cache_dtype, deployment.tensor_parallel)
+    each = model.kv_bytes_of_sequence(middle, deployment.kv_dtype, deployment.tensor_parallel)
     each /= deployment.pipeline_parallel
     shared = demand.prefix_hit_rate * demand.input_tokens if fit.prefix_caching else 0.0
     each *= max(0.2, 1 - 0.5 * shared / max(1, middle))
@@ -186,7 +186,7 @@ def hardware_limit_tok_per_s(fit: Fit, demand: Demand) -> float:
         floor = model.active_linear_parameters / model.linear_parameters
         share = max(floor, model.experts_read(round(running)) * (1 - floor) + floor)
     weight_bytes = deployment.matrix_bytes * min(1.0, share) + model.output_matrix_parameters * deployment.value_bytes
-    kv_bytes = model.kv_bytes_per_token(deployment.kv_cache_dtype) * context * running
+    kv_bytes = model.kv_bytes_per_token(deployment.kv_dtype) * context * running
     decode = max(
         (weight_bytes + kv_bytes) / (gpu.memory_bytes_per_s * devices),
         2 * active * running / (deployment.compute_flops * devices),

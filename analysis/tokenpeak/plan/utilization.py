@@ -40,7 +40,7 @@ def utilization(fit: Fit, demand: Demand, output_tok_per_s: float, running: floa
     per_step = (
         deployment.matrix_bytes * max(share, model.active_linear_parameters / model.linear_parameters)
         + model.output_matrix_parameters * deployment.value_bytes
-        + batch * context * model.kv_bytes_per_token(deployment.kv_cache_dtype)
+        + batch * context * model.kv_bytes_per_token(deployment.kv_dtype)
     )
     hits = demand.prefix_hit_rate if fit.prefix_caching else 0.0
     prompts = demand.input_tokens * (1 - hits) / max(1.0, demand.output_tokens)

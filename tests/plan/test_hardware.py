@@ -1,0 +1,92 @@
+import json
+
+import pytest
+
+from tokenpeak.plan.hardware import GIB, TABLE, cpu_facts, gpu_facts, gpu_names
+
+LISTED = [
+    "V100 16GB", "V100 32GB", "V100 SXM2 16GB", "V100 SXM2 32GB", "T4", "A10", "A10G", "A30", "A40", "A100 40GB",
+    "A100 80GB", "L4", "L40S", "RTX 4090", "RTX 6000 Ada", "H100 PCIe", "H100 SXM", "H100 NVL", "H200", "GH200", "B200",
+    "MI210", "MI250X", "MI300X", "MI325X",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_knows_the_listed_devices(name: str) -> None:
+    """Each listed device has memory, bandwidth, a 16-bit rate and power."""
+    facts = gpu_facts(name)
+
+    assert facts is not None
+    assert min(facts.vram_bytes, facts.memory_bytes_per_s, facts.flops["fp16"], facts.tdp_w) > 0
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [
+        ("Tesla V100-PCIE-32GB", "Tesla V100-PCIE-32GB"),
+        ("tesla v100-sxm2-16gb", "Tesla V100-SXM2-16GB"),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"),
+        ("NVIDIA A100 80GB PCIe", "NVIDIA A100 80GB PCIe"),
+        ("A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"),
+        ("GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
+        ("NVIDIA RTX 6000 Ada Generation", "NVIDIA RTX 6000 Ada Generation"),
+        ("AMD Instinct MI300X OAM", "AMD Instinct MI300X"),
+        ("Instinct MI210", "AMD Instinct MI210"),
+    ],
+)
+def test_takes_names_as_tools_and_people_write_them(reported: str, expected: str) -> None:
+    """A device is found whatever vendor, brand, case and punctuation its name carries."""
+    facts = gpu_facts(reported)
+
+    assert facts is not None
+    assert expected == facts.name
+
+
+def test_knows_no_facts_of_an_unknown_device() -> None:
+    """A device that is not in the table has no facts, and no near one's."""
+    assert gpu_facts("NVIDIA A1000 Laptop GPU") is None
+
+
+def test_takes_a_mig_slice_for_its_share() -> None:
+    """A slice has its gigabytes of memory, eighths of the bandwidth and sevenths of the arithmetic."""
+    whole, part = gpu_facts("NVIDIA A100-SXM4-80GB"), gpu_facts("NVIDIA A100-SXM4-80GB MIG 3g.40gb")
+    assert whole is not None
+    assert part is not None
+
+    assert 40 * GIB == part.vram_bytes
+    assert whole.memory_bytes_per_s / 2 == part.memory_bytes_per_s
+    assert pytest.approx(whole.flops["fp16"] * 3 / 7) == part.flops["fp16"]
+
+
+def test_cites_a_source_for_each_figure() -> None:
+    """Every figure of the table names a source that the table lists."""
+    raw = json.loads(TABLE.read_text())
+    uncited = [
+        (entry["name"], key)
+        for entry in raw["gpus"]
+        for key, value in entry.items()
+        if key not in ("name", "aliases", "vendor", "interconnect") and value[1] not in raw["sources"]
+    ]
+
+    assert [] == uncited
+
+
+def test_has_no_fp8_before_ada() -> None:
+    """Only devices from Ada, Hopper and CDNA 3 on have an fp8 rate."""
+    without = {"7.0", "7.5", "8.0", "8.6", "gfx90a"}
+    wrong = [
+        name
+        for name in gpu_names()
+        if (facts := gpu_facts(name)) and ("fp8" in facts.flops) == (facts.compute_capability in without)
+    ]
+
+    assert [] == wrong
+
+
+def test_sees_a_cpu_as_one_device() -> None:
+    """A node without GPUs is a device whose rates grow with its cores."""
+    two, four = cpu_facts("AMD EPYC", 2, 8 * GIB), cpu_facts("AMD EPYC", 4, 8 * GIB)
+
+    assert 2 * two.memory_bytes_per_s == four.memory_bytes_per_s
+    assert 8 * GIB == four.vram_bytes

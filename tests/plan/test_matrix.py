@@ -1,0 +1,197 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenpeak.errors import PlanError
+from tokenpeak.plan.matrix import build_plan, configs
+from tokenpeak.plan.published import read_rows
+from tokenpeak.plan.spec import ModelSpec, SweepSpec, parse_spec, read_spec, sweep_names
+from tokenpeak.records import Gpu, NodeFacts, Plan
+
+WORKLOADS = [
+    {
+        "workload": {"kind": "synthetic", "name": "short", "input_tokens": 100, "output_tokens": 50},
+        "levels": [{"concurrency": 16, "requests": 64}],
+    }
+]
+LLAMA = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
+
+
+def spec(**keys: object) -> SweepSpec:
+    return parse_spec({"workloads": WORKLOADS, **keys}, Path("test.yml"))
+
+
+def node(gpu: str = "NVIDIA A100-SXM4-80GB", count: int = 1, name: str = "one") -> NodeFacts:
+    gpus = tuple(Gpu(index=index, name=gpu) for index in range(count))
+    return NodeFacts(node=name, source="declared", gpus=gpus, engine_version="0.32.0")
+
+
+@pytest.fixture(scope="module")
+def v100_plan() -> Plan:
+    facts = node("Tesla V100-PCIE-32GB", 4).model_copy(update={"engine_version": "0.8.5.post1"})
+    (plan,) = build_plan(read_spec("v100-deepseek-r1-32b"), [facts])
+    return plan
+
+
+def test_takes_the_product_of_the_axes_in_order() -> None:
+    """Axes multiply, extra configs follow, and the same spec gives the same configs and ids."""
+    asked = spec(
+        axes={"max_num_seqs": [8, 16], "enforce_eager": [True, False]},
+        extra_configs=[{"name": "one-more", "flags": {"max_num_seqs": 4}}],
+    )
+    first, again = configs(asked, LLAMA, "0.32.0"), configs(asked, LLAMA, "0.32.0")
+
+    assert [
+        "max_num_seqs=8, enforce_eager=true",
+        "max_num_seqs=8, enforce_eager=false",
+        "max_num_seqs=16, enforce_eager=true",
+        "max_num_seqs=16, enforce_eager=false",
+        "one-more",
+    ] == [config.name for config in first]
+    assert first == again
+
+
+def test_names_a_config_by_what_it_resolves_to() -> None:
+    """The id hashes the resolved result: how flags are spelt and which axis sets them does not matter."""
+    by_axis = configs(spec(axes={"max-num-seqs": [8]}), LLAMA)[0]
+    by_fixed = configs(spec(fixed={"name": "fixed", "flags": {"max_num_seqs": 8}}), LLAMA)[0]
+
+    assert by_axis.config_id == by_fixed.config_id
+    assert 12 == len(by_axis.config_id)
+
+
+def test_leaves_out_a_flag_that_is_null() -> None:
+    """A null takes a fixed flag away again."""
+    asked = spec(
+        fixed={"name": "fixed", "flags": {"kv_cache_dtype": "fp8"}},
+        axes={"cache": [{"name": "as-is", "flags": {"kv_cache_dtype": None}}]},
+    )
+
+    assert {} == configs(asked, LLAMA)[0].flags
+
+
+def test_changes_checkpoint_and_flag_together() -> None:
+    """An alternative's model replaces the name and its revision, and keeps the served name."""
+    base = ModelSpec(name="a/base", revision="abc", served_name="base")
+    asked = spec(axes={"weights": [{"name": "awq", "model": {"name": "a/base-AWQ"}, "flags": {"quantization": "awq"}}]})
+    config = configs(asked, base)[0]
+
+    assert ("a/base-AWQ", None, "base") == (config.model.name, config.model.revision, config.model.served_name)
+
+
+def test_needs_a_model() -> None:
+    """Without a model anywhere the error says where one can be named."""
+    with pytest.raises(PlanError, match="tokenpeak_model"):
+        configs(spec())
+
+
+def test_drops_the_second_of_two_equal_configs() -> None:
+    """Two alternatives that resolve to the same config are one launch."""
+    same = [{"name": "a", "flags": {"max_num_seqs": 8}}, {"name": "b", "flags": {"max_num_seqs": 8}}]
+    (plan,) = build_plan(spec(axes={"seqs": same}), [node()], LLAMA)
+
+    assert [("duplicate", 1)] == [(dropped.rule, plan.theoretical - len(plan.feasible)) for dropped in plan.dropped]
+
+
+def test_drops_what_does_not_fit_with_the_sum_that_says_so() -> None:
+    """A 70B model in 16 bits on one L4 is dropped; its reason adds up the gigabytes."""
+    (plan,) = build_plan(spec(), [node("NVIDIA L4")], ModelSpec(name="meta-llama/Llama-3.3-70B-Instruct"))
+
+    assert () == plan.feasible
+    assert "GiB" in plan.dropped[0].reason
+
+
+def test_keeps_a_forced_config_that_a_rule_forbids() -> None:
+    """`force` launches what cannot work, in a class of its own and without prediction."""
+    asked = spec(extra_configs=[{"name": "doomed", "flags": {"tensor_parallel_size": 3}, "force": True}])
+    (plan,) = build_plan(asked, [node()], LLAMA)
+    doomed = next(planned for planned in plan.feasible if planned.config.name == "doomed")
+
+    assert doomed.prediction is None
+
+
+def test_makes_one_plan_per_kind_of_hardware() -> None:
+    """Nodes that share their hardware share a plan."""
+    plans = build_plan(spec(), [node(name="a"), node("NVIDIA L4", name="b"), node(name="c")], LLAMA)
+
+    assert [("a", "c"), ("b",)] == [plan.nodes for plan in plans]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model"),
+    [("NVIDIA Unheard-Of 9000", "meta-llama/Llama-3.1-8B-Instruct"), ("NVIDIA L4", "nobody/Nothing-9B")],
+)
+def test_plans_the_unknown_without_prediction(gpu: str, model: str) -> None:
+    """An unknown device or model is swept all the same."""
+    asked = spec(axes={"max_num_seqs": [32, 64]})
+    (plan,) = build_plan(asked, [node(gpu)], ModelSpec(name=model))
+
+    assert [None, None] == [planned.prediction for planned in plan.feasible]
+    assert 2 == len({planned.config_class for planned in plan.feasible})
+
+
+def test_merges_configs_that_this_load_cannot_tell_apart() -> None:
+    """Sequences beyond the requests in flight, and memory that the load never fills, make no difference."""
+    asked = spec(axes={"max_num_seqs": [8, 64, 128], "gpu_memory_utilization": [0.8, 0.9]})
+    (plan,) = build_plan(asked, [node()], LLAMA)
+    seats = [planned.config.flags["max_num_seqs"] for planned in plan.feasible]
+    classes = dict.fromkeys(planned.config_class for planned in plan.feasible)
+
+    assert [8, 8, 64, 64, 128, 128] == seats
+    assert 2 == len(classes)
+
+
+def test_keeps_memory_apart_when_the_kv_cache_is_short() -> None:
+    """With KV cache for fewer sequences than are asked for, each memory setting is a class."""
+    asked = spec(axes={"kv_cache_memory_bytes": [2**28, 2**27]}, fixed={"name": "f", "flags": {"max_model_len": 512}})
+    (plan,) = build_plan(asked, [node()], LLAMA)
+
+    assert 2 == len({planned.config_class for planned in plan.feasible})
+
+
+def test_accounts_for_each_of_the_432_published_combinations(v100_plan: Plan) -> None:
+    """Theoretical is dropped plus feasible, and each dropped one has a reason."""
+    assert 432 == v100_plan.theoretical == len(v100_plan.feasible) + len(v100_plan.dropped)
+    assert all(dropped.reason for dropped in v100_plan.dropped)
+
+
+def test_finds_every_published_v100_row_feasible(v100_plan: Plan) -> None:
+    """The 13 published rows are configs of the plan that may be tried."""
+    feasible = [planned.config.flags for planned in v100_plan.feasible]
+    missing = [
+        row["rank"]
+        for row in read_rows("v100-deepseek-r1-32b")
+        if not any(
+            flags["gpu_memory_utilization"] == float(row["gpu_memory_utilization"])
+            and flags["max_num_seqs"] == int(row["max_num_seqs"])
+            and flags["max_model_len"] == int(row["max_model_len"])
+            and (flags["dtype"], flags["enforce_eager"], flags["tensor_parallel_size"]) == ("float16", True, 4)
+            for flags in feasible
+        )
+    ]
+
+    assert [] == missing
+
+
+def test_shows_the_published_plateau_as_one_class(v100_plan: Plan) -> None:
+    """All eager float16 configs of the grid are one class: this load cannot tell them apart."""
+    eager = [
+        planned
+        for planned in v100_plan.feasible
+        if (planned.config.flags["dtype"], planned.config.flags["enforce_eager"]) == ("float16", True)
+    ]
+
+    assert 36 == len(eager)
+    assert 1 == len({planned.config_class for planned in eager})
+
+
+@pytest.mark.parametrize("name", sweep_names())
+def test_ships_specs_that_can_be_read(name: str) -> None:
+    """Every spec that ships is valid and says what it is for."""
+    assert read_spec(name).description
+
+
+def test_writes_a_plan_as_json(v100_plan: Plan) -> None:
+    """A plan survives its own JSON."""
+    assert v100_plan == Plan.model_validate(json.loads(v100_plan.model_dump_json()))

@@ -1,0 +1,164 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenpeak.errors import FactsError
+from tokenpeak.plan.hardware import GIB
+from tokenpeak.plan.model import facts_from_config, model_facts, model_names
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", 1_777_088_000),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", 7_615_616_512),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", 14_770_033_664),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", 32_763_876_352),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", 70_553_706_496),
+        ("meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400),
+        ("meta-llama/Llama-3.2-3B-Instruct", 3_212_749_824),
+        ("meta-llama/Llama-3.1-8B-Instruct", 8_030_261_248),
+        ("mistralai/Mistral-7B-Instruct-v0.3", 7_248_023_552),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", 46_702_792_704),
+        ("Qwen/Qwen3-30B-A3B", 30_532_122_624),
+    ],
+)
+def test_counts_parameters_by_formula(name: str, expected: int) -> None:
+    """The formula gives the exact parameter count of the published checkpoint."""
+    facts = model_facts(name)
+
+    assert facts is not None
+    assert expected == facts.parameters
+
+
+def test_counts_what_one_token_meets_of_a_mixture_of_experts() -> None:
+    """DeepSeek-V3 has 671 billion parameters, of which a token meets 37."""
+    facts = model_facts("deepseek-ai/DeepSeek-V3")
+    assert facts is not None
+
+    assert 671 == round(facts.parameters / 1e9)
+    assert 37.6 == round(facts.active_parameters / 1e9, 1)
+
+
+def test_divides_the_kv_cache_by_its_heads_not_by_all_heads() -> None:
+    """The KV cache of one 128K prompt of a 70B Llama is 40 GiB, not 312."""
+    facts = model_facts("deepseek-ai/DeepSeek-R1-Distill-Llama-70B")
+    assert facts is not None
+
+    assert 40 * GIB == facts.kv_bytes_of_sequence(131072)
+
+
+def test_keeps_one_compressed_vector_a_layer_under_mla() -> None:
+    """MLA's KV cache is 576 values a token and layer, on each tensor-parallel GPU alike."""
+    facts = model_facts("DeepSeek-V3")
+    assert facts is not None
+
+    assert 61 * 576 * 2 == facts.kv_bytes_per_token()
+    assert facts.kv_bytes_per_token() == facts.kv_bytes_per_token(tensor_parallel=8)
+
+
+def test_repeats_kv_heads_when_there_are_fewer_than_gpus() -> None:
+    """Two KV heads on four GPUs take as much on each as on two."""
+    facts = model_facts("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B")
+    assert facts is not None
+
+    assert facts.kv_bytes_per_token(tensor_parallel=2) == facts.kv_bytes_per_token(tensor_parallel=4)
+
+
+def test_keeps_no_more_than_the_window_in_windowed_layers() -> None:
+    """A sequence longer than its sliding window takes the window's KV cache."""
+    facts = facts_from_config({**LLAMA, "model_type": "mistral", "sliding_window": 4096}, "windowed")
+
+    assert facts.kv_bytes_of_sequence(4096) == facts.kv_bytes_of_sequence(32768)
+
+
+def test_reads_a_checkpoint_s_quantization() -> None:
+    """4-bit weights with a 16-bit scale and a zero point for each 128 take 4.16 bits; the rest stays at 16."""
+    facts = model_facts("TheBloke/Mistral-7B-Instruct-v0.2-AWQ")
+    assert facts is not None
+    assert facts.quantization is not None
+
+    assert 4.16 == round(facts.quantization.bits, 2)
+    assert 4.15 == round(facts.weight_bytes() / 1e9, 2)
+
+
+def test_takes_the_kv_cache_dtype_that_a_checkpoint_asks_for() -> None:
+    """A ModelOpt FP8 checkpoint with FP8 KV cache takes half the bytes a token."""
+    plain, fp8 = model_facts("meta-llama/Llama-3.1-70B-Instruct"), model_facts("nvidia/Llama-3.1-70B-Instruct-FP8")
+    assert plain is not None
+    assert fp8 is not None
+
+    assert plain.kv_bytes_per_token() == 2 * fp8.kv_bytes_per_token()
+
+
+def test_reads_a_folder_s_config(tmp_path: Path) -> None:
+    """A folder that holds config.json is a model."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    facts = model_facts(str(tmp_path))
+    assert facts is not None
+
+    assert 8_030_261_248 == facts.parameters
+
+
+def test_stretches_the_context_by_yarn() -> None:
+    """YaRN's factor counts from the original length; llama3's length is already stretched."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    stretched = facts_from_config({**LLAMA, "max_position_embeddings": 32768, "rope_scaling": yarn}, "yarn")
+    llama3 = facts_from_config({**LLAMA, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "llama3")
+
+    assert 131072 == stretched.max_context
+    assert 131072 == llama3.max_context
+
+
+def test_knows_no_facts_of_an_unknown_model() -> None:
+    """A name that neither table nor disk knows has no facts."""
+    assert model_facts("nobody/Nothing-9B") is None
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_divides_the_weights_evenly(name: str) -> None:
+    """Each built-in model has heads that its KV heads divide, and a plausible context."""
+    facts = model_facts(name)
+    assert facts is not None
+
+    assert 0 == facts.heads % facts.kv_heads
+    assert 2048 <= facts.max_context <= 200_000
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"num_hidden_layers": None}, "num_hidden_layers"),
+        ({"num_hidden_layers": -4}, "num_hidden_layers = -4"),
+        ({"hidden_size": "4096"}, "hidden_size = '4096'"),
+        ({"num_key_value_heads": 5}, "num_key_value_heads = 5"),
+        ({"num_attention_heads": 33}, "do not divide"),
+        ({"vocab_size": 10**12}, "vocab_size"),
+    ],
+)
+def test_says_which_key_of_a_config_makes_no_sense(change: dict[str, object], word: str) -> None:
+    """A nonsense config.json is an error that names the key, its value and what to do."""
+    with pytest.raises(FactsError, match=word) as caught:
+        facts_from_config({**LLAMA, **change}, "odd")
+
+    assert "that file" in str(caught.value)
+
+
+def test_refuses_a_file_that_is_not_json(tmp_path: Path) -> None:
+    """A config.json that cannot be read is an error that names it."""
+    (tmp_path / "config.json").write_text("not json")
+
+    with pytest.raises(FactsError, match="not a readable config"):
+        model_facts(str(tmp_path))

@@ -1,0 +1,120 @@
+from dataclasses import replace
+
+import pytest
+
+from tokenpeak.plan.hardware import gpu_facts
+from tokenpeak.plan.model import model_facts
+from tokenpeak.plan.physics import Deployment, kv_cache_tokens, step_time_s
+
+
+def deployment(model: str, gpu: str, **options: object) -> Deployment:
+    facts, device = model_facts(model), gpu_facts(gpu)
+    assert facts is not None
+    assert device is not None
+    return Deployment(model=facts, gpu=device, **options)  # type: ignore[arg-type]
+
+
+V100 = deployment(
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B",
+    "Tesla V100-PCIE-32GB",
+    tensor_parallel=4,
+    dtype="float16",
+    eager=True,
+    v1=False,
+    engine_version="0.8.5.post1",
+    max_num_seqs=32,
+    max_num_batched_tokens=32768,
+)
+LLAMA_8B = deployment("meta-llama/Llama-3.1-8B-Instruct", "NVIDIA A100-SXM4-80GB")
+
+
+def test_gives_the_published_v100_figures_untuned() -> None:
+    """Steps of the published V100 run add up to its speed, TTFT and latency within 30%, untuned to it."""
+    prefill = step_time_s(V100, prefill_tokens=32 * 28, prefill_sequences=32)
+    decode = step_time_s(V100, decode_sequences=32, decode_context_tokens=32 * 178)
+    latency_s = prefill.total_s + 299 * decode.total_s
+
+    assert pytest.approx(0.393, rel=0.3) == prefill.total_s
+    assert pytest.approx(13.78, rel=0.3) == latency_s
+    assert pytest.approx(21.8, rel=0.3) == 300 / latency_s
+
+
+def test_reads_the_weights_once_a_step_however_many_sequences() -> None:
+    """Thirty-two sequences take far less than thirty-two times the step of one."""
+    one = step_time_s(LLAMA_8B, decode_sequences=1, decode_context_tokens=200)
+    many = step_time_s(LLAMA_8B, decode_sequences=32, decode_context_tokens=6400)
+
+    assert one.weights_s == many.weights_s
+    assert many.total_s < 1.2 * one.total_s
+
+
+def test_names_the_resource_whose_absence_would_help_most() -> None:
+    """Decoding few sequences waits for weights, long contexts for KV cache, a long prompt for arithmetic."""
+    few = step_time_s(LLAMA_8B, decode_sequences=4, decode_context_tokens=2000)
+    long = step_time_s(LLAMA_8B, decode_sequences=64, decode_context_tokens=64 * 16000)
+    prompt = step_time_s(LLAMA_8B, prefill_tokens=8192)
+
+    assert ["weights_bandwidth", "kv_bandwidth", "compute"] == [few.binding, long.binding, prompt.binding]
+
+
+def test_waits_for_the_host_when_eager_on_a_small_model() -> None:
+    """An eager 1.5B model on an H100 is bound by launches, which graphs take away."""
+    eager = deployment("DeepSeek-R1-Distill-Qwen-1.5B", "H100 PCIe", eager=True)
+    step = step_time_s(eager, decode_sequences=8, decode_context_tokens=2000)
+    graphs = step_time_s(replace(eager, eager=False), decode_sequences=8, decode_context_tokens=2000)
+
+    assert "launch_overhead" == step.binding
+    assert graphs.total_s < step.total_s / 2
+
+
+def test_pays_for_tensor_parallel_over_pcie() -> None:
+    """Four GPUs read weights in a quarter of the time, but exchange over PCIe eats part of it."""
+    single = deployment("DeepSeek-R1-Distill-Llama-8B", "Tesla V100-PCIE-32GB", dtype="float16")
+    four = replace(single, tensor_parallel=4)
+    alone = step_time_s(single, decode_sequences=16, decode_context_tokens=4000)
+    together = step_time_s(four, decode_sequences=16, decode_context_tokens=4000)
+
+    assert pytest.approx(alone.weights_s / 4) == together.weights_s
+    assert together.total_s > alone.total_s / 4 + together.interconnect_s
+
+
+def test_prefills_a_later_chunk_longer() -> None:
+    """A chunk with more context before it takes longer: attention grows, the matrices do not."""
+    first = step_time_s(LLAMA_8B, prefill_tokens=2048)
+    later = step_time_s(LLAMA_8B, prefill_tokens=2048, prefill_context_tokens=30000)
+
+    assert first.compute_s == later.compute_s
+    assert first.attention_s < later.attention_s
+
+
+def test_reads_only_the_experts_that_were_picked() -> None:
+    """One token reads an expert's share of the weights, many tokens read nearly all."""
+    mixture = deployment("mistralai/Mixtral-8x7B-Instruct-v0.1", "NVIDIA H200")
+    one = step_time_s(mixture, decode_sequences=1, decode_context_tokens=100)
+    many = step_time_s(mixture, decode_sequences=64, decode_context_tokens=6400)
+
+    assert one.weights_s < 0.35 * many.weights_s
+
+
+def test_takes_no_time_for_nothing() -> None:
+    """A step without tokens takes no time."""
+    assert 0.0 == step_time_s(LLAMA_8B).total_s
+
+
+def test_counts_kv_cache_in_whole_blocks_and_never_below_zero() -> None:
+    """Weights that do not fit leave no tokens; what is left is cut to blocks."""
+    too_large = deployment("DeepSeek-R1-Distill-Llama-70B", "NVIDIA L4")
+
+    assert 0 == kv_cache_tokens(too_large)
+    assert 0 == kv_cache_tokens(LLAMA_8B) % 16
+
+
+def test_keeps_the_kv_cache_at_the_width_of_the_activations() -> None:
+    """float32 halves the tokens that given bytes hold; an fp8 KV cache doubles them."""
+    given = 2**30
+    tokens = [
+        kv_cache_tokens(replace(LLAMA_8B, **change), kv_cache_memory_bytes=given)  # type: ignore[arg-type]
+        for change in ({"dtype": "float32"}, {}, {"kv_cache_dtype": "fp8_e5m2"})
+    ]
+
+    assert [4096, 8192, 16384] == tokens

@@ -1,0 +1,113 @@
+from dataclasses import replace
+
+import pytest
+
+from tokenpeak.plan.demand import Demand
+from tokenpeak.plan.fit import Fit
+from tokenpeak.plan.hardware import gpu_facts
+from tokenpeak.plan.model import model_facts
+from tokenpeak.plan.physics import Deployment
+from tokenpeak.plan.predict import hardware_limit_tok_per_s, predict, slo_rate_per_s, steady_state
+from tokenpeak.plan.utilization import utilization
+from tokenpeak.workload import Slo
+
+MODEL, GPU = model_facts("meta-llama/Llama-3.1-8B-Instruct"), gpu_facts("NVIDIA A100-SXM4-80GB")
+assert MODEL is not None
+assert GPU is not None
+FIT = Fit(
+    deployment=Deployment(model=MODEL, gpu=GPU, max_num_seqs=256, max_num_batched_tokens=8192),
+    gpu_memory_utilization=0.9,
+    kv_cache_memory_bytes=None,
+    max_model_len=8192,
+)
+CLOSED = Demand(
+    input_tokens=1000,
+    output_tokens=300,
+    longest_tokens=1300,
+    longest_input_tokens=1000,
+    requests=400,
+    warmup_requests=0,
+    duration_s=None,
+    concurrency=32,
+    rate_per_s=None,
+)
+OPEN = replace(CLOSED, concurrency=None, rate_per_s=2.0)
+
+
+def test_gives_more_throughput_and_slower_requests_at_higher_concurrency() -> None:
+    """Doubling the requests in flight raises the node's throughput and each token's time."""
+    few, many = steady_state(FIT, CLOSED), steady_state(FIT, replace(CLOSED, concurrency=64))
+
+    assert few.output_tok_per_s < many.output_tok_per_s < 2 * few.output_tok_per_s
+    assert few.tpot_s < many.tpot_s
+
+
+def test_never_foretells_more_than_the_hardware_could_give() -> None:
+    """At any concurrency the prediction stays below the limit of ideal hardware."""
+    shares = [
+        steady_state(FIT, asked).output_tok_per_s / hardware_limit_tok_per_s(FIT, asked)
+        for asked in (replace(CLOSED, concurrency=n) for n in (1, 4, 16, 64, 256))
+    ]
+
+    assert all(0.1 < share < 1 for share in shares)
+
+
+def test_makes_requests_wait_for_a_seat() -> None:
+    """With fewer sequences than requests in flight, the wait shows in TTFT and the throughput falls."""
+    seats = replace(FIT, deployment=replace(FIT.deployment, max_num_seqs=8))
+    free, queued = steady_state(FIT, CLOSED), steady_state(seats, CLOSED)
+
+    assert queued.ttft_s > 10 * free.ttft_s
+    assert queued.output_tok_per_s < free.output_tok_per_s
+
+
+def test_names_the_kv_cache_when_it_is_what_limits() -> None:
+    """Memory for a few sequences only: the binding reason is KV capacity."""
+    tight = replace(FIT, kv_cache_memory_bytes=1300 * 131072 * 4)
+
+    assert "kv_capacity" == predict(tight, CLOSED).binding
+
+
+def test_serves_a_low_rate_at_that_rate() -> None:
+    """Below saturation the output throughput is what the rate asks for."""
+    state = steady_state(FIT, OPEN)
+
+    assert not state.saturated
+    assert pytest.approx(600) == state.output_tok_per_s
+
+
+def test_lets_the_queue_grow_beyond_saturation() -> None:
+    """A rate that cannot be served gives the most throughput there is, and a TTFT that grows with the requests."""
+    state = steady_state(FIT, replace(OPEN, rate_per_s=500.0))
+
+    assert state.saturated
+    assert state.ttft_s > 5
+
+
+def test_finds_the_rate_at_which_the_slo_just_holds() -> None:
+    """A stricter limit gives a lower rate; one that no rate can hold gives zero; no limit gives none."""
+    loose = slo_rate_per_s(FIT, OPEN, Slo(tpot_p99_ms=60))
+    strict = slo_rate_per_s(FIT, OPEN, Slo(tpot_p99_ms=25))
+    assert loose is not None
+    assert strict is not None
+
+    assert 0 < strict < loose
+    assert 0.0 == slo_rate_per_s(FIT, OPEN, Slo(tpot_p99_ms=1))
+    assert slo_rate_per_s(FIT, OPEN, Slo()) is None
+
+
+def test_prefills_less_when_the_prefix_cache_holds_the_rest() -> None:
+    """Prompts that are mostly cached get their first token sooner, unless the cache is off."""
+    cached = replace(CLOSED, prefix_hit_rate=0.9)
+    hit, miss = steady_state(FIT, cached), steady_state(replace(FIT, prefix_caching=False), cached)
+
+    assert hit.ttft_s < miss.ttft_s / 2
+
+
+def test_says_which_share_of_the_hardware_a_run_used() -> None:
+    """A decode at half the limit's speed reads half the weights' bandwidth, near enough, and computes little."""
+    used = utilization(FIT, CLOSED, hardware_limit_tok_per_s(FIT, CLOSED) / 2)
+
+    assert pytest.approx(0.5) == used.of_limit
+    assert 0.25 < used.memory_bandwidth < 0.5
+    assert "of the hardware's limit" in used.sentence()

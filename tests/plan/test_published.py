@@ -1,0 +1,45 @@
+import pytest
+from click.testing import CliRunner
+
+from tokenpeak.cli.predict import predict
+from tokenpeak.plan.predict import UNCERTAINTY
+from tokenpeak.plan.published import a100x8, presets, read_rows, summary
+
+PRESETS, A100 = list(presets()), list(a100x8())
+
+
+def test_compares_every_published_row() -> None:
+    """Each row of both tables has a prediction, a binding reason and a ratio."""
+    assert len(read_rows("multi-gpu-presets")) == len(PRESETS)
+    assert len(read_rows("a100x8-llama70b-serving-runs")) == len(A100)
+
+
+@pytest.mark.parametrize("rows", [PRESETS, A100], ids=["presets", "a100x8"])
+def test_is_as_wrong_as_it_says(rows: list) -> None:
+    """At least 70% of the published speeds lie within the stated 80% interval; the stated width is honest."""
+    inside = sum(1 / (1 + UNCERTAINTY) <= row.ratio <= 1 + UNCERTAINTY for row in rows)
+
+    assert inside / len(rows) >= 0.7
+
+
+def test_names_rows_that_the_gpu_does_not_bind() -> None:
+    """A 1.5B model on an H100 runs at a tenth of what the GPU could: the row says nothing about the GPU."""
+    outside = {row.row for row in PRESETS if not row.gpu_bound}
+
+    assert "DeepSeek-R1-Distill-Qwen-1.5B on H100X1, context 2048" in outside
+    assert "DeepSeek-R1-Distill-Qwen-32B on H100X1, context 2048" not in outside
+
+
+def test_binds_the_small_models_by_launches() -> None:
+    """Every eager row of the 1.5B model waits for the host to launch kernels, on V100 and H100 alike."""
+    reasons = {row.binding for row in PRESETS if "1.5B" in row.row}
+
+    assert {"launch_overhead"} == reasons
+
+
+def test_prints_them_for_people() -> None:
+    """`tokenpeak predict --published` prints each row with its ratio, and names those not bound by the GPU."""
+    printed = CliRunner().invoke(predict, ["--published"]).output
+
+    assert summary(PRESETS) in printed
+    assert "as published: not the GPU" in printed
