@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tokenpeak.errors import FactsError
 
@@ -37,12 +38,21 @@ class FlagFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MethodFacts:
+    """A quantization method of one release. `capability` is the least that it runs on, 75 for 7.5; None: not told."""
+
+    capability: int | None
+    dtypes: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class FlagTable:
     """The table as it is stored: for each name the stretches of releases in which its facts are the same."""
 
     releases: tuple[str, ...]
-    flags: Mapping[str, list[tuple[int, int, dict[str, object]]]]
+    flags: Mapping[str, list[tuple[int, int, Mapping[str, Any]]]]
     variables: Mapping[str, list[tuple[int, int, object]]]
+    quantization: Mapping[str, list[tuple[int, int, Mapping[str, Any]]]]
 
     def index(self, engine_version: str | None) -> int:
         """The place of the release that stands for a version: the same minor one, else the last before it."""
@@ -70,7 +80,12 @@ def minor(version: str) -> tuple[int, int]:
 def flag_table() -> FlagTable:
     """The table, read once."""
     raw = json.loads(TABLE.read_text())
-    return FlagTable(releases=tuple(raw["releases"]), flags=raw["flags"], variables=raw["variables"])
+    return FlagTable(
+        releases=tuple(raw["releases"]),
+        flags=raw["flags"],
+        variables=raw["variables"],
+        quantization=raw["quantization"],
+    )
 
 
 @cache
@@ -102,6 +117,21 @@ def known_variables(engine_version: str | None) -> Mapping[str, object]:
         name: default
         for name, spans in table.variables.items()
         for first, last, default in spans
+        if first <= index <= last
+    }
+
+
+@cache
+def known_methods(engine_version: str | None) -> Mapping[str, MethodFacts]:
+    """Quantization method → facts, of a version."""
+    table = flag_table()
+    index = table.index(engine_version)
+    return {
+        name: MethodFacts(
+            capability=facts["capability"], dtypes=tuple(facts["dtypes"]) if facts["dtypes"] is not None else None
+        )
+        for name, spans in table.quantization.items()
+        for first, last, facts in spans
         if first <= index <= last
     }
 

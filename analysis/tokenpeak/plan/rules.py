@@ -1,0 +1,380 @@
+"""Which configs cannot work on a node, by the engine's own rules, and advice on those that can.
+
+A rule forbids: its source names the release and the file (under `vllm/`) that would refuse the launch. Advice only
+warns or orders; nothing is dropped for it. A rule that needs facts which nobody knows (GPU, model) says nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tokenpeak.plan.fit import Fit, device_of, engine_is_v1, fit
+from tokenpeak.plan.flags import flag_table, known_methods, minor
+from tokenpeak.plan.hardware import GpuFacts
+from tokenpeak.plan.model import ModelFacts
+from tokenpeak.plan.speculation import speculation_refused
+from tokenpeak.records import Config, NodeFacts
+
+FIT_MARGIN = 0.02
+"""Share of the engine's memory by which the sum must fail before it forbids: the estimate is not better than that."""
+
+NEEDS_CHECKPOINT = ("awq", "gptq", "aqlm", "marlin", "hqq", "qqq")
+"""Methods whose weights must come quantized; their names' beginnings or ends. Others quantize while loading."""
+
+FORMATS = {"awq_marlin": "awq", "auto_awq": "awq", "gptq_marlin": "gptq", "auto_gptq": "gptq", "marlin": "gptq"}
+"""Kernels → the checkpoint format that they read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A config on a node, with what is known of both."""
+
+    config: Config
+    node: NodeFacts
+    model: ModelFacts | None
+    version: str | None
+
+    @cached_property
+    def release(self) -> tuple[int, int]:
+        """Major and minor number; that of the table's newest release when the version is not known."""
+        return minor(self.version or flag_table().releases[-1])
+
+    @cached_property
+    def gpu(self) -> GpuFacts | None:
+        """The node's device; None when the table lacks it."""
+        return device_of(self.node)
+
+    @cached_property
+    def capability(self) -> int | None:
+        """The least compute capability of the node's NVIDIA GPUs, 75 for 7.5; None for other devices."""
+        probed = [gpu.compute_capability for gpu in self.node.gpus if gpu.compute_capability]
+        if not probed and self.gpu is not None and self.gpu.vendor == "nvidia":
+            probed = [self.gpu.compute_capability]
+        numbers = [text.split(".") for text in probed if text.replace(".", "").isdigit() and "." in text]
+        return min((int(whole) * 10 + int(part) for whole, part in numbers), default=None)
+
+    @cached_property
+    def v1(self) -> bool:
+        """Whether the engine core is V1."""
+        return engine_is_v1(self.version, self.config.env, self.gpu)
+
+    @cached_property
+    def sits(self) -> Fit | None:
+        """The config's memory on the node; None when the device or the model is unknown."""
+        return fit(self.config, self.node, self.model, self.version)
+
+    @property
+    def gpu_name(self) -> str:
+        """The node's first GPU, for sentences."""
+        return self.node.gpus[0].name if self.node.gpus else "this device"
+
+    def flag(self, name: str) -> Any:
+        """A flag's value; None when the config leaves it out."""
+        return self.config.flags.get(name)
+
+    def number(self, name: str, default: int = 0) -> int:
+        """A whole-number flag; `default` where it is left out or not a plain number."""
+        value = self.flag(name)
+        if isinstance(value, bool) or value is None:
+            return default
+        return int(value) if str(value).isdigit() else default
+
+    @property
+    def tensor(self) -> int:
+        """tensor_parallel_size."""
+        return max(1, self.number("tensor_parallel_size", 1))
+
+    @property
+    def pipeline(self) -> int:
+        """pipeline_parallel_size."""
+        return max(1, self.number("pipeline_parallel_size", 1))
+
+    @property
+    def method(self) -> str | None:
+        """The quantization method: the flag's, else the checkpoint's."""
+        given = self.flag("quantization")
+        if given:
+            return str(given)
+        return self.model.quantization.method if self.model and self.model.quantization else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """`check` gives the reason why a case cannot work, or None."""
+
+    code: str
+    source: str
+    check: Callable[[Case], str | None]
+
+
+def _heads(case: Case) -> str | None:
+    if case.model is None or case.model.heads % case.tensor == 0:
+        return None
+    return f"tensor_parallel_size {case.tensor} does not divide the model's {case.model.heads} attention heads"
+
+
+def _kv_heads(case: Case) -> str | None:
+    if case.model is None or case.model.mla is not None:
+        return None
+    large, small = max(case.tensor, case.model.kv_heads), min(case.tensor, case.model.kv_heads)
+    if large % small == 0:
+        return None
+    heads = f"the model's {case.model.kv_heads} KV heads"
+    return f"tensor_parallel_size {case.tensor} neither divides nor is divided by {heads}"
+
+
+def _intermediate(case: Case) -> str | None:
+    if case.model is None or case.model.experts is not None or case.model.intermediate % case.tensor == 0:
+        return None
+    return f"tensor_parallel_size {case.tensor} does not divide the model's MLP of {case.model.intermediate} columns"
+
+
+def _gpus(case: Case) -> str | None:
+    data = case.number("data_parallel_size_local", 0) or max(1, case.number("data_parallel_size", 1))
+    wanted = case.tensor * case.pipeline * data
+    have = len(case.node.gpus)
+    if not have or wanted <= have or case.number("nnodes", 1) > 1 or case.flag("distributed_executor_backend") == "ray":
+        return None
+    factors = f"tensor {case.tensor} × pipeline {case.pipeline} × data {data}"
+    return f"{factors} parallel needs {wanted} GPUs and the node has {have}"
+
+
+def _layers(case: Case) -> str | None:
+    if case.model is None or case.pipeline <= case.model.layers:
+        return None
+    return f"pipeline_parallel_size {case.pipeline} is more than the model's {case.model.layers} layers"
+
+
+def _old_gpu(case: Case) -> str | None:
+    if case.capability is None or case.capability >= 75 or case.release < (0, 20):
+        return None
+    return (
+        f"vLLM {case.version} is built with a torch that has no kernels for compute capability "
+        f"{case.capability / 10} ({case.gpu_name}); pin an engine before 0.20"
+    )
+
+
+def _v1_capability(case: Case) -> str | None:
+    asked = case.config.env.get("VLLM_USE_V1") == "1" and (0, 8) <= case.release < (0, 11)
+    if not asked or case.capability is None or case.capability >= 80:
+        return None
+    return f"VLLM_USE_V1=1 needs compute capability 8.0; {case.gpu_name} has {case.capability / 10}"
+
+
+def _dtype(case: Case) -> str | None:
+    if case.capability is None or case.capability >= 80:
+        return None
+    given = str(case.flag("dtype") or "auto")
+    # Up to 0.8 `auto` takes the checkpoint's dtype; since 0.9 it takes one that the GPU has.
+    automatic = given == "auto" and case.release < (0, 9) and case.model is not None and case.model.dtype == "bfloat16"
+    if given != "bfloat16" and not automatic:
+        return None
+    which = "dtype auto is bfloat16 for this model, which" if automatic else "dtype bfloat16"
+    return f"{which} needs compute capability 8.0; {case.gpu_name} has {case.capability / 10}. Use dtype: float16"
+
+
+def _method_release(case: Case) -> str | None:
+    given = case.flag("quantization")
+    if not given or str(given) in known_methods(case.version) or str(given) not in flag_table().quantization:
+        return None
+    return f"vLLM {case.version} has no quantization method {given}"
+
+
+def _method_capability(case: Case) -> str | None:
+    facts = known_methods(case.version).get(case.method or "")
+    if facts is None or facts.capability is None or case.capability is None or case.capability >= facts.capability:
+        return None
+    return (
+        f"{case.method} needs compute capability {facts.capability / 10} in vLLM {case.version or 'this release'}; "
+        f"{case.gpu_name} has {case.capability / 10}"
+    )
+
+
+def _method_dtype(case: Case) -> str | None:
+    given, dtype = case.flag("quantization"), case.flag("dtype")
+    facts = known_methods(case.version).get(str(given)) if given else None
+    dtype = {"half": "float16", "float": "float32"}.get(str(dtype), str(dtype))
+    if facts is None or not facts.dtypes or dtype in ("None", "auto", *facts.dtypes):
+        return None
+    return f"{given} runs with {' or '.join(facts.dtypes)} in vLLM {case.version or 'this release'}, not with {dtype}"
+
+
+def _method_checkpoint(case: Case) -> str | None:
+    given = str(case.flag("quantization") or "")
+    if not given or case.model is None:
+        return None
+    stored = case.model.quantization
+    if stored is None:
+        needs = any(word in given.split("_") for word in NEEDS_CHECKPOINT)
+        return f"the checkpoint is not quantized, and {given} needs one that is" if needs else None
+    wanted, has = FORMATS.get(given, given), FORMATS.get(stored.method, stored.method)
+    if wanted == has or given in ("moe_wna16", "humming", "inc", "auto-round"):
+        return None
+    return f"the checkpoint is quantized with {stored.method}, not with {given}; leave the flag out"
+
+
+def _kv_dtype(case: Case) -> str | None:
+    given = str(case.flag("kv_cache_dtype") or "auto")
+    if case.capability is None:
+        return None
+    if given.startswith("nvfp4") and not 100 <= case.capability < 110:
+        return f"kv_cache_dtype {given} needs compute capability 10.x; {case.gpu_name} has {case.capability / 10}"
+    # Since 0.25 only Triton is left below 8.0, and refuses fp8 there; up to 0.10 such GPUs have V0's kernels.
+    if given.startswith("fp8") and case.capability < 80 and case.release >= (0, 25):
+        return (
+            f"kv_cache_dtype {given} needs compute capability 8.0 (FlashInfer) or 8.9 (Triton); "
+            f"{case.gpu_name} has {case.capability / 10}"
+        )
+    return None
+
+
+def _context(case: Case) -> str | None:
+    stretched = case.flag("hf_overrides") or case.flag("rope_scaling")
+    allowed = case.config.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") in ("1", "true", "True")
+    length = case.number("max_model_len")
+    if case.model is None or stretched or allowed or length <= case.model.max_context:
+        return None
+    return f"max_model_len {length:,} is beyond the model's {case.model.max_context:,}"
+
+
+def _batched_context(case: Case) -> str | None:
+    chunked = case.flag("enable_chunked_prefill")
+    if chunked is None and case.sits is not None:
+        chunked = case.sits.chunked_prefill
+    tokens = case.number("max_num_batched_tokens")
+    length = case.number("max_model_len") or (case.model.max_context if case.model else 0)
+    if chunked is not False or not tokens or tokens >= length:
+        return None
+    return f"without chunked prefill max_num_batched_tokens {tokens:,} must hold a prompt of max_model_len {length:,}"
+
+
+def _sequences(case: Case) -> str | None:
+    tokens, sequences = case.number("max_num_batched_tokens"), case.number("max_num_seqs")
+    if not tokens or sequences <= tokens:
+        return None
+    return f"max_num_seqs {sequences:,} is more than max_num_batched_tokens {tokens:,}"
+
+
+def _utilization(case: Case) -> str | None:
+    value = case.flag("gpu_memory_utilization")
+    if not isinstance(value, (int, float)) or 0 < value <= 1:
+        return None
+    return f"gpu_memory_utilization {value} is not a share between 0 and 1"
+
+
+def _speculation(case: Case) -> str | None:
+    return speculation_refused(
+        case.config.flags, release=case.release, v1=case.v1, tensor_parallel=case.tensor, pipeline=case.pipeline
+    )
+
+
+def _short(case: Case) -> float:
+    """Bytes of KV cache that one full sequence lacks on one device; zero or less when it fits, or nobody knows."""
+    return case.sits.sequence_bytes - case.sits.kv_cache_bytes if case.sits else 0.0
+
+
+def _budget(case: Case) -> float:
+    return case.sits.deployment.gpu.usable_bytes * case.sits.gpu_memory_utilization if case.sits else 0.0
+
+
+def _memory(case: Case) -> str | None:
+    given = case.sits is not None and case.sits.kv_cache_memory_bytes is not None
+    margin = 0.0 if given else FIT_MARGIN * _budget(case)
+    return case.sits.reason if case.sits is not None and _short(case) > margin else None
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(code="gpus", source="0.8.5 executor/mp_distributed_executor.py, 0.32.0 config/parallel.py", check=_gpus),
+    Rule(code="engine_gpu", source="0.20.2 requires torch 2.11, which has no sm_70 kernels", check=_old_gpu),
+    Rule(code="engine_v1", source="0.8.5 engine/arg_utils.py _is_v1_supported_oracle", check=_v1_capability),
+    Rule(code="attention_heads", source="0.7.3 config.py, 0.32.0 config/model.py", check=_heads),
+    Rule(code="kv_heads", source="0.32.0 model_executor/layers/linear.py QKVParallelLinear", check=_kv_heads),
+    Rule(code="mlp_columns", source="0.32.0 model_executor/layers/linear.py divide", check=_intermediate),
+    Rule(code="layers", source="0.32.0 distributed/utils.py get_pp_indices", check=_layers),
+    Rule(code="dtype", source="0.8.5 worker/worker.py, 0.32.0 platforms/cuda.py", check=_dtype),
+    Rule(code="quantization_release", source="model_executor/layers/quantization/__init__.py", check=_method_release),
+    Rule(code="quantization_gpu", source="0.8.5 config.py, 0.32.0 config/vllm.py", check=_method_capability),
+    Rule(code="quantization_dtype", source="0.8.5 config.py, 0.32.0 config/vllm.py", check=_method_dtype),
+    Rule(
+        code="quantization_checkpoint",
+        source="0.8.5 config.py, 0.32.0 config/model.py, model_executor/model_loader/weight_utils.py",
+        check=_method_checkpoint,
+    ),
+    Rule(
+        code="kv_cache_dtype",
+        source="0.32.0 v1/attention/backends/flashinfer.py and triton_attn.py",
+        check=_kv_dtype,
+    ),
+    Rule(code="context", source="0.7.3 config.py, 0.32.0 config/model.py", check=_context),
+    Rule(code="batched_tokens", source="0.7.3 config.py, 0.32.0 config/scheduler.py", check=_batched_context),
+    Rule(code="sequences", source="0.7.3 config.py, 0.32.0 config/scheduler.py", check=_sequences),
+    Rule(code="utilization", source="0.8.5 config.py, 0.32.0 config/cache.py", check=_utilization),
+    Rule(code="speculation", source="0.8.5 config.py, 0.32.0 config/speculative.py", check=_speculation),
+    Rule(code="memory", source="0.7.3 worker/worker.py, 0.32.0 v1/core/kv_cache_utils.py", check=_memory),
+)
+"""In the order in which they are asked; the first that forbids names the reason."""
+
+
+def _eager(case: Case) -> str | None:
+    if case.flag("enforce_eager") is not True or not case.node.gpus:
+        return None
+    return f"enforce_eager gives up CUDA graphs: each step on {case.gpu_name} then pays for every kernel's launch"
+
+
+def _weight_only(case: Case) -> str | None:
+    method = case.method or ""
+    if "fp8" not in method or case.capability is None or case.capability >= 89:
+        return None
+    return f"{case.gpu_name} has no fp8 arithmetic: {method} saves memory there, not computation"
+
+
+def _kv_weight_only(case: Case) -> str | None:
+    given = str(case.flag("kv_cache_dtype") or "auto")
+    if not given.startswith("fp8") or case.capability is None or case.capability >= 89:
+        return None
+    return f"{case.gpu_name} has no fp8 arithmetic: kv_cache_dtype {given} saves memory there, and may cost time"
+
+
+def _slow_link(case: Case) -> str | None:
+    if case.tensor == 1 or case.gpu is None or case.gpu.interconnect != "pcie":
+        return None
+    return f"tensor_parallel_size {case.tensor} over PCIe: each layer waits twice for the link"
+
+
+def _close(case: Case) -> str | None:
+    if case.sits is None or not 0 < _short(case) <= FIT_MARGIN * _budget(case):
+        return None
+    return f"it may not fit: {case.sits.reason}, by less than the estimate is good for"
+
+
+def _full(case: Case) -> str | None:
+    value = case.flag("gpu_memory_utilization")
+    if not isinstance(value, float) or value <= 0.95 or not case.node.gpus:
+        return None
+    kept = (
+        " CUDA graphs are not counted in before 0.21."
+        if case.release < (0, 21) and not case.flag("enforce_eager")
+        else ""
+    )
+    return f"gpu_memory_utilization {value} leaves little for what the engine does not count; it may run out.{kept}"
+
+
+ADVICE: tuple[Callable[[Case], str | None], ...] = (_eager, _weight_only, _kv_weight_only, _slow_link, _close, _full)
+
+
+def dropped_because(
+    config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None
+) -> tuple[str, str] | None:
+    """The code of the first rule that forbids a config on a node, and the reason with its source; None: it may run."""
+    case = Case(config=config, node=node, model=model, version=config.engine_version or engine_version)
+    for rule in RULES:
+        if reason := rule.check(case):
+            return rule.code, f"{reason} (vLLM {rule.source})"
+    return None
+
+
+def advice(config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None) -> tuple[str, ...]:
+    """What speaks against a config that may run, in sentences; nothing is dropped for it."""
+    case = Case(config=config, node=node, model=model, version=config.engine_version or engine_version)
+    return tuple(text for check in ADVICE if (text := check(case)))
