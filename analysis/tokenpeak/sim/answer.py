@@ -9,7 +9,7 @@ from tokenpeak.sim.http import Reply
 from tokenpeak.sim.pace import Pace
 from tokenpeak.sim.sequence import FinishReason, Sequence
 from tokenpeak.sim.settings import Settings
-from tokenpeak.sim.text import detokenize, word
+from tokenpeak.sim.text import SPOKEN_TOKENS, detokenize, word_bytes
 
 MEAN_ANSWER_TOKENS = 256
 """Mean length of an answer that may end by itself; lengths are drawn from an exponential distribution."""
@@ -89,7 +89,7 @@ class Answer:
                     max_tokens=asked.max_tokens,
                     stop_after=None,
                     seed=seed,
-                    vocabulary=self._settings.model.vocabulary,
+                    vocabulary=min(SPOKEN_TOKENS, self._settings.model.vocabulary),
                     arrived_s=arrived_s,
                     on_tokens=self._on_tokens,
                 )
@@ -142,12 +142,12 @@ class Answer:
         output = sequence.output_tokens
         if self._asked.chat and output == len(tokens):
             self._reply.write(self._chunks.role(index))
-        text = word(tokens[0]) if len(tokens) == 1 else detokenize(tokens)
         if reason is None:
+            text = word_bytes(tokens[0]) if len(tokens) == 1 else detokenize(tokens).encode()
             self._reply.write(self._chunks.text(index, text, output))
         else:
             only = len(self._index) == 1
-            self._reply.write(self._chunks.last(index, text, output, reason, only=only))
+            self._reply.write(self._chunks.last(index, detokenize(tokens), output, reason, only=only))
 
     def _cached_tokens(self) -> int | None:
         if not self._settings.arguments.enable_prompt_tokens_details:

@@ -14,6 +14,7 @@ from tokenpeak.sim.chunks import encode
 from tokenpeak.sim.counters import Counters
 from tokenpeak.sim.faults import Faults
 from tokenpeak.sim.http import Reply, Request
+from tokenpeak.sim.metrics_page import metrics_page
 from tokenpeak.sim.pace import Pace
 from tokenpeak.sim.settings import Settings
 from tokenpeak.sim.text import chat_prompt, detokenize, tokenize
@@ -98,7 +99,7 @@ class Api:
         reply.send(200, encode({"server_load": self.counters.running + self.counters.waiting}))
 
     def _metrics(self, _: Request, reply: Reply) -> None:
-        reply.send(200, self.counters.page().encode(), "text/plain; version=1.0.0; charset=utf-8")
+        reply.send(200, metrics_page(self.counters).encode(), "text/plain; version=1.0.0; charset=utf-8")
 
     def _models(self, _: Request, reply: Reply) -> None:
         created = int(time.time())

@@ -1,6 +1,6 @@
 """How much of a GPU's memory each part of an engine takes, and how many blocks are left for the KV cache."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenpeak.plan.physics import activation_peak_bytes, graph_bytes, kv_cache_bytes
 from tokenpeak.sim.settings import Settings
@@ -50,3 +50,10 @@ def capacity(settings: Settings) -> Capacity:
         block_size=settings.block_size,
         full_sequence_bytes=full / settings.pipeline_parallel,
     )
+
+
+def fit_context(settings: Settings) -> Settings:
+    """The settings with `--max-model-len auto` (-1) resolved: the model's context, or what the KV cache holds."""
+    if settings.arguments.max_model_len != -1:
+        return settings
+    return replace(settings, max_model_len=max(1, min(settings.max_model_len, capacity(settings).tokens)))

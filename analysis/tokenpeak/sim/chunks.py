@@ -48,7 +48,7 @@ class Chunks:
         self._continuous = continuous_usage
         kind = "chat.completion.chunk" if chat else "text_completion"
         self._base = {"id": request_id, "object": kind, "created": created, "model": model}
-        self._head = encode(self._base)[:-1] + b',"choices":[{"index":'
+        self._head = b"data: " + encode(self._base)[:-1] + b',"choices":[{"index":'
         if chat:
             self._open = b',"delta":{"content":"'
             rest = ',"token_ids":null' if self._modern else ""
@@ -57,7 +57,8 @@ class Chunks:
             self._open = b',"text":"'
             rest = ',"prompt_token_ids":null,"token_ids":null' if self._modern else ""
             self._close = f'","logprobs":null,"finish_reason":null,"stop_reason":null{rest}}}]'.encode()
-        self._end = b"}\n\n" if self._modern or chat else b',"usage":null}\n\n'
+        end = b"}\n\n" if self._modern or chat else b',"usage":null}\n\n'
+        self._close_and_end = self._close + end
 
     def role(self, index: int) -> bytes:
         """The event that opens a chat's choice."""
@@ -67,11 +68,12 @@ class Chunks:
             body |= {"prompt_token_ids": None, "prompt_text": None}
         return event(body)
 
-    def text(self, index: int, text: str, output_tokens: int) -> bytes:
+    def text(self, index: int, text: bytes, output_tokens: int) -> bytes:
         """The event of new text."""
-        usage = self._usage_so_far(output_tokens) if self._continuous else b""
-        end = b"}\n\n" if usage else self._end
-        return b"data: %b%d%b%b%b%b%b" % (self._head, index, self._open, text.encode(), self._close, usage, end)
+        if self._continuous:
+            usage = b',"usage":' + encode(self._counts(output_tokens))
+            return b"%b%d%b%b%b%b}\n\n" % (self._head, index, self._open, text, self._close, usage)
+        return b"%b%d%b%b%b" % (self._head, index, self._open, text, self._close_and_end)
 
     def last(self, index: int, text: str, output_tokens: int, reason: str, *, only: bool) -> bytes:
         """The event that carries a choice's finish reason; `only`: no other event follows but the usage's."""
@@ -158,9 +160,6 @@ class Chunks:
     def _counts(self, output_tokens: int) -> dict[str, Any]:
         total = self._prompt_tokens + output_tokens
         return {"prompt_tokens": self._prompt_tokens, "total_tokens": total, "completion_tokens": output_tokens}
-
-    def _usage_so_far(self, output_tokens: int) -> bytes:
-        return b',"usage":' + encode(self._counts(output_tokens))
 
 
 def _digest(text: str) -> str:

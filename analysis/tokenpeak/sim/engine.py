@@ -20,7 +20,7 @@ from zlib import crc32
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.sim.api import Api
 from tokenpeak.sim.blocks import BlockPool
-from tokenpeak.sim.capacity import Capacity
+from tokenpeak.sim.capacity import Capacity, fit_context
 from tokenpeak.sim.counters import Counters
 from tokenpeak.sim.device import devices
 from tokenpeak.sim.faults import Faults, faults
@@ -56,8 +56,8 @@ class Engine:
         self._meter = Meter(state, settings, played.slow_release or 0.0)
         launch = state.next_launch() if state else 0
         seed = int(os.environ.get("TOKENPEAK_SIM_SEED", "0"))
-        self._seed = crc32(f"{seed} {settings.arguments.seed} {launch}".encode())
-        self._answer_seed = crc32(f"{seed} {settings.arguments.seed}".encode())
+        self._seed = crc32(f"{seed} {settings.arguments.seed or 0} {launch}".encode())
+        self._answer_seed = crc32(f"{seed} {settings.arguments.seed or 0}".encode())
         self._stopping: asyncio.Event | None = None
         self._status = 0
 
@@ -102,7 +102,12 @@ class Engine:
         settings, log = self._settings, self._log
         loop = asyncio.get_running_loop()
         self._stopping = stopping = asyncio.Event()
-        counters = Counters(settings.release, settings.served_names[0], settings.max_model_len)
+        counters = Counters(
+            settings.release,
+            settings.served_names[0],
+            settings.max_model_len,
+            speculative=settings.draft_tokens > 0,
+        )
         counters.cache_config = _cache_config(settings, found)
         api = Api(settings, counters, self._faults, seed=self._answer_seed, crash=self._crash)
         scheduler = Scheduler(
@@ -128,7 +133,7 @@ class Engine:
         host, port = settings.arguments.host or "0.0.0.0", settings.arguments.port  # noqa: S104
         log.api(
             "entry.py:140",
-            f"Starting vLLM {'API ' if not settings.release.one_kv_line else ''}server on http://{host}:{port}",
+            f"Starting vLLM {'API ' if settings.release.names_api_server else ''}server on http://{host}:{port}",
         )
         sys.stdout.write(f"INFO:     Started server process [{os.getpid()}]\n")
         sys.stdout.write("INFO:     Waiting for application startup.\nINFO:     Application startup complete.\n")
@@ -266,7 +271,7 @@ def main(argv: list[str] | None = None) -> int:
         if not words or words[0] != "serve":
             print("The simulated engine knows: serve MODEL [flags], --version.", file=sys.stderr)
             return 2
-        settings = resolve(parse_serve(words[1:]), played, devices())
+        settings = fit_context(resolve(parse_serve(words[1:], played.text), played, devices()))
         folder = os.environ.get("TOKENPEAK_SIM_DIR")
         state = NodeState(Path(folder)) if folder else None
         return Engine(settings, EngineLog(played), state, faults()).run()

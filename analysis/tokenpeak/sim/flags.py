@@ -1,16 +1,18 @@
-"""vLLM's command line: `vllm serve MODEL` with its flags, refused in argparse's own words when unknown.
+"""vLLM's command line, `vllm serve MODEL` and the flags of the release played, refused in argparse's own words.
 
-The flags that change what the simulated engine does are parsed into `ServeArguments`; the others
-that a release has are accepted and have no effect.
+Which flags a release has, and how each is written, is the table in plan/flags.py. Those that change what the
+simulated engine does become fields of `ServeArguments`; the others are accepted and have no effect.
 """
 
 import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
+
+from tokenpeak.plan.flags import FlagFacts, known_flags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,7 @@ class ServeArguments:
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
     max_model_len: int | None = None
+    """-1: as long as the KV cache allows."""
     gpu_memory_utilization: float | None = None
     kv_cache_memory_bytes: int | None = None
     num_gpu_blocks_override: int | None = None
@@ -39,134 +42,158 @@ class ServeArguments:
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
+    performance_mode: str | None = None
     speculative_config: dict[str, Any] | None = None
+    speculative_model: str | None = None
+    num_speculative_tokens: int | None = None
     num_scheduler_steps: int = 1
-    seed: int = 0
+    seed: int | None = None
     enable_prompt_tokens_details: bool = False
     disable_custom_all_reduce: bool = False
     disable_log_stats: bool = False
     disable_uvicorn_access_log: bool = False
     given: dict[str, Any] = field(default_factory=dict)
-    """The arguments that were given, as the log's `non-default args` shows them."""
+    """The arguments that were given, as the log's `non-default args` shows them; never a key."""
 
 
-_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SHORT = {
+    "quantization": "-q",
+    "tensor_parallel_size": "-tp",
+    "pipeline_parallel_size": "-pp",
+    "data_parallel_size": "-dp",
+    "decode_context_parallel_size": "-dcp",
+    "speculative_config": "-sc",
+    "compilation_config": "-cc",
+    "attention_config": "-ac",
+    "api_server_count": "-asc",
+    "enable_expert_parallel": "-ep",
+    "nnodes": "-n",
+    "node_rank": "-r",
+    "optimization_level": "-O",
+}
+_SAME = {"device_memory_utilization": "gpu_memory_utilization"}
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def _human_int(text: str) -> int:
-    """A number as vLLM reads it: `8192`, `8k` (8,000), `8K` (8,192), `auto` (-1)."""
-    if text == "auto":
-        return -1
+def _size(text: str) -> int:
+    """A number as vLLM reads it: `8192`, `8k` (8,000), `8K` (8,192)."""
     match = re.fullmatch(r"(-?\d+(?:\.\d+)?)([kKmMgGtT]?)", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"invalid int value: {text!r}")
-    unit = match[2]
-    scale = _UNITS.get(unit) or _BINARY_UNITS.get(unit) or 1
-    return int(float(match[1]) * scale)
+    return int(float(match[1]) * _UNITS.get(match[2], 1))
 
 
-_human_int.__name__ = "human_readable_int"
+def _size_or_auto(text: str) -> int:
+    """The same, or `auto`, which is -1."""
+    return -1 if text == "auto" else _size(text)
 
 
-_VALUES: dict[str, dict[str, Any]] = {
-    "host": {"type": str},
-    "port": {"type": int},
-    "api-key": {"nargs": "+"},
-    "served-model-name": {"nargs": "+"},
-    "dtype": {"choices": ("auto", "half", "float16", "bfloat16", "float", "float32")},
-    "quantization": {"type": str},
-    "kv-cache-dtype": {"type": str},
-    "max-model-len": {"type": _human_int},
-    "gpu-memory-utilization": {"type": float},
-    "kv-cache-memory-bytes": {"type": _human_int},
-    "num-gpu-blocks-override": {"type": int},
-    "block-size": {"type": int},
-    "max-num-seqs": {"type": int},
-    "max-num-batched-tokens": {"type": _human_int},
-    "long-prefill-token-threshold": {"type": int},
-    "tensor-parallel-size": {"type": int},
-    "pipeline-parallel-size": {"type": int},
-    "data-parallel-size": {"type": int},
-    "speculative-config": {"type": json.loads},
-    "num-scheduler-steps": {"type": int},
-    "seed": {"type": int},
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"Value {text} cannot be converted to {json.loads}.") from error
+
+
+def _truth(text: str) -> bool:
+    return text.strip().lower() in ("true", "1", "yes")
+
+
+_TYPES: dict[str, dict[str, Any]] = {
+    "int": {"type": int},
+    "float": {"type": float},
+    "size": {"type": _size},
+    "size_or_auto": {"type": _size_or_auto},
+    "json": {"type": _json},
+    "list": {"nargs": "+"},
+    "append": {"action": "append"},
+    "switch": {"action": "store_true"},
+    "bool": {"action": argparse.BooleanOptionalAction},
+    "bool_value": {"type": _truth},
+    "bool_or_str": {"nargs": "?", "const": True},
 }
-_SHORT = {
-    "quantization": "-q",
-    "tensor-parallel-size": "-tp",
-    "pipeline-parallel-size": "-pp",
-    "data-parallel-size": "-dp",
-    "speculative-config": "-sc",
-}
-_SWITCHES = (
-    "enable-chunked-prefill",
-    "enable-prefix-caching",
-    "enforce-eager",
-    "enable-prompt-tokens-details",
-    "disable-custom-all-reduce",
-    "disable-log-stats",
-    "disable-uvicorn-access-log",
-)
-_WITHOUT_EFFECT = (
-    "attention-backend", "chat-template", "compilation-config", "cpu-offload-gb", "cuda-graph-sizes", "device",
-    "distributed-executor-backend", "download-dir", "generation-config", "guided-decoding-backend", "hf-overrides",
-    "kv-transfer-config", "limit-mm-per-prompt", "load-format", "max-cpu-loras", "max-log-len", "max-loras",
-    "max-lora-rank", "max-num-partial-prefills", "max-seq-len-to-capture", "model-loader-extra-config",
-    "optimization-level", "override-generation-config", "performance-mode", "preemption-mode", "reasoning-parser",
-    "revision", "scheduling-policy", "stream-interval", "swap-space", "task", "tokenizer", "tokenizer-mode",
-    "tokenizer-revision", "tool-call-parser", "uvicorn-log-level",
-)  # fmt: skip
-_SWITCHES_WITHOUT_EFFECT = (
-    "async-scheduling", "disable-log-requests", "enable-auto-tool-choice",
-    "enable-expert-parallel", "enable-log-requests", "enable-lora", "enable-sleep-mode", "language-model-only",
-    "trust-remote-code",
-)  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse as vLLM uses it: the usage and the error on stderr, exit status 2."""
+    """argparse as vLLM uses it: usage and error on stderr, exit status 2."""
 
     def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"usage: vllm serve [model_tag] [options]\nvllm serve: error: {message}\n")
+        raise SystemExit(2)
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """What the whole command's parser says of words that nothing takes."""
         sys.stderr.write("usage: vllm [-h] [-v]\n            {chat,complete,serve,bench,collect-env,run-batch}\n")
-        sys.stderr.write(f"            ...\nvllm: error: {message}\n")
+        sys.stderr.write(f"            ...\nvllm: error: unrecognized arguments: {' '.join(words)}\n")
         raise SystemExit(2)
 
 
-def _parser() -> _Parser:
+def _add(parser: _Parser, facts: FlagFacts) -> None:
+    names = [f"--{facts.name.replace('_', '-')}"]
+    if facts.name in _SHORT:
+        names.append(_SHORT[facts.name])
+    options = dict(_TYPES.get(facts.kind, {}))
+    if facts.choices and facts.kind in ("str", "int"):
+        options["choices"] = facts.choices
+    parser.add_argument(*names, dest=_SAME.get(facts.name, facts.name), default=argparse.SUPPRESS, **options)
+
+
+def parse_serve(argv: Sequence[str], version: str) -> ServeArguments:
+    """The arguments after `serve`. An unknown flag or a value of the wrong type ends the process with status 2."""
+    known = known_flags(version)
     parser = _Parser(prog="vllm serve", add_help=False)
     parser.add_argument("model_tag", nargs="?")
-    parser.add_argument("--model", default=None)
-    for name, options in _VALUES.items():
-        names = [f"--{name}", _SHORT[name]] if name in _SHORT else [f"--{name}"]
-        parser.add_argument(*names, default=argparse.SUPPRESS, **options)
-    for name in _WITHOUT_EFFECT:
-        parser.add_argument(f"--{name}", default=argparse.SUPPRESS)
-    for name in (*_SWITCHES, *_SWITCHES_WITHOUT_EFFECT):
-        parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS)
-    return parser
+    for facts in known.values():
+        _add(parser, facts)
+    words, dotted = _undotted([_dashed(word) if word.startswith("--") else word for word in argv], known)
+    found, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.refuse(unknown)
+    given = {name: value for name, value in vars(found).items() if value is not None}
+    for name, value in dotted.items():
+        given[name] = {**value, **given.get(name, {})}
+    model = given.pop("model_tag", None) or given.get("model")
+    if model is not None:
+        given["model"] = model
+    ours = {spec.name for spec in fields(ServeArguments)}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if name in ours
+    }
+    shown = {name: value for name, value in given.items() if name != "api_key"}
+    return ServeArguments(**values, given={"model_tag": model, **shown} if model else shown)
 
 
 def _dashed(word: str) -> str:
     """The flag with dashes for underscores, as vLLM allows; a value after `=` stays as it is."""
     name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
+    return name.partition(".")[0].replace("_", "-") + "".join(name.partition(".")[1:]) + equals + value
 
 
-def parse_serve(argv: Sequence[str]) -> ServeArguments:
-    """The arguments after `serve`. An unknown flag or a value of the wrong type ends the process with status 2."""
-    dashed = [_dashed(word) if word.startswith("--") else word for word in argv]
-    parser = _parser()
-    found, unknown = parser.parse_known_args(dashed)
-    if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    given = {name: value for name, value in vars(found).items() if value is not None}
-    model = given.pop("model_tag", None) or given.get("model")
-    if model is not None:
-        given["model"] = model
-    known = {name: value for name, value in given.items() if name in ServeArguments.__dataclass_fields__}
-    for name in ("api_key", "served_model_name"):
-        if name in known:
-            known[name] = tuple(known[name])
-    shown = {name: value for name, value in given.items() if name != "api_key"}
-    return ServeArguments(**known, given={"model_tag": model, **shown} if model else shown)
+def _undotted(words: list[str], known: Mapping[str, FlagFacts]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """Take `--json-flag.key value` out of the words: vLLM's way of writing one key of a JSON flag."""
+    rest: list[str] = []
+    found: dict[str, dict[str, Any]] = {}
+    queue = list(words)
+    while queue:
+        word = queue.pop(0)
+        flag, dot, tail = word.partition(".")
+        name = flag.removeprefix("--").replace("-", "_")
+        if not (word.startswith("--") and dot and name in known and known[name].kind == "json"):
+            rest.append(word)
+            continue
+        path, equals, value = tail.partition("=")
+        if not equals:
+            value = queue.pop(0) if queue else "true"
+        target = found.setdefault(name, {})
+        *parents, last = path.split(".")
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[last] = _json_or_text(value)
+    return rest, found
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

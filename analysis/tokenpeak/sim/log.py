@@ -39,13 +39,10 @@ class EngineLog:
             self.core(place, line, "ERROR")
 
     def traceback(self, frames: tuple[str, ...], error: str) -> None:
-        """A traceback that ends the API server's process."""
-        prefix = self._api
-        sys.stdout.write(f"{prefix}Traceback (most recent call last):\n")
-        for frame in frames:
-            sys.stdout.write(f"{prefix}  File {frame}\n")
-        sys.stdout.write(f"{prefix}{error}\n")
-        sys.stdout.flush()
+        """A traceback that ends the API server's process, on stderr."""
+        lines = ["Traceback (most recent call last):", *(f"  File {frame}" for frame in frames), error]
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
 
     def _write(self, prefix: str, place: str, message: str, level: str) -> None:
         stamp = datetime.now().astimezone().strftime("%m-%d %H:%M:%S")

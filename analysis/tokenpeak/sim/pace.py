@@ -147,26 +147,27 @@ class Pace:
         """Give each sequence that has computed all it knows its next tokens."""
         counters, scheduler = self._counters, self._scheduler
         generated = 0
+        steps = self._settings.scheduler_steps
         gaps: dict[float, int] = {}
         for sequence, tokens in step.scheduled:
             if sequence.aborted:
                 continue
-            known = len(sequence.tokens)
-            decoding = sequence.output_tokens > 0 and sequence.computed >= known - 1
-            if not decoding:
+            if sequence.decoding:
+                count = steps if tokens == 1 else self._accepted(sequence, tokens) * steps
+                new, reason = sequence.generate(count)
+                scheduler.computed(sequence, len(new))
+            else:
                 scheduler.computed(sequence, tokens)
-                if sequence.computed < known:
+                if sequence.computed < len(sequence.tokens):
                     continue
+                sequence.decoding = True
                 if not sequence.output_tokens:
                     cached = sequence.cached_tokens or 0
-                    counters.prompt_tokens += known
+                    counters.prompt_tokens += sequence.prompt_tokens
                     counters.prompt_tokens_cached += cached
-                    counters.prompt_tokens_computed += known - cached
-            count = self._accepted(sequence, tokens) if decoding else 1
-            new, reason = sequence.generate(count * (self._settings.scheduler_steps if decoding else 1))
+                    counters.prompt_tokens_computed += sequence.prompt_tokens - cached
+                new, reason = sequence.generate(1)
             generated += len(new)
-            if decoding:
-                scheduler.computed(sequence, len(new))
             if sequence.first_token_s is None:
                 sequence.first_token_s = now_s
                 counters.ttft.observe(now_s - sequence.arrived_s)
@@ -204,3 +205,4 @@ class Pace:
         context = step.decode_context_tokens + step.prefill_context_tokens
         self._counters.flops += 2.0 * deployment.model.active_parameters * step.tokens / devices
         self._counters.read_bytes += deployment.weight_bytes_per_gpu + context * deployment.kv_bytes_per_token_per_gpu
+        self._counters.write_bytes += step.tokens * deployment.kv_bytes_per_token_per_gpu

@@ -131,19 +131,25 @@ def memory_refusal(settings: Settings, free_bytes: float) -> Refusal | None:
     )
 
 
-def weights_refusal(settings: Settings, found: Capacity, free_bytes: float) -> Refusal | None:
-    """Weights that do not fit the GPU's free memory at all."""
-    if settings.devices.is_cpu or found.weights_bytes <= free_bytes:
+def allocation_refusal(settings: Settings, wanted_bytes: float, free_bytes: float, place: str) -> Refusal | None:
+    """CUDA out of memory, where what is to be allocated is not free."""
+    if settings.devices.is_cpu or wanted_bytes <= free_bytes:
         return None
+    return out_of_memory(settings, free_bytes, place)
+
+
+def out_of_memory(settings: Settings, free_bytes: float, place: str) -> Refusal:
+    """torch's words when a matrix more does not fit, `free_bytes` having been free at the start."""
     piece = 2 * settings.model.hidden * settings.model.intermediate / settings.tensor_parallel
-    total = settings.devices.gpu.usable_bytes
+    mib, left = piece / 2**20, piece / 2**21
+    total, used = settings.devices.gpu.usable_bytes / GIB, max(0.0, free_bytes - piece / 2) / GIB
     return Refusal(
-        error=f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {piece / 1024**2:.2f} MiB. GPU 0 has a "
-        f"total capacity of {total / GIB:.2f} GiB of which {piece / 2 / 1024**2:.2f} MiB is free. Including "
-        f"non-PyTorch memory, this process has {(free_bytes - piece / 2) / GIB:.2f} GiB memory in use. Of the allocated memory "
-        f"{(free_bytes - piece) / GIB:.2f} GiB is allocated by PyTorch, and {piece / 2 / 1024**2:.2f} MiB is reserved "
-        "by PyTorch but unallocated.",
-        place="vllm/v1/worker/gpu_model_runner.py:5120 in load_model",
+        error=f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {mib:.2f} MiB. GPU 0 has a total capacity "
+        f"of {total:.2f} GiB of which {left:.2f} MiB is free. Including non-PyTorch memory, this process has "
+        f"{used:.2f} GiB memory in use. Of the allocated memory {used * 0.98:.2f} GiB is allocated by PyTorch, and "
+        f"{left:.2f} MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try "
+        "setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.",
+        place=place,
     )
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from tokenpeak.errors import FactsError
+from tokenpeak.plan.flags import known_flags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +20,18 @@ class Release:
 
     @property
     def one_kv_line(self) -> bool:
-        """KV cache size and maximum concurrency share a line (vllm/v1/core/kv_cache_utils.py, from 0.12)."""
-        return self.number >= (0, 12, 0)
+        """KV cache size and maximum concurrency share a line (vllm/v1/core/kv_cache_utils.py, from 0.32)."""
+        return self.number >= (0, 32, 0)
+
+    @property
+    def banner(self) -> bool:
+        """The log begins with a drawing of the name (vllm/entrypoints/utils.py, from 0.15)."""
+        return self.number >= (0, 15, 0)
+
+    @property
+    def names_api_server(self) -> bool:
+        """`Starting vLLM API server` (vllm/entrypoints/openai/api_server.py, up to 0.27)."""
+        return self.number < (0, 28, 0)
 
     @property
     def process_prefixes(self) -> bool:
@@ -29,8 +40,8 @@ class Release:
 
     @property
     def core_name(self) -> str:
-        """What the engine's process is called in the log."""
-        return "EngineCore" if self.number >= (0, 15, 0) else "EngineCore_DP0"
+        """What the engine's process is called in the log (vllm/v1/engine/utils.py)."""
+        return "EngineCore" if self.number >= (0, 18, 0) else "EngineCore_DP0"
 
     @property
     def reserves_graph_memory(self) -> bool:
@@ -39,8 +50,9 @@ class Release:
 
     @property
     def default_memory_utilization(self) -> float:
-        """`gpu_memory_utilization` unless given (vllm/config/cache.py; 0.92 from 0.21)."""
-        return 0.92 if self.number >= (0, 21, 0) else 0.9
+        """`gpu_memory_utilization` unless given."""
+        default = known_flags(self.text)["gpu_memory_utilization"].default
+        return float(default) if isinstance(default, int | float) else 0.9
 
     @property
     def huge_gpu_defaults(self) -> bool:

@@ -124,7 +124,7 @@ class Scheduler:
     def _step(self, scheduled: list[tuple[Sequence, int]], preempted: int) -> Step:
         prefill_sequences = prefill_tokens = prefill_context = decode_sequences = decode_context = decode_tokens = 0
         for sequence, tokens in scheduled:
-            if sequence.output_tokens and sequence.computed >= len(sequence.tokens) - 1:
+            if sequence.decoding:
                 decode_sequences += 1
                 decode_context += len(sequence.tokens)
                 decode_tokens += tokens
@@ -146,14 +146,16 @@ class Scheduler:
     def _continue(self, scheduled: list[tuple[Sequence, int]], budget: int) -> int:
         """Schedule the running sequences; returns what is left of the budget."""
         index = 0
-        drafts = self.limits.draft_tokens
+        drafts, lookahead = self.limits.draft_tokens, self.limits.lookahead_tokens
         while index < len(self.running) and budget > 0:
             sequence = self.running[index]
-            missing = len(sequence.tokens) - sequence.computed
-            if missing == 1 and sequence.output_tokens:
-                missing += min(drafts, max(0, sequence.max_tokens - sequence.output_tokens - 1))
-            tokens = min(self._chunk(missing), budget)
-            if not self._grow(sequence, sequence.computed + tokens + self.limits.lookahead_tokens):
+            if not sequence.decoding:
+                tokens = min(self._chunk(len(sequence.tokens) - sequence.computed), budget)
+            elif drafts:
+                tokens = min(1 + min(drafts, sequence.max_tokens - sequence.output_tokens - 1), budget)
+            else:
+                tokens = 1
+            if not self._grow(sequence, sequence.computed + tokens + lookahead):
                 # The latest running sequence gives way; it may be this very one.
                 victim = self.running.pop()
                 self._preempt(victim)
@@ -207,7 +209,7 @@ class Scheduler:
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         """Hold blocks for `tokens` tokens of the sequence; False when they are not free."""
-        missing = self._blocks_for(tokens) - len(sequence.blocks)
+        missing = -(-tokens // self.limits.block_size) - len(sequence.blocks)
         if missing <= 0:
             return True
         fresh = self.pool.allocate(missing)
@@ -220,6 +222,7 @@ class Scheduler:
         self.release(sequence)
         sequence.computed = 0
         sequence.registered = 0
+        sequence.decoding = False
         sequence.preemptions += 1
         self.preemptions += 1
         self.waiting.appendleft(sequence)

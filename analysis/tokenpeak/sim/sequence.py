@@ -14,7 +14,8 @@ class Sequence:
     """A prompt and what has been generated after it. Times are monotonic seconds.
 
     `tokens` are prompt and output; the KV cache of the first `computed` of them is in `blocks`, and
-    `hashes` are the hashes of the full blocks. Its tokens are a function of `seed` alone.
+    `hashes` are the hashes of the full blocks. `decoding` is true while only its last token is not computed.
+    Its tokens are a function of `seed` alone.
     """
 
     __slots__ = (
@@ -23,11 +24,13 @@ class Sequence:
         "blocks",
         "cached_tokens",
         "computed",
+        "decoding",
         "first_token_s",
         "hashes",
         "last_token_s",
         "max_tokens",
         "on_tokens",
+        "output_tokens",
         "preemptions",
         "prompt_tokens",
         "registered",
@@ -56,7 +59,9 @@ class Sequence:
         self.vocabulary = vocabulary
         self.state = (seed * _MULTIPLIER + _INCREMENT) & _MASK
         self.on_tokens = on_tokens
+        self.output_tokens = 0
         self.computed = 0
+        self.decoding = False
         self.registered = 0
         self.blocks: list[int] = []
         self.hashes: list[int] = []
@@ -68,11 +73,6 @@ class Sequence:
         self.first_token_s: float | None = None
         self.last_token_s: float | None = None
 
-    @property
-    def output_tokens(self) -> int:
-        """Tokens generated so far."""
-        return len(self.tokens) - self.prompt_tokens
-
     def draw(self) -> float:
         """The next number of the sequence's own random stream, uniform in [0, 1)."""
         self.state = (self.state * _MULTIPLIER + _INCREMENT) & _MASK
@@ -80,7 +80,7 @@ class Sequence:
 
     def generate(self, count: int) -> tuple[list[int], FinishReason | None]:
         """Append up to `count` tokens; less when the sequence ends, whose reason is then given."""
-        output = len(self.tokens) - self.prompt_tokens
+        output = self.output_tokens
         end, reason = self.max_tokens, "length"
         if self.stop_after is not None and self.stop_after <= end:
             end, reason = self.stop_after, "stop"
@@ -91,5 +91,5 @@ class Sequence:
             new.append((state >> 33) % vocabulary)
         self.state = state
         self.tokens += new
-        finished = output + len(new) >= end
-        return new, (reason if finished else None)  # type: ignore[return-value]
+        self.output_tokens = output = output + len(new)
+        return new, (reason if output >= end else None)  # type: ignore[return-value]

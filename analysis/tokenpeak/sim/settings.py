@@ -24,11 +24,11 @@ _UNKNOWN_MODEL = {
     "num_key_value_heads": 8,
     "head_dim": 64,
     "vocab_size": 128256,
-    "max_position_embeddings": 131072,
+    "max_position_embeddings": 32768,
     "tie_word_embeddings": True,
     "torch_dtype": "bfloat16",
 }
-"""What a model that nothing here knows is played as: the shape of Llama-3.2-1B."""
+"""What a model that nothing here knows is played as: the shape of Llama-3.2-1B with a context of 32k."""
 
 _DTYPES = {"half": "float16", "float": "float32"}
 
@@ -107,10 +107,12 @@ def resolve(
     if chunked is None:
         # V0 chunked prompts of its own accord only for contexts beyond 32k (arg_utils.py, 0.5 to 0.10).
         chunked = release.v1 or max_model_len > 32768
+    if arguments.performance_mode == "throughput":
+        sequences, batched = 2 * sequences, 2 * batched
     if not release.v1 and not chunked and arguments.max_num_batched_tokens is None:
         batched = max(max_model_len, 2048)
     prefix_caching = arguments.enable_prefix_caching
-    speculative = arguments.speculative_config or {}
+    speculative = arguments.speculative_config or {"num_speculative_tokens": arguments.num_speculative_tokens or 0}
     key = environ.get("VLLM_API_KEY")
     return Settings(
         arguments=arguments,

@@ -15,10 +15,11 @@ from tokenpeak.sim.log import EngineLog
 from tokenpeak.sim.meter import Meter
 from tokenpeak.sim.refusals import (
     Refusal,
+    allocation_refusal,
     cache_refusal,
     config_refusal,
     memory_refusal,
-    weights_refusal,
+    out_of_memory,
     world_refusal,
 )
 from tokenpeak.sim.settings import Settings
@@ -26,6 +27,10 @@ from tokenpeak.sim.state import NodeState
 
 LOAD_BYTES_PER_S = 2.0e9
 """Weights from a local NVMe disk, safetensors."""
+
+
+_LOAD_MODEL = "vllm/v1/worker/gpu_model_runner.py:5120 in load_model"
+_ALLOCATE_CACHE = "vllm/worker/cache_engine.py:92 in _allocate_kv_cache"
 
 
 class StartError(Exception):
@@ -134,22 +139,16 @@ class Start:
 
     def _load(self, found: Capacity, times: StartTimes) -> None:
         settings, log = self._settings, self._log
-        free = min((self._free(gpu) for gpu in settings.gpus), default=float("inf"))
+        free = self._free()
         refused = memory_refusal(settings, free) if settings.release.v1 else None
-        refused = refused or weights_refusal(settings, found, free)
+        refused = refused or allocation_refusal(settings, found.weights_bytes, free, _LOAD_MODEL)
         if refused:
             self._refuse_core(refused)
         log.core("gpu_model_runner.py:5095", f"Starting to load model {settings.arguments.model}...")
         self._meter.hold(int(found.weights_bytes))
         self._wait(times.load_s)
         if self._faults.oom_at_start:
-            self._refuse_core(
-                Refusal(
-                    error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU 0 has a total "
-                    f"capacity of {settings.devices.gpu.usable_bytes / GIB:.2f} GiB of which 112.00 MiB is free.",
-                    place="vllm/v1/worker/gpu_model_runner.py:5120 in load_model",
-                )
-            )
+            self._refuse_core(out_of_memory(settings, free, _LOAD_MODEL))
         log.core("default_loader.py:501", f"Loading weights took {times.load_s:.2f} seconds")
         taken = f"{found.weights_bytes / GIB:.4f}"
         if settings.release.number < (0, 8, 0):
@@ -182,6 +181,10 @@ class Start:
         if refused:
             self._refuse_core(refused)
         self._capacity_lines(found)
+        # V0 does not look at what others hold before it allocates.
+        refused = allocation_refusal(settings, found.vram_bytes, self._free(), _ALLOCATE_CACHE)
+        if refused:
+            self._refuse_core(refused)
         self._meter.hold(found.vram_bytes)
         self._wait(times.graphs_s)
         if times.graphs_s:
@@ -211,7 +214,7 @@ class Start:
 
     def _banner(self) -> None:
         settings, log = self._settings, self._log
-        if settings.release.number >= (0, 12, 0):
+        if settings.release.banner:
             for line in (
                 "",
                 "       █     █     █▄   ▄█",
@@ -227,9 +230,12 @@ class Start:
             log.api("api_server.py:1044", f"args: {settings.arguments.given}")
         log.api("engine.py:1", "This is TokenPeak's simulated engine; nothing is computed.", "WARNING")
 
-    def _free(self, gpu: int) -> float:
+    def _free(self) -> float:
+        """Bytes that no other process holds, on the fullest of the engine's GPUs."""
         total = self._settings.devices.gpu.usable_bytes
-        return total - (self._state.vram_held(gpu) if self._state else 0)
+        if self._state is None:
+            return total
+        return total - max((self._state.vram_held(gpu) for gpu in self._settings.gpus), default=0)
 
     def _refuse_config(self, refused: Refusal) -> None:
         self._log.traceback(('"vllm/entrypoints/cli/main.py", line 90, in main', _frame(refused.place)), refused.error)

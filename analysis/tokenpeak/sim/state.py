@@ -104,8 +104,8 @@ class NodeState:
         return found
 
     def vram_held(self, gpu: int) -> int:
-        """Bytes taken on a GPU."""
-        return sum(holder.vram_bytes for holder in self.holders() if gpu in holder.gpus)
+        """Bytes that other processes hold on a GPU."""
+        return sum(holder.vram_bytes for holder in self.holders() if gpu in holder.gpus and holder.pid != os.getpid())
 
     def energy_above_idle(self, gpu: int, unix_s: float) -> float:
         """Energy that all processes, ended ones too, took on a GPU above its idle power, J."""

@@ -15,6 +15,9 @@ _SYLLABLES = tuple(consonant + vowel for consonant in _CONSONANTS for vowel in _
 _NUMBER_OF = {syllable: number for number, syllable in enumerate(_SYLLABLES)}
 _BASE = len(_SYLLABLES)
 
+SPOKEN_TOKENS = _BASE + _BASE**2
+"""Answers are made of the tokens with one or two syllables, about as long as a model's own tokens."""
+
 _PIECE = re.compile(r" ?[A-Za-z]{1,8}| ?[0-9]{1,3}| ?[^\sA-Za-z0-9]{1,3}|\s+")
 
 
@@ -27,6 +30,12 @@ def word(token: int) -> str:
         token, digit = divmod(token - 1, _BASE)
         syllables.append(_SYLLABLES[digit])
     return " " + "".join(reversed(syllables))
+
+
+@cache
+def word_bytes(token: int) -> bytes:
+    """The same in UTF-8."""
+    return word(token).encode()
 
 
 def _token_of(piece: str, vocabulary: int) -> int:
