@@ -142,9 +142,11 @@ class Fit:
                 f"one sequence of {self.max_model_len:,} tokens needs {self.sequence_bytes / GIB:.2f} GiB of KV cache; "
                 f"{self.kv_cache_memory_bytes / GIB:.2f} GiB are given"
             )
+        room = self.kv_cache_tokens
+        hint = f"; max_model_len up to {room:,} would fit" if room >= BLOCK_TOKENS else ""
         return (
             f"{parts} exceed {budget / GIB:.1f} GiB, the {self.gpu_memory_utilization:.0%} of each "
-            f"{deployment.gpu.name} that the engine may use"
+            f"{deployment.gpu.name} that the engine may use{hint}"
         )
 
 

@@ -1,0 +1,77 @@
+import pytest
+
+from tokenpeak.plan.correction import Observation, correct, errors, learn
+from tokenpeak.records import Config, ModelName, Prediction
+
+
+def config(seqs: str, eager: str) -> Config:
+    return Config(
+        config_id=f"{seqs}{eager}".ljust(12, "0")[:12],
+        name=f"{seqs}, {eager}",
+        choices={"max_num_seqs": seqs, "enforce_eager": eager},
+        model=ModelName(name="m", served_name="m"),
+    )
+
+
+PREDICTION = Prediction(output_tok_per_s=1000.0, ttft_s=0.1, tpot_s=0.02, uncertainty=0.45)
+
+
+def trial(seqs: str, eager: str, ratio: float) -> Observation:
+    return Observation(config=config(seqs, eager), prediction=PREDICTION, measured={"output_tok_per_s": 1000.0 * ratio})
+
+
+def test_changes_nothing_without_trials() -> None:
+    """Before the first trial a prediction stays as it is."""
+    asked = {"a": (config("8", "true"), PREDICTION)}
+
+    assert {"a": PREDICTION} == correct(asked, [])
+
+
+def test_takes_over_what_all_trials_share() -> None:
+    """When every trial ran at 0.7 of its prediction, so will the next, and the interval narrows."""
+    seen = [trial("8", "true", 0.7), trial("16", "true", 0.7), trial("8", "false", 0.7)]
+    corrected = learn(seen).apply(config("16", "false"), PREDICTION)
+
+    assert corrected.output_tok_per_s == pytest.approx(700, rel=0.05)
+    assert corrected.uncertainty is not None
+    assert corrected.uncertainty < 0.25
+
+
+def test_learns_what_an_alternative_costs() -> None:
+    """When eager configs alone fall behind, only the eager ones to come are lowered."""
+    seen = [
+        trial("8", "true", 0.7), trial("8", "false", 1.0), trial("16", "true", 0.7), trial("16", "false", 1.0),
+    ]  # fmt: skip
+    learned = learn(seen)
+    eager = learned.apply(config("32", "true"), PREDICTION).output_tok_per_s
+    graphs = learned.apply(config("32", "false"), PREDICTION).output_tok_per_s
+    assert eager is not None
+    assert graphs is not None
+
+    assert eager / graphs == pytest.approx(0.7, rel=0.08)
+
+
+def test_stays_unsure_of_what_it_has_not_seen() -> None:
+    """An alternative that no trial had is foretold with more doubt than one that some had."""
+    learned = learn([trial("8", "true", 0.9), trial("16", "true", 0.9)])
+    seen = learned.apply(config("8", "true"), PREDICTION).uncertainty
+    unseen = learned.apply(config("999", "false"), PREDICTION).uncertainty
+    assert seen is not None
+    assert unseen is not None
+
+    assert seen < unseen
+
+
+def test_leaves_metrics_alone_that_were_not_measured() -> None:
+    """TTFT keeps its prediction when only throughput was measured."""
+    assert PREDICTION.ttft_s == learn([trial("8", "true", 0.5)]).apply(config("8", "true"), PREDICTION).ttft_s
+
+
+def test_reports_the_error_of_each_metric() -> None:
+    """The error says how far off, in which direction, and whether the stated interval held."""
+    (error,) = errors([trial("8", "true", 0.8), trial("16", "true", 0.9), trial("32", "true", 0.4)])
+
+    assert ("output_tok_per_s", 3) == (error.metric, error.n)
+    assert pytest.approx(0.8) == error.median_ratio
+    assert pytest.approx(0.3) == error.mean_absolute_error
+    assert pytest.approx(2 / 3) == error.within_interval

@@ -1,0 +1,70 @@
+import pytest
+
+from tokenpeak.plan.demand import demand
+from tokenpeak.workload import (
+    ClosedLoad,
+    ConversationWorkload,
+    DatasetWorkload,
+    FixedWorkload,
+    LengthDistribution,
+    OpenLoad,
+    SyntheticWorkload,
+)
+
+
+def test_counts_a_fixed_prompt_s_tokens_by_its_words() -> None:
+    """Twenty words are about twenty-seven tokens, and all requests are alike."""
+    asked = demand(
+        FixedWorkload(name="f", prompt=" ".join(["word"] * 20), output_tokens=300),
+        ClosedLoad(concurrency=4, requests=8),
+    )
+
+    assert (27, 300, 327, True) == (
+        asked.input_tokens,
+        asked.output_tokens,
+        asked.longest_tokens,
+        asked.fixed_lengths,
+    )
+
+
+def test_takes_the_mean_and_the_most_of_a_distribution() -> None:
+    """A table's weights give the mean; its largest entry is the most."""
+    lengths = LengthDistribution(distribution="table", table=((100, 1), (300, 3)))
+    asked = demand(
+        SyntheticWorkload(name="s", input_tokens=lengths, output_tokens=10), ClosedLoad(concurrency=1, requests=1)
+    )
+
+    assert (250.0, 310, False) == (asked.input_tokens, asked.longest_tokens, asked.fixed_lengths)
+
+
+def test_knows_no_longest_request_of_a_normal_distribution_without_a_bound() -> None:
+    """Without a `high` nothing bounds the lengths, so no config may be merged on their account."""
+    lengths = LengthDistribution(distribution="normal", mean=100, std=10)
+    asked = demand(
+        SyntheticWorkload(name="s", input_tokens=lengths, output_tokens=10), ClosedLoad(concurrency=1, requests=1)
+    )
+
+    assert asked.longest_tokens is None
+
+
+def test_finds_a_conversation_s_history_in_the_prefix_cache() -> None:
+    """Each turn resends what the engine has seen: most of the input is a prefix hit."""
+    asked = demand(
+        ConversationWorkload(
+            name="c", starters=10, starter_tokens=3500, turns=5, turn_input_tokens=40, output_tokens=830
+        ),
+        ClosedLoad(concurrency=8, requests=40),
+    )
+
+    assert pytest.approx(5280) == asked.input_tokens
+    assert asked.prefix_hit_rate > 0.8
+    assert 7020 + 830 == asked.longest_tokens
+
+
+def test_limits_the_requests_in_flight_of_an_open_load_by_their_number() -> None:
+    """Without a cap all requests of the run may be in flight at once."""
+    workload = DatasetWorkload(name="d", path="x.json")
+
+    assert 24 == demand(workload, OpenLoad(rate_per_s=4, requests=20, warmup_requests=4)).concurrency
+    assert 6 == demand(workload, OpenLoad(rate_per_s=4, requests=20, max_concurrency=6)).concurrency
+    assert demand(workload, OpenLoad(rate_per_s=4, duration_s=60)).concurrency is None

@@ -1,0 +1,103 @@
+from typing import Any
+
+import pytest
+
+from tokenpeak.errors import FactsError
+from tokenpeak.plan.fit import device_of, engine_is_v1, fit, missing_hardware
+from tokenpeak.plan.hardware import GIB, MIB, gpu_facts
+from tokenpeak.plan.model import model_facts
+from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
+
+LLAMA = model_facts("meta-llama/Llama-3.1-8B-Instruct")
+
+
+def node(*names: str, version: str = "0.32.0", **facts: Any) -> NodeFacts:
+    gpus = tuple(Gpu(index=index, name=name) for index, name in enumerate(names))
+    return NodeFacts(node="n", source="declared", gpus=gpus, engine_version=version, **facts)
+
+
+def config(env: dict[str, str] | None = None, **flags: Any) -> Config:
+    return Config(config_id="0" * 12, name="c", model=ModelName(name="m", served_name="m"), flags=flags, env=env or {})
+
+
+def test_takes_the_probed_memory_and_the_smallest_device() -> None:
+    """A mixed node is as large as its smallest GPU; memory as probed beats the table."""
+    mixed = NodeFacts(
+        node="n",
+        source="probed",
+        gpus=(
+            Gpu(index=0, name="NVIDIA A100-SXM4-80GB"),
+            Gpu(index=1, name="NVIDIA L4", vram_bytes=22000 * MIB),
+        ),
+    )
+    device = device_of(mixed)
+    assert device is not None
+
+    assert ("NVIDIA L4", 22000 * MIB) == (device.name, device.vram_bytes)
+
+
+def test_names_the_device_that_the_table_lacks() -> None:
+    """The note says which device is unknown and which file to add it to."""
+    note = missing_hardware(node("NVIDIA Unheard-Of 9000"))
+    assert note is not None
+
+    assert "'NVIDIA Unheard-Of 9000'" in note
+    assert "gpus.json" in note
+
+
+@pytest.mark.parametrize(
+    ("version", "env", "gpu", "expected"),
+    [
+        ("0.7.3", {}, "NVIDIA H200", False),
+        ("0.8.5.post1", {}, "NVIDIA H200", True),
+        ("0.8.5.post1", {}, "Tesla V100-PCIE-32GB", False),
+        ("0.8.5.post1", {"VLLM_USE_V1": "0"}, "NVIDIA H200", False),
+        ("0.32.0", {"VLLM_USE_V1": "0"}, "NVIDIA H200", True),
+    ],
+)
+def test_knows_which_core_a_release_runs(version: str, env: dict[str, str], gpu: str, *, expected: bool) -> None:
+    """V0 before 0.8, on Volta and where asked until 0.10; V1 alone from 0.11."""
+    assert expected == engine_is_v1(version, env, gpu_facts(gpu))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "expected"),
+    [
+        ("NVIDIA L4", "0.32.0", (2048, 256)),
+        ("NVIDIA A100-SXM4-80GB", "0.32.0", (2048, 256)),
+        ("NVIDIA H200", "0.32.0", (8192, 1024)),
+        ("NVIDIA B200", "0.33.0", (16384, 1024)),
+        ("NVIDIA B200", "0.32.0", (8192, 1024)),
+    ],
+)
+def test_fills_in_the_batch_that_the_engine_would(gpu: str, version: str, expected: tuple[int, int]) -> None:
+    """Batched tokens and sequences default by memory, device and release."""
+    sits = fit(config(), node(gpu), LLAMA, version)
+    assert sits is not None
+
+    assert expected == (sits.deployment.max_num_batched_tokens, sits.deployment.max_num_seqs)
+
+
+def test_batches_a_whole_prompt_when_v0_does_not_chunk() -> None:
+    """V0 without chunked prefill raises batched tokens to the context length."""
+    sits = fit(config(max_model_len=16384), node("Tesla V100-PCIE-32GB", version="0.8.5"), LLAMA)
+    assert sits is not None
+
+    assert (False, 16384) == (sits.chunked_prefill, sits.deployment.max_num_batched_tokens)
+
+
+def test_takes_the_cpu_engine_s_kv_cache_from_its_environment() -> None:
+    """VLLM_CPU_KVCACHE_SPACE is gigabytes; the flag in bytes beats it."""
+    cpu = node(cpu="AMD EPYC", cpu_cores=2, memory_bytes=16 * GIB)
+    space = fit(config({"VLLM_CPU_KVCACHE_SPACE": "2"}, max_model_len=2048), cpu, LLAMA)
+    flag = fit(config({"VLLM_CPU_KVCACHE_SPACE": "2"}, kv_cache_memory_bytes=GIB), cpu, LLAMA)
+    assert space is not None
+    assert flag is not None
+
+    assert (2 * GIB, GIB) == (space.kv_cache_bytes, flag.kv_cache_bytes)
+
+
+def test_refuses_a_flag_that_should_be_a_number() -> None:
+    """A word where a number belongs is an error that names the flag."""
+    with pytest.raises(FactsError, match="max_num_seqs"):
+        fit(config(max_num_seqs="many"), node("NVIDIA L4"), LLAMA)
