@@ -1,11 +1,259 @@
-"""Borrowing a node and giving it back, with real processes."""
+"""Borrowing a node and giving it back, with real processes in place of engine and production."""
 
+import base64
+import json
+import urllib.request
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
 from tests.node.conftest import Node
 
+from tokenpeak.node import process
+from tokenpeak.node.engine import trial_key
 
-def test_ready(node: Node) -> None:
-    """A launch ends with the engine's first real completion."""
+
+def models_served(production: dict[str, Any]) -> bytes:
+    with urllib.request.urlopen(production["url"] + "/v1/models", timeout=5) as response:
+        return bytes(response.read())
+
+
+def test_whole_trial(node: Node) -> None:
+    """Production is stopped while the engine runs, answers again afterwards, and the time in between is told."""
+    production = node.production()
+    node.run("produce")
+
+    launched = node.run("launch", node.launch_request())
+    during = node.run("status")
+    finished = node.run("finish", node.finish_request())
+
+    assert launched["ready"]
+    assert (False, True, True, "sweep-1") == (
+        during["production"]["running"],
+        during["armed"],
+        during["guard_alive"],
+        during["holder"],
+    )
+    restoration = finished["restoration"]
+    assert (True, True, "prod") == (restoration["restored"], restoration["was_running"], restoration["model"])
+    assert 0 < restoration["downtime_s"] < 30
+    assert b'"prod"' in models_served(production)
+    assert (None, None, None) == (node.read("record.json"), node.read("engine.json"), node.read("lock.json"))
+
+
+def test_phases(node: Node) -> None:
+    """Each phase says whose time it was, and together they are the command's."""
+    node.production()
+    node.run("produce")
+
+    launched = node.run("launch", node.launch_request())
+    finished = node.run("finish", node.finish_request())
+
+    assert [
+        ("recording", "orchestration"),
+        ("arming", "orchestration"),
+        ("production_stop", "orchestration"),
+        ("memory_wait", "orchestration"),
+        ("engine_start", "engine_start"),
+        ("engine_stop", "orchestration"),
+        ("memory_wait", "orchestration"),
+        ("production_start", "production_start"),
+    ] == [(phase["name"], phase["kind"]) for phase in launched["phases"] + finished["phases"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "phase", "timed_out", "said"),
+    [
+        (("--die", "CUDA out of memory"), "starting", False, "CUDA out of memory"),
+        (("--hang",), "starting", True, ""),
+        (("--start-s", "60"), "starting", True, ""),
+    ],
+)
+def test_engine_that_does_not_come_up(
+    node: Node, options: tuple[str, ...], phase: str, timed_out: bool, said: str
+) -> None:
+    """A config that fails is an answer with its evidence, and the node is given back as usual."""
+    node.production()
+    node.run("produce")
+
+    launched = node.run("launch", node.launch_request(*options, deadline_s=1))
+    finished = node.run("finish", node.finish_request())
+
+    assert (False, phase, timed_out) == (launched["ready"], launched["failure_phase"], launched["timed_out"])
+    assert said in launched["log_tail"]
+    assert finished["restoration"]["restored"]
+    assert said in zlib.decompress(base64.b64decode(finished["log"])).decode()
+
+
+def test_wrong_model(node: Node) -> None:
+    """Health is not enough: an engine that gives no completion by the asked model is not ready."""
+    launched = node.run("launch", node.launch_request(served_model="another"))
+
+    assert (False, "first_completion") == (launched["ready"], launched["failure_phase"])
+
+
+def test_engine_that_is_not_there(node: Node) -> None:
+    """A command that cannot be started is a failed config, not a lost node."""
+    node.production()
+    node.run("produce")
+
+    launched = node.run("launch", node.launch_request(argv=["/nonexistent/vllm", "serve"]))
+    finished = node.run("finish", node.finish_request())
+
+    assert (False, True) == (launched["ready"], finished["restoration"]["restored"])
+    assert "/nonexistent/vllm" in launched["message"]
+
+
+def test_stubborn_engine_with_a_worker(node: Node) -> None:
+    """An engine that ignores SIGTERM is ended with its worker: nothing keeps memory."""
+    launched = node.run("launch", node.launch_request("--worker", "--ignore-sigterm"))
+    worker = int(launched["log_tail"].split("worker ")[1].split()[0])
+    assert process.stat_of(worker)
+
+    finished = node.run("finish", node.finish_request(engine_stop_s=0.3))
+
+    assert finished["engine_stopped"]
+    assert process.stat_of(worker) is None
+
+
+def test_production_that_was_down(node: Node) -> None:
+    """Production that was down stays down, and is said to have been."""
+    node.production()
+
+    launched = node.run("launch", node.launch_request())
+    finished = node.run("finish", node.finish_request())
+
+    assert launched["production"]["running"] is False
+    assert {
+        "restored": True,
+        "was_running": False,
+        "model": None,
+        "downtime_s": None,
+        "message": "Production was down before and was left down.",
+    } == finished["restoration"]
+    assert node.run("status")["production"]["running"] is False
+
+
+def test_production_that_does_not_answer(node: Node) -> None:
+    """Production that runs without answering is not touched: nobody could tell whether it came back."""
+    declared = node.production("--hang")
+    started = process.start_detached(declared["process"]["argv"], log=node.folder / "production.log")
+    (node.folder / "production.json").write_text(json.dumps(process.identity(started.pid)))
+
     answer = node.run("launch", node.launch_request())
 
-    print(answer)
-    assert answer["ready"] is True
+    assert "production_unwell" == answer["error"]["code"]
+    assert started.poll() is None
+    assert (None, None) == (node.read("record.json"), node.read("lock.json"))
+    node.stop_production()
+    started.wait()
+
+
+def test_sweep_without_restoring_between(node: Node) -> None:
+    """With restore: per_sweep production stays down between trials, and the last one brings it back."""
+    node.production()
+    node.run("produce")
+
+    node.run("launch", node.launch_request(trial_id="0000-a"))
+    first = node.run("finish", node.finish_request(trial_id="0000-a", restore_production=False))
+    between = node.run("status")
+    launched = node.run("launch", node.launch_request(trial_id="0001-b"))
+    last = node.run("finish", node.finish_request(trial_id="0001-b"))
+
+    assert first["restoration"] is None
+    assert (False, True, True) == (between["production"]["running"], between["armed"], between["guard_alive"])
+    assert (True, True) == (launched["ready"], last["restoration"]["restored"])
+
+
+def test_lock_names_its_holder(node: Node) -> None:
+    """Another sweep is told who has the node and what to do; `restore` alone breaks the lock."""
+    node.run("launch", node.launch_request())
+
+    refused = node.run("launch", node.launch_request(holder="sweep-2"))
+    node.run("restore")
+    taken = node.run("launch", node.launch_request(holder="sweep-2"))
+
+    assert "locked" == refused["error"]["code"]
+    assert "held by sweep-1" in refused["error"]["text"]
+    assert "make restore" in refused["error"]["text"]
+    assert taken["ready"]
+
+
+def test_lock_between_trials(node: Node) -> None:
+    """A sweep may keep its lock between trials."""
+    node.run("launch", node.launch_request())
+    node.run("finish", node.finish_request(keep_lock=True))
+
+    refused = node.run("launch", node.launch_request(holder="sweep-2"))
+
+    assert "locked" == refused["error"]["code"]
+
+
+def test_finish_of_another_trial(node: Node) -> None:
+    """Finishing a trial that no longer has the node leaves the one that has it alone."""
+    node.run("launch", node.launch_request())
+
+    finished = node.run("finish", node.finish_request(trial_id="9999-z"))
+
+    assert finished["restoration"]["restored"] is False
+    assert process.is_alive(node.read("engine.json"))
+
+
+def test_finish_without_launch(node: Node) -> None:
+    """Finishing what never began does nothing and says so."""
+    finished = node.run("finish", node.finish_request())
+
+    assert finished["restoration"]["restored"]
+    assert "Nothing was recorded" in finished["restoration"]["message"]
+
+
+def test_key_is_derived_and_kept_secret(node: Node) -> None:
+    """Both sides derive the trial's key; it is asked for by the engine and appears in no argument and no answer."""
+    (node.folder / "secret").write_text("sweep secret\n")
+    (node.folder / "secret").chmod(0o600)
+    key = trial_key(b"sweep secret\n", "0000-abc")
+
+    launched = node.run("launch", node.launch_request("--say", key))
+    pid = launched["pid"]
+    arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    environment = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    finished = node.run("finish", node.finish_request())
+
+    assert launched["ready"]
+    assert launched["api_key_used"]
+    assert f"VLLM_API_KEY={key}" in environment
+    assert [key] == [word for word in arguments if key in word], "only this test's own --say"
+    assert key not in str(launched)
+    assert key not in zlib.decompress(base64.b64decode(finished["log"])).decode()
+
+
+HOSTILE = ["$HOME", "$(id)", "`id`", "a b", "'", '"', ";reboot", "%n", "--", "\\", "é\n2", "{{ 7 * 7 }}", "-e"]
+
+
+def test_hostile_values(node: Node) -> None:
+    """Arguments and environment reach the engine as they are: no shell, no expansion."""
+    request = node.launch_request("--die", "x", "--say=" + HOSTILE[0], env={f"H{i}": v for i, v in enumerate(HOSTILE)})
+    request["argv"] = [
+        request["argv"][0],
+        "-c",
+        "import os,sys,json; print(json.dumps([sys.argv[1:], [os.environ[f'H{i}'] for i in range(len(sys.argv)-1)]]))",
+        *HOSTILE,
+    ]
+    launched = node.run("launch", request)
+
+    assert [HOSTILE, HOSTILE] == json.loads(launched["log_tail"])
+
+
+def test_telemetry(node: Node) -> None:
+    """The sampler's columns are of one length, and the sampler ends with the trial."""
+    node.run("launch", node.launch_request())
+    sampler = node.read("telemetry.json")
+    alive = process.is_alive(sampler)
+
+    finished = node.run("finish", node.finish_request())
+
+    telemetry = finished["telemetry"]
+    assert (True, False) == (alive, process.is_alive(sampler))
+    assert {"memory_used_bytes"} <= set(telemetry["columns"])
+    assert {len(telemetry["t_s"])} == {len(column) for column in telemetry["columns"].values()}

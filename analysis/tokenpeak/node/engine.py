@@ -20,6 +20,8 @@ from tokenpeak.node.trouble import Trouble
 FILE = "engine.json"
 LOG = "engine.log"
 ENVIRONMENT = "engine.env"
+OUTPUT = "output.json"
+"""Which trial the log and the samples are of."""
 
 
 def has_systemd() -> bool:
@@ -78,6 +80,7 @@ class Engine:
         argv = [str(word) for word in request["argv"]]
         with self.log.open("wb"):
             self.log.chmod(0o600)
+        self.state.write(OUTPUT, {"trial_id": request["trial_id"]}, durable=False)
         as_unit = has_systemd() and declared.get("isolation") != "process"
         found: Json = {"trial_id": request["trial_id"], "unit": self.unit if as_unit else None}
         if as_unit:

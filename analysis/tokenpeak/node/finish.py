@@ -6,11 +6,12 @@ import base64
 import zlib
 
 from tokenpeak.node import launch, lease, lock, telemetry
-from tokenpeak.node.engine import LOG
+from tokenpeak.node.engine import LOG, OUTPUT
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.restore import OUTCOME, RECORD, restore, stop_engine
 from tokenpeak.node.state import Json, State
 
+NO_SAMPLES: Json = {"t_s": [], "columns": {}}
 LOG_BYTES = 8 << 20
 """More than this is cut from the log's middle: start-up facts are at its beginning, causes at its end."""
 
@@ -32,7 +33,7 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
                     "downtime_s": None,
                     "message": f"Trial {record['trial_id']} of {record['holder']} has the node; it was left alone.",
                 },
-                "telemetry": {"t_s": [], "columns": {}},
+                "telemetry": NO_SAMPLES,
                 "log": "",
             }
         grace_s = float(request.get("engine_stop_s") or launch.ENGINE_STOP_S)
@@ -46,13 +47,14 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
         elif record is not None:
             lease_s = (state.read(lease.FILE) or {}).get("lease_s")
             lease.renew(state, lease_s)
+        is_its_output = (state.read(OUTPUT) or {}).get("trial_id") == trial_id
         return {
             "phases": phases.spans,
             "started_at_unix_s": phases.started_at_unix_s,
             "engine_stopped": ended["engine_stopped"],
             "restoration": restoration,
-            "telemetry": telemetry.collect(state),
-            "log": packed_log(state, declaration, request),
+            "telemetry": telemetry.collect(state) if is_its_output else NO_SAMPLES,
+            "log": packed_log(state, declaration, request) if is_its_output else "",
         }
 
 

@@ -21,6 +21,8 @@ from tokenpeak.node.trouble import Trouble
 
 FILE = "guard.json"
 LOG = "guard.log"
+LOOK_S = 1.0
+"""A deadline is noticed within this; reading two small files costs nothing."""
 UNITS = Path("/etc/systemd/system")
 
 
@@ -158,7 +160,7 @@ def watch(state: State) -> Json:
 
 def _look_again_s(state: State) -> float:
     left_s = lease.remaining_s(state)
-    return 5.0 if left_s is None else min(5.0, max(0.05, left_s))
+    return LOOK_S if left_s is None else min(LOOK_S, max(0.05, left_s))
 
 
 def _attempt(state: State, nonce: str) -> Json:

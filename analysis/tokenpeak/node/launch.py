@@ -16,6 +16,7 @@ from tokenpeak.node.trouble import Trouble
 LOG_TAIL_BYTES = 32_768
 PRODUCTION_READY_S = 900.0
 ENGINE_STOP_S = 5.0
+LEASE_LAPSED = "lease_lapsed"
 
 
 def launch(state: State, declaration: Json, request: Json) -> Json:
@@ -39,7 +40,7 @@ def launch(state: State, declaration: Json, request: Json) -> Json:
         except Trouble as trouble:
             pid, failure = None, trouble.text
     deadline = began + float(request["deadline_s"])
-    outcome = Json({"failure_phase": "starting", "timed_out": False}) if failure else None
+    outcome: Json | None = {"failure_phase": "starting", "timed_out": False} if failure else None
     with phases.span("engine_start", "engine_start"):
         if outcome is None:
             base = serving.base_url(host, port)
@@ -136,17 +137,21 @@ def _stop_production(state: State, record: Json, phases: Phases) -> Json:
 def await_ready(
     state: State, engine: Engine, nonce: str, base: str, model: str, key: str | None, deadline: float
 ) -> Json:
-    """Wait for /health, then for a first real completion: failure_phase None, `starting` or `first_completion`."""
+    """Wait for /health, then for a first real completion.
+
+    failure_phase is None, `starting`, `first_completion`, or `lease_lapsed`, which says nothing about the config.
+    """
 
     def ended() -> Json | None:
         record = state.read(RECORD)
-        if record is None or record["nonce"] != nonce:
+        running = engine.is_running()
+        if record is None or record["nonce"] != nonce or (not running and lease.has_lapsed(state)):
             return {
-                "failure_phase": "starting",
+                "failure_phase": LEASE_LAPSED,
                 "timed_out": False,
                 "message": "The guard gave the node back while the engine was starting.",
             }
-        if not engine.is_running():
+        if not running:
             return {
                 "failure_phase": "starting",
                 "timed_out": False,
@@ -166,6 +171,8 @@ def await_ready(
     if wrong is None:
         return {"failure_phase": None, "timed_out": False}
     over = ended()
+    if over and over["failure_phase"] == LEASE_LAPSED:
+        return over
     return {
         "failure_phase": "first_completion",
         "timed_out": time.monotonic() >= deadline,

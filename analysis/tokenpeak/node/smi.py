@@ -52,13 +52,9 @@ def number(text: object) -> float | None:
 
 
 def word(text: str | None) -> str | None:
-    """A cell's text; None for the driver's ways of not telling."""
+    """A cell's text; None for the driver's ways of not telling, which are all in brackets."""
     stripped = (text or "").strip()
-    return (
-        None
-        if not stripped or re.fullmatch(r"\[?(N/A|Not Supported|Unknown Error|GPU requires reset|Unknown)\]?", stripped)
-        else stripped
-    )
+    return None if not stripped or stripped in ("N/A", "Unknown") or re.fullmatch(r"\[.*\]", stripped) else stripped
 
 
 def rows(raw: str, fields: tuple[str, ...]) -> list[dict[str, str]]:

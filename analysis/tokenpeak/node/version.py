@@ -24,7 +24,7 @@ def engine_version(command: list[str]) -> str | None:
 
 def parse_version(said: str) -> str | None:
     """The last word that looks like a version; a build's local part (`+cpu`) is not part of it."""
-    versions = re.findall(r"\b\d+\.\d+(?:\.\d+)?(?:\.?(?:rc|post|dev)\d+)*", said)
+    versions = re.findall(r"\b\d+\.\d+(?:\.\d+)*(?:\.?(?:rc|post|dev)\d+)*", said)
     return versions[-1] if versions else None
 
 

@@ -1,0 +1,176 @@
+"""The node gives itself back: with the detached watchdog, as on a machine without systemd."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from tests.node.conftest import Node
+
+from tokenpeak.node import clock, process
+
+
+def restored(node: Node, within_s: float = 15) -> bool:
+    return clock.wait_until(lambda: node.read("record.json") is None, within_s, poll_s=0.05)
+
+
+def test_silent_controller(node: Node) -> None:
+    """When the lease lapses, the engine is ended and production answers again."""
+    node.production()
+    node.run("produce")
+    launched = node.run("launch", node.launch_request(lease_s=2))
+    engine = node.read("engine.json")
+    guard = node.read("guard.json")
+
+    assert launched["ready"]
+    assert restored(node)
+    outcome = node.read("outcome.json")
+    assert outcome is not None
+    assert ("guard", True, "prod") == (outcome["by"], outcome["restored"], outcome["model"])
+    assert process.is_alive(engine) is False
+    assert node.run("status")["production"]["running"]
+    assert clock.wait_until(lambda: not process.is_alive(guard), 5), "the watchdog ends with its trial"
+
+
+def test_launch_killed_midway(node: Node) -> None:
+    """A launch that is killed while the engine starts leaves nothing behind once the lease has lapsed."""
+    node.production()
+    node.run("produce")
+    launching = node.start("launch", node.launch_request("--hang", "--worker", lease_s=2, deadline_s=60))
+    assert clock.wait_until(lambda: "worker" in read_log(node), 10)
+    engine = node.read("engine.json")
+    assert engine is not None
+    group = process.members(engine)
+
+    launching.kill()
+    launching.communicate()
+
+    assert restored(node)
+    assert [] == [pid for pid in group if process.stat_of(pid)]
+    assert node.run("status")["production"]["running"]
+
+
+def read_log(node: Node) -> str:
+    path = node.folder / "engine.log"
+    return path.read_text() if path.exists() else ""
+
+
+def test_guard_fires_while_launch_waits(node: Node) -> None:
+    """A launch whose node is given back under it says so instead of waiting for its deadline."""
+    node.production()
+    node.run("produce")
+
+    launched = node.run("launch", node.launch_request("--hang", lease_s=1.5, deadline_s=60))
+
+    assert (False, False) == (launched["ready"], launched["timed_out"])
+    assert "guard gave the node back" in launched["message"]
+
+
+def test_lease_is_renewed(node: Node) -> None:
+    """As long as lines come on the lease's channel, the node is not given back."""
+    node.run("launch", node.launch_request(lease_s=1.5))
+    channel = subprocess.Popen(
+        [sys.executable, str(node.bundle), "lease", "--state", str(node.folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert channel.stdin
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        channel.stdin.write("\n")
+        channel.stdin.flush()
+        time.sleep(0.3)
+    held = node.read("record.json") is not None
+    out, _ = channel.communicate()
+
+    assert held
+    assert '"renewals"' in out
+    assert restored(node), "and once they stop, it is"
+
+
+def test_restoring_twice(node: Node) -> None:
+    """Whoever restores second finds nothing to do."""
+    node.production()
+    node.run("produce")
+    node.run("launch", node.launch_request())
+
+    first = node.run("restore")["restoration"]
+    production = node.read("production.json")
+    second = node.run("restore")["restoration"]
+
+    assert (True, True) == (first["restored"], second["restored"])
+    assert production == node.read("production.json"), "production was not started again"
+
+
+def test_finish_after_the_guard(node: Node) -> None:
+    """A controller that comes back late learns that the guard was there before it."""
+    node.production()
+    node.run("produce")
+    node.run("launch", node.launch_request(lease_s=1))
+    assert restored(node)
+
+    restoration = node.run("finish", node.finish_request())["restoration"]
+
+    assert (True, True, "prod") == (restoration["restored"], restoration["was_running"], restoration["model"])
+    assert "Given back by guard" in restoration["message"]
+
+
+def test_production_that_refuses_once(node: Node) -> None:
+    """The guard keeps trying until production answers."""
+    declared = node.production()
+    node.run("produce")
+    node.run("launch", node.launch_request(lease_s=2))
+    working = declared["process"]["argv"]
+    record = node.read("record.json")
+    assert record is not None
+    executable = node.folder / "sometimes"
+    executable.write_text("#!/bin/sh\nexit 1\n")
+    executable.chmod(0o755)
+    record["production"]["declared"]["process"]["argv"] = [str(executable), *working]
+    (node.folder / "record.json").write_text(json.dumps(record))
+    assert clock.wait_until(lambda: node.read("outcome.json") is not None, 15)
+    failed = node.read("outcome.json")
+    executable.write_text('#!/bin/sh\nexec "$@"\n')
+
+    assert failed is not None
+    assert failed["restored"] is False
+    assert restored(node)
+    assert node.run("status")["production"]["running"]
+
+
+def test_watchdog_killed(node: Node) -> None:
+    """`finish` needs no guard, and a launch sees that one watches."""
+    node.run("launch", node.launch_request(trial_id="0000-a"))
+    guard = node.read("guard.json")
+    assert guard is not None
+    os.kill(guard["pid"], signal.SIGKILL)
+    assert clock.wait_until(lambda: not process.is_alive(guard), 5)
+    node.run("finish", node.finish_request(trial_id="0000-a", restore_production=False))
+
+    node.run("launch", node.launch_request(trial_id="0001-b"))
+
+    assert node.run("status")["guard_alive"]
+
+
+def test_trial_deadline(node: Node) -> None:
+    """A trial that goes on past its own deadline is ended though the controller lives."""
+    node.run("launch", node.launch_request(lease_s=None, trial_deadline_s=1.5))
+
+    assert restored(node)
+
+
+def test_reboot(node: Node) -> None:
+    """A record of an earlier boot is restored at once, whatever its lease said."""
+    node.production()
+    node.run("produce")
+    node.run("launch", node.launch_request(lease_s=None))
+    for name in ("record.json", "lease.json"):
+        content = node.read(name)
+        assert content is not None
+        (node.folder / name).write_text(json.dumps({**content, "boot_id": "an earlier boot"}))
+
+    assert restored(node)
+    assert node.run("status")["production"]["running"]

@@ -1,0 +1,110 @@
+"""What the probe says of a node, and which problems it names."""
+
+import socket
+from pathlib import Path
+
+from tests.node.conftest import Node
+
+from tokenpeak.node import probe, version
+from tokenpeak.records import NodeFacts
+
+
+def test_fields_are_the_raw_format(node: Node) -> None:
+    """The answer without its declaration is a NodeFacts."""
+    answer = node.run("probe")
+    answer.pop("declaration")
+
+    facts = NodeFacts.model_validate({**answer, "node": "n", "source": "probed"})
+
+    assert facts.engine_port_free
+    assert facts.memory_bytes
+
+
+def test_problems(node: Node, tmp_path: Path) -> None:
+    """A missing engine, a missing model and a port in use are named, each with what to do."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        node.declare(
+            port=port,
+            engine={"command": ["/nonexistent/vllm", "serve"]},
+            model={"name": "m", "path": str(tmp_path / "missing")},
+        )
+        answer = node.run("probe")
+
+    engine, used, model = answer["problems"]
+    assert "No engine at '/nonexistent/vllm'" in engine
+    assert f"Port {port} on 127.0.0.1 is in use by" in used
+    assert "is not on the node" in model
+    assert (None, False, False) == (answer["engine_version"], answer["engine_port_free"], answer["model_present"])
+
+
+def test_nothing_secret_leaves(node: Node) -> None:
+    """Environments of the declaration can hold tokens: they stay on the node."""
+    node.declare(
+        engine={"command": ["x"], "env": {"HF_TOKEN": "canary"}},
+        production={"manager": "command", "url": "http://127.0.0.1:9", "process": {"env": {"A": "canary"}}},
+    )
+
+    assert "canary" not in str(node.run("probe"))
+
+
+def test_left_over_record(node: Node) -> None:
+    """A node that a trial has in its hands says so."""
+    node.run("launch", node.launch_request())
+
+    assert "make restore" in node.run("probe")["problems"][-1]
+
+
+def board(index: int, name: str = "L4", used: int = 0, mig: str | None = None) -> dict[str, object]:
+    return {
+        "index": index,
+        "name": name,
+        "uuid": f"GPU-{index}",
+        "vram_bytes": 100 << 30,
+        "vram_used_bytes": used << 30,
+        "mig": mig,
+    }
+
+
+def test_boards_that_cannot_be_used() -> None:
+    """MIG, unlike boards, and VRAM that somebody else holds are problems."""
+    holders = [{"gpu_uuid": "GPU-1", "pid": 7, "name": "jupyter", "vram_bytes": 60 << 30}]
+    boards = [board(0, mig="Enabled"), board(1, name="A10", used=60)]
+
+    problems = probe.gpu_problems(boards, holders, {"running": False})
+
+    assert ["MIG is on for GPU 0", "The GPUs differ (A10, L4)", "GPU 1 has 60.0 of 100.0 GiB in use"] == [
+        problem.split(":")[0].split(" though")[0] for problem in problems
+    ]
+    assert "7 jupyter 61440 MiB" in problems[2]
+
+
+def test_vram_of_production_is_no_problem() -> None:
+    """While production runs, VRAM in use is its own."""
+    assert [] == probe.gpu_problems([board(0, used=90)], [], {"running": True})
+
+
+def test_version_from_metadata(tmp_path: Path) -> None:
+    """The version is read beside the interpreter that the program's first line names, without starting it."""
+    info = tmp_path / "lib/python3.11/site-packages/vllm-0.8.5.post1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.8.5.post1+cu121\n")
+    program = tmp_path / "bin/vllm"
+    program.parent.mkdir()
+    program.write_text(f"#!{tmp_path}/bin/python3\nraise SystemExit\n")
+    program.chmod(0o755)
+
+    assert "0.8.5.post1" == version.engine_version([str(program), "serve"])
+
+
+def test_version_by_asking(tmp_path: Path) -> None:
+    """An engine without metadata, such as a container's wrapper, is asked."""
+    program = tmp_path / "vllm"
+    program.write_text(
+        '#!/bin/sh\necho "INFO 08-01 12:00:00 [__init__.py:241] Automatically detected"\necho 0.10.1.1\n'
+    )
+    program.chmod(0o755)
+
+    assert "0.10.1.1" == version.engine_version([str(program), "serve"])

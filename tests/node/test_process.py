@@ -1,0 +1,75 @@
+"""Processes told apart and ended whole."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokenpeak.node import clock, process
+
+
+def test_stat_of_a_hostile_name() -> None:
+    """A process may call itself anything, a closing parenthesis and a state included."""
+    raw = "42 (a) Z 1 (b) S 7 42 42 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 98765 0"
+
+    assert process.Stat(42, "S", 7, 42, 42, 98765) == process.parse_stat(raw)
+
+
+def test_group_that_ignores_sigterm(tmp_path: Path) -> None:
+    """What ignores SIGTERM is killed after the grace, with children that left the session."""
+    script = (
+        "import signal,subprocess,sys,time; signal.signal(15, signal.SIG_IGN); "
+        "subprocess.Popen([sys.executable,'-c','import signal,time;signal.signal(15,signal.SIG_IGN);"
+        "print(1,flush=True);time.sleep(60)'], start_new_session=True); time.sleep(60)"
+    )
+    started = process.start_detached([sys.executable, "-c", script], log=tmp_path / "log")
+    leader = process.identity(started.pid)
+    assert clock.wait_until(lambda: (tmp_path / "log").read_text() == "1\n", 5)
+    before = process.members(leader)
+
+    left = process.stop_group(leader, grace_s=0.2)
+
+    started.wait()
+    assert (2, [], []) == (len(before), left, [pid for pid in before if process.stat_of(pid)])
+
+
+def test_orphans_of_a_dead_leader(tmp_path: Path) -> None:
+    """A group is found and ended when its leader has died."""
+    script = "import subprocess,sys; subprocess.Popen([sys.executable,'-c','import time;time.sleep(60)'])"
+    started = process.start_detached([sys.executable, "-c", script], log=tmp_path / "log")
+    leader = process.identity(started.pid)
+    started.wait()
+    before = process.members(leader)
+
+    left = process.stop_group(leader, grace_s=2)
+
+    assert (1, [], []) == (len(before), left, process.members(leader))
+
+
+@pytest.mark.parametrize("change", [{"started_ticks": 1}, {"boot_id": "another boot"}])
+def test_reused_pid(change: dict[str, object]) -> None:
+    """A process that merely has the recorded pid is neither alive in its stead nor touched."""
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    stranger = {**process.identity(started.pid), **change}
+
+    left = process.stop_group(stranger, grace_s=0.1)
+
+    alive = started.poll() is None
+    started.kill()
+    started.wait()
+    assert (False, [], True) == (process.is_alive(stranger), left, alive)
+
+
+def test_run_answers_for_what_is_not_there() -> None:
+    """A missing command is status 127, one that takes too long 124."""
+    assert (127, 124) == (
+        process.run(["/nonexistent/nvidia-smi"]).status,
+        process.run(["sleep", "5"], timeout_s=0.1).status,
+    )
+
+
+def test_own_process_is_alive() -> None:
+    """A living process is alive by its own identity."""
+    assert process.is_alive(process.identity(os.getpid()))

@@ -1,0 +1,74 @@
+"""The node's state folder."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tokenpeak.node.state import State
+from tokenpeak.node.trouble import Trouble
+
+
+def test_root_only(tmp_path: Path) -> None:
+    """Folder and files are for their owner alone, also when the folder was open before."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o755)
+    state = State(folder)
+
+    state.write("record.json", {"a": 1})
+
+    assert (0o700, 0o600) == (folder.stat().st_mode & 0o777, (folder / "record.json").stat().st_mode & 0o777)
+
+
+def test_replaced_whole(tmp_path: Path) -> None:
+    """A reader sees the old content or the new, and no temporary file stays."""
+    state = State(tmp_path / "state")
+    state.write("record.json", {"a": 1})
+
+    state.write("record.json", {"a": 2})
+
+    assert ({"a": 2}, ["record.json"]) == (state.read("record.json"), [path.name for path in state.folder.iterdir()])
+
+
+def test_durable_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write is fsynced before it is renamed, and the folder after."""
+    calls: list[str] = []
+    real_fsync, real_replace = os.fsync, Path.replace
+
+    def fsync(descriptor: int) -> None:
+        calls.append("folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "file")
+        real_fsync(descriptor)
+
+    def replace(source: Path, target: Path) -> Path:
+        calls.append("rename")
+        return real_replace(source, target)
+
+    state = State(tmp_path / "state")
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+
+    state.write("record.json", {"a": 1})
+
+    assert ["file", "rename", "folder"] == calls
+
+
+def test_malformed(tmp_path: Path) -> None:
+    """A file that is no JSON is named, with what to do."""
+    state = State(tmp_path / "state")
+    state.path("record.json").write_text("{")
+
+    with pytest.raises(Trouble, match=r"record\.json is not JSON .* then remove it"):
+        state.read("record.json")
+
+
+def test_symlink_in_the_way(tmp_path: Path) -> None:
+    """A link laid where a file is to be written is not followed."""
+    state = State(tmp_path / "state")
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    (state.folder / f".record.json.{os.getpid()}.tmp").symlink_to(victim)
+
+    with pytest.raises(OSError, match="symbolic links"):
+        state.write("record.json", {"a": 1})
+
+    assert "untouched" == victim.read_text()
