@@ -18,7 +18,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def choices(view: SweepView, row: dict[str, object]) -> str:
-    """A config as a reader would say it: axis=alternative, …"""
+    """A config as a reader would say it: each axis with its alternative."""
     pairs = [f"{axis}={row[f'axis_{axis}']}" for axis in view.axes if row.get(f"axis_{axis}") is not None]
     return ", ".join(pairs) or str(row["config_name"])
 
@@ -62,7 +62,8 @@ def _tie_words(view: SweepView, ranked: Ranking) -> list[Part]:
             else f"no other is within {margin} of it"
         )
         return [f"; {others}. One launch each: how a relaunch varies is not known, so the gain has no interval."]
-    interval = f" (95% interval {number(_float(best['low']))} to {number(_float(best['high']))} {view.metric.unit}, n={best['n']})"
+    low, high = number(_float(best["low"])), number(_float(best["high"]))
+    interval = f" (95% interval {low} to {high} {view.metric.unit}, n={best['n']})"
     tied = (
         f"; it cannot be told from {_count(ties, 'other config', 'other configs')}."
         if ties

@@ -157,15 +157,17 @@ def heatmap(
     )
     # Fill and ink are two colour scales over one field: layers must not share them.
     layered = alt.layer(filled, hatched, failed, alt.layer(words, under), other).resolve_scale(color="independent")
-    return layered.properties(width=cell * columns, height=alt.Step(52)).facet(
+    chart: alt.FacetChart = layered.properties(width=cell * columns, height=alt.Step(52)).facet(
         column=alt.Column("hardware:N", title=None, header=alt.Header(labelLimit=cell * columns + 60))
     )
+    return chart
 
 
 def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
     """What each alternative does by itself: a dot and interval per alternative, side by side for each hardware.
 
-    `frame`: hardware, choice (axis = alternative), axis, alternative, effect, low, high (shares; null where there is no interval), n.
+    `frame`: hardware, choice (axis = alternative), axis, alternative, effect, low, high (shares; null where there is
+    no interval), n.
     """
     base = alt.Chart().encode(
         y=alt.Y("choice:N", title=None, sort=None, axis=alt.Axis(labelColor=theme.INK, labelLimit=260, grid=True))
@@ -177,11 +179,12 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
         x=x, tooltip=["axis:N", "alternative:N", alt.Tooltip("effect:Q", format="+.1%"), "n:Q"]
     )
     layers = [zero, bar, dot] if frame["low"].is_not_null().any() else [zero, dot]
-    return (
+    chart: alt.FacetChart = (
         alt.layer(*layers, data=frame)
         .properties(width=270, height=alt.Step(24))
         .facet(column=alt.Column("hardware:N", title=None, sort=None))
     )
+    return chart
 
 
 def rate_curves(
@@ -199,7 +202,8 @@ def rate_curves(
     """One metric against the offered rate, a line per config; named configs in colour, the rest pale.
 
     `frame`: rate_per_s, value, label, named (the label, or empty), holds (the SLO held; null when not judged).
-    `ends`: rate_per_s, value, named: where each named line's label stands. `limit` is an SLO's value and its words, `domain` the axis's ends.
+    `ends`: rate_per_s, value, named: where each named line's label stands. `limit` is an SLO's value and its words,
+    `domain` the axis's ends.
     """
     names = ends["named"].to_list()
     colour = alt.Color("named:N", scale=alt.Scale(domain=names, range=list(theme.SERIES[: len(names)])), legend=None)

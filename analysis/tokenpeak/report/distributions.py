@@ -31,7 +31,8 @@ def answer_tradeoff(view: SweepView) -> Sentence:
             code(most["label"]),
             f" gives most at {most['level_label']}: ",
             strong(f"{number(most['output_tok_per_s'])} tok/s"),
-            f" in all, {number(most['request_output_tok_per_s_p50'])} tok/s to the median user; the fastest a median user was served is ",
+            f" in all, {number(most['request_output_tok_per_s_p50'])} tok/s to the median user; "
+            "the fastest a median user was served is ",
             strong(f"{number(fastest['request_output_tok_per_s_p50'])} tok/s"),
             " (",
             code(fastest["label"]),
@@ -144,11 +145,15 @@ def _shares(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: st
         )
         .properties(width=330, height=220)
     )
-    counts = frame.group_by("label", maintain_order=True).agg(pl.col("n").first())["n"]
+    counts = frame.group_by("label", maintain_order=True).agg(pl.col("n").first())["n"].to_list()
     return Figure(
         name=f"shares-{slug(word)}-{slug(ranked.hardware)}",
         title=f"{word} over requests on {ranked.hardware}",
-        caption=f"The {len(names)} best configs at {view.objective_place}; n={number(int(counts.min() or 0))} to {number(int(counts.max() or 0))} measured requests each. A steep line: requests alike.",  # type: ignore[arg-type]
+        caption=(
+            f"The {len(names)} best configs at {view.objective_place}; "
+            f"n={number(min(counts))} to {number(max(counts))} "
+            "measured requests each. A steep line: requests alike."
+        ),
         spec=charts.spec_of(chart),
         data=table(
             frame.filter(pl.col("share").is_in([0.25, 0.49, 0.75, 0.89, 0.95, 0.99])).with_columns(
@@ -197,7 +202,10 @@ def _by(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: str, w
     return Figure(
         name=f"ttft-by-{slug(words)}-{slug(ranked.hardware)}",
         title=f"TTFT by {words} on {ranked.hardware}",
-        caption=f"Median of the requests in each group, bars from the 25th to the 75th percentile; {view.objective_place}, n={number(int(frame['n'].sum()))} requests.",
+        caption=(
+            "Median of the requests in each group, bars from the 25th to the 75th percentile; "
+            f"{view.objective_place}, n={number(int(frame['n'].sum()))} requests."
+        ),
         spec=charts.spec_of(chart),
         data=table(
             frame,

@@ -13,8 +13,14 @@ from tokenpeak.report.blocks import Column, Figure, table
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView, metric_word
 
-SINGLE = "Each config was launched once, so there is no interval: configs that differ by less than {margin:.0%} are not told apart."
-REPLICATED = "Bars are 95% intervals of the mean over launches, from the spread that all replicated configs share; a config launched once has none."
+SINGLE = (
+    "Each config was launched once, so there is no interval: "
+    "configs that differ by less than {margin:.0%} are not told apart."
+)
+REPLICATED = (
+    "Bars are 95% intervals of the mean over launches, from the spread that all replicated configs share; "
+    "a config launched once has none."
+)
 
 
 def slug(text: str) -> str:
@@ -109,8 +115,9 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
         name=f"heatmap-{slug(across)}-{slug(down)}",
         title=f"{across} × {down}",
         caption=(
-            f"{view.metric_title} ({view.metric.unit}) at {view.objective_place}; each cell is {mean} over its n configs, "
-            f"below it the difference from {_baseline_words(view)}. One colour scale for all hardware and pairs, ±{widest:.0%} at its ends. "
+            f"{view.metric_title} ({view.metric.unit}) at {view.objective_place}; "
+            f"each cell is {mean} over its n configs, below it the difference from {_baseline_words(view)}. "
+            f"One colour scale for all hardware and pairs, ±{widest:.0%} at its ends. "
             "Hatched: not tried. Outlined: no result."
         ),
         spec=charts.spec_of(chart),
@@ -148,8 +155,9 @@ def main_effects(view: SweepView) -> Figure:
         name="effects",
         title="What each alternative does by itself",
         caption=(
-            f"Difference in {view.metric_title.lower()} from the mean of its axis, among configs equal in every other axis. "
-            "Bars are 95% intervals over the matched configs (t); they show how much the effect depends on the other axes, not how a relaunch varies."
+            f"Difference in {view.metric_title.lower()} from the mean of its axis, "
+            "among configs equal in every other axis. Bars are 95% intervals over the matched configs (t); they show "
+            "how much the effect depends on the other axes, not how a relaunch varies."
         ),
         spec=charts.spec_of(charts.effects(effects, title="difference from the axis's mean")),
         data=table(
@@ -214,11 +222,15 @@ def _rate_figure(
     pale = points["label"].n_unique() - ends.height
     rest = f" {pale} others pale; all are in the table." if pale > 0 else ""
     most = int(points["n"].max() or 1)  # type: ignore[arg-type]
+    dotted = "; dotted lines: highest rate that held" if limit is None and holds.height else ""
     launches = "one launch each" if most == 1 else f"mean of up to {most} launches"
     return Figure(
         name=f"rates-{slug(hardware)}-{slug(workload)}-{slug(title)}",
         title=title,
-        caption=f"{title} ({unit}) against offered rate, {launches}.{rest} Hollow points broke the SLO ({view.slo_words or 'none given'}); dotted lines: highest rate that held.",
+        caption=(
+            f"{title} ({unit}) against offered rate, {launches}.{rest} "
+            f"Hollow points broke the SLO ({view.slo_words or 'none given'}){dotted}."
+        ),
         spec=charts.spec_of(
             charts.rate_curves(
                 positive, ends, unit=unit, limit=limit, log=log, domain=domain, holds=holds if limit is None else None
@@ -316,7 +328,8 @@ def tradeoff(view: SweepView, hardware: str, workload: str, gpus: int, named: Se
         name=f"tradeoff-{slug(hardware)}-{slug(workload)}",
         title=f"A user's speed against a GPU's throughput on {hardware}",
         caption=(
-            f"Each point is a config at a load level of {workload} (n={points.height}, replicates averaged); the line joins those that no other beats in both. "
+            f"Each point is a config at a load level of {workload} (n={points.height}, replicates averaged); "
+            "the line joins those that no other beats in both. "
             "Up and to the right is better. Pale points are beaten."
         ),
         spec=charts.spec_of(

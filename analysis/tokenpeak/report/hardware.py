@@ -1,6 +1,7 @@
 """Hardware side by side, and what parallelism, presets and number formats change, config by config."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -37,7 +38,7 @@ def answer_hardware(view: SweepView) -> Sentence:
     return answer(*parts)
 
 
-def _bests(view: SweepView) -> list[dict[str, object | float]]:  # type: ignore[type-arg]
+def _bests(view: SweepView) -> list[dict[str, Any]]:
     rows = []
     for hardware in view.hardware:
         best = rank(view, hardware).best

@@ -11,6 +11,16 @@ from tokenpeak.report.blocks import number
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
 
+COMPARED = (
+    "objective",
+    "output_tok_per_s",
+    "ttft_s_p95",
+    "tpot_s_p95",
+    "latency_s_p95",
+    "energy_j_per_output_tok",
+)
+"""What the comparison page sets side by side."""
+
 
 def entries(views: Sequence[SweepView]) -> list[dict[str, Any]]:
     """For each sweep, newest first: what the index says of it."""
@@ -134,6 +144,7 @@ def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
             ranked = rank(view, hardware)
             nodes = view.nodes_of(hardware)
             node = nodes[0] if nodes else None
+            made = view.record.provenance
             environment = {
                 "Sweep": view.sweep_id,
                 "Date": f"{view.record.started_at:%Y-%m-%d %H:%M} UTC",
@@ -148,33 +159,8 @@ def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
                 "Load level": level,
                 "SLO": view.slo_words or "–",
                 "Objective": view.metric_title,
-                "TokenPeak": f"{view.record.provenance.tokenpeak_version} ({view.record.provenance.git_revision or 'no revision'})",
+                "TokenPeak": f"{made.tokenpeak_version} ({made.git_revision or 'no revision'})",
             }
-            configs = []
-            for row in ranked.frame.iter_rows(named=True):
-                configs.append(
-                    {
-                        "id": row["config_id"],
-                        "label": choices(view, row),
-                        "state": row["state"],
-                        "why": row["why"],
-                        "n": row["n"],
-                        "low": row["low"],
-                        "high": row["high"],
-                        "href": f"{view.sweep_id}/trials/{row['trial_id']}.html",
-                        "values": {
-                            name: row.get(name)
-                            for name in (
-                                "objective",
-                                "output_tok_per_s",
-                                "ttft_s_p95",
-                                "tpot_s_p95",
-                                "latency_s_p95",
-                                "energy_j_per_output_tok",
-                            )
-                        },
-                    }
-                )
             sides.append(
                 {
                     "key": f"{view.sweep_id}|{hardware}",
@@ -183,10 +169,20 @@ def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
                     "unit": view.metric.unit,
                     "higher": view.higher_is_better,
                     "margin": view.spec.search.margin,
-                    "configs": configs,
+                    "configs": [_result(view, row) for row in ranked.frame.iter_rows(named=True)],
                 }
             )
     return {"sides": sides, "must_match": ["Simulated", "Model", "Workload", "Load level", "Objective"]}
+
+
+def _result(view: SweepView, row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": row["config_id"],
+        "label": choices(view, row),
+        "href": f"{view.sweep_id}/trials/{row['trial_id']}.html",
+        "values": {name: row.get(name) for name in COMPARED},
+        **{name: row[name] for name in ("state", "why", "n", "low", "high")},
+    }
 
 
 def methodology(views: Sequence[SweepView]) -> dict[str, Any]:

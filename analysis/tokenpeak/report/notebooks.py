@@ -5,23 +5,16 @@ kernel each: a kernel costs about two seconds of imports a page, and the frames 
 each. The same files run in Jupyter as they are.
 """
 
-import atexit
 import contextlib
-import io
 import logging
-import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import nbformat
-from IPython.core.displayhook import DisplayHook
-from IPython.core.displaypub import DisplayPublisher
-from IPython.core.interactiveshell import InteractiveShell
-
 from tokenpeak.errors import ReportError, suggestion
 from tokenpeak.report.blocks import BLOCK_MIME, VEGA_MIME
+from tokenpeak.report.shell import fresh_cells
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -32,87 +25,19 @@ with warnings.catch_warnings():
 ENGINE = "tokenpeak"
 
 
-class _Publisher(DisplayPublisher):
-    """Collects what a cell displays."""
-
-    def __init__(self, outputs: list[Any], *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.collected = outputs
-
-    def publish(self, data: Any, metadata: Any = None, **_: Any) -> None:
-        """Keep the bundle as a notebook output."""
-        self.collected.append(nbformat.v4.new_output("display_data", data=data, metadata=metadata or {}))
-
-
-class _Hook(DisplayHook):
-    """Collects a cell's last value."""
-
-    collected: list[Any]
-
-    def write_format_data(self, format_dict: Any, md_dict: Any = None) -> None:
-        """Keep the bundle as a notebook output."""
-        self.collected.append(
-            nbformat.v4.new_output(
-                "execute_result", data=format_dict, metadata=md_dict or {}, execution_count=self.prompt_count
-            )
-        )
-
-    def write_output_prompt(self) -> None:
-        """Nothing: a notebook numbers its own outputs."""
-
-    def finish_displayhook(self) -> None:
-        """Nothing to end on a terminal."""
-
-
 class SharedProcess(Engine):  # type: ignore[misc]
-    """A papermill engine whose cells run in this process, in a namespace of their own."""
+    """A papermill engine whose cells run in this process, each notebook in a namespace of its own."""
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **_: Any) -> None:
         """Run each code cell; the first that raises keeps its traceback and ends the notebook."""
-        with _shell() as (shell, outputs):
+        with fresh_cells() as cells:
             for index, cell in enumerate(nb_man.nb.cells):
                 nb_man.cell_start(cell, index)
-                if cell.cell_type == "code" and cell.source.strip():
-                    outputs.clear()
-                    printed = io.StringIO()
-                    with contextlib.redirect_stdout(printed):
-                        result = shell.run_cell(cell.source, store_history=True)
-                    cell.execution_count = shell.execution_count - 1
-                    cell.outputs = [
-                        *([nbformat.v4.new_output("stream", text=printed.getvalue())] if printed.getvalue() else []),
-                        *outputs,
-                    ]
-                    error = result.error_before_exec or result.error_in_exec
-                    if error is not None:
-                        cell.outputs.append(
-                            nbformat.v4.new_output(
-                                "error", ename=type(error).__name__, evalue=str(error), traceback=traceback.format_exception(error)
-                            )
-                        )
-                        nb_man.cell_exception(cell, index)
-                        return
+                if cell.cell_type == "code" and cell.source.strip() and not cells.run(cell):
+                    nb_man.cell_exception(cell, index)
+                    return
                 nb_man.cell_complete(cell, index)
-
-
-@contextlib.contextmanager
-def _shell() -> Iterator[tuple[InteractiveShell, list[Any]]]:
-    """A fresh IPython shell whose displayed outputs land in the list."""
-    outputs: list[Any] = []
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(user_ns={}, history_length=0)
-    shell.history_manager.enabled = False
-    shell.display_pub = _Publisher(outputs, shell=shell)
-    shell.displayhook = _Hook(shell=shell)
-    shell.displayhook.collected = outputs
-    shell.display_trap.hook = shell.displayhook
-    shell.showtraceback = lambda *args, **kwargs: None
-    try:
-        yield shell, outputs
-    finally:
-        atexit.unregister(shell.atexit_operations)
-        shell.atexit_operations()
-        InteractiveShell.clear_instance()
 
 
 papermill_engines.register(ENGINE, SharedProcess)

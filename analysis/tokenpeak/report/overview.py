@@ -166,12 +166,13 @@ def cost_of_sweep(view: SweepView) -> Facts:
         else float(trials["production_downtime_s"].drop_nulls().sum())
     )
     theoretical = sum(plan.theoretical for plan in view.record.plans)
+    launched = trials.select("hardware", "config_id").unique().height
     dropped = sum(len(plan.dropped) for plan in view.record.plans)
     ended = (view.end.ended_at - view.record.started_at).total_seconds() if view.end else None
     pairs = [
         (
             "Configs",
-            f"{number(theoretical)} in the matrix, {number(dropped)} dropped by rules, {number(trials.select('hardware', 'config_id').unique().height)} launched",
+            f"{number(theoretical)} in the matrix, {number(dropped)} dropped by rules, {number(launched)} launched",
         ),
         (
             "Trials",
@@ -182,7 +183,8 @@ def cost_of_sweep(view: SweepView) -> Facts:
         ),
         (
             "Runs",
-            f"{number(view.runs.height)} at {view.runs['level_label'].n_unique()} load levels, {number(int(view.runs['requests_ok'].sum()))} requests answered",
+            f"{number(view.runs.height)} at {view.runs['level_label'].n_unique()} load levels, "
+            f"{number(int(view.runs['requests_ok'].sum()))} requests answered",
         ),
         ("Wall-clock", _span(ended) if ended else "not ended"),
         ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),
@@ -240,7 +242,8 @@ def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
         parts.append("Launch the best few again (search.replicates) to give the gain an interval. ")
     if ranked.ties.height:
         parts.append(
-            "The tied configs differ from the winner by less than can be told; choose among them by energy or simplicity, see "
+            "The tied configs differ from the winner by less than can be told; "
+            "choose among them by energy or simplicity, see "
         )
         parts.append(link("ranking", "ranking.html"))
         parts.append(".")

@@ -98,7 +98,7 @@ def axis_ends(points: pl.DataFrame, limit: float | None, *, log: bool) -> tuple[
 
 
 def line_ends(points: pl.DataFrame, domain: tuple[float, float], *, log: bool, apart: float = 0.075) -> pl.DataFrame:
-    """Where each named line's label stands: at its last point, moved apart by a share of the axis where they collide."""
+    """Where each named line's label stands: at its last point, moved apart where labels collide."""
     last = points.filter(pl.col("named") != "").sort("rate_per_s").group_by("named", maintain_order=True).last()
     if last.is_empty():
         return last.select("rate_per_s", "value", "named")

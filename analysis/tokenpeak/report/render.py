@@ -16,6 +16,8 @@ from tokenpeak import paths
 
 VEGALITE = "6.4"
 HATCH = "hatch"
+EMBED = "window.vegaEmbed = vegaEmbed;"
+"""What the bundle leaves for the site's own script to find."""
 
 
 def environment(templates: Path = paths.TEMPLATES) -> jinja2.Environment:
@@ -70,11 +72,11 @@ def picture(spec: dict[str, Any], prefix: str) -> Markup:
 
 
 def vega_bundle() -> str:
-    """Vega, Vega-Lite and vega-embed as one script that fetches nothing; kept between builds, as making it takes seconds."""
+    """Vega, Vega-Lite and vega-embed as one script that fetches nothing; kept between builds."""
     kept = paths.state_dir() / "vega" / f"{VEGALITE}-{version('vl-convert-python')}.js"
     if not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
         part = kept.with_suffix(".part")
-        part.write_text(vl_convert.javascript_bundle(vl_version=VEGALITE))
+        part.write_text(vl_convert.javascript_bundle(EMBED, VEGALITE))
         part.replace(kept)
     return kept.read_text()

@@ -173,7 +173,7 @@ class _Writer:
     def front(self, views: Sequence[SweepView]) -> None:
         """The pages over all sweeps, and the feed."""
         entries = history.entries(views)
-        rows = {
+        rows: dict[str, dict[str, Any]] = {
             "index": {"entries": entries, "trend": history.trend(views)},
             "compare": {"comparison": history.comparable(views)},
             "methodology": {"text": self._content("methodology.md"), **history.methodology(views)},

@@ -69,7 +69,10 @@ def timeline(
     runs: Sequence[tuple[str, float, float]],
     series: pl.DataFrame,
 ) -> Timeline:
-    """The picture of a trial. `phases`: name, kind, start, duration; `runs`: label, start, duration; `series`: quantity, t_s, value."""
+    """The picture of a trial.
+
+    `phases`: name, kind, start, duration; `runs`: label, start, duration; `series`: quantity, t_s, value.
+    """
     end = max([duration_s, 1e-9, *(start + length for _, _, start, length in phases)])
 
     def x(t_s: float) -> float:

@@ -61,7 +61,9 @@ def split(trial: TrialRecord) -> list[dict[str, Any]]:
     seconds = dict.fromkeys(words, 0.0)
     for phase in trial.phases:
         seconds[phase.kind] += phase.duration_s
-    rows = [{"kind": kind, "name": words[kind], "seconds": value} for kind, value in seconds.items() if value]
+    rows: list[dict[str, Any]] = [
+        {"kind": kind, "name": words[kind], "seconds": value} for kind, value in seconds.items() if value
+    ]
     rest = trial.duration_s - sum(seconds.values())
     if rest > 0.05:
         rows.append({"kind": "other", "name": "Not attributed", "seconds": rest})
