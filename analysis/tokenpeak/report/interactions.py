@@ -84,7 +84,7 @@ def effects(view: SweepView) -> pl.DataFrame:
     Each config is compared with the mean of the configs that equal it in every other axis, so that an unbalanced
     matrix does not lend one axis the effect of another.
     """
-    from scipy.stats import t as student
+    from scipy.special import stdtrit
 
     rows = []
     for hardware in view.hardware:
@@ -106,7 +106,7 @@ def effects(view: SweepView) -> pl.DataFrame:
                 if n == 0:
                     continue
                 mean = float(shares.mean())  # type: ignore[arg-type]
-                half = float(student.ppf(0.975, n - 1)) * float(shares.std() or 0.0) / n**0.5 if n > 2 else None  # type: ignore[arg-type]
+                half = float(stdtrit(n - 1, 0.975)) * float(shares.std() or 0.0) / n**0.5 if n > 2 else None  # type: ignore[arg-type]
                 ratio = (
                     pl.Series(
                         [mean, mean - half if half is not None else None, mean + half if half is not None else None],

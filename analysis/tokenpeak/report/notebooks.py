@@ -32,12 +32,10 @@ class SharedProcess(Engine):  # type: ignore[misc]
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **_: Any) -> None:
         """Run each code cell; the first that raises keeps its traceback and ends the notebook."""
         with fresh_cells() as cells:
-            for index, cell in enumerate(nb_man.nb.cells):
-                nb_man.cell_start(cell, index)
+            for cell in nb_man.nb.cells:
+                # Papermill's own marks of a cell's start and end write the whole notebook each time.
                 if cell.cell_type == "code" and cell.source.strip() and not cells.run(cell):
-                    nb_man.cell_exception(cell, index)
                     return
-                nb_man.cell_complete(cell, index)
 
 
 papermill_engines.register(ENGINE, SharedProcess)

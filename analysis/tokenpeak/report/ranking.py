@@ -110,7 +110,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
 
 def _intervals(frame: pl.DataFrame) -> pl.DataFrame:
     """95% intervals of each config's mean; a single launch has none."""
-    from scipy.stats import t as student
+    from scipy.special import stdtrit
 
     n = frame["n"].to_list()
     freedom = sum(max(0, count - 1) for count in n)
@@ -122,7 +122,7 @@ def _intervals(frame: pl.DataFrame) -> pl.DataFrame:
         .select((((pl.col("spread") / pl.col("objective")) ** 2 * (pl.col("n") - 1)).sum() / freedom).sqrt())
         .item()
     )
-    half = pl.col("objective") * float(student.ppf(0.975, freedom)) * relative / pl.col("n").sqrt()
+    half = pl.col("objective") * float(stdtrit(freedom, 0.975)) * relative / pl.col("n").sqrt()
     many = pl.col("n") > 1
     return frame.with_columns(
         low=pl.when(many).then(pl.col("objective") - half), high=pl.when(many).then(pl.col("objective") + half)
