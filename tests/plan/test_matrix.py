@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.errors import PlanError
+from tokenpeak.plan.classes import agreements
 from tokenpeak.plan.matrix import build_plan, configs
 from tokenpeak.plan.published import read_rows
 from tokenpeak.plan.spec import ModelSpec, SweepSpec, parse_spec, read_spec, sweep_names
@@ -195,3 +196,10 @@ def test_ships_specs_that_can_be_read(name: str) -> None:
 def test_writes_a_plan_as_json(v100_plan: Plan) -> None:
     """A plan survives its own JSON."""
     assert v100_plan == Plan.model_validate(json.loads(v100_plan.model_dump_json()))
+
+
+def test_reports_how_alike_a_class_came_out() -> None:
+    """Configs of a class that were measured are compared by their means; a class with one config says nothing."""
+    (found,) = agreements([("a", "1", 100.0), ("a", "1", 104.0), ("a", "2", 98.0), ("b", "3", 50.0)])
+
+    assert ("a", 2, 100.0, pytest.approx(0.04)) == (found.config_class, found.configs, found.mean, found.spread)

@@ -1,6 +1,8 @@
 """`tokenpeak plan`: the matrix before anything is touched; works with no node reachable."""
 
 import json
+import os
+import platform
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -61,11 +63,16 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
 
 
 def known_facts(inventory: Inventory) -> list[NodeFacts]:
-    """The last probe of each node, else its declared facts; FactsError naming those that have neither."""
+    """The last probe of each node, else its declared facts; FactsError naming those that have neither.
+
+    A node without either that is this machine is taken for its processors and memory.
+    """
     probed = {fact.node: fact for fact in last_facts(inventory.name)}
     found, without = [], []
     for node in inventory.nodes:
         fact = probed.get(node.name) or node.declared_facts()
+        if fact is None and node.is_local:
+            fact = _this_machine(node.name, inventory.engine_version)
         if fact is None:
             without.append(node.name)
         else:
@@ -76,6 +83,17 @@ def known_facts(inventory: Inventory) -> list[NodeFacts]:
             f"`make probe INVENTORY={inventory.name}`, or add tokenpeak_facts to {inventory.hosts_path}."
         )
     return found
+
+
+def _this_machine(name: str, engine_version: str | None) -> NodeFacts:
+    return NodeFacts(
+        node=name,
+        source="declared",
+        cpu=platform.processor() or platform.machine(),
+        cpu_cores=os.cpu_count(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        engine_version=engine_version,
+    )
 
 
 def _nodes_of(one: Plan, facts: Sequence[NodeFacts]) -> list[NodeFacts]:

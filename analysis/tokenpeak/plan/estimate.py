@@ -7,7 +7,7 @@ from tokenpeak.plan.demand import Demand, demands
 from tokenpeak.plan.fit import Fit, device_of, fit
 from tokenpeak.plan.model import ModelFacts
 from tokenpeak.plan.predict import steady_state
-from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.plan.spec import SearchSpec, SweepSpec
 from tokenpeak.records import NodeFacts, Plan
 
 ORCHESTRATION_S = 8.0
@@ -81,6 +81,23 @@ def start_s(node: NodeFacts, fitted: Fit | None) -> float:
     return ENGINE_BASE_START_S + weights + (0.0 if deployment.eager else GRAPHS_S + layers)
 
 
+def _trials(search: SearchSpec, plan: Plan) -> int:
+    """How many launches the search makes if no budget of time ends it: anchors and finalists included.
+
+    An adaptive search without a number stops by itself; one launch of each class is the most it is thought to need.
+    """
+    if search.strategy == "adaptive":
+        heads = len({planned.config_class for planned in plan.feasible})
+        count = min(search.trials or heads, len(plan.feasible))
+    else:
+        count = len(plan.feasible) * search.replicates
+        count = min(search.trials, count) if search.trials is not None else count
+    if search.anchor_every and search.trials is None:
+        count += max(0, count - 1) // search.anchor_every
+    finalists = search.finalists if search.finalists is not None else (3 if search.strategy == "adaptive" else 0)
+    return count + min(finalists, len(plan.feasible)) * (max(3, search.replicates) - 1)
+
+
 def estimate(
     spec: SweepSpec, plan: Plan, nodes: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]
 ) -> Estimate:
@@ -91,13 +108,17 @@ def estimate(
         config = planned.config
         fitted = fit(config, node, models.get(config.model.name), config.engine_version)
         costs.append((start_s(node, fitted), load_s(spec, fitted)))
-    trials = len(costs) * spec.search.replicates
-    if spec.search.trials is not None:
-        trials = min(trials, spec.search.trials)
-    if not costs or not trials:
+    trials = _trials(spec.search, plan)
+    if not costs:
         return Estimate(trials=0, duration_s=0.0, gpu_hours=0.0, production_downtime_s=0.0, energy_kwh=0.0)
     mean = sum(start + load for start, load in costs) / len(costs)
     back = SIMULATED_START_S if node.simulated else (5.0 if not node.gpus else PRODUCTION_START_S)
+    each = mean + ORCHESTRATION_S + (back if spec.restore == "per_trial" else 0.0)
+    if spec.search.time is not None:
+        trials = min(trials, int(spec.search.time * len(nodes) / each))
+    if spec.search.gpu_hours is not None:
+        trials = min(trials, int(spec.search.gpu_hours * 3600 / each / max(1, len(node.gpus))))
+    trials = max(1, trials)
     returns = trials if spec.restore == "per_trial" else min(trials, len(nodes))
     busy_s = trials * (mean + ORCHESTRATION_S) + returns * back
     downtime_s = trials * (mean + ORCHESTRATION_S * 0.5) + returns * back

@@ -131,17 +131,15 @@ def _plan(
             continue
         seen[config.config_id] = config.name
         forbidden = dropped_because(config, node, model, version)
-        sits = None if forbidden else fit(config, node, model, version)
-        if sits and not sits.fits:
-            forbidden = ("memory", sits.reason)
         if forbidden and not config.force:
             dropped.append(Dropped(config=config, rule=forbidden[0], reason=forbidden[1]))
             continue
-        foretold = predict(sits, aim) if sits and not forbidden else None
+        sits = None if forbidden else fit(config, node, model, version)
+        foretold = predict(sits, aim) if sits and sits.fits else None
         feasible.append(
             PlannedConfig(
                 config=config,
-                config_class=class_key(config, None if forbidden else sits, asked),
+                config_class=class_key(config, sits, asked),
                 prediction=foretold,
                 advice=advice(config, node, model, version),
             )

@@ -1,0 +1,48 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tokenpeak.cli.plan import known_facts, plan
+from tokenpeak.drive.inventory import Inventory, Node
+from tokenpeak.errors import FactsError
+from tokenpeak.paths import INVENTORIES
+
+
+@pytest.fixture(autouse=True)
+def never_probed(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    """No probe of an earlier run is found."""
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
+
+
+def test_prints_a_plan_for_machines_without_any_node() -> None:
+    """From declared facts alone the JSON holds each config once, feasible or dropped, and what the sweep costs."""
+    result = CliRunner().invoke(plan, ["--inventory", "sim", "--format", "json"], catch_exceptions=False)
+    document = json.loads(result.stdout)
+
+    assert document["theoretical"] == len(document["feasible"]) + len(document["dropped"])
+    assert all(entry["class"] and "prediction" in entry and entry["config"] for entry in document["feasible"])
+    assert all(entry["reason"] for entry in document["dropped"])
+    assert document["estimate"]["duration_s"] > 0
+
+
+def test_prints_a_plan_for_people() -> None:
+    """The table names each kind of hardware, what binds its configs, and the estimate."""
+    result = CliRunner().invoke(plan, ["--inventory", "sim"], catch_exceptions=False)
+
+    assert "1x NVIDIA A100-SXM4-80GB on sim-a100" in result.stdout
+    assert "weights bandwidth" in result.stdout
+    assert "estimate: " in result.stdout
+
+
+def test_says_where_facts_can_be_declared() -> None:
+    """A distant node that was never probed and declares nothing is named, with both ways to mend it."""
+    inventory = Inventory(
+        name="far", hosts_path=INVENTORIES / "far" / "hosts.yml", nodes=(Node(name="gpu7", variables={}),)
+    )
+
+    with pytest.raises(FactsError, match="gpu7") as caught:
+        known_facts(inventory)
+
+    assert "make probe INVENTORY=far" in str(caught.value)
+    assert "tokenpeak_facts" in str(caught.value)
