@@ -8,7 +8,9 @@ from tokenpeak import paths
 
 
 @click.command()
-@click.argument("archives", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.argument(
+    "archives", nargs=-1, type=click.Path(exists=True, path_type=Path), help="Archive folders; results/ when absent."
+)
 def ingest(archives: tuple[Path, ...]) -> None:
     """Load the raw files of ARCHIVES (folders; default: results/) into Postgres; twice changes nothing."""
     from tokenpeak.store.database import open_database

@@ -32,7 +32,14 @@ ROWS = 40
 @click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to plan for.")
 @click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
-@click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or for machines.",
+)
 @click.option("--all", "everything", is_flag=True, help="List every config and every dropped one.")
 def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], format_: str, everything: bool) -> None:
     """Print the matrix: feasible configs with their class and prediction, dropped ones with reasons, and the cost.

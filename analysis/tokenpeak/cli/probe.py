@@ -17,7 +17,14 @@ from tokenpeak.records import NodeFacts
 @click.command()
 @click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to probe.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
-@click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or for machines.",
+)
 def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     """Look at each node: hardware, production, engine, free port. Stops nothing."""
     inventory = read_inventory(inventory_name).limited_to(nodes)

@@ -8,7 +8,7 @@ from tokenpeak import paths
 
 
 @click.command()
-@click.argument("archives", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("archives", nargs=-1, type=click.Path(path_type=Path), help="Archive folders; results/ when absent.")
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
 @click.option("--node-names", is_flag=True, help="Show nodes under their own names and addresses.")
 def report(archives: tuple[Path, ...], output: Path, *, node_names: bool) -> None:

@@ -18,7 +18,14 @@ _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 @click.command()
 @click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to ask.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
-@click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or for machines.",
+)
 def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     """Say what each node serves now, which sweep has it, and whether a guard is armed."""
     inventory = read_inventory(inventory_name).limited_to(nodes)
