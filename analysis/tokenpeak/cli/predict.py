@@ -17,22 +17,30 @@ from tokenpeak.plan.published import Comparison, a100x8, presets, summary
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, help="Hub name, or the folder of a config.json.")
 @click.option(
     "--gpu", "gpu_name", default="NVIDIA H100 80GB HBM3", show_default=True, help="Device, as nvidia-smi names it."
 )
-@click.option("--tensor-parallel", default=1, show_default=True, type=click.IntRange(1, 64))
-@click.option("--pipeline-parallel", default=1, show_default=True, type=click.IntRange(1, 64))
-@click.option("--dtype", default="auto", show_default=True)
+@click.option(
+    "--tensor-parallel", default=1, show_default=True, type=click.IntRange(1, 64), help="GPUs that share each layer."
+)
+@click.option(
+    "--pipeline-parallel", default=1, show_default=True, type=click.IntRange(1, 64), help="Groups of layers in a row."
+)
+@click.option("--dtype", default="auto", show_default=True, help="As --dtype of the engine.")
 @click.option("--quantization", help="As --quantization of the engine; else what the checkpoint says.")
-@click.option("--eager", is_flag=True)
-@click.option("--engine-version", default="0.32.0", show_default=True)
+@click.option("--eager", is_flag=True, help="Without graphs, as --enforce-eager of the engine.")
+@click.option("--engine-version", default="0.32.0", show_default=True, help="Release of vLLM, for its defaults.")
 @click.option(
     "--memory", default=0.9, show_default=True, type=click.FloatRange(0.05, 1.0), help="gpu_memory_utilization"
 )
-@click.option("--concurrency", default=32, show_default=True, type=click.IntRange(1))
-@click.option("--input-tokens", default=1000, show_default=True, type=click.IntRange(1))
-@click.option("--output-tokens", default=300, show_default=True, type=click.IntRange(1))
+@click.option("--concurrency", default=32, show_default=True, type=click.IntRange(1), help="Requests in flight.")
+@click.option(
+    "--input-tokens", default=1000, show_default=True, type=click.IntRange(1), help="Prompt tokens of a request."
+)
+@click.option(
+    "--output-tokens", default=300, show_default=True, type=click.IntRange(1), help="Generated tokens of a request."
+)
 @click.option("--published", is_flag=True, help="Compare with every row of the published results instead.")
 def predict(
     model: str | None,
