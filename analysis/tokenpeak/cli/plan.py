@@ -18,6 +18,7 @@ from tokenpeak.errors import FactsError, SpecError, suggestion
 from tokenpeak.plan.demand import objective_demand
 from tokenpeak.plan.estimate import Estimate, estimate
 from tokenpeak.plan.fit import fit, missing_hardware, missing_model
+from tokenpeak.plan.hub import facts_from_hub
 from tokenpeak.plan.matrix import build_plan, model_facts_of
 from tokenpeak.plan.model import ModelFacts
 from tokenpeak.plan.predict import slo_rate_per_s
@@ -54,7 +55,7 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
         )
     spec = read_spec(name)
     facts = known_facts(inventory)
-    models = model_facts_of(spec, inventory.model)
+    models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, inventory.model).items()}
     plans = build_plan(spec, facts, inventory.model, inventory.engine_version)
     estimates = [estimate(spec, one, _nodes_of(one, facts), models) for one in plans]
     notes = _notes(facts, models)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import FactsError
-from tokenpeak.paths import data_dir
+from tokenpeak.paths import data_dir, state_dir
 from tokenpeak.plan.config_json import Experts, Mla, read_config
 from tokenpeak.plan.quantization import Quantization, quantization_of
 
@@ -127,7 +127,7 @@ def model_facts(name_or_path: str) -> ModelFacts | None:
     """The model called `name_or_path`, or None when nothing here knows it.
 
     A folder's or file's config.json is read first, then that of a model made on this machine (data_dir()/models),
-    then the built-in table, then the hub's cache.
+    then the built-in table, then what plan.hub kept, then the hub's own cache.
     Raises FactsError when a config.json is found and makes no sense.
     """
     path = Path(name_or_path).expanduser()
@@ -136,8 +136,15 @@ def model_facts(name_or_path: str) -> ModelFacts | None:
             return facts_from_file(candidate, name_or_path)
     if known := _table().get(_short(name_or_path)):
         return known
+    if kept_config(name_or_path).is_file():
+        return facts_from_file(kept_config(name_or_path), name_or_path)
     cached = sorted(_hub_cache().glob(f"models--{name_or_path.replace('/', '--')}/snapshots/*/config.json"))
     return facts_from_file(cached[-1], name_or_path) if cached else None
+
+
+def kept_config(name: str) -> Path:
+    """Where the config.json of a model asked of the hub is kept."""
+    return state_dir() / "models" / name.replace("/", "--") / "config.json"
 
 
 def model_names() -> tuple[str, ...]:

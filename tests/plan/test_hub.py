@@ -1,0 +1,85 @@
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from tokenpeak.plan.hub import facts_from_hub
+from tokenpeak.plan.model import model_facts
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 1000,
+    "torch_dtype": "bfloat16",
+}
+QUANT = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+PAGES = {
+    "/some/model/resolve/main/config.json": CONFIG,
+    "/some/fp8/resolve/main/config.json": CONFIG,
+    "/some/fp8/resolve/main/hf_quant_config.json": QUANT,
+}
+
+
+class _Hub(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        page = PAGES.get(self.path)
+        self.send_response(200 if page else 404)
+        self.end_headers()
+        self.wfile.write(json.dumps(page).encode())
+
+    def log_message(self, *args: object) -> None:
+        """Stay quiet."""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """A hub on this machine, and an empty place to keep what it says."""
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
+    server = HTTPServer(("127.0.0.1", 0), _Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_asks_the_hub_once(hub: str) -> None:
+    """What the hub said is kept: afterwards the model is known without it."""
+    assert model_facts("some/model") is None
+
+    asked = facts_from_hub("some/model", env={"HF_ENDPOINT": hub})
+
+    assert asked is not None
+    assert asked == model_facts("some/model")
+
+
+def test_reads_modelopt_s_own_file_beside(hub: str) -> None:
+    """hf_quant_config.json says what config.json does not: fp8 weights and KV cache."""
+    facts = facts_from_hub("some/fp8", env={"HF_ENDPOINT": hub})
+    assert facts is not None
+    assert facts.quantization is not None
+
+    assert ("modelopt", "fp8") == (facts.quantization.method, facts.kv_dtype())
+
+
+@pytest.mark.parametrize(
+    ("name", "env"),
+    [("some/other", {}), ("some/model", {"HF_HUB_OFFLINE": "1"}), ("/a/path", {}), ("plain-name", {})],
+)
+def test_knows_nothing_when_the_hub_does_not(hub: str, name: str, env: dict[str, str]) -> None:
+    """A model that the hub lacks, an offline switch and a path are no error; there are no facts."""
+    assert facts_from_hub(name, env={"HF_ENDPOINT": hub, **env}) is None
+
+
+def test_does_without_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A refused connection is no error."""
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
+
+    assert facts_from_hub("some/model", env={"HF_ENDPOINT": "http://127.0.0.1:9"}) is None
