@@ -1,0 +1,225 @@
+"""Production comes back on machines with a real systemd, whatever dies."""
+
+import json
+import urllib.request
+from collections.abc import Callable
+
+import pytest
+from tests.rig.conftest import PYTHON, SERVER, STATE, RigNode
+
+from tokenpeak.node import clock
+
+pytestmark = [pytest.mark.faults]
+
+
+def answers(node: RigNode) -> bool:
+    """Whether production gives a real completion by its model."""
+    body = json.dumps({"model": "prod", "prompt": "x", "max_tokens": 1}).encode()
+    url = f"http://{node.address}:8000/v1/completions"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=2) as response:
+            return json.load(response)["model"] == "prod"
+    except OSError:
+        return False
+
+
+def processes(node: RigNode, word: str) -> list[str]:
+    """Command lines on the node that hold a word."""
+    return [line for line in node.sh("ps", "-eo", "args").splitlines() if word in line]
+
+
+def given_back(node: RigNode, within_s: float) -> bool:
+    return clock.wait_until(lambda: answers(node) and node.read("record.json") is None, within_s, poll_s=0.2)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_whole_trial(rig_node: RigNode, enabled: bool) -> None:
+    """The engine is a transient unit; production is back as it was: running, and enabled or not."""
+    rig_node.declare(production=rig_node.production_unit(enabled=enabled))
+    assert clock.wait_until(lambda: answers(rig_node), 10)
+
+    launched = rig_node.node("launch", rig_node.launch_request("--worker", "--ignore-sigterm"))
+    during = rig_node.node("status")
+    finished = rig_node.node("finish", {"trial_id": "0000-abc", "engine_stop_s": 0.5})
+
+    assert launched["ready"], launched
+    assert during["engine"]["unit"].startswith("tokenpeak-engine-")
+    assert (True, True, False) == (during["armed"], during["guard_alive"], during["production"]["running"])
+    assert finished["restoration"]["restored"], finished
+    assert answers(rig_node)
+    assert [] == processes(rig_node, "time.sleep(600)")
+    assert enabled == (rig_node.sh("systemctl", "is-enabled", "prod.service").strip() == "enabled")
+    assert "0 loaded units" in rig_node.sh("systemctl", "--failed", "--no-pager")
+
+
+def test_lease_lapses(rig_node: RigNode) -> None:
+    """A controller that falls silent: the guard's unit gives the node back."""
+    rig_node.declare(production=rig_node.production_unit(enabled=True))
+    assert clock.wait_until(lambda: answers(rig_node), 10)
+
+    launched = rig_node.node("launch", rig_node.launch_request("--worker", lease_s=3))
+
+    assert launched["ready"]
+    assert given_back(rig_node, 20)
+    assert [] == processes(rig_node, "time.sleep(600)")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_power_loss(rig_node: RigNode, enabled: bool) -> None:
+    """After a power loss in the middle of a trial, the node boots into production, enabled or not."""
+    rig_node.declare(production=rig_node.production_unit(enabled=enabled))
+    assert clock.wait_until(lambda: answers(rig_node), 10)
+    assert rig_node.node("launch", rig_node.launch_request(lease_s=600))["ready"]
+
+    rig_node.testnode("kill")
+    rig_node.testnode("boot")
+
+    assert given_back(rig_node, 30)
+    outcome = rig_node.read("outcome.json")
+    assert outcome is not None
+    assert ("guard", True) == (outcome["by"], outcome["restored"])
+    assert [] == processes(rig_node, "serve tiny")
+
+
+def test_guard_is_killed(rig_node: RigNode) -> None:
+    """A guard that is killed comes back by itself and does its work."""
+    rig_node.declare(production=rig_node.production_unit(enabled=True))
+    assert clock.wait_until(lambda: answers(rig_node), 10)
+    assert rig_node.node("launch", rig_node.launch_request(lease_s=6))["ready"]
+    guard = rig_node.read("guard.json")
+    assert guard is not None
+
+    rig_node.sh("kill", "-9", str(guard["pid"]))
+
+    assert given_back(rig_node, 30)
+
+
+def test_controller_killed_while_production_stops(rig_node: RigNode) -> None:
+    """A launch that is killed while production is stopping leaves a node that gives itself back."""
+    production = rig_node.production_unit(enabled=True)
+    rig_node.sh("sed", "-i", "s/Restart=always/ExecStop=sleep 3/", "/etc/systemd/system/prod.service")
+    rig_node.sh("systemctl", "daemon-reload")
+    rig_node.declare(production=production)
+    assert clock.wait_until(lambda: answers(rig_node), 10)
+    rig_node.write("/root/request.json", json.dumps(rig_node.launch_request(lease_s=4)))
+
+    rig_node.sh(
+        *("timeout", "-s", "KILL", "1.5", PYTHON, f"{STATE}/tokenpeak-node.pyz", "launch", "--state", STATE),
+        *("--request", "/root/request.json"),
+    )
+
+    assert rig_node.read("record.json") is not None
+    assert given_back(rig_node, 30)
+
+
+def test_production_that_was_down(rig_node: RigNode) -> None:
+    """Production that was stopped on purpose stays stopped, though it is enabled."""
+    rig_node.declare(production=rig_node.production_unit(enabled=True))
+    rig_node.sh("systemctl", "stop", "prod.service")
+
+    rig_node.node("launch", rig_node.launch_request(lease_s=2))
+
+    assert clock.wait_until(lambda: rig_node.read("record.json") is None, 20, poll_s=0.2)
+    assert "inactive" == rig_node.sh("systemctl", "is-active", "prod.service").strip()
+
+
+HOSTILE = [
+    "$HOME",
+    "${HOME}",
+    "$$",
+    "$(id)",
+    "`id`",
+    "a b",
+    "'",
+    '"',
+    ";reboot",
+    "%n %h",
+    "--",
+    "\\",
+    "\\x41",
+    "é",
+    "a\nb",
+]
+
+
+def test_hostile_values(rig_node: RigNode) -> None:
+    """Arguments and environment reach an engine in a transient unit as they are."""
+    rig_node.declare(production={"manager": "none"})
+    script = (
+        "import os,sys,json; print(json.dumps([sys.argv[1:], [os.environ[f'H{i}'] for i in range(len(sys.argv)-1)]]))"
+    )
+    request = rig_node.launch_request(env={f"H{i}": value for i, value in enumerate(HOSTILE)})
+
+    launched = rig_node.node("launch", {**request, "argv": [PYTHON, "-c", script, *HOSTILE]})
+
+    assert [HOSTILE, HOSTILE] == json.loads(launched["log_tail"])
+
+
+def test_key_is_not_shown(rig_node: RigNode) -> None:
+    """The trial's key is in no argument and in nothing that systemd shows."""
+    rig_node.declare(production={"manager": "none"})
+
+    launched = rig_node.node("launch", rig_node.launch_request())
+    key = next(
+        line.split("=", 1)[1]
+        for line in rig_node.sh("cat", f"/proc/{launched['pid']}/environ").split("\0")
+        if line.startswith("VLLM_API_KEY=")
+    )
+    unit = rig_node.node("status")["engine"]["unit"]
+    shown = rig_node.sh("systemctl", "show", unit) + rig_node.sh("ps", "-eo", "args") + rig_node.sh("journalctl", "-b")
+
+    assert launched["ready"]
+    assert 64 == len(key)
+    assert key not in shown
+    assert "600" == rig_node.sh("stat", "-c", "%a", f"{STATE}/engine.env").strip()
+
+
+def test_disk_full_while_recording(boot: Callable[..., RigNode]) -> None:
+    """When the record cannot be written, production is not touched."""
+    node = boot(disk="80m")
+    node.declare(production=node.production_unit(enabled=True))
+    assert clock.wait_until(lambda: answers(node), 10)
+    node.sh("sh", "-c", "cat /dev/zero > /root/filler")
+
+    node.write("/run/request.json", json.dumps(node.launch_request()))
+    out = node.sh(
+        *(PYTHON, f"{STATE}/tokenpeak-node.pyz", "launch", "--state", STATE, "--request", "/run/request.json")
+    )
+
+    assert "No space left" in json.loads(out)["error"]["text"]
+    assert answers(node)
+    assert node.read("record.json") is None
+
+
+def test_user_unit(rig_node: RigNode) -> None:
+    """Production may be a unit of a user's own systemd."""
+    rig_node.sh("useradd", "-m", "serving")
+    rig_node.sh("mkdir", "-p", "/run/user", "/home/serving/.config/systemd/user")
+    uid = rig_node.sh("id", "-u", "serving").strip()
+    rig_node.sh("install", "-d", "-o", "serving", "-m", "700", f"/run/user/{uid}")
+    rig_node.write("/home/serving/.config/systemd/user/prod.service", unit_for_user(rig_node.address))
+    rig_node.sh("systemctl", "start", f"user@{uid}.service")
+    as_user = ("runuser", "-u", "serving", "--", "env", f"XDG_RUNTIME_DIR=/run/user/{uid}")
+    rig_node.sh(*as_user, "systemctl", "--user", "start", "prod.service")
+    rig_node.declare(
+        production={
+            "manager": "systemd",
+            "unit": "prod.service",
+            "user": "serving",
+            "url": f"http://{rig_node.address}:8000",
+        }
+    )
+    assert clock.wait_until(lambda: answers(rig_node), 10), rig_node.sh("journalctl", "-b", "--no-pager")
+
+    launched = rig_node.node("launch", rig_node.launch_request())
+    during = answers(rig_node)
+    finished = rig_node.node("finish", {"trial_id": "0000-abc"})
+
+    assert (True, False) == (launched["ready"], during)
+    assert finished["restoration"]["restored"]
+    assert answers(rig_node)
+
+
+def unit_for_user(address: str) -> str:
+    """A user's unit file that serves the model `prod`."""
+    return f"[Service]\nExecStart={PYTHON} {SERVER} serve prod --host {address} --port 8000\n"
