@@ -139,13 +139,13 @@ def allocation_refusal(settings: Settings, wanted_bytes: float, free_bytes: floa
 
 
 def out_of_memory(settings: Settings, free_bytes: float, place: str) -> Refusal:
-    """torch's words when a matrix more does not fit, `free_bytes` having been free at the start."""
+    """Words of torch when a matrix more does not fit, `free_bytes` having been free at the start."""
     piece = 2 * settings.model.hidden * settings.model.intermediate / settings.tensor_parallel
     mib, left = piece / 2**20, piece / 2**21
     total, used = settings.devices.gpu.usable_bytes / GIB, max(0.0, free_bytes - piece / 2) / GIB
     return Refusal(
-        error=f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {mib:.2f} MiB. GPU 0 has a total capacity "
-        f"of {total:.2f} GiB of which {left:.2f} MiB is free. Including non-PyTorch memory, this process has "
+        error=f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {mib:.2f} MiB. GPU 0 has a total "
+        f"capacity of {total:.2f} GiB of which {left:.2f} MiB is free. Including non-PyTorch memory, this process has "
         f"{used:.2f} GiB memory in use. Of the allocated memory {used * 0.98:.2f} GiB is allocated by PyTorch, and "
         f"{left:.2f} MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try "
         "setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.",

@@ -1,0 +1,198 @@
+"""Continuous batching: what each step computes, under V1's rules and V0's."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenpeak.sim.blocks import BlockPool
+from tokenpeak.sim.scheduler import Scheduler, SchedulerLimits, Step
+from tokenpeak.sim.sequence import Sequence
+
+
+def make_scheduler(blocks: int = 1000, *, caching: bool = True, **limits: Any) -> Scheduler:
+    usual = {
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 64,
+        "block_size": 16,
+        "chunked_prefill": True,
+        "prefill_first": False,
+    }
+    return Scheduler(SchedulerLimits(**{**usual, **limits}), BlockPool(blocks, caching=caching))
+
+
+def make_sequence(prompt: int | list[int], output: int = 4, seed: int = 0) -> Sequence:
+    tokens = [(seed * 1000 + place) % 5000 for place in range(prompt)] if isinstance(prompt, int) else prompt
+    return Sequence(
+        tokens,
+        max_tokens=output,
+        stop_after=None,
+        seed=seed,
+        vocabulary=1000,
+        arrived_s=0.0,
+        on_tokens=lambda *_: None,
+    )
+
+
+def carry_out(scheduler: Scheduler, step: Step) -> None:
+    """What the engine does at a step's end, without clock and clients."""
+    for sequence, tokens in step.scheduled:
+        if sequence.decoding:
+            new, reason = sequence.generate(1)
+            scheduler.computed(sequence, len(new))
+        else:
+            scheduler.computed(sequence, tokens)
+            if sequence.computed < len(sequence.tokens):
+                continue
+            sequence.decoding = True
+            _, reason = sequence.generate(1)
+        if reason:
+            scheduler.finish(sequence)
+
+
+def run(scheduler: Scheduler, limit: int = 10_000) -> list[Step]:
+    """All steps until nothing is left."""
+    steps = []
+    while (step := scheduler.schedule()) is not None:
+        carry_out(scheduler, step)
+        steps.append(step)
+        assert len(steps) < limit, "no progress"
+    return steps
+
+
+def test_a_long_prompt_is_computed_in_chunks() -> None:
+    """150 tokens at 64 a step are three steps of prefill."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(150, output=1))
+
+    assert [64, 64, 22] == [step.prefill_tokens for step in run(scheduler)]
+
+
+def test_decoding_goes_first_and_prefill_takes_the_rest_of_the_budget() -> None:
+    """A running sequence gets its token, a new prompt what remains of 64."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(10, output=5))
+    first = scheduler.schedule()
+    assert first is not None
+    carry_out(scheduler, first)
+    scheduler.add(make_sequence(100, seed=1))
+    second = scheduler.schedule()
+
+    assert second is not None
+    assert (1, 63) == (second.decode_sequences, second.prefill_tokens)
+
+
+def test_no_more_sequences_run_than_allowed() -> None:
+    """With max_num_seqs 2, the third waits."""
+    scheduler = make_scheduler(max_num_seqs=2)
+    for seed in range(3):
+        scheduler.add(make_sequence(4, seed=seed))
+    scheduler.schedule()
+
+    assert (2, 1) == (len(scheduler.running), len(scheduler.waiting))
+
+
+def test_v0_stalls_decoding_while_prompts_wait() -> None:
+    """Without chunked prefill, a step is either whole prompts or decoding."""
+    scheduler = make_scheduler(prefill_first=True, chunked_prefill=False)
+    scheduler.add(make_sequence(10, output=5))
+    first = scheduler.schedule()
+    assert first is not None
+    carry_out(scheduler, first)
+    scheduler.add(make_sequence(40, seed=1))
+    second = scheduler.schedule()
+
+    assert second is not None
+    assert (0, 40) == (second.decode_sequences, second.prefill_tokens)
+
+
+def test_a_shared_beginning_is_not_computed_again() -> None:
+    """Of a prompt whose first 32 tokens are cached, the others are computed."""
+    scheduler = make_scheduler()
+    beginning = list(range(32))
+    scheduler.add(make_sequence([*beginning, 7, 8], output=1))
+    run(scheduler)
+    scheduler.add(make_sequence([*beginning, 9], output=1))
+
+    assert [1] == [step.prefill_tokens for step in run(scheduler)]
+    assert (67, 32) == (scheduler.prefix_queries, scheduler.prefix_hits)
+
+
+def test_a_whole_cached_prompt_still_computes_its_last_block() -> None:
+    """There has to be something to sample from."""
+    scheduler = make_scheduler()
+    for _ in range(2):
+        scheduler.add(make_sequence(list(range(32)), output=1))
+        steps = run(scheduler)
+
+    assert [16] == [step.prefill_tokens for step in steps]
+
+
+def test_an_answer_is_found_as_the_beginning_of_the_next_turn() -> None:
+    """Generated tokens are cached like a prompt's."""
+    scheduler = make_scheduler()
+    first = make_sequence(16, output=17)
+    scheduler.add(first)
+    run(scheduler)
+    scheduler.add(make_sequence([*first.tokens, 1, 2, 3], output=1, seed=1))
+    run(scheduler)
+
+    assert 32 == scheduler.prefix_hits
+
+
+def test_the_latest_sequence_gives_way_when_blocks_run_out() -> None:
+    """Five blocks cannot hold two sequences that grow to three each: one is preempted, and both end."""
+    scheduler = make_scheduler(blocks=5, caching=False)
+    sequences = [make_sequence(30, output=18, seed=seed) for seed in range(2)]
+    for sequence in sequences:
+        scheduler.add(sequence)
+    run(scheduler)
+
+    assert [0, 1] == [sequence.preemptions for sequence in sequences]
+    assert [18, 18] == [sequence.output_tokens for sequence in sequences]
+
+
+def test_drafts_are_verified_with_each_decoded_token() -> None:
+    """With three speculative tokens a decoding sequence computes four."""
+    scheduler = make_scheduler(draft_tokens=3)
+    scheduler.add(make_sequence(4, output=10))
+    first = scheduler.schedule()
+    assert first is not None
+    carry_out(scheduler, first)
+    second = scheduler.schedule()
+
+    assert second is not None
+    assert (1, 4) == (second.decode_sequences, second.decode_tokens)
+
+
+def test_an_aborted_sequence_gives_its_blocks_back() -> None:
+    """A client that goes leaves nothing behind."""
+    scheduler = make_scheduler()
+    sequence = make_sequence(40)
+    scheduler.add(sequence)
+    scheduler.schedule()
+    scheduler.abort(sequence)
+
+    assert (0, 1000) == (len(scheduler.running), scheduler.pool.free)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    prompts=st.lists(st.tuples(st.integers(1, 120), st.integers(1, 40), st.integers(0, 3)), min_size=1, max_size=12),
+    blocks=st.integers(11, 60),
+    prefill_first=st.booleans(),
+    caching=st.booleans(),
+)
+def test_whatever_comes_everything_ends(
+    prompts: list[tuple[int, int, int]], blocks: int, prefill_first: bool, caching: bool
+) -> None:
+    """Any load ends with every token generated, every block free and no step beyond its limits."""
+    scheduler = make_scheduler(blocks=blocks, caching=caching, prefill_first=prefill_first, max_num_batched_tokens=160)
+    sequences = [make_sequence(length, output=output, seed=seed) for length, output, seed in prompts]
+    for sequence in sequences:
+        scheduler.add(sequence)
+    steps = run(scheduler)
+
+    assert [output for _, output, _ in prompts] == [sequence.output_tokens for sequence in sequences]
+    assert blocks == scheduler.pool.free
+    assert all(step.tokens <= 160 and len(step.scheduled) <= 8 for step in steps)
