@@ -6,7 +6,7 @@ its node lost) is as if never made, and is proposed again.
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tokenpeak.plan.spec import SweepSpec
@@ -19,17 +19,30 @@ _LOOK_AGAIN_S = 1.0
 
 
 class Ledger:
-    """The sweep's trials; safe to use from several threads."""
+    """The sweep's trials; safe to use from several threads.
+
+    Trials are numbered onward from `last_number`; `on_number` is told each number before it is used, because a killed
+    controller's Ansible may live on, and must never be taken for the trial that follows.
+    """
 
     def __init__(
-        self, spec: SweepSpec, plans: Sequence[Plan], records: Sequence[TrialRecord], last_number: int
+        self,
+        spec: SweepSpec,
+        plans: Sequence[Plan],
+        records: Sequence[TrialRecord],
+        *,
+        last_number: int,
+        on_number: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._spec = spec
         self._plans = {plan.hardware: plan for plan in plans}
-        self._strategies = {plan.hardware: make_strategy(spec.search, plan, metric=spec.objective.metric) for plan in plans}
+        self._strategies = {
+            plan.hardware: make_strategy(spec.search, plan, metric=spec.objective.metric) for plan in plans
+        }
         self._history: dict[str, list[Outcome]] = {plan.hardware: [] for plan in plans}
         self._pending: dict[str, set[tuple[str, int]]] = {plan.hardware: set() for plan in plans}
         self._number = last_number
+        self._on_number = on_number
         self._changed = threading.Condition()
         self._closed = False
         self.records: list[TrialRecord] = []
@@ -44,6 +57,7 @@ class Ledger:
                 if isinstance(answer, Proposal):
                     self._pending[hardware].add(answer.key)
                     self._number += 1
+                    self._on_number(self._number)
                     return answer, f"{self._number:04d}-{answer.config_id[:8]}"
                 if isinstance(answer, Stop) and not self._pending[hardware]:
                     return answer

@@ -3,8 +3,7 @@
 import fcntl
 import os
 import shutil
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from tokenpeak.drive.ledger import Ledger, last_number
 from tokenpeak.drive.probe import Probe, ReadyNode, node_secret, probe
 from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.provenance import read_provenance
-from tokenpeak.drive.runner import run_playbook
+from tokenpeak.drive.resume import downtime_before_s, holder, release, unchanged
 from tokenpeak.drive.stop import Stop
 from tokenpeak.drive.summary import Describer
 from tokenpeak.drive.trial import TrialSite
@@ -40,11 +39,13 @@ class SweepOutcome:
     spec: SweepSpec
     end: EndRecord
     trials: tuple[TrialRecord, ...]
+    troubles: tuple[str, ...]
+    """What went wrong on the way; a node that was left out from the start is none."""
 
     @property
     def is_success(self) -> bool:
         """It completed, no node was lost on the way, and production is back everywhere."""
-        return self.end.status == "completed" and not self.end.unrestored and not self.end.problems
+        return self.end.status == "completed" and not self.end.unrestored and not self.troubles
 
 
 def prepare(inventory: Inventory, progress: Progress, stop: Stop) -> Probe:
@@ -95,7 +96,17 @@ def new_sweep(
         provenance=read_provenance(),
     )
     archive.write_sweep(record)
-    return _carry_out(record, spec, inventory, usable, archive, (), progress=progress, stop=stop)
+    job = _Job(
+        record=record,
+        spec=spec,
+        inventory=inventory,
+        usable=usable,
+        archive=archive,
+        earlier=(),
+        left_out=tuple(found.complaints()),
+    )
+    with _alone(record.sweep_id) as folder:
+        return _carry_out(job, folder, progress, stop)
 
 
 def resume_sweep(sweep_id: str, *, progress: Progress, stop: Stop, results: Path = paths.RESULTS) -> SweepOutcome:
@@ -112,58 +123,112 @@ def resume_sweep(sweep_id: str, *, progress: Progress, stop: Stop, results: Path
     planned = {name for plan in record.plans for name in plan.nodes}
     inventory = read_inventory(record.inventory)
     inventory = inventory.limited_to(tuple(node.name for node in inventory.nodes if node.name in planned))
-    with _alone(sweep_id):
-        _release(inventory, sweep_id, progress, stop)
+    with _alone(sweep_id) as folder:
+        release(inventory, archive, trials, progress, stop)
         found = prepare(inventory, progress, stop)
-        usable = _unchanged(found.usable, record, progress)
-    return _carry_out(record, spec, inventory, usable, archive, trials, progress=progress, stop=stop)
-
-
-def _carry_out(
-    record: SweepRecord,
-    spec: SweepSpec,
-    inventory: Inventory,
-    usable: dict[str, ReadyNode],
-    archive: Archive,
-    earlier: tuple[TrialRecord, ...],
-    *,
-    progress: Progress,
-    stop: Stop,
-) -> SweepOutcome:
-    ledger = Ledger(spec, record.plans, earlier, last_number(archive.path))
-    describer = Describer(spec, ledger)
-    progress.say(f"Sweep {record.sweep_id}: {len(earlier)} trials recorded, about {ledger.expected_trials()} in all")
-    progress.expect(ledger.expected_trials() - len(earlier), tuple(usable))
-    with _alone(record.sweep_id) as folder:
-        site = TrialSite(
+        job = _Job(
+            record=record,
+            spec=spec,
             inventory=inventory,
-            folder=folder,
-            secret=node_secret().read_text().strip(),
-            holder=holder(record.sweep_id),
-            provenance=read_provenance(),
-            stop=stop,
+            usable=unchanged(found.usable, record, progress),
+            archive=archive,
+            earlier=trials,
+            left_out=tuple(found.complaints()),
         )
-        workers = [
-            NodeWorker(
-                node=name,
-                ready=ready,
-                spec=spec,
-                sweep_id=record.sweep_id,
-                site=site,
-                ledger=ledger,
-                archive=archive,
-                progress=progress,
-                describe=describer.describe,
-            )
-            for name, ready in usable.items()
-        ]
-        with progress.shown():
-            for worker in workers:
-                worker.start()
-            _join(workers, ledger, stop)
-    end = _end_record(record, archive, ledger, workers, earlier, stop)
-    archive.write_end(end)
-    return SweepOutcome(archive=archive, record=record, spec=spec, end=end, trials=tuple(ledger.records))
+        return _carry_out(job, folder, progress, stop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """A sweep that is ready to go on: its record, the nodes that are there, and the trials that were made before."""
+
+    record: SweepRecord
+    spec: SweepSpec
+    inventory: Inventory
+    usable: Mapping[str, ReadyNode]
+    archive: Archive
+    earlier: tuple[TrialRecord, ...]
+    left_out: tuple[str, ...]
+
+
+def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> SweepOutcome:
+    """Make the trials that are missing, one worker for each node, and write how it ended."""
+    sweep_id = job.record.sweep_id
+    counter = folder / "last-number"
+    counted = int(counter.read_text()) if counter.exists() else 0
+    ledger = Ledger(
+        job.spec,
+        job.record.plans,
+        job.earlier,
+        last_number=max(counted, last_number(job.archive.path)),
+        on_number=lambda number: _write_number(counter, number),
+    )
+    expected = ledger.expected_trials()
+    progress.say(f"Sweep {sweep_id}: {len(job.earlier)} trials recorded, about {expected} in all")
+    progress.expect(max(0, expected - len(job.earlier)), tuple(job.usable))
+    site = TrialSite(
+        inventory=job.inventory,
+        folder=folder,
+        secret=node_secret().read_text().strip(),
+        holder=holder(sweep_id),
+        provenance=read_provenance(),
+        stop=stop,
+    )
+    describer = Describer(job.spec, ledger)
+    workers = [
+        NodeWorker(
+            node=name,
+            ready=ready,
+            spec=job.spec,
+            sweep_id=sweep_id,
+            site=site,
+            ledger=ledger,
+            archive=job.archive,
+            progress=progress,
+            describe=describer.describe,
+        )
+        for name, ready in job.usable.items()
+    ]
+    with progress.shown():
+        for worker in workers:
+            worker.start()
+        _join(workers, ledger, stop)
+    troubles = [problem for worker in workers for problem in worker.problems]
+    unfinished = [plan.hardware for plan in job.record.plans if not ledger.is_finished(plan.hardware)]
+    if unfinished and not stop.gentle():
+        troubles.append(f"Not all trials were made on {', '.join(unfinished)}.")
+    end = EndRecord(
+        sweep_id=sweep_id,
+        status="interrupted" if unfinished else "completed",
+        ended_at=datetime.now(UTC),
+        trials=len(ledger.records),
+        production_downtime_s=_added(
+            downtime_before_s(job.archive, job.earlier), {worker.node: worker.downtime_s for worker in workers}
+        ),
+        unrestored=tuple(
+            worker.node for worker in workers if worker.restoration is None or not worker.restoration.restored
+        ),
+        problems=(*job.left_out, *troubles),
+    )
+    job.archive.write_end(end)
+    return SweepOutcome(
+        archive=job.archive,
+        record=job.record,
+        spec=job.spec,
+        end=end,
+        trials=tuple(ledger.records),
+        troubles=tuple(troubles),
+    )
+
+
+def _added(before_s: Mapping[str, float], now_s: Mapping[str, float]) -> dict[str, float]:
+    return {node: round(before_s.get(node, 0.0) + now_s.get(node, 0.0), 3) for node in sorted({*before_s, *now_s})}
+
+
+def _write_number(counter: Path, number: int) -> None:
+    part = counter.with_suffix(".part")
+    part.write_text(str(number))
+    part.replace(counter)
 
 
 def _join(workers: Sequence[NodeWorker], ledger: Ledger, stop: Stop) -> None:
@@ -173,76 +238,6 @@ def _join(workers: Sequence[NodeWorker], ledger: Ledger, stop: Stop) -> None:
             worker.join(_JOIN_POLL_S)
             if stop.gentle():
                 ledger.close()
-
-
-def _end_record(
-    record: SweepRecord,
-    archive: Archive,
-    ledger: Ledger,
-    workers: Sequence[NodeWorker],
-    earlier: Sequence[TrialRecord],
-    stop: Stop,
-) -> EndRecord:
-    before = archive.read_end()
-    downtime_s: dict[str, float] = dict(before.production_downtime_s) if before else {}
-    for trial in earlier:
-        told = sum(
-            other.restoration.downtime_s or 0.0
-            for other in earlier
-            if other.node == trial.node and other.restoration is not None
-        )
-        downtime_s[trial.node] = max(downtime_s.get(trial.node, 0.0), told)
-    for worker in workers:
-        downtime_s[worker.node] = round(downtime_s.get(worker.node, 0.0) + worker.downtime_s, 3)
-    problems = [problem for worker in workers for problem in worker.problems]
-    unfinished = [plan.hardware for plan in record.plans if not ledger.is_finished(plan.hardware)]
-    if unfinished and not stop.gentle():
-        problems.append(f"Not all trials were made on {', '.join(unfinished)}.")
-    return EndRecord(
-        sweep_id=record.sweep_id,
-        status="interrupted" if unfinished else "completed",
-        ended_at=datetime.now(UTC),
-        trials=len(ledger.records),
-        production_downtime_s=downtime_s,
-        unrestored=tuple(
-            worker.node for worker in workers if worker.restoration is None or not worker.restoration.restored
-        ),
-        problems=tuple(problems),
-    )
-
-
-def holder(sweep_id: str) -> str:
-    """Who has a node, in words for whoever finds it locked; the same after a resume."""
-    return f"sweep {sweep_id} from {socket.gethostname()}"
-
-
-def _release(inventory: Inventory, sweep_id: str, progress: Progress, stop: Stop) -> None:
-    """Give back the nodes that this sweep still holds from when its controller died."""
-    told = run_playbook("status.yml", inventory, cancelled=stop.gentle)
-    held = [
-        name
-        for name, result in told.nodes.items()
-        if result.answers.get("status", {}).get("holder") == holder(sweep_id)
-    ]
-    if held:
-        progress.say(f"Giving back {', '.join(held)}, held since this sweep was cut off")
-        run_playbook("restore.yml", inventory, nodes=held, cancelled=stop.abrupt)
-
-
-def _unchanged(usable: dict[str, ReadyNode], record: SweepRecord, progress: Progress) -> dict[str, ReadyNode]:
-    """The nodes that are still the hardware they were planned as; raises NodeError when none is."""
-    planned = {name: plan.hardware for plan in record.plans for name in plan.nodes}
-    same = {}
-    for name, ready in usable.items():
-        if ready.facts.hardware == planned[name]:
-            same[name] = ready
-        else:
-            progress.say(
-                f"PROBLEM {name} was planned as {planned[name]} and is now {ready.facts.hardware}; it is left out."
-            )
-    if not same:
-        raise NodeError(f"No node of sweep {record.sweep_id} is what it was; start a new sweep.")
-    return same
 
 
 def _new_archive(results: Path, wanted: str) -> Archive:

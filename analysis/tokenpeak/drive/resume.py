@@ -1,0 +1,76 @@
+"""Picking up a sweep whose controller left it: nodes that it still holds, and what it has cost production so far."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from tokenpeak.drive.inventory import Inventory
+from tokenpeak.drive.probe import ReadyNode
+from tokenpeak.drive.progress import Progress
+from tokenpeak.drive.runner import run_playbook
+from tokenpeak.drive.stop import Stop
+from tokenpeak.errors import NodeError
+from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
+from tokenpeak.store.raw import Archive
+
+
+def holder(sweep_id: str) -> str:
+    """Who has a node, in words for whoever finds it locked; the same after a resume."""
+    return f"sweep {sweep_id} from {socket.gethostname()}"
+
+
+def release(
+    inventory: Inventory, archive: Archive, trials: Sequence[TrialRecord], progress: Progress, stop: Stop
+) -> None:
+    """Give back the nodes that this sweep still holds from when its controller died, and note that it did."""
+    told = run_playbook("status.yml", inventory, cancelled=stop.gentle)
+    ours = holder(archive.path.name)
+    held = [name for name, result in told.nodes.items() if result.answers.get("status", {}).get("holder") == ours]
+    if not held:
+        return
+    progress.say(f"Giving back {', '.join(held)}, held since this sweep was cut off")
+    given = run_playbook("restore.yml", inventory, nodes=held, cancelled=stop.abrupt)
+    downtime_s = downtime_before_s(archive, trials)
+    for name in held:
+        outcome = given.nodes[name].answers.get("restore", {}).get("restoration", {})
+        downtime_s[name] = downtime_s.get(name, 0.0) + (outcome.get("downtime_s") or 0.0)
+    archive.write_end(
+        EndRecord(
+            sweep_id=archive.path.name,
+            status="interrupted",
+            ended_at=datetime.now(UTC),
+            trials=len(trials),
+            production_downtime_s=downtime_s,
+            problems=("Its controller died; production was given back when the sweep was resumed.",),
+        )
+    )
+
+
+def downtime_before_s(archive: Archive, trials: Sequence[TrialRecord]) -> dict[str, float]:
+    """What production was down on each node so far, by the last end record or, where higher, by the trials.
+
+    A controller that was killed wrote no end record, and what the guard gave back in its place is in neither.
+    """
+    before = archive.read_end()
+    total_s = dict(before.production_downtime_s) if before else {}
+    by_trials_s: dict[str, float] = {}
+    for trial in trials:
+        if trial.restoration is not None:
+            by_trials_s[trial.node] = by_trials_s.get(trial.node, 0.0) + (trial.restoration.downtime_s or 0.0)
+    return {node: max(total_s.get(node, 0.0), by_trials_s.get(node, 0.0)) for node in {*total_s, *by_trials_s}}
+
+
+def unchanged(usable: Mapping[str, ReadyNode], record: SweepRecord, progress: Progress) -> dict[str, ReadyNode]:
+    """The nodes that are still the hardware they were planned as; raises NodeError when none is."""
+    planned = {name: plan.hardware for plan in record.plans for name in plan.nodes}
+    same = {}
+    for name, ready in usable.items():
+        if ready.facts.hardware == planned[name]:
+            same[name] = ready
+        else:
+            progress.say(
+                f"PROBLEM {name} was planned as {planned[name]} and is now {ready.facts.hardware}; it is left out."
+            )
+    if not same:
+        raise NodeError(f"No node of sweep {record.sweep_id} is what it was; start a new sweep.")
+    return same
