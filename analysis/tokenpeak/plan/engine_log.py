@@ -83,7 +83,7 @@ WAITING = re.compile(
 )
 """Processes of the engine that wait for each other; only a deadline makes it a hang."""
 
-ENDED_BY = {
+ENDED_BY: dict[int, str] = {
     signal.SIGKILL: "the kernel for want of memory, or somebody",
     signal.SIGTERM: "somebody",
     signal.SIGINT: "somebody",

@@ -154,12 +154,16 @@ def parse_help(text: str, engine_version: str | None = None) -> Mapping[str, Fla
                 continue
             facts = table.get(name, FlagFacts(name=name, kind="value"))
             kind = _help_kind(name, names, usage)
-            fits = facts.kind in _SAME_FORM.get(kind, (facts.kind,))
+            fits = facts.kind in _SAME_FORM.get(kind, (kind,))
             found[name] = replace(facts, kind=facts.kind if fits else kind, choices=_help_choices(usage))
     return found
 
 
-_SAME_FORM = {"value": ("int", "float", "size", "size_or_auto", "str", "json", "append", "value"), "bool": ("bool",)}
+_SAME_FORM = {
+    "value": ("int", "float", "size", "size_or_auto", "str", "json", "append", "value"),
+    "bool_or_str": ("bool_or_str", "bool_value"),
+}
+"""What the help prints alike."""
 
 
 def _help_kind(name: str, names: list[str], usage: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tokenpeak.errors import PlanError
 from tokenpeak.plan.classes import class_key
+from tokenpeak.plan.command import launch
 from tokenpeak.plan.demand import demands, objective_demand
 from tokenpeak.plan.estimate import estimate
 from tokenpeak.plan.fit import fit
@@ -126,6 +127,7 @@ def _plan(
     for config in every:
         model = facts[config.model.name]
         version = config.engine_version or engine_version or node.engine_version
+        launch(config, version)  # raises for a flag that this release does not take, before anything is touched
         if twin := seen.get(config.config_id):
             dropped.append(Dropped(config=config, rule="duplicate", reason=f"it is the same as {twin!r}"))
             continue

@@ -1,5 +1,6 @@
 """The sweep spec: what a user writes in analysis/sweeps/NAME.yml, validated before anything is touched."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +14,15 @@ from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.workload import Declaration, LoadLevel, Slo, Workload
 
-FlagValue = bool | int | float | str | None
+
+def _json(raw: object) -> object:
+    """A mapping or list as compact JSON, which is how the engine takes it; anything else as it is."""
+    return json.dumps(raw, separators=(",", ":")) if isinstance(raw, (dict, list)) else raw
+
+
+FlagValue = Annotated[bool | int | float | str | None, BeforeValidator(_json)]
 """A server flag's value: True gives `--flag`, False `--no-flag` where the engine has it and nothing where
-False is the default, None leaves the flag out, anything else `--flag value`."""
+False is the default, None leaves the flag out, anything else `--flag value`. Mappings and lists become JSON."""
 
 
 class ModelSpec(Declaration):

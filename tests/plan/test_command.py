@@ -1,0 +1,222 @@
+import json
+from typing import Any
+
+import pytest
+
+from tokenpeak.errors import PlanError
+from tokenpeak.plan.command import engine_argv, engine_env, launch, paste_command
+from tokenpeak.plan.flags import flag_table, parse_help
+from tokenpeak.records import Config, ModelName
+
+MODEL = ModelName(name="org/model", served_name="model")
+
+
+def config(
+    flags: dict[str, Any] | None = None,
+    env: dict[str, str] | None = None,
+    force: bool = False,
+    engine: str | None = None,
+) -> Config:
+    return Config(
+        config_id="0" * 12,
+        name="mine",
+        model=MODEL,
+        flags=flags or {},
+        env=env or {},
+        force=force,
+        engine_version=engine,
+    )
+
+
+def arguments(version: str | None, **flags: Any) -> tuple[str, ...]:
+    return launch(config(flags), version).arguments
+
+
+def complaint(version: str | None, **flags: Any) -> str:
+    with pytest.raises(PlanError) as caught:
+        arguments(version, **flags)
+    return str(caught.value)
+
+
+def test_command_line_begins_with_what_the_inventory_says() -> None:
+    """Executable, model, address and served name, then the flags."""
+    argv = engine_argv(config({"max_num_seqs": 8}), host="127.0.0.1", port=8099, engine_version="0.32.0")
+
+    assert "vllm serve org/model --host 127.0.0.1 --port 8099 --served-model-name model --max-num-seqs 8" == " ".join(
+        argv
+    )
+
+
+def test_revision_is_passed() -> None:
+    """A model's revision becomes a flag."""
+    pinned = config().model_copy(update={"model": ModelName(name="m", revision="abc", served_name="m")})
+
+    assert ["--revision", "abc"] == engine_argv(pinned, host="h", port=1, engine_version=None)[-2:]
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "expected"),
+    [
+        # Booleans
+        ("0.8.5", {"enforce_eager": True}, ("--enforce-eager",)),
+        ("0.8.5", {"enforce_eager": False}, ()),
+        ("0.32.0", {"enforce_eager": False}, ("--no-enforce-eager",)),
+        ("0.7.3", {"enable_chunked_prefill": False}, ("--enable-chunked-prefill=False",)),
+        ("0.33.0", {"enable_chunked_prefill": False}, ("--no-enable-chunked-prefill",)),
+        ("0.33.0", {"enforce_eager": None}, ()),
+        # Numbers, sizes, lists and JSON
+        ("0.33.0", {"max_num_batched_tokens": "8k"}, ("--max-num-batched-tokens", "8k")),
+        ("0.33.0", {"max_model_len": "auto"}, ("--max-model-len", "auto")),
+        ("0.33.0", {"max_model_len": -1}, ("--max-model-len=-1",)),
+        ("0.33.0", {"cudagraph_capture_sizes": "[1,2,4]"}, ("--cudagraph-capture-sizes", "1", "2", "4")),
+        ("0.33.0", {"compilation_config": '{"mode":3}'}, ("--compilation-config", '{"mode":3}')),
+        ("0.8.5", {"compilation_config": 3}, ("--compilation-config", "3")),
+        # Renamed, folded, unfolded
+        ("0.33.0", {"disable_log_requests": True}, ("--no-enable-log-requests",)),
+        ("0.8.5", {"enable_log_requests": False}, ("--disable-log-requests",)),
+        ("0.33.0", {"cuda_graph_sizes": "[1,8]"}, ("--cudagraph-capture-sizes", "1", "8")),
+        ("0.9.2", {"cudagraph_capture_sizes": "[1,8]"}, ("--cuda-graph-sizes", "1", "8")),
+        ("0.33.0", {"task": "generate"}, ("--runner", "generate")),
+        ("0.9.2", {"runner": "generate"}, ("--task", "generate")),
+        ("0.33.0", {"guided_decoding_backend": "xgrammar"}, ("--structured-outputs-config", '{"backend": "xgrammar"}')),
+        ("0.33.0", {"disable_mm_preprocessor_cache": True}, ("--mm-processor-cache-gb", "0")),
+        # What says nothing is left out
+        ("0.33.0", {"swap_space": 4}, ()),
+        ("0.33.0", {"device": "cuda"}, ()),
+        ("0.33.0", {"num_scheduler_steps": 1}, ()),
+    ],
+)
+def test_flags_are_written_in_the_release_s_words(
+    version: str, flags: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    """A flag written once gives the right arguments for each release."""
+    assert expected == arguments(version, **flags)
+
+
+def test_draft_model_of_an_old_spec_becomes_a_config() -> None:
+    """0.7's speculative flags become speculative_config where that is what the release takes."""
+    flag, value = arguments("0.33.0", speculative_model="draft", num_speculative_tokens=5)
+
+    assert ("--speculative-config", {"model": "draft", "num_speculative_tokens": 5}) == (flag, json.loads(value))
+
+
+def test_speculative_config_becomes_flags_of_an_old_release() -> None:
+    """The n-gram set-up of today in 0.7's words."""
+    found = arguments("0.7.3", speculative_config='{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4}')
+
+    assert {"--speculative-model", "[ngram]", "--num-speculative-tokens", "3", "--ngram-prompt-lookup-max", "4"} == set(
+        found
+    )
+
+
+def test_attention_backend_is_a_variable_or_a_flag() -> None:
+    """Up to 0.12 a variable says it, since 0.15 a flag; either may be written."""
+    new = launch(config(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}), "0.33.0")
+    old = launch(config({"attention_backend": "FLASHINFER"}), "0.11.2")
+
+    assert (("--attention-backend", "FLASHINFER"), {}) == (new.arguments, new.env)
+    assert ((), {"VLLM_ATTENTION_BACKEND": "FLASHINFER"}) == (old.arguments, old.env)
+
+
+def test_v1_needs_no_variable_where_there_is_nothing_else() -> None:
+    """VLLM_USE_V1=1 is dropped where V0 is gone; VLLM_USE_V1=0 is an error."""
+    assert {} == launch(config(env={"VLLM_USE_V1": "1"}), "0.33.0").env
+    with pytest.raises(PlanError, match=r"V0 is gone since 0\.11"):
+        launch(config(env={"VLLM_USE_V1": "0"}), "0.33.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "words"),
+    [
+        ("0.33.0", {"max_num_seq": 8}, ["max_num_seq", "0.33.0", "Did you mean max_num_seqs"]),
+        ("0.33.0", {"swap_space": 16}, ["swap_space", "went after 0.17.1", "leave it out"]),
+        ("0.8.5", {"kv_cache_memory_bytes": 1024}, ["came with 0.10.2"]),
+        ("0.33.0", {"max_num_seqs": "many"}, ["max_num_seqs", "'many'", "a whole number"]),
+        ("0.33.0", {"max_num_seqs": True}, ["a whole number"]),
+        ("0.33.0", {"enforce_eager": "yes"}, ["true or false"]),
+        ("0.33.0", {"dtype": "float8"}, ["float8", "one of auto, half"]),
+        ("0.33.0", {"gpu_memory_utilization": "high"}, ["a number"]),
+        ("0.13.0", {"max_model_len": "auto"}, ["such as 8192 or 8k"]),
+        ("0.33.0", {"speculative_config": '{"method": ngram}'}, ["wants JSON"]),
+        ("0.33.0", {"port": 9000}, ["tokenpeak_port"]),
+        ("0.33.0", {"api_key": "secret-value"}, ["a key file"]),
+    ],
+)
+def test_wrong_flag_is_named_with_what_to_write(version: str, flags: dict[str, Any], words: list[str]) -> None:
+    """An error names the flag, the value and what the release takes instead."""
+    text = complaint(version, **flags)
+
+    assert [] == [word for word in words if word not in text]
+
+
+def test_error_holds_no_key() -> None:
+    """The value of a flag that carries a secret is not repeated."""
+    assert "secret-value" not in complaint("0.33.0", api_key="secret-value")
+
+
+def test_misspelt_variable_is_named() -> None:
+    """A VLLM_ variable that no release reads would be measured as nothing, so it is an error with the nearest name."""
+    with pytest.raises(PlanError, match="VLLM_ALLOW_LONG_MAX_MODEL_LEN"):
+        launch(config(env={"VLLM_ALLOW_LONG_MODEL_LEN": "1"}), "0.33.0")
+
+
+def test_other_variables_pass() -> None:
+    """Variables that are not vLLM's own are nobody's business."""
+    assert {"NCCL_P2P_DISABLE": "1"} == launch(config(env={"NCCL_P2P_DISABLE": "1"}), "0.33.0").env
+
+
+def test_forced_config_is_passed_as_written() -> None:
+    """A forced config reaches the engine as it is: its refusal is the result."""
+    forced = config({"swap_space": 16, "made_up": True, "dtype": "float8"}, force=True)
+
+    assert ("--swap-space", "16", "--made-up", "--dtype", "float8") == launch(forced, "0.33.0").arguments
+
+
+def test_config_s_own_engine_goes_first() -> None:
+    """An axis may choose the engine; its release decides, not the node's."""
+    chosen = config({"enforce_eager": False}, engine="0.8.5")
+
+    assert () == launch(chosen, "0.33.0").arguments
+
+
+def test_without_a_version_any_release_s_flag_passes() -> None:
+    """Planning without a node knows no version and refuses only what no release ever took."""
+    assert ("--swap-space", "16") == arguments(None, swap_space=16)
+    assert "Did you mean" in complaint(None, swap_spaces=16)
+
+
+def test_installed_engine_s_help_is_the_authority() -> None:
+    """A flag that only the engine's own help names is passed; one that it does not name is refused."""
+    known = parse_help("  --brand-new BRAND_NEW\n", "0.33.0")
+
+    assert ("--brand-new", "7") == launch(config({"brand_new": 7}), "0.33.0", known).arguments
+    with pytest.raises(PlanError, match="max_num_seqs"):
+        launch(config({"max_num_seqs": 8}), "0.33.0", known)
+
+
+def test_cpu_variable_makes_way_for_the_flag() -> None:
+    """VLLM_CPU_KVCACHE_SPACE would silently beat kv_cache_memory_bytes, so the config's flag takes it away."""
+    base = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "2"}
+    found = engine_env(config({"kv_cache_memory_bytes": 1048576}), engine_version="0.32.0", inventory=base)
+
+    assert {"OMP_NUM_THREADS": "2"} == found
+
+
+def test_paste_command_is_quoted_for_a_shell() -> None:
+    """What is printed can be pasted: JSON quoted, variables in front."""
+    pasted = config(
+        {"speculative_config": '{"method":"ngram","num_speculative_tokens":3}', "max_num_seqs": 8}, env={"A": "b c"}
+    )
+
+    assert (
+        "A='b c' vllm serve org/model --served-model-name model "
+        """--speculative-config '{"method":"ngram","num_speculative_tokens":3}' --max-num-seqs 8"""
+    ) == paste_command(pasted)
+
+
+@pytest.mark.parametrize("version", flag_table().releases)
+def test_everyday_flags_work_in_every_release(version: str) -> None:
+    """The flags that most sweeps vary are taken, and written alike, from 0.7 to 0.33."""
+    found = arguments(version, max_num_seqs=8, max_num_batched_tokens=512, enforce_eager=True, dtype="float16")
+
+    assert "--max-num-seqs 8 --max-num-batched-tokens 512 --enforce-eager --dtype float16" == " ".join(found)

@@ -1,0 +1,136 @@
+from pathlib import Path
+
+import pytest
+
+from tokenpeak.errors import FactsError
+from tokenpeak.plan.flags import flag_table, known_flags, known_methods, known_variables, minor, parse_help
+
+HELP = (Path(__file__).parent / "help-0.32.0.txt").read_text()
+"""What the real engine 0.32.0 printed for `vllm serve --help=all`."""
+
+
+def test_table_and_the_engine_s_own_help_name_the_same_flags() -> None:
+    """The table, read from source without running it, has every flag of the real 0.32.0 and none more."""
+    assert set(parse_help(HELP, "0.32.0")) - {"help"} == set(known_flags("0.32.0"))
+
+
+def test_table_and_the_engine_s_own_help_agree_on_form() -> None:
+    """Which flags have a `--no-`, take a list or nothing, and what they may be chosen from, is the same in both."""
+    told, table = parse_help(HELP, "0.32.0"), known_flags("0.32.0")
+    differ = [
+        name
+        for name, facts in table.items()
+        if facts.kind != told[name].kind
+        or (facts.choices and told[name].choices and set(map(str, facts.choices)) != set(told[name].choices))
+    ]
+
+    # The engine takes one choice away while it builds its parser.
+    assert ["all2all_backend"] == differ
+
+
+@pytest.mark.parametrize(
+    ("flag", "first", "last"),
+    [
+        ("swap_space", "0.7.3", "0.17.1"),
+        ("device", "0.7.3", "0.9.2"),
+        ("num_scheduler_steps", "0.7.3", "0.9.2"),
+        ("preemption_mode", "0.7.3", "0.10.2"),
+        ("speculative_model", "0.7.3", "0.7.3"),
+        ("speculative_config", "0.8.5", "0.33.0"),
+        ("disable_log_requests", "0.7.3", "0.16.0"),
+        ("guided_decoding_backend", "0.7.3", "0.10.2"),
+        ("max_num_partial_prefills", "0.7.3", "0.26.0"),
+        ("kv_cache_memory_bytes", "0.10.2", "0.33.0"),
+        ("async_scheduling", "0.10.2", "0.33.0"),
+        ("performance_mode", "0.17.1", "0.33.0"),
+        ("attention_backend", "0.13.0", "0.33.0"),
+        ("VLLM_ATTENTION_BACKEND", "0.7.3", "0.14.1"),
+        ("VLLM_USE_V1", "0.7.3", "0.10.2"),
+    ],
+)
+def test_flags_come_and_go(flag: str, first: str, last: str) -> None:
+    """The first and last release with a flag or variable are those of the releases' own sources."""
+    assert (first, last) == flag_table().lifetime(flag)
+
+
+@pytest.mark.parametrize(("version", "default"), [("0.19.1", 0.9), ("0.20.2", 0.92), ("0.33.0", 0.92)])
+def test_defaults_change(version: str, default: float) -> None:
+    """gpu_memory_utilization went from 0.9 to 0.92."""
+    assert default == known_flags(version)["gpu_memory_utilization"].default
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        ("0.8.5.post1", "0.8.5"),
+        ("0.32.0+cpu", "0.32.0"),
+        ("0.10.1", "0.10.2"),
+        ("0.99.0", "0.33.0"),
+        ("0.6.6", "0.7.3"),
+        (None, "0.33.0"),
+    ],
+)
+def test_version_stands_for_a_release_of_the_table(version: str | None, release: str) -> None:
+    """A version is read by the table's release of the same minor number, else the nearest that there is."""
+    assert release == flag_table().releases[flag_table().index(version)]
+
+
+def test_nonsense_version_is_named() -> None:
+    """A word that is no version is an error that shows how to write one."""
+    with pytest.raises(FactsError, match=r"'latest' is no vLLM version\. Write it like 0\.32\.0"):
+        minor("latest")
+
+
+def test_max_model_len_takes_auto_since_0_14() -> None:
+    """`auto` came with 0.14; before, it was a number."""
+    kinds = [known_flags(version)["max_model_len"].kind for version in ("0.7.3", "0.13.0", "0.14.1")]
+
+    assert ["int", "size", "size_or_auto"] == kinds
+
+
+def test_methods_know_their_least_capability() -> None:
+    """fp8 needed 8.0 up to 0.13 and 7.5 since; gguf went after 0.23."""
+    found = [known_methods(version)["fp8"].capability for version in ("0.8.5", "0.32.0")]
+
+    assert ([80, 75], False) == (found, "gguf" in known_methods("0.32.0"))
+
+
+def test_variables_are_known_by_release() -> None:
+    """A variable that a release does not read is not in its list."""
+    assert (True, False) == ("VLLM_USE_V1" in known_variables("0.8.5"), "VLLM_USE_V1" in known_variables("0.33.0"))
+
+
+OLD_HELP = """\
+options:
+  -h, --help            show this help message and exit
+  --enable-chunked-prefill [ENABLE_CHUNKED_PREFILL]
+                        If set, the prefill requests can be chunked.
+  --enforce-eager       Always use eager-mode PyTorch. See --made-up.
+  --enable-prefix-caching, --no-enable-prefix-caching
+                        Enables automatic prefix caching.
+  --kv-cache-dtype {auto,fp8,None}
+  --tensor-parallel-size TENSOR_PARALLEL_SIZE, -tp TENSOR_PARALLEL_SIZE
+  --lora-modules LORA_MODULES [LORA_MODULES ...]
+  --brand-new BRAND_NEW
+"""
+
+
+def test_help_of_an_old_release_is_read() -> None:
+    """Each form that argparse prints gives its kind; names in prose are not flags; unknown flags have a bare value."""
+    found = {name: facts.kind for name, facts in parse_help(OLD_HELP, "0.7.3").items()}
+
+    assert {
+        "help": "switch",
+        "enable_chunked_prefill": "bool_value",
+        "enforce_eager": "switch",
+        "enable_prefix_caching": "bool",
+        "kv_cache_dtype": "str",
+        "tensor_parallel_size": "int",
+        "lora_modules": "list",
+        "brand_new": "value",
+    } == found
+
+
+def test_help_gives_choices() -> None:
+    """Choices come from the help, without `None`."""
+    assert ("auto", "fp8") == parse_help(OLD_HELP, "0.7.3")["kv_cache_dtype"].choices
