@@ -143,7 +143,7 @@ def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
         parts.append(f", with {same.height} of {highest.height} configs")
     open_end = same.filter(pl.col("breaks").is_null()).height
     if open_end:
-        parts.append(f"; {open_end} of them held at the highest rate tried, so their limit is not reached.")
+        parts.append(f"; {open_end} of them held at every rate that could be judged, so their limit is not reached.")
     else:
         parts.append(f"; the limit lies between {number(best['holds'])} and {number(best['breaks'])} req/s.")
     return answer(*parts)

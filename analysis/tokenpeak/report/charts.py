@@ -191,6 +191,7 @@ def rate_curves(
     frame: pl.DataFrame,
     ends: pl.DataFrame,
     *,
+    names: Sequence[str],
     unit: str,
     limit: tuple[float, str] | None,
     log: bool,
@@ -202,12 +203,16 @@ def rate_curves(
     """One metric against the offered rate, a line per config; named configs in colour, the rest pale.
 
     `frame`: rate_per_s, value, label, named (the label, or empty), holds (the SLO held; null when not judged).
-    `ends`: rate_per_s, value, named: where each named line's label stands. `limit` is an SLO's value and its words,
+    `ends`: rate_per_s, value, named: where each named line's label stands; `names` in the order
+    of their colours. `limit` is an SLO's value and its words,
     `domain` the axis's ends.
     """
-    names = ends["named"].to_list()
-    colour = alt.Color("named:N", scale=alt.Scale(domain=names, range=list(theme.SERIES[: len(names)])), legend=None)
-    shape = alt.Shape("named:N", scale=alt.Scale(domain=names, range=list(theme.SHAPES[: len(names)])), legend=None)
+    colour = alt.Color(
+        "named:N", scale=alt.Scale(domain=list(names), range=list(theme.SERIES[: len(names)])), legend=None
+    )
+    shape = alt.Shape(
+        "named:N", scale=alt.Scale(domain=list(names), range=list(theme.SHAPES[: len(names)])), legend=None
+    )
     x = alt.X(
         "rate_per_s:Q",
         title="offered rate (req/s)",

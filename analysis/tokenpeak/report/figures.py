@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import polars as pl
 
 from tokenpeak.metrics import BY_NAME
-from tokenpeak.report import charts, energy, interactions, rates
+from tokenpeak.report import charts, energy, interactions
 from tokenpeak.report.blocks import Column, Figure, table
 from tokenpeak.report.ranking import Ranking
-from tokenpeak.report.view import SweepView, metric_word
+from tokenpeak.report.view import SweepView
 
 SINGLE = (
     "Each config was launched once, so there is no interval: "
@@ -173,80 +173,6 @@ def main_effects(view: SweepView) -> Figure:
             ],
             name="data",
             title="Data of the figure: main effects",
-        ),
-    )
-
-
-def rate_figures(view: SweepView, hardware: str, workload: str, best: str | None, baseline: str | None) -> list[Figure]:
-    """TTFT, TPOT, throughput and goodput against the offered rate."""
-    runs = rates.open_runs(view, hardware, workload)
-    highest = rates.highest_rates(runs)
-    named = rates.named_configs(highest, best, baseline)
-    limits = {(metric, percentile): limit for metric, percentile, limit in view.spec.slo.limits()}
-    wanted: list[tuple[str, str, float, str, bool, tuple[float, str] | None]] = []
-    for metric in ("ttft_s", "tpot_s"):
-        given = next(((p, limit) for (name, p), limit in limits.items() if name == metric), None)
-        percentile = given[0] if given else "p95"
-        line = (given[1] * 1000, f"SLO {given[1] * 1000:g} ms") if given else None
-        wanted.append((f"{metric}_{percentile}", f"{metric_word(metric)} {percentile}", 1000.0, "ms", True, line))
-    wanted += [
-        ("output_tok_per_s", "Output throughput", 1.0, "tok/s", False, None),
-        ("goodput_request_per_s", "Goodput", 1.0, "req/s", False, None),
-    ]
-    found = []
-    for column, title, scale, unit, log, line in wanted:
-        points = rates.curve(runs, column, named, scale)
-        if points.height and points["value"].max():
-            found.append(_rate_figure(view, hardware, workload, points, highest, title, unit, log=log, limit=line))
-    return found
-
-
-def _rate_figure(
-    view: SweepView,
-    hardware: str,
-    workload: str,
-    points: pl.DataFrame,
-    highest: pl.DataFrame,
-    title: str,
-    unit: str,
-    *,
-    log: bool,
-    limit: tuple[float, str] | None,
-) -> Figure:
-    positive = points.filter(pl.col("value") > 0) if log else points
-    domain = rates.axis_ends(positive, limit[0] if limit else None, log=log)
-    ends = rates.line_ends(positive, domain, log=log)
-    holds = highest.filter(pl.col("label").is_in(ends["named"].to_list()), pl.col("holds").is_not_null()).select(
-        pl.col("label").alias("named"), pl.col("holds").alias("rate_per_s")
-    )
-    pale = points["label"].n_unique() - ends.height
-    rest = f" {pale} others pale; all are in the table." if pale > 0 else ""
-    most = int(points["n"].max() or 1)  # type: ignore[arg-type]
-    dotted = "; dotted lines: highest rate that held" if limit is None and holds.height else ""
-    launches = "one launch each" if most == 1 else f"mean of up to {most} launches"
-    return Figure(
-        name=f"rates-{slug(hardware)}-{slug(workload)}-{slug(title)}",
-        title=title,
-        caption=(
-            f"{title} ({unit}) against offered rate, {launches}.{rest} "
-            f"Hollow points broke the SLO ({view.slo_words or 'none given'}){dotted}."
-        ),
-        spec=charts.spec_of(
-            charts.rate_curves(
-                positive, ends, unit=unit, limit=limit, log=log, domain=domain, holds=holds if limit is None else None
-            )
-        ),
-        data=table(
-            points,
-            [
-                Column(key="label", title="Config", kind="code"),
-                Column(key="rate_per_s", title="Offered rate", unit="req/s", kind="number"),
-                Column(key="value", title=title, unit=unit, kind="number"),
-                Column(key="holds", title="SLO held"),
-                Column(key="n", title="Launches", kind="number"),
-            ],
-            name="data",
-            title=f"Data of the figure: {title} on {hardware}",
         ),
     )
 

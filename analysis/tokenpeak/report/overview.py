@@ -84,7 +84,7 @@ def winner_tiles(view: SweepView, ranked: Ranking) -> Tiles | None:
         )
         if highest.height and view.slo_words:
             row = highest.row(0, named=True)
-            bound = f"breaks at {number(row['breaks'])}" if row["breaks"] is not None else "no rate tried breaks it"
+            bound = f"breaks at {number(row['breaks'])}" if row["breaks"] is not None else "none judged breaks it"
             tiles.append(
                 Tile(
                     label="Rate within SLO",

@@ -7,15 +7,36 @@ import polars as pl
 
 from tokenpeak.report.view import SweepView
 
+OVERLOAD = frozenset({"not_steady"})
+"""Codes of invalid runs that say the rate was too high, rather than that it was measured badly."""
+
 NAMED = 4
 """Configs named in a rate figure; the others are pale."""
 
 
 def open_runs(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
-    """The runs at a request rate, of one workload on one kind of hardware; replicates averaged, invalid ones marked."""
-    return view.runs.filter(
-        pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("rate_per_s").is_not_null()
-    ).sort("label", "rate_per_s")
+    """The runs at a request rate, of one workload on one kind of hardware, with `held`.
+
+    `held` says whether the rate held: the SLO was met in a valid run. A run whose only fault is that it was not steady
+    did not hold, since a queue that grows is what too high a rate does. Null: the run could not tell (the client's
+    fault, too few requests, or no SLO).
+    """
+    overload = (pl.col("verdict") == "invalid") & (
+        pl.col("verdict_codes").list.set_difference(list(OVERLOAD)).list.len() == 0
+    )
+    return (
+        view.runs.filter(
+            pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("rate_per_s").is_not_null()
+        )
+        .with_columns(
+            held=pl.when(overload)
+            .then(pl.lit(value=False))
+            .when(pl.col("verdict") != "invalid")
+            .then(pl.col("slo_met")),
+            told=overload | (pl.col("verdict") != "invalid"),
+        )
+        .sort("label", "rate_per_s")
+    )
 
 
 def rated_workloads(view: SweepView) -> list[str]:
@@ -32,30 +53,29 @@ def rated_workloads(view: SweepView) -> list[str]:
 def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
     """For each config: the highest rate that held in every launch below the first that did not, and that first one.
 
-    Columns: config_id, label, holds (null: none did), breaks (null: none did), n (rates tried), launches. The true
-    highest rate lies between holds and breaks. Invalid runs count as neither.
+    Columns: config_id, label, holds (null: none did), breaks (null: none did), n (rates that could tell), untold
+    (rates that could not), launches. The true highest rate lies between holds and breaks.
     """
-    judged = runs.filter(pl.col("verdict") != "invalid", pl.col("slo_met").is_not_null())
-    by_rate = judged.group_by("config_id", "label", "rate_per_s", maintain_order=True).agg(
-        pl.col("slo_met").all(), pl.len().alias("launches")
-    )
     rows = []
-    for (config_id, label), group in by_rate.group_by("config_id", "label", maintain_order=True):
-        held: float | None = None
-        broke: float | None = None
-        for row in group.sort("rate_per_s").iter_rows(named=True):
-            if not row["slo_met"]:
-                broke = row["rate_per_s"]
-                break
-            held = row["rate_per_s"]
+    for (config_id, label), group in runs.group_by("config_id", "label", maintain_order=True):
+        judged = (
+            group.filter(pl.col("held").is_not_null())
+            .group_by("rate_per_s")
+            .agg(pl.col("held").all(), launches=pl.len())
+            .sort("rate_per_s")
+        )
+        broken = judged.filter(~pl.col("held"))["rate_per_s"].min()
+        below = judged.filter(pl.col("held"))["rate_per_s"]
+        held = (below.filter(below < broken) if broken is not None else below).max()
         rows.append(
             {
                 "config_id": config_id,
                 "label": label,
                 "holds": held,
-                "breaks": broke,
-                "n": group.height,
-                "launches": group["launches"].max(),
+                "breaks": broken,
+                "n": judged.height,
+                "untold": group["rate_per_s"].n_unique() - judged.height,
+                "launches": judged["launches"].max(),
             }
         )
     schema = {
@@ -64,6 +84,7 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
         "holds": pl.Float64,
         "breaks": pl.Float64,
         "n": pl.Int64,
+        "untold": pl.Int64,
         "launches": pl.Int64,
     }
     return pl.DataFrame(rows, schema=schema).sort(
@@ -80,11 +101,11 @@ def named_configs(rates: pl.DataFrame, best: str | None, baseline: str | None) -
 
 
 def curve(runs: pl.DataFrame, column: str, named: Sequence[str], scale: float = 1.0) -> pl.DataFrame:
-    """A metric's points: rate_per_s, value, label, named, holds; launches averaged."""
+    """A metric's points: rate_per_s, value, label, named, holds; launches averaged, runs that cannot tell left out."""
     return (
-        runs.filter(pl.col(column).is_not_null())
+        runs.filter(pl.col(column).is_not_null(), "told")
         .group_by("label", "rate_per_s", maintain_order=True)
-        .agg(value=pl.col(column).mean() * scale, holds=pl.col("slo_met").all(), n=pl.len())
+        .agg(value=pl.col(column).mean() * scale, holds=pl.col("held").all(), n=pl.len())
         .with_columns(named=pl.when(pl.col("label").is_in(list(named))).then(pl.col("label")).otherwise(pl.lit("")))
         .sort("label", "rate_per_s")
     )

@@ -71,8 +71,8 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
     return table(
         frame,
         [
-            Column(key="rank", title="#", kind="number", help="Rank by the objective"),
             Column(key="label", title="Config", unit=" / ".join(view.axes), kind="code"),
+            Column(key="rank", title="Rank", kind="number"),
             *axes,
             Column(key="result", title="Result", kind="state"),
             Column(key="objective", title=title, unit=unit, kind="number"),
@@ -155,12 +155,13 @@ def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
             Column(key="label", title="Config", kind="code"),
             Column(key="holds", title="Highest rate that held", unit="req/s", kind="number"),
             Column(key="breaks", title="First that did not", unit="req/s", kind="number"),
-            Column(key="n", title="Rates tried", kind="number"),
+            Column(key="n", title="Rates judged", kind="number"),
+            Column(key="untold", title="Not judged", kind="number", help="Rates whose runs are invalid"),
             Column(key="launches", title="Launches", kind="number"),
         ],
         name=f"highest-{slug(hardware)}",
         title=f"Highest rate within the SLO on {hardware}",
-        note="The limit lies between the two rates; – on the right: every rate tried held.",
+        note="The limit lies between the two rates; – for the second: every rate that could be judged held.",
     )
 
 
