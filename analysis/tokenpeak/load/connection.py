@@ -7,6 +7,7 @@ A body that ends in `CRLF 0 CRLF CRLF` on an event stream is its last chunk: an 
 
 import asyncio
 import os
+from collections.abc import Callable
 from time import perf_counter
 from typing import Protocol, cast
 
@@ -65,7 +66,7 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """A connection that carries one exchange at a time."""
 
-    def __init__(self, owner: Owner, *, direct_writes: bool, payload: bytes = b"") -> None:
+    def __init__(self, owner: Owner, *, direct_writes: bool) -> None:
         self.owner = owner
         self.usable = False
         self.exchange: Exchange | None = None
@@ -74,6 +75,8 @@ class Connection(asyncio.Protocol):
         self._direct_writes = direct_writes
         self._descriptor = -1
         self._parser: HttpResponseParser
+        self._stamp: Callable[[float], None]
+        self._keep: Callable[[bytes], None]
         self._fed = 0
         self._event_stream = False
         self._chunked = False
@@ -92,6 +95,8 @@ class Connection(asyncio.Protocol):
     def send(self, exchange: Exchange, payload: bytes) -> None:
         """Start an exchange. The request leaves now, not when the event loop comes round to it."""
         self.exchange = exchange
+        self._stamp = exchange.times.append
+        self._keep = exchange.packets.append
         self._parser = HttpResponseParser(self)
         self._fed = 0
         self._event_stream = self._chunked = self._sized = self._streaming = self._complete = False
@@ -117,13 +122,13 @@ class Connection(asyncio.Protocol):
             self.usable = False
             self._transport.abort()
             return
-        exchange.times.append(now)
-        exchange.packets.append(data)
+        self._stamp(now)
+        self._keep(data)
         if self._streaming:
-            if data.endswith(_LAST_CHUNK):
-                self._end(None)
-                return
             if len(data) > 4 and not data.endswith(_BLANK_LINE):
+                return
+            if data.endswith(_LAST_CHUNK) or (data == _LAST_CHUNK[2:] and exchange.packets[-2].endswith(b"\r\n")):
+                self._end(None)
                 return
         self._feed(exchange)
 
