@@ -1,0 +1,223 @@
+"""What the simulated engine answers, held against what vLLM 0.32.0 was recorded to answer."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from running_engine import RunningEngine, StartEngine
+
+RECORDED = Path(__file__).parent / "recorded" / "vllm-0.32.0"
+KEY = {"authorization": "Bearer secret"}
+COMPLETION = {"model": "tiny", "prompt": [5, 6, 7, 8], "max_tokens": 5, "ignore_eos": True}
+CHAT = {
+    "model": "tiny",
+    "messages": [{"role": "user", "content": "hello"}],
+    "max_completion_tokens": 5,
+    "ignore_eos": True,
+}
+VARYING = ("id", "created", "text", "content", "system_fingerprint", "root", "max_model_len")
+
+
+@pytest.fixture(scope="module")
+def engine(start_shared_engine: StartEngine) -> RunningEngine:
+    """An engine as the recorded one was started."""
+    flags = ("--served-model-name", "tiny", "--max-model-len", "4096", "--enable-prompt-tokens-details")
+    return start_shared_engine(*flags, VLLM_API_KEY="secret").wait_ready()
+
+
+def post(engine: RunningEngine, path: str, body: dict[str, Any]) -> httpx.Response:
+    return httpx.post(f"{engine.url}{path}", json=body, headers=KEY, timeout=20)
+
+
+def shape(value: Any, key: str = "") -> Any:
+    """The body with what differs from one answer to the next replaced by its type; the order of keys is kept."""
+    if isinstance(value, dict):
+        return [(name, shape(item, name)) for name, item in value.items()]
+    if isinstance(value, list):
+        return [shape(item, key) for item in value]
+    return type(value).__name__ if key in VARYING else value
+
+
+def events(text: str) -> list[Any]:
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+
+
+def recorded(name: str) -> Any:
+    text = (RECORDED / name).read_text()
+    return [shape(event) for event in events(text)] if name.endswith(".sse") else shape(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("completion-stream-usage.sse", {"stream_options": {"include_usage": True}}),
+        ("completion-stream.sse", {"max_tokens": 3}),
+        (
+            "completion-stream-continuous.sse",
+            {"max_tokens": 3, "stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+        ),
+    ],
+)
+def test_a_streamed_completion_has_vllms_events(engine: RunningEngine, name: str, body: dict[str, Any]) -> None:
+    """Key for key and in order, down to the last event and [DONE]."""
+    answer = post(engine, "/v1/completions", {**COMPLETION, "stream": True, **body})
+
+    assert recorded(name) == [shape(event) for event in events(answer.text)]
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert "text/event-stream; charset=utf-8" == answer.headers["content-type"]
+
+
+def test_a_streamed_chat_has_vllms_events(engine: RunningEngine) -> None:
+    """The role first, then the text, and in the last event the reason."""
+    answer = post(engine, "/v1/chat/completions", {**CHAT, "max_completion_tokens": 3, "stream": True})
+
+    assert recorded("chat-stream.sse") == [shape(event) for event in events(answer.text)]
+
+
+def test_a_whole_completion_has_vllms_body(engine: RunningEngine) -> None:
+    """Without stream there is one body."""
+    body = post(engine, "/v1/completions", {**COMPLETION, "prompt": [5, 6, 7, 8, 9]}).json()
+
+    assert recorded("completion.json") == shape(body)
+
+
+def test_two_prompts_are_two_choices(engine: RunningEngine) -> None:
+    """A list of prompts is answered in one body, its usage summed."""
+    body = post(engine, "/v1/completions", {**COMPLETION, "prompt": [[5], [6]], "max_tokens": 2}).json()
+
+    assert recorded("completion-two-prompts.json") == shape(body)
+
+
+def test_a_whole_chat_has_vllms_body(engine: RunningEngine) -> None:
+    """Key for key, but for the count of the template's tokens, which are the tokenizer's."""
+    body = post(engine, "/v1/chat/completions", CHAT).json()
+    expected = json.loads((RECORDED / "chat.json").read_text())
+    expected["usage"] = body["usage"]
+
+    assert shape(expected) == shape(body)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "body"),
+    [
+        ("error-model.json", 404, {"model": "nope"}),
+        ("error-prompt-too-long.json", 400, {"prompt": [1] * 4482}),
+        ("error-max-tokens.json", 400, {"max_tokens": 5000}),
+        ("error-no-tokens.json", 400, {"max_tokens": 0}),
+        ("error-no-prompt.json", 400, {"prompt": None}),
+    ],
+)
+def test_what_vllm_refuses_is_refused_in_its_words(
+    engine: RunningEngine, name: str, status: int, body: dict[str, Any]
+) -> None:
+    """Status, message, type, parameter and code are vLLM's."""
+    answer = post(engine, "/v1/completions", {**COMPLETION, **body})
+
+    assert (status, json.loads((RECORDED / name).read_text())) == (answer.status_code, answer.json())
+
+
+def test_the_api_key_guards_v1_only(engine: RunningEngine) -> None:
+    """Without the key /v1 is closed; /metrics and /health are open."""
+    refused = httpx.get(f"{engine.url}/v1/models")
+
+    assert (401, json.loads((RECORDED / "error-no-key.json").read_text())) == (refused.status_code, refused.json())
+    assert 200 == httpx.get(f"{engine.url}/metrics").status_code
+
+
+def test_the_models_are_listed_as_vllm_lists_them(engine: RunningEngine) -> None:
+    """One card for each served name."""
+    body = httpx.get(f"{engine.url}/v1/models", headers=KEY).json()
+    expected = json.loads((RECORDED / "models.json").read_text())
+    for answer in (expected, body):
+        answer["data"][0]["permission"] = [sorted(answer["data"][0]["permission"][0])]
+
+    assert shape(expected) == shape(body)
+
+
+def test_metrics_have_vllms_names_and_labels(engine: RunningEngine) -> None:
+    """Every series that vLLM 0.32.0 shows is there, with its labels; the cache's configuration has the main ones."""
+    post(engine, "/v1/completions", COMPLETION)
+    page = httpx.get(f"{engine.url}/metrics").text
+    found = set()
+    for line in page.splitlines():
+        if match := re.match(r"(vllm:\w+)\{(.*)\} ", line):
+            labels = ",".join(sorted(re.findall(r"(\w+)=", match[2])))
+            found.add(f"{match[1]} {labels}")
+    expected = set((RECORDED / "metric-names.txt").read_text().splitlines())
+
+    def without(lines: set[str], prefix: str) -> set[str]:
+        return {line for line in lines if not line.startswith(prefix)}
+
+    ignored = ("vllm:cache_config_info", "vllm:admission_rejections")
+    for prefix in ignored:
+        expected, found = without(expected, prefix), without(found, prefix)
+    assert expected == found
+
+
+def test_tokens_of_a_text_are_what_its_completion_counts(engine: RunningEngine) -> None:
+    """/tokenize and usage agree."""
+    text = "The quick brown fox jumps over the lazy dog, 1234 times."
+    count = post(engine, "/tokenize", {"model": "tiny", "prompt": text}).json()["count"]
+    usage = post(engine, "/v1/completions", {**COMPLETION, "prompt": text}).json()["usage"]
+
+    assert count == usage["prompt_tokens"]
+
+
+def test_answers_are_the_same_for_the_same_prompt(engine: RunningEngine) -> None:
+    """Deterministic under a seed."""
+    first, second = (post(engine, "/v1/completions", COMPLETION).json()["choices"] for _ in range(2))
+
+    assert first == second
+
+
+def test_an_answer_may_end_by_itself(engine: RunningEngine) -> None:
+    """Without ignore_eos an answer stops at a length of its own, after at least min_tokens."""
+    body = {**COMPLETION, "ignore_eos": False, "max_tokens": 3000, "min_tokens": 3, "prompt": [9, 9]}
+    answer = post(engine, "/v1/completions", body).json()
+
+    assert "stop" == answer["choices"][0]["finish_reason"]
+    assert 3 <= answer["usage"]["completion_tokens"] < 3000
+
+
+def test_counters_add_up(engine: RunningEngine) -> None:
+    """Prompt and generation tokens grow by what usage says."""
+
+    def counted() -> dict[str, float]:
+        page = httpx.get(f"{engine.url}/metrics").text
+        return {
+            name: float(value)
+            for name, value in re.findall(r"^vllm:(\w+)_tokens_total\{[^}]*\} (\S+)$", page, re.MULTILINE)
+        }
+
+    before = counted()
+    usage = post(engine, "/v1/completions", {**COMPLETION, "prompt": list(range(50)), "max_tokens": 7}).json()["usage"]
+    after = counted()
+
+    assert usage["prompt_tokens"] == after["prompt"] - before["prompt"]
+    assert usage["completion_tokens"] == after["generation"] - before["generation"]
+
+
+def test_a_client_that_leaves_frees_its_place(engine: RunningEngine) -> None:
+    """A stream that is broken off is aborted: nothing goes on running."""
+    body = {**COMPLETION, "max_tokens": 4000, "stream": True}
+    with httpx.stream("POST", f"{engine.url}/v1/completions", json=body, headers=KEY) as stream:
+        next(stream.iter_lines())
+    for _ in range(100):
+        page = httpx.get(f"{engine.url}/metrics").text
+        if "vllm:num_requests_running{" in page and re.search(r"num_requests_running\{[^}]*\} 0\.0", page):
+            break
+
+    assert re.search(r"num_requests_running\{[^}]*\} 0\.0", page)
+
+
+def test_one_connection_carries_many_requests(engine: RunningEngine) -> None:
+    """Kept alive, streams and whole bodies alike."""
+    with httpx.Client(base_url=engine.url, headers=KEY, timeout=20) as client:
+        statuses = [
+            client.post("/v1/completions", json={**COMPLETION, "stream": n % 2 == 0}).status_code for n in range(6)
+        ]
+
+    assert [200] * 6 == statuses

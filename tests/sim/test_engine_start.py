@@ -1,0 +1,159 @@
+"""The start of a simulated engine: its log by release, and every way in which it does not start."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from running_engine import StartEngine, free_port
+
+from tokenpeak.plan.engine_log import classify_failure, startup_facts
+
+
+@pytest.mark.parametrize("version", ["0.7.3", "0.8.5", "0.11.2", "0.15.1", "0.24.0", "0.32.0", "0.33.0"])
+def test_the_log_tells_what_each_releases_log_tells(start_engine: StartEngine, version: str) -> None:
+    """KV cache, concurrency, weights and version are found in the log of any release, and fit each other."""
+    engine = start_engine("--max-model-len", "8192", version=version).wait_ready()
+    facts = startup_facts(engine.log)
+
+    assert version == facts.engine_version
+    assert version == httpx.get(f"{engine.url}/version").json()["version"]
+    assert facts.kv_cache_tokens and facts.max_concurrency and facts.weights_bytes and facts.kv_cache_bytes
+    assert facts.max_concurrency == pytest.approx(facts.kv_cache_tokens / 8192, abs=0.01)
+    assert facts.kv_cache_bytes / facts.kv_cache_tokens == pytest.approx(2 * 32 * 8 * 128 * 2, rel=0.01)
+    assert facts.weights_bytes == pytest.approx(8.03e9 * 2, rel=0.01)
+
+
+def test_v0_has_v0s_metrics(start_engine: StartEngine) -> None:
+    """A V100 with 0.8.5 runs V0, whose gauges have other names."""
+    engine = start_engine("--max-model-len", "4096", version="0.8.5.post1", gpu="V100 32GB").wait_ready()
+    page = httpx.get(f"{engine.url}/metrics").text
+
+    assert "vllm:num_requests_swapped{" in page and "vllm:time_per_output_token_seconds_count" in page
+    assert "kv_cache_usage_perc" not in page and "prefix_cache_queries" not in page
+
+
+def test_a_start_takes_the_seconds_it_is_told(start_engine: StartEngine) -> None:
+    """Before they have passed nobody answers; the log shares them out."""
+    engine = start_engine(start_s="1.5")
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{engine.url}/health", timeout=1)
+    engine.wait_ready()
+
+    assert (startup_facts(engine.log).compile_s or 0) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("cause", "settings", "flags"),
+    [
+        ("kv_cache_too_small", {"gpu": "L4"}, ("--max-model-len", "131072")),
+        ("kv_cache_too_small", {"gpu": "L4"}, ("--max-model-len", "4096", "--gpu-memory-utilization", "0.65")),
+        ("out_of_memory", {"gpu": "T4"}, ("--dtype", "half", "--max-model-len", "4096")),
+        ("context_too_long", {}, ("--max-model-len", "200000")),
+        ("tensor_parallel_mismatch", {"gpu_count": "3"}, ("--tensor-parallel-size", "3")),
+        ("dtype_unsupported", {"gpu": "T4"}, ("--dtype", "bfloat16")),
+        ("quantization_unsupported", {"gpu": "V100 32GB"}, ("--quantization", "fp8", "--dtype", "half")),
+        ("bad_flag_value", {}, ("--max-num-seqs", "512", "--max-num-batched-tokens", "256")),
+        ("bad_flag_value", {}, ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "1024")),
+        ("unknown_flag", {}, ("--swap-space", "4")),
+    ],
+)
+def test_what_cannot_start_fails_as_vllm_does(
+    start_engine: StartEngine, cause: str, settings: dict[str, str], flags: tuple[str, ...]
+) -> None:
+    """The process ends with a status and a log from which the cause is read."""
+    engine = start_engine(*flags, **settings)
+    status = engine.ended()
+    failure = classify_failure(engine.log, phase="launch", exit_status=status, timed_out=False)
+
+    assert (cause, True) == (failure.cause, status != 0), engine.log
+
+
+def test_v1_ends_with_the_words_that_hide_the_cause(start_engine: StartEngine) -> None:
+    """What the engine's process raises stands above what the API server says of it."""
+    engine = start_engine("--max-model-len", "131072", gpu="L4")
+    engine.ended()
+    cause, tail = (
+        engine.log.index("To serve at least one request"),
+        engine.log.index("Engine core initialization failed"),
+    )
+
+    assert cause < tail
+
+
+def test_memory_that_another_engine_holds_is_missing(start_engine: StartEngine, tmp_path: Path) -> None:
+    """On a node whose production still runs, a second engine is refused for lack of free memory."""
+    node = str(tmp_path / "node")
+    start_engine("--max-model-len", "8192", dir=node).wait_ready()
+    second = start_engine("--max-model-len", "8192", dir=node)
+    status = second.ended()
+    failure = classify_failure(second.log, phase="launch", exit_status=status, timed_out=False)
+
+    assert "vram_taken" == failure.cause, second.log
+
+
+def test_a_taken_port_is_noticed_before_the_start(start_engine: StartEngine) -> None:
+    """The second engine on a port ends at once, whatever its start would take."""
+    first = start_engine().wait_ready()
+    second = start_engine(port=int(first.url.rpartition(":")[2]), start_s="60")
+    status = second.ended()
+
+    assert "port_taken" == classify_failure(second.log, phase="launch", exit_status=status, timed_out=False).cause
+
+
+def test_too_few_gpus_are_noticed(start_engine: StartEngine) -> None:
+    """Two GPUs asked for, one there."""
+    engine = start_engine("--tensor-parallel-size", "2")
+
+    assert 1 == engine.ended()
+    assert "World size (2) is larger than the number of available GPUs (1)" in engine.log
+
+
+def test_an_unknown_model_and_gpu_are_played_as_something(start_engine: StartEngine) -> None:
+    """What no table knows still runs, on documented defaults."""
+    engine = start_engine(model="nobody/knows-this", gpu="Mystery 9000").wait_ready()
+
+    assert "nobody/knows-this" == httpx.get(f"{engine.url}/v1/models").json()["data"][0]["id"]
+
+
+def test_a_model_is_read_from_its_config(start_engine: StartEngine, tmp_path: Path) -> None:
+    """A folder's config.json gives the shape, and so the context."""
+    config = {
+        "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 4096,
+        "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    engine = start_engine(model=str(tmp_path)).wait_ready()
+
+    assert 8192 == httpx.get(f"{engine.url}/v1/models").json()["data"][0]["max_model_len"]
+
+
+def test_production_needs_no_gpu(start_engine: StartEngine) -> None:
+    """A node without GPUs plays the CPU engine."""
+    engine = start_engine("--max-model-len", "4096", gpu_count="0").wait_ready()
+
+    assert "CPU KV cache size:" in engine.log
+
+
+def test_sigterm_ends_it_quickly_and_well(start_engine: StartEngine) -> None:
+    """Status 0, within two seconds, in mid-start too."""
+    serving, starting = start_engine().wait_ready(), start_engine(start_s="60")
+    while "Resolved architecture" not in starting.log:
+        assert starting.process.poll() is None
+    for engine in (serving, starting):
+        engine.process.terminate()
+
+    assert [0, 0] == [engine.ended(2.0) for engine in (serving, starting)]
+
+
+def test_a_bad_environment_is_said_plainly() -> None:
+    """An unknown fault or version: one sentence, status 1."""
+    argv = [sys.executable, "-m", "tokenpeak.sim.engine", "serve", "m", "--port", str(free_port())]
+    for name, value in (("TOKENPEAK_SIM_FAULT", "hang_at_strat"), ("TOKENPEAK_SIM_VERSION", "newest")):
+        ended = subprocess.run(argv, env={name: value}, capture_output=True, text=True, check=False, timeout=20)
+
+        assert (1, "") == (ended.returncode, ended.stdout)
+        assert value in ended.stderr and "Traceback" not in ended.stderr
