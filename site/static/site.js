@@ -132,7 +132,7 @@
     // A narrow window gets a narrower drawing, not a smaller one; labels keep their size.
     const wide = holder.querySelector(":scope > svg");
     const over = wide ? Number(wide.getAttribute("width")) - holder.clientWidth : 0;
-    if (typeof spec.width === "number" && over > 0) spec.width = Math.max(180, spec.width - over);
+    if (typeof spec.width === "number" && over > 0) spec.width = Math.max(180, spec.width - over - 24);
     // Drawn out of sight, then put in the place of the static picture: nothing on the page moves.
     fresh.hidden = true;
     holder.append(fresh);

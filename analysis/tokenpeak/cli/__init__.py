@@ -12,11 +12,14 @@ COMMANDS: dict[str, str] = {
     "plan": "plan",
     "predict": "predict",
     "sweep": "sweep",
+    "explain": "explain",
     "restore": "restore",
     "status": "status",
     "load": "load",
     "ingest": "ingest",
     "report": "report",
+    "serve": "serve",
+    "publish": "publish",
 }
 """Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
 

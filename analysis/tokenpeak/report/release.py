@@ -18,6 +18,8 @@ from tokenpeak.store.raw import Archive
 
 ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
 ADDRESS_WORD = "address"
+HOME = re.compile(r"(?<![\w/])(?:/root|/home/[^/\s\"']+)(?=/|$)")
+"""A home folder, which names a person."""
 HARMLESS = {"127.0.0.1", "0.0.0.0"}  # noqa: S104
 HIDDEN_KEYS = frozenset({"uuid", "vram_holders", "url", "kernel"})
 """Fields of a node's facts that name a machine or what runs on it."""
@@ -61,6 +63,7 @@ def cleaner(names: dict[str, str], addresses: set[str]) -> Callable[[Any], Any]:
 
     def text(value: str) -> str:
         renamed = pattern.sub(lambda found: words[found[0]], value)
+        renamed = HOME.sub("~", renamed)
         return ADDRESS.sub(lambda found: found[0] if found[0] in HARMLESS else ADDRESS_WORD, renamed)
 
     def clean(value: Any) -> Any:

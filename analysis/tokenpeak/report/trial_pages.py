@@ -1,5 +1,6 @@
 """What the page of a trial shows, read from its raw record."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +13,9 @@ from tokenpeak.report.timeline import timeline
 from tokenpeak.report.view import SweepView
 from tokenpeak.store.raw import Archive
 
+ACCESS = re.compile(r'"(?:GET|POST) /\S* HTTP/')
 LOG_LINES = 40
-"""Lines of the engine's log that a page shows, from its end; the whole log is a download."""
+"""Lines of the engine's log that a page shows, from its end, without the line that each request leaves."""
 
 
 def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
@@ -110,4 +112,4 @@ def _objective_run(view: SweepView, trial: TrialRecord) -> RunRecord | None:
 
 def _log_end(archive: Archive, trial_id: str) -> str:
     text = archive.read_log(trial_id) or ""
-    return "\n".join(text.splitlines()[-LOG_LINES:])
+    return "\n".join([line for line in text.splitlines() if not ACCESS.search(line)][-LOG_LINES:])

@@ -1,0 +1,19 @@
+"""`tokenpeak publish`: put the built site where others see it."""
+
+from pathlib import Path
+
+import click
+
+from tokenpeak import paths
+
+
+@click.command()
+@click.argument("target", type=click.Choice(["dir", "rsync", "ghpages", "s3"]))
+@click.argument("destination")
+@click.option("--site", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the built site.")
+@click.option("--dry-run", is_flag=True, help="Say what would leave, and send nothing.")
+def publish(target: str, destination: str, site: Path, *, dry_run: bool) -> None:
+    """Send the built site to DESTINATION by TARGET, after checking its links and its files."""
+    from tokenpeak.report import publish as publishing
+
+    publishing.publish(site, target, destination, dry_run=dry_run, say=click.echo)

@@ -1,0 +1,32 @@
+"""`tokenpeak serve`: the site on this machine, built again as trials land."""
+
+import threading
+from pathlib import Path
+
+import click
+
+from tokenpeak import paths
+
+
+@click.command()
+@click.argument("archives", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--node-names", is_flag=True, help="Show nodes under their own names and addresses.")
+def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, node_names: bool) -> None:
+    """Serve the site of ARCHIVES (default: results) while a sweep runs; ends with Ctrl-C."""
+    from tokenpeak.report import live
+
+    output.mkdir(parents=True, exist_ok=True)
+    listening = live.server(output, host, port)
+    threading.Thread(target=listening.serve_forever, daemon=True).start()
+    click.echo(f"http://{host}:{listening.server_address[1]}/")
+    stop = threading.Event()
+    try:
+        live.watch(archives or (paths.RESULTS,), output, node_names=node_names, stop=stop, say=click.echo)
+    except KeyboardInterrupt:
+        click.echo("Stopped; the site stays where it is.")
+    finally:
+        stop.set()
+        listening.shutdown()

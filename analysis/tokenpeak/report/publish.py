@@ -1,0 +1,141 @@
+"""Putting a built site where others see it: a folder, a host by rsync, a branch for GitHub Pages, a bucket.
+
+Only kinds of files that a site is made of leave, each named by the allowlist; anything else stops the publication.
+"""
+
+import fnmatch
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tokenpeak.errors import ReportError, suggestion
+from tokenpeak.report.links import broken_links
+
+ALLOWED = (
+    "index.html",
+    "compare.html",
+    "methodology.html",
+    "feed.atom",
+    "static/*.css",
+    "static/*.js",
+    "static/*.svg",
+    "*/*.html",
+    "*/trials/*.html",
+    "*/data/index.html",
+    "*/data/SHA256SUMS",
+    "*/data/csv/*.csv",
+    "*/data/frames/*.csv",
+    "*/data/frames/*.parquet",
+    "*/data/notebooks/*.ipynb",
+    "*/data/raw/sweep.json",
+    "*/data/raw/end.json",
+    "*/data/raw/trials/*.json",
+    "*/data/raw/trials/*.requests.parquet",
+    "*/data/raw/trials/*.engine.log.zst",
+)
+
+Say = Callable[[str], None]
+
+
+def leaving(site: Path) -> list[str]:
+    """The files that would leave, by path; a file that no entry of the allowlist names is an error."""
+    if not (site / "index.html").is_file():
+        raise ReportError(f"{site} holds no site. Build one first: make report.")
+    files = sorted(path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file())
+    strangers = [name for name in files if not any(_matches(name, pattern) for pattern in ALLOWED)]
+    if strangers:
+        named = ", ".join(strangers[:5]) + (" …" if len(strangers) > 5 else "")
+        raise ReportError(f"{site} holds {len(strangers)} files that no site is made of: {named}. Remove them.")
+    links = [name for name in files if (site / name).is_symlink()]
+    if links:
+        raise ReportError(f"{site / links[0]} is a link to somewhere else. Build the site again: make report.")
+    return files
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a path matches, part by part: a star does not cross a slash."""
+    parts, wanted = name.split("/"), pattern.split("/")
+    return len(parts) == len(wanted) and all(fnmatch.fnmatchcase(a, b) for a, b in zip(parts, wanted, strict=True))
+
+
+def publish(site: Path, target: str, destination: str, *, dry_run: bool, say: Say) -> None:
+    """Check the site, then send it; with `dry_run` only say what would leave and by which command."""
+    if target not in TARGETS:
+        raise ReportError(f"No target {target!r}. {suggestion(target, TARGETS)}")
+    files = leaving(site)
+    broken = broken_links(site)
+    if broken:
+        more = f"\n  … and {len(broken) - 10} more" if len(broken) > 10 else ""
+        raise ReportError("The site has broken links:\n  " + "\n  ".join(broken[:10]) + more)
+    size = sum((site / name).stat().st_size for name in files)
+    say(f"{len(files)} files, {size / 1e6:.1f} MB, every link leads somewhere")
+    if dry_run:
+        for name in files:
+            say(f"  {name}")
+    TARGETS[target](site, destination, dry_run, say)
+
+
+def _to_folder(site: Path, destination: str, dry_run: bool, say: Say) -> None:
+    place = Path(destination)
+    if place.exists() and any(place.iterdir()) and not (place / "static" / "site.css").is_file():
+        raise ReportError(f"{place} exists and is no site. Choose another folder, or empty it.")
+    if dry_run:
+        say(f"Would replace {place}")
+        return
+    fresh = place.with_name(f".{place.name}.publishing")
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(site, fresh)
+    if place.exists():
+        shutil.rmtree(place)
+    fresh.rename(place)
+    say(f"Published to {place}")
+
+
+def _to_rsync(site: Path, destination: str, dry_run: bool, say: Say) -> None:
+    # --delay-updates swaps files in at the end: readers see the former site or the new one.
+    _run(["rsync", "--recursive", "--times", "--delete", "--delay-updates", f"{site}/", destination], dry_run, say)
+
+
+def _to_bucket(site: Path, destination: str, dry_run: bool, say: Say) -> None:
+    if not destination.startswith("s3://"):
+        raise ReportError(f"DEST is {destination!r}; a bucket is written s3://NAME/FOLDER.")
+    _run(["aws", "s3", "sync", "--delete", "--no-follow-symlinks", str(site), destination], dry_run, say)
+
+
+def _to_branch(site: Path, destination: str, dry_run: bool, say: Say) -> None:
+    """Push the site as the only commit of branch gh-pages of the repository at `destination`."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder) / "site"
+        if dry_run:
+            say(f"Would push one commit to branch gh-pages of {destination}")
+            return
+        shutil.copytree(site, work)
+        # Pages would otherwise leave out what Jekyll does not like.
+        (work / ".nojekyll").touch()
+        author = ["-c", "user.name=TokenPeak", "-c", "user.email=tokenpeak@localhost"]
+        git = ["git", "-C", str(work)]
+        _run([*git, "init", "--quiet", "--initial-branch=gh-pages"], dry_run, say)
+        _run([*git, "add", "--all"], dry_run, say)
+        _run([*git, *author, "commit", "--quiet", "--message", "Publish the site"], dry_run, say)
+        _run([*git, "push", "--force", destination, "gh-pages"], dry_run, say)
+
+
+def _run(command: Sequence[str], dry_run: bool, say: Say) -> None:
+    if dry_run:
+        say("Would run: " + " ".join(command))
+        return
+    if shutil.which(command[0]) is None:
+        raise ReportError(f"{command[0]} is not installed. Install it, or publish to a folder: TARGET=dir.")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ReportError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr.strip()}")
+
+
+TARGETS: dict[str, Callable[[Path, str, bool, Say], None]] = {
+    "dir": _to_folder,
+    "rsync": _to_rsync,
+    "ghpages": _to_branch,
+    "s3": _to_bucket,
+}
