@@ -1,0 +1,132 @@
+"""What a sweep says of its own predictions: their error, the winner's share of the hardware, classes, and advice.
+
+Pure: a plan, the facts of a node, and trials in; sentences out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tokenpeak.plan.classes import Agreement, agreements
+from tokenpeak.plan.correction import METRICS, MetricError, errors, learn, observed
+from tokenpeak.plan.demand import objective_demand
+from tokenpeak.plan.diagnosis import Advice, diagnose
+from tokenpeak.plan.fit import fit
+from tokenpeak.plan.model import ModelFacts
+from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.plan.utilization import Utilization, utilization
+from tokenpeak.records import NodeFacts, Plan, RunRecord, TrialRecord
+
+SHOWN = 3
+"""How many classes, corrected predictions and pieces of advice are told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hindsight:
+    """What the trials of one kind of hardware teach; empty or None where they tell nothing."""
+
+    errors: tuple[MetricError, ...]
+    corrected_errors: tuple[MetricError, ...]
+    """The same with each trial foretold from all the others."""
+    classes: tuple[Agreement, ...]
+    share: Utilization | None
+    """Of the trial with the most output throughput in the objective run."""
+    best: TrialRecord | None
+    advice: tuple[Advice, ...]
+    """From that trial's objective run."""
+
+
+def _objective(trial: TrialRecord, spec: SweepSpec) -> RunRecord | None:
+    workload, level = spec.objective_run()
+    for run in trial.runs:
+        if run.workload.name == workload and run.level_label == level and run.verdict.status != "invalid":
+            return run
+    return None
+
+
+def _speed(run: RunRecord | None) -> float:
+    return (run.summary.output_tok_per_s or 0.0) if run else 0.0
+
+
+def hindsight(
+    spec: SweepSpec,
+    node: NodeFacts,
+    trials: Sequence[TrialRecord],
+    models: Mapping[str, ModelFacts | None],
+) -> Hindsight:
+    """What the trials on nodes like `node` say of their predictions."""
+    good = [trial for trial in trials if trial.status == "ok" and trial.hardware == node.hardware]
+    seen = [found for trial in good if (found := observed(trial, spec))]
+    others = []
+    for index, one in enumerate(seen):
+        learned = learn(seen[:index] + seen[index + 1 :])
+        others.append(
+            type(one)(config=one.config, prediction=learned.apply(one.config, one.prediction), measured=one.measured)
+        )
+    runs = [(trial, run) for trial in good if (run := _objective(trial, spec))]
+    best, run = max(runs, key=lambda pair: _speed(pair[1]), default=(None, None))
+    share: Utilization | None = None
+    advice: tuple[Advice, ...] = ()
+    if best is not None and run is not None:
+        sits = fit(best.config, node, models.get(best.config.model.name), best.config.engine_version)
+        running = run.engine.running_mean if run.engine else None
+        if sits is not None and sits.fits and _speed(run):
+            share = utilization(sits, objective_demand(spec), _speed(run), running)
+        advice = diagnose(best.config, run, best.series, sits)
+    measured = [(trial.config_class, trial.config.config_id, _speed(run)) for trial, run in runs if _speed(run)]
+    return Hindsight(
+        errors=errors(seen),
+        corrected_errors=errors(others) if len(others) > 1 else (),
+        classes=agreements(measured),
+        share=share,
+        best=best,
+        advice=advice,
+    )
+
+
+def hindsight_lines(
+    spec: SweepSpec,
+    plan: Plan,
+    node: NodeFacts,
+    trials: Sequence[TrialRecord],
+    models: Mapping[str, ModelFacts | None],
+) -> list[str]:
+    """Hindsight in sentences; none when no trial gave an objective run."""
+    found = hindsight(spec, node, trials, models)
+    lines = []
+    after = {error.metric: error for error in found.corrected_errors}
+    for error in found.errors:
+        line = (
+            f"prediction of {error.metric}: measured ÷ predicted {error.median_ratio:.2f} in the median of {error.n}, "
+            f"off by {error.mean_absolute_error:.0%}, {error.within_interval:.0%} inside the stated 80% interval"
+        )
+        if error.metric in after:
+            line += f"; off by {after[error.metric].mean_absolute_error:.0%} when foretold from the other trials"
+        lines.append(line)
+    if found.best is not None and found.share is not None:
+        lines.append(f"fastest ({found.best.config.name}): {found.share.sentence()}")
+    lines += [
+        f"class {one.config_class}: {one.configs} configs that should not differ came out within {one.spread:.1%}"
+        for one in found.classes[:SHOWN]
+    ]
+    lines += _untried(spec, plan, trials)
+    lines += [f"advice: {advice.text} ({advice.evidence})" for advice in found.advice[:SHOWN]]
+    return lines
+
+
+def _untried(spec: SweepSpec, plan: Plan, trials: Sequence[TrialRecord]) -> list[str]:
+    """The configs not tried that the corrected predictions rate highest."""
+    same = [trial for trial in trials if trial.hardware == plan.hardware]
+    tried = {trial.config.config_id for trial in same}
+    learned = learn([found for trial in same if (found := observed(trial, spec))])
+    if METRICS[0] not in learned.mean:
+        return []
+    left = [
+        (learned.apply(planned.config, planned.prediction), planned.config.name)
+        for planned in plan.feasible
+        if planned.prediction is not None and planned.config.config_id not in tried
+    ]
+    left.sort(key=lambda pair: -(pair[0].output_tok_per_s or 0.0))
+    return [
+        f"not tried: {name}, foretold {foretold.output_tok_per_s or 0:,.0f} tok/s ±{foretold.uncertainty or 0:.0%}"
+        for foretold, name in left[:SHOWN]
+    ]

@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from archive_factory import make_archive
+from tokenpeak.cli.explain import explain
+from tokenpeak.plan.hindsight import hindsight
+from tokenpeak.plan.matrix import model_facts_of
+from tokenpeak.plan.spec import ModelSpec, parse_spec
+from tokenpeak.records import TrialRecord
+from tokenpeak.store.raw import Archive
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """A synthetic sweep with failures, replicates and predictions."""
+    path = tmp_path_factory.mktemp("archives") / "a"
+    make_archive(path)
+    return Archive(path)
+
+
+def trials_of(archive: Archive) -> list[TrialRecord]:
+    return list(archive.trials())
+
+
+def test_says_how_far_off_the_predictions_were(archive: Archive) -> None:
+    """Each metric that was predicted and measured has an error over the trials of this hardware."""
+    record = archive.read_sweep()
+    spec = parse_spec(record.spec, Path("sweep.json"))
+    trials = trials_of(archive)
+    found = hindsight(spec, record.nodes[0], trials, model_facts_of(spec, ModelSpec(name=trials[0].config.model.name)))
+    same = [trial for trial in trials if trial.hardware == record.nodes[0].hardware and trial.status == "ok"]
+
+    assert {"output_tok_per_s"} <= {error.metric for error in found.errors}
+    assert all(error.n <= len(same) for error in found.errors)
+
+
+def test_foretells_a_trial_better_from_the_others(archive: Archive) -> None:
+    """With each trial left out in turn, the corrected throughput is nearer to what was measured."""
+    record = archive.read_sweep()
+    spec = parse_spec(record.spec, Path("sweep.json"))
+    found = hindsight(spec, record.nodes[0], trials_of(archive), {})
+    before = next(error for error in found.errors if error.metric == "output_tok_per_s")
+    after = next(error for error in found.corrected_errors if error.metric == "output_tok_per_s")
+
+    assert after.mean_absolute_error <= before.mean_absolute_error
+
+
+def test_explains_an_archive_in_sentences(archive: Archive) -> None:
+    """`tokenpeak explain` prints the error per metric for each kind of hardware, and marks simulated results."""
+    result = CliRunner().invoke(explain, [str(archive.path)], catch_exceptions=False)
+
+    assert 0 == result.exit_code
+    assert "prediction of output_tok_per_s: measured ÷ predicted" in result.stdout
+    assert "(simulated)" in result.stdout
+
+
+def test_takes_the_fastest_trial_for_the_hardware_s_share(archive: Archive) -> None:
+    """The trial with the most output throughput is the one whose share of the limit is told."""
+    record = archive.read_sweep()
+    spec = parse_spec(record.spec, Path("sweep.json"))
+    trials = trials_of(archive)
+    found = hindsight(spec, record.nodes[0], trials, {})
+    assert found.best is not None
+    speeds = [
+        run.summary.output_tok_per_s or 0.0
+        for trial in trials
+        if trial.hardware == record.nodes[0].hardware and trial.status == "ok"
+        for run in trial.runs
+        if (run.workload.name, run.level_label) == spec.objective_run() and run.verdict.status != "invalid"
+    ]
+
+    assert max(speeds) == next(
+        run.summary.output_tok_per_s
+        for run in found.best.runs
+        if (run.workload.name, run.level_label) == spec.objective_run()
+    )
