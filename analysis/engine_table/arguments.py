@@ -50,7 +50,9 @@ class Function:
             elif isinstance(node, ast.Delete):
                 for target in node.targets:
                     if (place := self._place(target)) and place[2] == "nargs":
-                        self.changes.setdefault(place[:2], {})["kind"] = "json"
+                        change = self.changes.setdefault(place[:2], {})
+                        change.setdefault("kind", "json")
+                        change["one"] = True
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name) and isinstance(value, ast.Call) and _called(value) == "get_kwargs":
@@ -66,7 +68,7 @@ class Function:
                 if kind := _kind_of_type(value):
                     change["kind"] = kind
             elif keyword == "action" and isinstance(value, ast.Constant):
-                change["kind"] = ACTIONS.get(str(value.value), "str")
+                change.update(kind=ACTIONS.get(str(value.value), "str"), one=True)
 
     def _field(self, node: ast.expr) -> tuple[str, str] | None:
         """The config class and field of `model_kwargs["dtype"]`."""
@@ -114,7 +116,10 @@ class Function:
         return None
 
     def _field_keywords(self, field: tuple[str, str]) -> dict[str, Any]:
-        return self.release.field_argument(*field) | self.changes.get(field, {})
+        argument, change = self.release.field_argument(*field), dict(self.changes.get(field, {}))
+        if argument.get("kind") == "list" and not change.pop("one", False):
+            change.pop("kind", None)  # a converter of the items, as long as there are several
+        return argument | change
 
     def _keywords(self, call: ast.Call) -> dict[str, Any]:
         keywords: dict[str, Any] = {}
