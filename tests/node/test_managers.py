@@ -1,0 +1,199 @@
+"""Managers of production: real ones where they run here, recorded behaviour of their command lines elsewhere.
+
+A recorded command line is a script on the PATH that keeps its state in a file and answers as the real one does.
+"""
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpeak.node.managers import make_manager
+from tokenpeak.node.managers.supervisord import parse_status
+from tokenpeak.node.managers.systemd import parse_show
+from tokenpeak.node.state import State
+from tokenpeak.node.trouble import Trouble
+
+DOCKER = """
+import json, pathlib, sys
+state = pathlib.Path(sys.argv[0] + ".state")
+running = state.read_text() == "running"
+words = sys.argv[1:]
+if words[:1] == ["compose"]:
+    words = words[words.index("-f") + 2:]
+    words = words[2:] if words[0] == "-p" else words
+    if words[0] == "ps":
+        print("0123abcd" if running else "")
+    elif words[0] == "config":
+        print("services: {}")
+    else:
+        state.write_text({"stop": "exited", "start": "running"}[words[0]])
+elif words[0] == "inspect":
+    if words[-1] not in ("prod", "sha-1"):
+        sys.exit(f"Error: No such container: {words[-1]}")
+    host = {"AutoRemove": pathlib.Path(sys.argv[0] + ".rm").exists(), "RestartPolicy": {"Name": "unless-stopped"}}
+    status = {"Status": state.read_text(), "Running": running}
+    print(json.dumps([{"Id": "sha-1", "Image": "sha256:feed", "State": status, "HostConfig": host}]))
+elif words[0] == "stop":
+    state.write_text("exited"); print(words[-1])
+elif words[0] == "start":
+    assert words[-1] == "sha-1", words
+    state.write_text("running"); print(words[-1])
+"""
+
+KUBECTL = """
+import json, pathlib, sys
+state = pathlib.Path(sys.argv[0] + ".state")
+words = [word for word in sys.argv[1:] if not word.startswith(("--namespace", "--context", "--kubeconfig"))]
+if words[:2] == ["get", "pods"]:
+    assert words[3] == "app=llm,tier=gpu", words
+    # The last pod takes two looks to go.
+    ask = int(state.read_text()) if state.read_text().lstrip("-").isdigit() else 0
+    if ask < 0:
+        state.write_text(str(ask + 1)); print("pod/llm-0")
+    elif ask:
+        print("\\n".join(f"pod/llm-{i}" for i in range(ask)))
+elif words[0] == "get":
+    replicas = max(0, int(state.read_text()))
+    print(json.dumps({"spec": {"replicas": replicas, "selector": {"matchLabels": {"tier": "gpu", "app": "llm"}}},
+        "status": {"replicas": replicas} if replicas else {}}))
+elif words[0] == "scale":
+    replicas = int(words[2].split("=")[1])
+    state.write_text(str(replicas or -2)); print("deployment.apps/llm scaled")
+"""
+
+
+@pytest.fixture
+def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], Path]:
+    """Puts a recorded command on the PATH with its initial state."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def put(name: str, script: str, state: str) -> Path:
+        program = folder / name
+        program.write_text(f"#!{sys.executable}\n{script}")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        Path(f"{program}.state").write_text(state)
+        return program
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("program", "script", "state", "declared"),
+    [
+        ("docker", DOCKER, "running", {"manager": "docker", "unit": "prod"}),
+        ("podman", DOCKER, "running", {"manager": "podman", "unit": "prod"}),
+        ("docker", DOCKER, "running", {"manager": "compose", "file": "/srv/c.yml", "unit": "llm", "project": "p"}),
+        (
+            "kubectl",
+            KUBECTL,
+            "3",
+            {"manager": "kubernetes", "unit": "deployment/llm", "namespace": "prod", "context": "gpu"},
+        ),
+    ],
+    ids=["docker", "podman", "compose", "kubernetes"],
+)
+def test_stopped_and_brought_back(
+    on_path: Callable[[str, str, str], Path],
+    tmp_path: Path,
+    program: str,
+    script: str,
+    state: str,
+    declared: dict[str, Any],
+) -> None:
+    """Production is stopped, stopped again to no effect, and brought back as recorded."""
+    recorded = on_path(program, script, state)
+    manager = make_manager(declared, State(tmp_path / "state"))
+    before = manager.is_running()
+    definition = json.loads(json.dumps(manager.definition()))
+
+    manager.stop()
+    manager.stop()
+    between = manager.is_running()
+    manager.start(definition)
+
+    assert (True, False, True) == (before, between, manager.is_running())
+    assert state == Path(f"{recorded}.state").read_text()
+
+
+def test_container_that_would_vanish(on_path: Callable[[str, str, str], Path], tmp_path: Path) -> None:
+    """A container started with --rm cannot be borrowed: stopping would delete it."""
+    program = on_path("docker", DOCKER, "running")
+    Path(f"{program}.rm").touch()
+    manager = make_manager({"manager": "docker", "unit": "prod"}, State(tmp_path / "state"))
+
+    with pytest.raises(Trouble, match="--rm"):
+        manager.definition()
+
+
+def test_container_that_is_not_there(on_path: Callable[[str, str, str], Path], tmp_path: Path) -> None:
+    """A container that the inventory misnames is an error with the manager's own words."""
+    on_path("docker", DOCKER, "running")
+    manager = make_manager({"manager": "docker", "unit": "pord"}, State(tmp_path / "state"))
+
+    with pytest.raises(Trouble, match="No such container: pord"):
+        manager.is_running()
+
+
+def test_other_kinds_of_kubernetes(tmp_path: Path) -> None:
+    """Only what can be scaled can be borrowed."""
+    manager = make_manager({"manager": "kubernetes", "unit": "pod/llm"}, State(tmp_path / "state"))
+
+    with pytest.raises(Trouble, match="deployment/NAME or statefulset/NAME"):
+        manager.definition()
+
+
+def test_unknown_manager(tmp_path: Path) -> None:
+    """An unknown manager is an error that names the known ones."""
+    with pytest.raises(Trouble, match=r"'sysvinit'\. Known: systemd, docker"):
+        make_manager({"manager": "sysvinit"}, State(tmp_path / "state"))
+
+
+def test_missing_key(tmp_path: Path) -> None:
+    """A manager that lacks what it needs names the key."""
+    with pytest.raises(Trouble, match="'systemd' but no 'unit'"):
+        make_manager({"manager": "systemd"}, State(tmp_path / "state")).is_running()
+
+
+def test_command_pair(tmp_path: Path) -> None:
+    """A pair of commands with a check is asked and obeyed."""
+    flag = tmp_path / "running"
+    declared = {
+        "manager": "command",
+        "start": ["touch", str(flag)],
+        "stop": ["rm", "-f", str(flag)],
+        "check": ["test", "-e", str(flag)],
+    }
+    manager = make_manager(declared, State(tmp_path / "state"))
+
+    manager.start({})
+    started = manager.is_running()
+    manager.stop()
+
+    assert (True, False) == (started, manager.is_running())
+
+
+@pytest.mark.parametrize(
+    ("raw", "state"),
+    [
+        ("prod                             RUNNING   pid 812, uptime 3 days, 1:02:03\n", "RUNNING"),
+        ("prod                             STOPPED   Nov 21 10:00 AM\n", "STOPPED"),
+        ("prod: ERROR (no such process)\n", None),
+        ("unix:///var/run/supervisor.sock no such file\n", None),
+    ],
+)
+def test_supervisorctl_status(raw: str, state: str | None) -> None:
+    """The state is the second word of the program's line; errors are no state."""
+    assert state == parse_status(raw, "prod")
+
+
+def test_systemctl_show() -> None:
+    """Values may hold equal signs."""
+    assert {"A": "b=c", "D": ""} == parse_show("A=b=c\nD=\n\n")
