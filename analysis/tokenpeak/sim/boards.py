@@ -1,6 +1,7 @@
 """The boards of the simulated node as they are now, and each field that nvidia-smi can be asked for.
 
-Field names and units are those of nvidia-smi 570 (`nvidia-smi --help-query-gpu`).
+Field names and units are those of nvidia-smi 570 (`nvidia-smi --help-query-gpu`), but for
+`total_energy_consumption`: there the counter is NVML's alone, and this is where a simulated node shows it.
 """
 
 import time

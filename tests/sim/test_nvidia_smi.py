@@ -1,0 +1,162 @@
+"""The simulated nvidia-smi: the real one's command line over what simulated engines hold and draw."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from running_engine import StartEngine
+
+from tokenpeak.sim.install import install
+from tokenpeak.sim.state import Holder, NodeState, process_started
+
+MIB = 2**20
+
+
+def smi(folder: Path, *argv: str, gpu: str = "A100 80GB", count: int = 2) -> subprocess.CompletedProcess[str]:
+    """Run nvidia-smi on the node whose state is in `folder`."""
+    environment = {
+        "TOKENPEAK_SIM_DIR": str(folder),
+        "TOKENPEAK_SIM_GPU": gpu,
+        "TOKENPEAK_SIM_GPU_COUNT": str(count),
+    }
+    command = [sys.executable, "-m", "tokenpeak.sim.nvidia_smi", *argv]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=20)
+
+
+def ask(folder: Path, fields: str, **node: str | int) -> list[list[str]]:
+    output = smi(folder, f"--query-gpu={fields}", "--format=csv,noheader,nounits", **node).stdout  # type: ignore[arg-type]
+    return [line.split(", ") for line in output.splitlines()]
+
+
+def holder(pid: int, started: str, **values: object) -> Holder:
+    usual = {"name": "VLLM::EngineCore", "gpus": (0,), "vram_bytes": 10_000 * MIB, "written_at_unix_s": time.time()}
+    return Holder(pid=pid, process_started=started, **{**usual, **values})  # type: ignore[arg-type]
+
+
+def test_an_idle_node_lists_its_boards(tmp_path: Path) -> None:
+    """Index, name, memory and capability are the hardware table's."""
+    expected = [[str(index), "NVIDIA A100-SXM4-80GB", "81920", "8.0", "400.00"] for index in range(2)]
+
+    assert expected == ask(tmp_path, "index,name,memory.total,compute_cap,power.limit")
+
+
+def test_heads_carry_units_and_values_may(tmp_path: Path) -> None:
+    """`csv` has both, `nounits` leaves them with the heads only, `noheader` drops those."""
+    whole = smi(tmp_path, "--query-gpu=index,memory.total", "--format=csv", count=1).stdout
+    bare = smi(tmp_path, "--query-gpu=index,memory.total", "--format=csv,nounits", count=1).stdout
+
+    assert "index, memory.total [MiB]\n0, 81920 MiB\n" == whole
+    assert "index, memory.total [MiB]\n0, 81920\n" == bare
+
+
+def test_an_unknown_field_is_refused_as_nvidia_smi_does(tmp_path: Path) -> None:
+    """Its message, and exit status 2."""
+    ended = smi(tmp_path, "--query-gpu=index,memory.totall", "--format=csv")
+
+    assert (2, 'Field "memory.totall" is not a valid field to query.\n\n') == (ended.returncode, ended.stdout)
+
+
+def test_a_node_without_gpus_has_no_devices(tmp_path: Path) -> None:
+    """`No devices were found`, status 6."""
+    ended = smi(tmp_path, "-L", count=0)
+
+    assert (6, "No devices were found\n") == (ended.returncode, ended.stdout)
+
+
+def test_one_board_can_be_asked_for(tmp_path: Path) -> None:
+    """`-i` takes an index."""
+    ended = smi(tmp_path, "-i", "1", "--query-gpu=index", "--format=csv,noheader")
+
+    assert "1\n" == ended.stdout
+
+
+def test_the_topology_shows_nvlink_between_boards(tmp_path: Path) -> None:
+    """An A100 pair is linked by NVLink, an L4 pair by the host bridge."""
+    assert "GPU0\t X \tNV12" in smi(tmp_path, "topo", "-m").stdout
+    assert "GPU0\t X \tPHB" in smi(tmp_path, "topo", "-m", gpu="L4").stdout
+
+
+def test_it_can_go_on_asking(tmp_path: Path) -> None:
+    """`-lms` prints anew every so many milliseconds until it is ended."""
+    environment = {"TOKENPEAK_SIM_DIR": str(tmp_path), "TOKENPEAK_SIM_GPU": "L4", "TOKENPEAK_SIM_GPU_COUNT": "1"}
+    argv = [
+        sys.executable,
+        "-m",
+        "tokenpeak.sim.nvidia_smi",
+        "--query-gpu=index",
+        "--format=csv,noheader",
+        "-lms",
+        "20",
+    ]
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.terminate()
+
+    assert ["0\n"] * 3 == lines
+
+
+def test_memory_of_a_process_that_is_gone_is_free(tmp_path: Path) -> None:
+    """A killed engine's record is pruned; an id used again by another process does not keep it."""
+    alive, started = 1, process_started(1) or ""
+    state = NodeState(tmp_path)
+    state.write(holder(alive, started))
+    state.write(holder(2**22 + 1, "1"))
+    used = [[line] for line in ("10004", "1")]
+
+    assert used == ask(tmp_path, "memory.used")
+    state.write(holder(alive, "another start"))
+    assert [["1"], ["1"]] == ask(tmp_path, "memory.used")
+
+
+def test_memory_may_be_released_slowly(tmp_path: Path) -> None:
+    """A record can keep its memory for a while after its process has gone."""
+    NodeState(tmp_path).write(holder(2**22 + 1, "1", release_s=60.0))
+
+    assert [["10004"], ["1"]] == ask(tmp_path, "memory.used")
+
+
+def test_energy_outlives_the_process_that_took_it(tmp_path: Path) -> None:
+    """The counter never goes back: what a process took stays in it."""
+    state = NodeState(tmp_path)
+    state.since_unix_s()
+    state.write(holder(2**22 + 1, "1", energy_j=5_000.0, steady=False))
+    energies = [float(ask(tmp_path, "total_energy_consumption", count=1)[0][0]) for _ in range(2)]
+
+    assert 5_000_000 <= energies[0] <= energies[1] < 5_100_000
+
+
+def test_a_working_engine_shows_on_its_board_only(start_engine: StartEngine, tmp_path: Path) -> None:
+    """Memory, power, utilization and the process itself, while it serves; nothing of it afterwards."""
+    engine = start_engine("--max-model-len", "8192", dir=str(tmp_path), gpu_count="2").wait_ready()
+    body = {"prompt": [1, 2, 3], "max_tokens": 60, "ignore_eos": True}
+    idle = ask(tmp_path, "memory.used,power.draw,utilization.gpu")
+    with httpx.stream("POST", f"{engine.url}/v1/completions", json={**body, "stream": True}) as stream:
+        lines = stream.iter_lines()
+        for _ in range(60):
+            next(lines)
+        busy = ask(tmp_path, "memory.used,power.draw,utilization.gpu")
+        apps = smi(tmp_path, "--query-compute-apps=pid,used_memory,gpu_uuid", "--format=csv,noheader,nounits").stdout
+    engine.process.terminate()
+    engine.ended()
+
+    assert 0.9 * 81_314 < int(idle[0][0]) < 81_314 and "1" == idle[1][0]
+    assert float(busy[0][1]) > 2 * float(idle[0][1]) and int(busy[0][2]) > 80 and "0" == busy[1][2]
+    assert apps.startswith(f"{engine.process.pid}, ") and 1 == len(apps.splitlines())
+    assert [["1"], ["1"]] == ask(tmp_path, "memory.used")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_shims_carry_the_node(tmp_path: Path, count: int) -> None:
+    """The installed commands need no environment; a node without GPUs has no nvidia-smi."""
+    install(tmp_path, {"TOKENPEAK_SIM_GPU": "T4", "TOKENPEAK_SIM_GPU_COUNT": str(count)}, with_gpu=count > 0)
+    version = subprocess.run([tmp_path / "vllm", "--version"], env={}, capture_output=True, text=True, check=True)
+
+    assert "0.32.0\n" == version.stdout
+    assert (count > 0) == (tmp_path / "nvidia-smi").exists()
+    if count:
+        listed = subprocess.run([tmp_path / "nvidia-smi", "-L"], env={}, capture_output=True, text=True, check=True)
+        assert listed.stdout.startswith("GPU 0: Tesla T4 (UUID: GPU-")
