@@ -1,0 +1,169 @@
+"""The playbooks over SSH, on nodes with a real sshd and systemd."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.rig.conftest import PYTHON, STATE, RigNode
+
+from tokenpeak import paths
+from tokenpeak.node import clock, serving
+from tokenpeak.node.bundle import write_bundle
+
+pytestmark = [pytest.mark.e2e]
+
+ANSWER = re.compile(r"^(?:ok|changed|fatal): \[([^\]]+)\][^=]*=> (\{.*\})$", re.MULTILINE)
+
+
+class Controller:
+    """Runs playbooks against rig nodes as a user would."""
+
+    def __init__(self, folder: Path, nodes: list[RigNode]) -> None:
+        self.folder = folder
+        self.nodes = nodes
+        hosts = {
+            node.name: {
+                "ansible_host": node.address,
+                "tokenpeak_production": {
+                    "manager": "systemd",
+                    "unit": "prod.service",
+                    "url": f"http://{node.address}:8000",
+                },
+            }
+            for node in nodes
+        }
+        known = nodes[0].folder / "known_hosts"
+        shared = {
+            "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(nodes[0].key),
+            "ansible_ssh_common_args": f"-o StrictHostKeyChecking=accept-new -o UserKnownHostsFile={known}",
+            "tokenpeak_python": PYTHON,
+            "tokenpeak_state_dir": STATE,
+            "tokenpeak_model": {"name": "tiny"},
+            "tokenpeak_engine_version": "0.32.0",
+            "tokenpeak_engine_command": [PYTHON, "serve"],
+            "tokenpeak_host": "{{ ansible_host }}",
+            "tokenpeak_port": 8099,
+        }
+        self.inventory = folder / "hosts.yml"
+        self.inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": shared}}))
+        self.secret = folder / "secret"
+        self.secret.write_text("canary-in-the-secret-file")
+        self.secret.chmod(0o600)
+        self.said = ""
+
+    def play(self, playbook: str, **extravars: Any) -> dict[str, dict[str, Any]]:
+        """Run a playbook; each node's answer to its last node command."""
+        extravars = {
+            "tokenpeak_pyz": str(write_bundle(self.folder / "tokenpeak-node.pyz")),
+            "tokenpeak_secret_file": str(self.secret),
+            **extravars,
+        }
+        program = Path(sys.executable).with_name("ansible-playbook")
+        done = subprocess.run(
+            [
+                str(program),
+                "-v",
+                "-i",
+                str(self.inventory),
+                str(paths.PLAYBOOKS / playbook),
+                "-e",
+                json.dumps(extravars),
+            ],
+            env={**os.environ, "ANSIBLE_CONFIG": str(paths.PLAYBOOKS / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.said += done.stdout + done.stderr
+        found = {}
+        for name, raw in ANSWER.findall(done.stdout):
+            result = json.loads(raw)
+            if str(result.get("stdout", "")).startswith("{"):
+                found[name] = json.loads(result["stdout"])
+        assert found, done.stdout + done.stderr
+        return found
+
+    def request(self, name: str, content: dict[str, Any]) -> str:
+        """Write a request file; its path."""
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(content))
+        return str(path)
+
+
+def answers(node: RigNode) -> bool:
+    return serving.served_model(f"http://{node.address}:8000", timeout_s=2) == "prod"
+
+
+def test_two_nodes(boot: Callable[..., RigNode], tmp_path: Path) -> None:
+    """Install, probe, launch, finish, restore and status over SSH on two nodes; no secret is printed."""
+    nodes = [boot("gpu1", 11), boot("gpu2", 12)]
+    for node in nodes:
+        node.production_unit(enabled=True)
+        assert clock.wait_until(lambda node=node: answers(node), 10)
+    controller = Controller(tmp_path, nodes)
+    controller.play("install.yml")
+
+    probed = controller.play("probe.yml")
+    launch = controller.request(
+        "launch", {**nodes[0].launch_request(), "argv": nodes[0].launch_request("--host", "0.0.0.0")["argv"]}
+    )
+    launched = controller.play("launch.yml", tokenpeak_launch_request=launch)
+    during = controller.play("status.yml")
+    finish = controller.request("finish", {"trial_id": "0000-abc"})
+    finished = controller.play("finish.yml", tokenpeak_finish_request=finish)
+    restored = controller.play("restore.yml")
+
+    assert [("prod", True)] * 2 == [
+        (answer["production"]["model"], answer["engine_port_free"]) for answer in probed.values()
+    ]
+    assert [True, True] == [answer["ready"] for answer in launched.values()]
+    assert [(True, True, False)] * 2 == [
+        (answer["armed"], answer["guard_alive"], answer["production"]["running"]) for answer in during.values()
+    ]
+    assert [True, True] == [answer["restoration"]["restored"] for answer in finished.values()]
+    assert [True, True] == [answer["restoration"]["restored"] for answer in restored.values()]
+    assert [True, True] == [answers(node) for node in nodes]
+    assert "canary" not in controller.said
+
+
+def test_network_is_cut(rig_node: RigNode, tmp_path: Path) -> None:
+    """A node that is cut off during a trial gives itself back, and says so when it is reached again."""
+    rig_node.production_unit(enabled=True)
+    assert clock.wait_until(lambda: answers(rig_node), 10)
+    controller = Controller(tmp_path, [rig_node])
+    controller.play("install.yml")
+    launch = controller.request("launch", rig_node.launch_request(lease_s=5))
+    launched = controller.play("launch.yml", tokenpeak_launch_request=launch)
+
+    rig_node.testnode("cut")
+    alone = clock.wait_until(lambda: rig_node.read("record.json") is None, 30, poll_s=0.2)
+    rig_node.testnode("heal")
+    finish = controller.request("finish", {"trial_id": "0000-abc"})
+    finished = controller.play("finish.yml", tokenpeak_finish_request=finish)
+
+    assert (True, True) == (launched["gpu1"]["ready"], alone)
+    assert "Given back by guard" in finished["gpu1"]["restoration"]["message"]
+    assert answers(rig_node)
+
+
+def test_hostile_requests(rig_node: RigNode, tmp_path: Path) -> None:
+    """Request files are no templates: braces and quotes reach the engine as they are."""
+    controller = Controller(tmp_path, [rig_node])
+    rig_node.production_unit(enabled=True)
+    controller.play("install.yml")
+    hostile = ["{{ 7 * 7 }}", "{% raw %}", "{{ lookup('pipe', 'id') }}", "'; id #", "!unsafe x", "\u2028", "$(id)"]
+    script = "import sys,json; print(json.dumps(sys.argv[1:]))"
+    request = {**rig_node.launch_request(), "argv": [PYTHON, "-c", script, *hostile]}
+
+    launched = controller.play("launch.yml", tokenpeak_launch_request=controller.request("launch", request))
+    controller.play("restore.yml")
+
+    assert hostile == json.loads(launched["gpu1"]["log_tail"])
