@@ -111,3 +111,24 @@ def test_says_which_share_of_the_hardware_a_run_used() -> None:
     assert pytest.approx(0.5) == used.of_limit
     assert 0.25 < used.memory_bandwidth < 0.5
     assert "of the hardware's limit" in used.sentence()
+
+
+def test_shares_the_load_between_replicas() -> None:
+    """Two data-parallel replicas serve twice as many requests in flight at the same speed each."""
+    two = steady_state(replace(FIT, data_parallel=2), replace(CLOSED, concurrency=64))
+    one = steady_state(FIT, CLOSED)
+
+    assert pytest.approx(2 * one.output_tok_per_s) == two.output_tok_per_s
+    assert one.tpot_s == two.tpot_s
+
+
+def test_gains_by_drafts_when_few_requests_run_and_less_when_many_do() -> None:
+    """Verifying drafts is nearly free while weights bind, and costs arithmetic once the batch is large."""
+    drafting = replace(FIT, draft_tokens=3)
+    gains = [
+        steady_state(drafting, asked).output_tok_per_s / steady_state(FIT, asked).output_tok_per_s
+        for asked in (replace(CLOSED, concurrency=n) for n in (2, 256))
+    ]
+
+    assert gains[0] > 2
+    assert gains[1] < gains[0]

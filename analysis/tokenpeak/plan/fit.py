@@ -16,11 +16,16 @@ from tokenpeak.plan.physics import (
     kv_cache_tokens,
     version_tuple,
 )
+from tokenpeak.plan.speculation import speculative_config
 from tokenpeak.records import Config, NodeFacts
 
 CPU_WORKER_BYTES = int(0.62 * GIB)
 """The CPU engine's worker beside weights and KV cache, which it takes off its share of memory when the size of the
 cache is not given: measured with 0.32, eager. The share is of the memory of its NUMA node."""
+
+DRAFT_SHARE = {"ngram": 0.0, "suffix": 0.0, "eagle": 0.06, "eagle3": 0.06, "medusa": 0.03, "mtp": 0.05}
+"""Time of one drafted token as a share of reading the model's weights: nothing for guesses from the text itself, a
+layer or two for trained heads; a draft model of its own is taken for a tenth."""
 
 
 def device_of(node: NodeFacts) -> GpuFacts | None:
@@ -95,6 +100,11 @@ class Fit:
     block_size: int = BLOCK_TOKENS
     chunked_prefill: bool = True
     prefix_caching: bool = True
+    data_parallel: int = 1
+    draft_tokens: int = 0
+    """Tokens that are drafted for each one decoded; 0 without speculation."""
+    draft_share: float = 0.0
+    """Time of one drafted token as a share of reading the model's weights."""
 
     @cached_property
     def kv_cache_bytes(self) -> float:
@@ -186,6 +196,9 @@ def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_versio
         kept = CPU_WORKER_BYTES + model.weight_bytes(str(flags.get("dtype") or "auto"))
         given = int(space) * GIB if space else max(1, int(gpu.vram_bytes * utilization - kept))
     quantization = flags.get("quantization")
+    speculation = speculative_config(flags) or {}
+    asked = speculation.get("num_speculative_tokens", 0)
+    drafts = asked if isinstance(asked, int) else 0
     deployment = Deployment(
         model=model,
         gpu=gpu,
@@ -209,4 +222,7 @@ def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_versio
         block_size=int(_number(config, "block_size", BLOCK_TOKENS)),
         chunked_prefill=chunked,
         prefix_caching=bool(flags.get("enable_prefix_caching", v1)),
+        data_parallel=max(1, int(_number(config, "data_parallel_size", 1))),
+        draft_tokens=drafts,
+        draft_share=DRAFT_SHARE.get(str(speculation.get("method", "")), 0.1),
     )

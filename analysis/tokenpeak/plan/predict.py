@@ -6,7 +6,7 @@ engine, TTFT. The limit is the same cycle on ideal hardware: full bandwidth and 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenpeak.plan.demand import Demand
 from tokenpeak.plan.fit import Fit
@@ -19,7 +19,11 @@ UNCERTAINTY = 0.45
 is off by this much; hosts, kernels and clocks are not in it."""
 
 CPU_UNCERTAINTY = 0.75
-"""The same for the CPU engine, whose cores are known only by their number."""
+"""The same for the CPU engine, whose cores are known only by their number, and for drafts, whose luck is not known."""
+
+ACCEPTANCE = 0.7
+"""Share of drafted tokens that the model accepts, each given that those before it were: chat with a trained draft.
+What was really accepted is in the engine's counters after a run."""
 
 TAIL = {"p50": 0.9, "p75": 1.3, "p90": 1.9, "p95": 2.3, "p99": 3.2, "mean": 1.0}
 """A quantile of a waiting time as a multiple of its mean, between an exponential and a constant."""
@@ -48,10 +52,16 @@ class SteadyState:
         return self.ttft_s + max(0.0, output_tokens - 1) * self.tpot_s
 
 
-def _decode(deployment: Deployment, sequences: float, context_tokens: float) -> StepTime:
-    """A decode step of `sequences`, each with `context_tokens`; pipeline stages share them out."""
+def _decode(deployment: Deployment, sequences: float, context_tokens: float, draft_tokens: int) -> StepTime:
+    """A decode step of `sequences`, each with `context_tokens` and drafts to verify; pipeline stages share them out."""
     share = max(1, round(sequences / deployment.pipeline_parallel))
-    return step_time_s(deployment, decode_sequences=share, decode_context_tokens=round(share * context_tokens))
+    return step_time_s(
+        deployment,
+        prefill_tokens=share * draft_tokens,
+        prefill_sequences=share,
+        decode_sequences=share,
+        decode_context_tokens=round(share * context_tokens),
+    )
 
 
 def _prefill_s(deployment: Deployment, prompts: int, tokens: float, cached: float, decoding: float) -> float:
@@ -87,83 +97,125 @@ def _sequences_at_most(fit: Fit, demand: Demand) -> tuple[float, bool]:
     return min(seats, room), room < seats
 
 
-def steady_state(fit: Fit, demand: Demand) -> SteadyState:
-    """The run of `demand` on a deployment that fits its memory."""
+@dataclass(frozen=True, kw_only=True)
+class _Cycle:
+    """What happens to each of `running` sequences, over and over."""
+
+    running: float
+    output: float
+    step: StepTime
+    token_s: float
+    """Between tokens of one sequence while no other is prefilled; less than a step when drafts are accepted."""
+    added_s: float
+    """What one prompt's prefill adds to a step."""
+
+    @property
+    def tpot_s(self) -> float:
+        """Between tokens, others' prefills included."""
+        return self.token_s + self.running * self.added_s / self.output
+
+    @property
+    def service_s(self) -> float:
+        """From the first step of a request to its last."""
+        return self.added_s + self.step.total_s + (self.output - 1) * self.tpot_s
+
+
+def tokens_per_step(fit: Fit) -> float:
+    """Tokens that a sequence gains in a step: one, and the drafts accepted in a row."""
+    return sum(ACCEPTANCE**position for position in range(fit.draft_tokens + 1))
+
+
+def _cycle(fit: Fit, demand: Demand, running: float) -> _Cycle:
     deployment = fit.deployment
-    seats, kv_short = _sequences_at_most(fit, demand)
     hits = demand.prefix_hit_rate if fit.prefix_caching else 0.0
-    new, cached = demand.input_tokens * (1 - hits), demand.input_tokens * hits
-    context = demand.input_tokens + demand.output_tokens / 2
-    output = max(1.0, demand.output_tokens)
-
-    def cycle(running: float) -> tuple[StepTime, float, float]:
-        """(decode step, what one prefill adds to a step, TPOT) with `running` sequences."""
-        step = _decode(deployment, running, context)
-        added = max(0.0, _prefill_s(deployment, 1, new, cached, running) - step.scheduler_s - step.floor_s)
-        if not deployment.eager and fit.chunked_prefill:
-            # The weights are read once for the decodes and the chunk that travels with them.
-            added = max(0.0, added - min(step.weights_s, added) * 0.5)
-        return step, added, step.total_s + running * added / output
-
-    if demand.rate_per_s is None:
-        asked = float(demand.concurrency or 1)
-        running = min(asked, seats)
-        step, added, tpot = cycle(running)
-        service = added + step.total_s + (output - 1) * tpot
-        together = demand.fixed_lengths and (demand.requests or 0) + demand.warmup_requests <= 4 * asked
-        if together:
-            whole = _prefill_s(deployment, math.ceil(running), new, cached, 0)
-            steps = math.ceil(running * new / deployment.max_num_batched_tokens)
-            ttft = whole * (steps + 1) / (2 * steps)
-            tpot = step.total_s + (whole - ttft) / output
-            service = ttft + (output - 1) * tpot
-        else:
-            ttft = step.total_s / 2 + added + step.scheduler_s
-        throughput = running * output / service
-        if asked > running:
-            ttft += (asked / running - 1) * service
-        saturated = False
-    else:
-        cap = min(seats, float(demand.concurrency)) if demand.concurrency else seats
-        step, added, tpot = cycle(cap)
-        most = cap / (added + step.total_s + (output - 1) * tpot)
-        rate = demand.rate_per_s
-        saturated = rate >= most
-        if saturated:
-            running = cap
-            behind = (demand.requests or rate * (demand.duration_s or 60.0)) / 2 * (1 / most - 1 / rate)
-            throughput, wait = most * output, behind
-        else:
-            running = _running_at(rate, cap, output, cycle)
-            step, added, tpot = cycle(running)
-            throughput = rate * output
-            busy = min(0.99, rate * added)
-            wait = busy / (1 - busy) * added / 2
-        ttft = wait + step.total_s / 2 + added + step.scheduler_s
-    return SteadyState(
+    step = _decode(deployment, running, demand.input_tokens + demand.output_tokens / 2, fit.draft_tokens)
+    added = _prefill_s(deployment, 1, demand.input_tokens * (1 - hits), demand.input_tokens * hits, running)
+    added = max(0.0, added - step.scheduler_s - step.floor_s)
+    if not deployment.eager and fit.chunked_prefill:
+        # The weights are read once for the decodes and the chunk that travels with them.
+        added = max(0.0, added - min(step.weights_s, added) * 0.5)
+    drafting_s = fit.draft_tokens * fit.draft_share * step.weights_s
+    return _Cycle(
         running=running,
+        output=max(1.0, demand.output_tokens),
         step=step,
-        prefill_s=added,
-        ttft_s=ttft,
-        tpot_s=tpot,
-        output_tok_per_s=throughput,
-        kv_short=kv_short and running >= seats,
-        saturated=saturated,
+        token_s=(step.total_s + drafting_s) / tokens_per_step(fit),
+        added_s=added,
     )
 
 
-def _running_at(rate: float, cap: float, output: float, cycle: object) -> float:
-    """Sequences in flight at `rate` by Little's law: the root of running = rate × service(running), by bisection."""
-    assert callable(cycle)
-    low, high = 0.0, cap
-    for _ in range(24):
-        running = (low + high) / 2
-        step, added, tpot = cycle(max(1.0, running))
-        if rate * (added + step.total_s + (output - 1) * tpot) > running:
-            low = running
-        else:
-            high = running
-    return max(1.0, high)
+def steady_state(fit: Fit, demand: Demand) -> SteadyState:
+    """The run of `demand` on a deployment that fits its memory; data-parallel replicas share it out evenly."""
+    replicas = fit.data_parallel
+    if replicas > 1:
+        shared = replace(
+            demand,
+            concurrency=None if demand.concurrency is None else -(-demand.concurrency // replicas),
+            requests=None if demand.requests is None else -(-demand.requests // replicas),
+            rate_per_s=None if demand.rate_per_s is None else demand.rate_per_s / replicas,
+        )
+        one = steady_state(replace(fit, data_parallel=1), shared)
+        return replace(one, running=one.running * replicas, output_tok_per_s=one.output_tok_per_s * replicas)
+    return _closed(fit, demand) if demand.rate_per_s is None else _open(fit, demand, demand.rate_per_s)
+
+
+def _closed(fit: Fit, demand: Demand) -> SteadyState:
+    """A fixed number of requests in flight."""
+    seats, kv_short = _sequences_at_most(fit, demand)
+    asked = float(demand.concurrency or 1)
+    cycle = _cycle(fit, demand, min(asked, seats))
+    running, tpot, service = cycle.running, cycle.tpot_s, cycle.service_s
+    ttft = cycle.step.total_s / 2 + cycle.added_s + cycle.step.scheduler_s
+    if demand.fixed_lengths and (demand.requests or 0) + demand.warmup_requests <= 4 * asked:
+        # Sent together and alike, they are prefilled together, decode together and end together.
+        hits = demand.prefix_hit_rate if fit.prefix_caching else 0.0
+        new, cached = demand.input_tokens * (1 - hits), demand.input_tokens * hits
+        whole = _prefill_s(fit.deployment, math.ceil(running), new, cached, 0)
+        steps = math.ceil(running * new / fit.deployment.max_num_batched_tokens)
+        ttft = whole * (steps + 1) / (2 * steps)
+        tpot = cycle.token_s + (whole - ttft) / cycle.output
+        service = ttft + (cycle.output - 1) * tpot
+    return SteadyState(
+        running=running,
+        step=cycle.step,
+        prefill_s=cycle.added_s,
+        ttft_s=ttft + (asked / running - 1) * service,
+        tpot_s=tpot,
+        output_tok_per_s=running * cycle.output / service,
+        kv_short=kv_short and running >= seats,
+        saturated=False,
+    )
+
+
+def _open(fit: Fit, demand: Demand, rate: float) -> SteadyState:
+    """Requests at a rate: in flight by Little's law, or as many as there is room for and a queue that grows."""
+    seats, kv_short = _sequences_at_most(fit, demand)
+    cycle = _cycle(fit, demand, min(seats, float(demand.concurrency)) if demand.concurrency else seats)
+    most = cycle.running / cycle.service_s
+    saturated = rate >= most
+    if saturated:
+        throughput = most * cycle.output
+        wait = (demand.requests or rate * (demand.duration_s or 60.0)) / 2 * (1 / most - 1 / rate)
+    else:
+        low, high = 0.0, cycle.running
+        for _ in range(24):
+            middle = (low + high) / 2
+            short = rate * _cycle(fit, demand, max(1.0, middle)).service_s > middle
+            low, high = (middle, high) if short else (low, middle)
+        cycle = _cycle(fit, demand, max(1.0, high))
+        throughput = rate * cycle.output
+        busy = min(0.99, rate * cycle.added_s)
+        wait = busy / (1 - busy) * cycle.added_s / 2
+    return SteadyState(
+        running=cycle.running,
+        step=cycle.step,
+        prefill_s=cycle.added_s,
+        ttft_s=wait + cycle.step.total_s / 2 + cycle.added_s + cycle.step.scheduler_s,
+        tpot_s=cycle.tpot_s,
+        output_tok_per_s=throughput,
+        kv_short=kv_short and cycle.running >= seats,
+        saturated=saturated,
+    )
 
 
 def hardware_limit_tok_per_s(fit: Fit, demand: Demand) -> float:
@@ -175,8 +227,9 @@ def hardware_limit_tok_per_s(fit: Fit, demand: Demand) -> float:
     deployment = fit.deployment
     gpu, model = deployment.gpu, deployment.model
     devices = deployment.tensor_parallel * deployment.pipeline_parallel
+    replicas = fit.data_parallel
     seats, _ = _sequences_at_most(fit, demand)
-    running = max(1.0, min(seats, float(demand.concurrency or seats)))
+    running = max(1.0, min(seats, (demand.concurrency or math.inf) / replicas))
     context = demand.input_tokens + demand.output_tokens / 2
     output = max(1.0, demand.output_tokens)
     hits = demand.prefix_hit_rate if fit.prefix_caching else 0.0
@@ -194,7 +247,8 @@ def hardware_limit_tok_per_s(fit: Fit, demand: Demand) -> float:
     prefill = (
         2 * model.active_linear_parameters * demand.input_tokens * (1 - hits) / (deployment.compute_flops * devices)
     )
-    limit = running * output / (output * decode + running * prefill)
+    drafts = fit.draft_tokens + 1
+    limit = replicas * running * output / (output * decode / drafts + running * prefill)
     return min(limit, demand.rate_per_s * output) if demand.rate_per_s else limit
 
 
@@ -208,7 +262,7 @@ def predict(fit: Fit, demand: Demand) -> Prediction:
         kv_cache_tokens=fit.kv_cache_tokens,
         binding=binding(fit, demand, state),
         limit_output_tok_per_s=hardware_limit_tok_per_s(fit, demand),
-        uncertainty=CPU_UNCERTAINTY if fit.deployment.gpu.vendor == "cpu" else UNCERTAINTY,
+        uncertainty=CPU_UNCERTAINTY if fit.deployment.gpu.vendor == "cpu" or fit.draft_tokens else UNCERTAINTY,
     )
 
 
@@ -229,18 +283,7 @@ def slo_rate_per_s(fit: Fit, demand: Demand, slo: Slo) -> float | None:
         return None
 
     def holds(rate: float) -> bool:
-        asked = Demand(
-            input_tokens=demand.input_tokens,
-            output_tokens=demand.output_tokens,
-            longest_tokens=demand.longest_tokens,
-            longest_input_tokens=demand.longest_input_tokens,
-            requests=None,
-            warmup_requests=0,
-            duration_s=60.0,
-            concurrency=None,
-            rate_per_s=rate,
-            prefix_hit_rate=demand.prefix_hit_rate,
-        )
+        asked = replace(demand, requests=None, warmup_requests=0, duration_s=60.0, concurrency=None, rate_per_s=rate)
         state = steady_state(fit, asked)
         if state.saturated:
             return False

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tokenpeak.plan.demand import Demand
 from tokenpeak.plan.fit import Fit
-from tokenpeak.plan.predict import binding, hardware_limit_tok_per_s, steady_state
+from tokenpeak.plan.predict import binding, hardware_limit_tok_per_s, steady_state, tokens_per_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ def utilization(fit: Fit, demand: Demand, output_tok_per_s: float, running: floa
     gpu, model = deployment.gpu, deployment.model
     devices = deployment.tensor_parallel * deployment.pipeline_parallel
     state = steady_state(fit, demand)
-    batch = max(1.0, running or state.running)
-    steps_per_s = output_tok_per_s / batch
+    batch = max(1.0, (running or state.running) / fit.data_parallel)
+    steps_per_s = output_tok_per_s / fit.data_parallel / batch / tokens_per_step(fit)
     share = model.experts_read(round(batch))
     context = demand.input_tokens + demand.output_tokens / 2
     per_step = (
@@ -48,6 +48,6 @@ def utilization(fit: Fit, demand: Demand, output_tok_per_s: float, running: floa
     return Utilization(
         of_limit=output_tok_per_s / hardware_limit_tok_per_s(fit, demand),
         memory_bandwidth=steps_per_s * per_step / (gpu.memory_bytes_per_s * devices),
-        compute=output_tok_per_s * flops_per_token / (deployment.compute_flops * devices),
+        compute=output_tok_per_s / fit.data_parallel * flops_per_token / (deployment.compute_flops * devices),
         binding=binding(fit, demand, state),
     )
