@@ -324,6 +324,48 @@ class Verdict(Record):
     reasons: tuple[Reason, ...] = ()
 
 
+class RateProbe(Record):
+    """One rate tried in the search for the highest within an SLO."""
+
+    rate_per_s: float
+    requests: int
+    holds: bool
+    ratio: float | None = None
+    """The worst metric ÷ its limit: 1 is just within; None when too much failed to tell."""
+    spread: float
+    """Relative standard error of `ratio`."""
+    achieved_per_s: float | None = None
+    goodput_request_per_s: float | None = None
+    stopped_early: bool = False
+    metrics: dict[str, float] = {}
+    """Each limited metric, in seconds, as `ttft_s_p99`."""
+
+
+class MaxRate(Record):
+    """The highest rate within an SLO: an interval that holds it with a confidence, and every probe made."""
+
+    rate_per_s: float | None
+    """None: no rate within reach held."""
+    low_per_s: float | None = None
+    high_per_s: float | None = None
+    confidence: float
+    """Probability that the interval holds the highest rate, as far as the probes tell."""
+    ended: Literal["found", "budget", "probes", "unreachable", "unbounded"]
+    probes: tuple[RateProbe, ...] = ()
+
+
+class TurnSummary(Record):
+    """One turn of a workload's conversations."""
+
+    turn: int
+    requests_ok: int
+    input_tokens: int
+    output_tokens: int
+    ttft_s: Distribution
+    tpot_s: Distribution
+    latency_s: Distribution
+
+
 class RunRecord(Record):
     """One workload at one load level within a trial."""
 
@@ -340,6 +382,12 @@ class RunRecord(Record):
     slo_met: bool | None = None
     """Every limit of the SLO held; None when no SLO is given or too few requests were measured."""
     client: ClientHealth
+    max_rate: MaxRate | None = None
+    """What the search found, for a level of that kind; `summary` is then its longest probe at a rate that held."""
+    turns: tuple[TurnSummary, ...] = ()
+    """Per turn, for conversations."""
+    failure_messages: dict[str, str] = {}
+    """For each kind of failure, what the first one said."""
     engine: EngineCounters | None = None
     energy: Energy | None = None
     verdict: Verdict

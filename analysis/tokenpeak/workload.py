@@ -78,6 +78,8 @@ class DatasetWorkload(_Workload):
     output_column: str | None = None
     """Column of reference answers, whose lengths are then asked for; None: `output_tokens` for all."""
     output_tokens: PositiveInt | None = None
+    format: Literal["sharegpt", "jsonl", "parquet"] | None = None
+    """None: by the file's ending; `.json` is ShareGPT."""
     min_input_tokens: PositiveInt = 1
     max_input_tokens: PositiveInt | None = None
     min_output_tokens: PositiveInt = 1
@@ -110,49 +112,6 @@ Workload = Annotated[
 ]
 
 
-class _LoadLevel(Declaration):
-    requests: PositiveInt | None = None
-    duration_s: PositiveFloat | None = None
-    warmup_requests: int = Field(default=0, ge=0)
-    """Sent before the measured ones, at the same level, and not counted."""
-
-    @model_validator(mode="after")
-    def _bounded(self) -> "_LoadLevel":
-        if (self.requests is None) == (self.duration_s is None):
-            raise ValueError("give either requests or duration_s")
-        return self
-
-
-class ClosedLoad(_LoadLevel):
-    """A fixed number of requests in flight: the next one is sent when one ends."""
-
-    concurrency: PositiveInt
-
-    @property
-    def label(self) -> str:
-        """The level in a few words, unique within a workload."""
-        return f"concurrency={self.concurrency}"
-
-
-class OpenLoad(_LoadLevel):
-    """Requests due at a rate, whether or not earlier ones have ended."""
-
-    rate_per_s: PositiveFloat
-    arrivals: Literal["constant", "poisson", "gamma"] = "poisson"
-    burstiness: PositiveFloat = 1.0
-    """Shape of the gamma distribution of gaps: 1 is Poisson, below 1 burstier, above 1 more even."""
-    max_concurrency: PositiveInt | None = None
-    """Requests due beyond it wait in the client; their latency still counts from when they were due."""
-
-    @property
-    def label(self) -> str:
-        """The level in a few words, unique within a workload."""
-        return f"rate={self.rate_per_s:g}/s"
-
-
-LoadLevel = ClosedLoad | OpenLoad
-
-
 class Slo(Declaration):
     """Limits that a run must hold; the field's name says metric, percentile and unit."""
 
@@ -176,3 +135,134 @@ class Slo(Declaration):
                 metric, percentile, _ = field.split("_")
                 found.append((f"{metric}_s", percentile, limit_ms / 1000))
         return found
+
+
+class _LoadLevel(Declaration):
+    requests: PositiveInt | None = None
+    duration_s: PositiveFloat | None = None
+    warmup_requests: int = Field(default=0, ge=0)
+    """Sent before the measured ones, at the same level, and not counted."""
+    cooldown_s: float = Field(default=0.0, ge=0)
+    """Silence after the level, once nothing runs or waits on the engine."""
+
+
+class _BoundedLevel(_LoadLevel):
+    @model_validator(mode="after")
+    def _bounded(self) -> "_BoundedLevel":
+        if (self.requests is None) == (self.duration_s is None):
+            raise ValueError("give either requests or duration_s")
+        return self
+
+
+class ClosedLoad(_BoundedLevel):
+    """A fixed number of requests in flight: the next one is sent when one ends."""
+
+    concurrency: PositiveInt
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        return f"concurrency={self.concurrency}"
+
+
+class _Arrivals(Declaration):
+    arrivals: Literal["constant", "poisson", "gamma"] = "poisson"
+    burstiness: PositiveFloat = 1.0
+    """Shape of the gamma distribution of gaps: 1 is Poisson, below 1 burstier, above 1 more even."""
+    max_concurrency: PositiveInt | None = None
+    """Requests due beyond it wait in the client; their latency still counts from when they were due."""
+
+
+class OpenLoad(_BoundedLevel, _Arrivals):
+    """Requests due at a rate, whether or not earlier ones have ended."""
+
+    rate_per_s: PositiveFloat
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        return f"rate={self.rate_per_s:g}/s"
+
+
+class Stage(Declaration):
+    """A part of a staged level: a rate or a concurrency, held or reached by a ramp from the stage before."""
+
+    duration_s: PositiveFloat
+    rate_per_s: PositiveFloat | None = None
+    concurrency: PositiveInt | None = None
+    ramp: bool = False
+    """Go evenly from the value before (0 at first) to this one; False: jump to it."""
+
+
+class StagedLoad(_LoadLevel, _Arrivals):
+    """Rates, or concurrencies, that change with time."""
+
+    stages: tuple[Stage, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "StagedLoad":
+        rates = sum(stage.rate_per_s is not None for stage in self.stages)
+        caps = sum(stage.concurrency is not None for stage in self.stages)
+        if sorted((rates, caps)) != [0, len(self.stages)]:
+            raise ValueError("give every stage a rate_per_s, or every stage a concurrency")
+        if self.duration_s is not None:
+            raise ValueError("the stages' own durations bound a staged level; leave duration_s out")
+        return self
+
+    @property
+    def open(self) -> bool:
+        """True for rates, False for concurrencies."""
+        return self.stages[0].rate_per_s is not None
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        steps = ">".join(
+            f"{'~' if stage.ramp else ''}{stage.rate_per_s or stage.concurrency:g}" for stage in self.stages
+        )
+        return f"{'rates' if self.open else 'concurrencies'}={steps}"
+
+
+class ReplayLoad(_LoadLevel):
+    """A trace's own timetable; its workload is a trace, which says at what speed."""
+
+    replay: Literal[True]
+    max_concurrency: PositiveInt | None = None
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        return "replay"
+
+
+class MaxRateLoad(_LoadLevel, _Arrivals):
+    """The highest rate within an SLO, searched for with probes that are open loops."""
+
+    max_rate_under: Slo
+    start_rate_per_s: PositiveFloat | None = None
+    """A prediction or an earlier result; None: a few requests one after another tell where to begin."""
+    tolerance: float = Field(default=0.05, gt=0, lt=1)
+    """The rate is known well enough when its interval is within ± this share of it."""
+    confidence: float = Field(default=0.9, gt=0.5, lt=1)
+    screening_requests: PositiveInt = 200
+    confirming_requests: PositiveInt = 1000
+    max_probes: PositiveInt = 12
+    budget_s: PositiveFloat = 600
+    """No probe begins that would end after this."""
+
+    @model_validator(mode="after")
+    def _searchable(self) -> "MaxRateLoad":
+        if not self.max_rate_under.limits():
+            raise ValueError("max_rate_under needs at least one limit, such as ttft_p99_ms: 1000")
+        if self.requests is not None or self.duration_s is not None:
+            raise ValueError("screening_requests, confirming_requests and budget_s bound the search")
+        return self
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        return "max_rate"
+
+
+LoadLevel = ClosedLoad | OpenLoad | StagedLoad | ReplayLoad | MaxRateLoad
+"""How a workload is asked: which keys are given says which kind it is."""
