@@ -29,7 +29,7 @@ def engine(start_shared_engine: StartEngine) -> RunningEngine:
 
 
 def post(engine: RunningEngine, path: str, body: dict[str, Any]) -> httpx.Response:
-    return httpx.post(f"{engine.url}{path}", json=body, headers=KEY, timeout=20)
+    return engine.post(path, body, headers=KEY, timeout=20)
 
 
 def shape(value: Any, key: str = "") -> Any:
@@ -121,15 +121,15 @@ def test_what_vllm_refuses_is_refused_in_its_words(
 
 def test_the_api_key_guards_v1_only(engine: RunningEngine) -> None:
     """Without the key /v1 is closed; /metrics and /health are open."""
-    refused = httpx.get(f"{engine.url}/v1/models")
+    refused = engine.get("/v1/models")
 
     assert (401, json.loads((RECORDED / "error-no-key.json").read_text())) == (refused.status_code, refused.json())
-    assert 200 == httpx.get(f"{engine.url}/metrics").status_code
+    assert 200 == engine.get("/metrics").status_code
 
 
 def test_the_models_are_listed_as_vllm_lists_them(engine: RunningEngine) -> None:
     """One card for each served name."""
-    body = httpx.get(f"{engine.url}/v1/models", headers=KEY).json()
+    body = engine.get("/v1/models", headers=KEY).json()
     expected = json.loads((RECORDED / "models.json").read_text())
     for answer in (expected, body):
         answer["data"][0]["permission"] = [sorted(answer["data"][0]["permission"][0])]
@@ -140,7 +140,7 @@ def test_the_models_are_listed_as_vllm_lists_them(engine: RunningEngine) -> None
 def test_metrics_have_vllms_names_and_labels(engine: RunningEngine) -> None:
     """Every series that vLLM 0.32.0 shows is there, with its labels; the cache's configuration has the main ones."""
     post(engine, "/v1/completions", COMPLETION)
-    page = httpx.get(f"{engine.url}/metrics").text
+    page = engine.get("/metrics").text
     found = set()
     for line in page.splitlines():
         if match := re.match(r"(vllm:\w+)\{(.*)\} ", line):
@@ -175,7 +175,7 @@ def test_answers_are_the_same_for_the_same_prompt(engine: RunningEngine) -> None
 
 def test_an_answer_may_end_by_itself(engine: RunningEngine) -> None:
     """Without ignore_eos an answer stops at a length of its own, after at least min_tokens."""
-    body = {**COMPLETION, "ignore_eos": False, "max_tokens": 3000, "min_tokens": 3, "prompt": [9, 9]}
+    body = {**COMPLETION, "ignore_eos": False, "max_tokens": 3000, "min_tokens": 3, "prompt": [2, 2]}
     answer = post(engine, "/v1/completions", body).json()
 
     assert "stop" == answer["choices"][0]["finish_reason"]
@@ -186,7 +186,7 @@ def test_counters_add_up(engine: RunningEngine) -> None:
     """Prompt and generation tokens grow by what usage says."""
 
     def counted() -> dict[str, float]:
-        page = httpx.get(f"{engine.url}/metrics").text
+        page = engine.get("/metrics").text
         return {
             name: float(value)
             for name, value in re.findall(r"^vllm:(\w+)_tokens_total\{[^}]*\} (\S+)$", page, re.MULTILINE)
@@ -203,10 +203,10 @@ def test_counters_add_up(engine: RunningEngine) -> None:
 def test_a_client_that_leaves_frees_its_place(engine: RunningEngine) -> None:
     """A stream that is broken off is aborted: nothing goes on running."""
     body = {**COMPLETION, "max_tokens": 4000, "stream": True}
-    with httpx.stream("POST", f"{engine.url}/v1/completions", json=body, headers=KEY) as stream:
+    with engine.client() as client, client.stream("POST", "/v1/completions", json=body, headers=KEY) as stream:
         next(stream.iter_lines())
     for _ in range(100):
-        page = httpx.get(f"{engine.url}/metrics").text
+        page = engine.get("/metrics").text
         if "vllm:num_requests_running{" in page and re.search(r"num_requests_running\{[^}]*\} 0\.0", page):
             break
 
@@ -215,9 +215,10 @@ def test_a_client_that_leaves_frees_its_place(engine: RunningEngine) -> None:
 
 def test_one_connection_carries_many_requests(engine: RunningEngine) -> None:
     """Kept alive, streams and whole bodies alike."""
-    with httpx.Client(base_url=engine.url, headers=KEY, timeout=20) as client:
+    with engine.client() as client:
         statuses = [
-            client.post("/v1/completions", json={**COMPLETION, "stream": n % 2 == 0}).status_code for n in range(6)
+            client.post("/v1/completions", json={**COMPLETION, "stream": n % 2 == 0}, headers=KEY).status_code
+            for n in range(6)
         ]
 
     assert [200] * 6 == statuses

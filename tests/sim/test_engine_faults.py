@@ -45,7 +45,7 @@ def test_a_running_engine_can_crash(start_engine: StartEngine, fault: str) -> No
     engine = start_engine(fault=fault).wait_ready()
     with pytest.raises(httpx.TransportError):
         for _ in range(200):
-            httpx.post(f"{engine.url}/v1/completions", json=BODY, timeout=5)
+            engine.post("/v1/completions", body=BODY, timeout=5)
     status = engine.ended()
 
     assert "crashed" == classify_failure(engine.log, phase="run", exit_status=status, timed_out=False).cause
@@ -57,7 +57,7 @@ def test_sigterm_can_be_ignored(start_engine: StartEngine) -> None:
     engine.process.terminate()
     time.sleep(0.2)
 
-    assert 200 == httpx.get(f"{engine.url}/health").status_code
+    assert 200 == engine.get("/health").status_code
     engine.process.kill()
     assert -signal.SIGKILL == engine.ended()
 
@@ -68,7 +68,8 @@ def test_a_stream_can_stall(start_engine: StartEngine) -> None:
     received = 0
     with (
         pytest.raises(httpx.ReadTimeout),
-        httpx.stream("POST", f"{engine.url}/v1/completions", json={**BODY, "stream": True}, timeout=1.0) as stream,
+        engine.client() as client,
+        client.stream("POST", "/v1/completions", json={**BODY, "stream": True}, timeout=1.0) as stream,
     ):
         for line in stream.iter_lines():
             received += line.startswith("data: {")
@@ -79,7 +80,7 @@ def test_a_stream_can_stall(start_engine: StartEngine) -> None:
 def test_requests_can_fail(start_engine: StartEngine) -> None:
     """Every second one with status 500."""
     engine = start_engine(fault="error_500:2").wait_ready()
-    statuses = [httpx.post(f"{engine.url}/v1/completions", json=BODY, timeout=5).status_code for _ in range(4)]
+    statuses = [engine.post("/v1/completions", body=BODY, timeout=5).status_code for _ in range(4)]
 
     assert [200, 500, 200, 500] == statuses
 

@@ -19,7 +19,7 @@ def test_the_log_tells_what_each_releases_log_tells(start_engine: StartEngine, v
     facts = startup_facts(engine.log)
 
     assert version == facts.engine_version
-    assert version == httpx.get(f"{engine.url}/version").json()["version"]
+    assert version == engine.get("/version").json()["version"]
     assert facts.kv_cache_tokens and facts.max_concurrency and facts.weights_bytes and facts.kv_cache_bytes
     assert facts.max_concurrency == pytest.approx(facts.kv_cache_tokens / 8192, abs=0.01)
     assert facts.kv_cache_bytes / facts.kv_cache_tokens == pytest.approx(2 * 32 * 8 * 128 * 2, rel=0.01)
@@ -29,7 +29,7 @@ def test_the_log_tells_what_each_releases_log_tells(start_engine: StartEngine, v
 def test_v0_has_v0s_metrics(start_engine: StartEngine) -> None:
     """A V100 with 0.8.5 runs V0, whose gauges have other names."""
     engine = start_engine("--max-model-len", "4096", version="0.8.5.post1", gpu="V100 32GB").wait_ready()
-    page = httpx.get(f"{engine.url}/metrics").text
+    page = engine.get("/metrics").text
 
     assert "vllm:num_requests_swapped{" in page and "vllm:time_per_output_token_seconds_count" in page
     assert "kv_cache_usage_perc" not in page and "prefix_cache_queries" not in page
@@ -39,7 +39,7 @@ def test_a_start_takes_the_seconds_it_is_told(start_engine: StartEngine) -> None
     """Before they have passed nobody answers; the log shares them out."""
     engine = start_engine(start_s="1.5")
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"{engine.url}/health", timeout=1)
+        engine.get("/health", timeout=1)
     engine.wait_ready()
 
     assert (startup_facts(engine.log).compile_s or 0) > 0.1
@@ -115,7 +115,7 @@ def test_an_unknown_model_and_gpu_are_played_as_something(start_engine: StartEng
     """What no table knows still runs, on documented defaults."""
     engine = start_engine(model="nobody/knows-this", gpu="Mystery 9000").wait_ready()
 
-    assert "nobody/knows-this" == httpx.get(f"{engine.url}/v1/models").json()["data"][0]["id"]
+    assert "nobody/knows-this" == engine.get("/v1/models").json()["data"][0]["id"]
 
 
 def test_a_model_is_read_from_its_config(start_engine: StartEngine, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_model_is_read_from_its_config(start_engine: StartEngine, tmp_path: Pa
     (tmp_path / "config.json").write_text(json.dumps(config))
     engine = start_engine(model=str(tmp_path)).wait_ready()
 
-    assert 8192 == httpx.get(f"{engine.url}/v1/models").json()["data"][0]["max_model_len"]
+    assert 8192 == engine.get("/v1/models").json()["data"][0]["max_model_len"]
 
 
 def test_production_needs_no_gpu(start_engine: StartEngine) -> None:

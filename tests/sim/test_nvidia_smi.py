@@ -5,7 +5,6 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 from running_engine import StartEngine
 
@@ -132,9 +131,9 @@ def test_energy_outlives_the_process_that_took_it(tmp_path: Path) -> None:
 def test_a_working_engine_shows_on_its_board_only(start_engine: StartEngine, tmp_path: Path) -> None:
     """Memory, power, utilization and the process itself, while it serves; nothing of it afterwards."""
     engine = start_engine("--max-model-len", "8192", dir=str(tmp_path), gpu_count="2").wait_ready()
-    body = {"prompt": [1, 2, 3], "max_tokens": 60, "ignore_eos": True}
+    body = {"prompt": [1, 2, 3], "max_tokens": 8000, "ignore_eos": True}
     idle = ask(tmp_path, "memory.used,power.draw,utilization.gpu")
-    with httpx.stream("POST", f"{engine.url}/v1/completions", json={**body, "stream": True}) as stream:
+    with engine.client() as client, client.stream("POST", "/v1/completions", json={**body, "stream": True}) as stream:
         lines = stream.iter_lines()
         for _ in range(60):
             next(lines)

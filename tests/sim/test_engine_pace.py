@@ -1,0 +1,151 @@
+"""The simulated engine keeps the performance model's time, and shows what flags do to it.
+
+Times are read from the engine's own metrics, which follow its timetable, so that a busy machine does not disturb them.
+"""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from running_engine import MODEL, RunningEngine, StartEngine
+
+from tokenpeak.plan.hardware import gpu_facts
+from tokenpeak.plan.model import model_facts
+from tokenpeak.plan.physics import Deployment, step_time_s
+
+BODY = {"prompt": [1, 2, 3, 4], "max_tokens": 20, "ignore_eos": True}
+SPECULATION = '{"method": "ngram", "num_speculative_tokens": 3}'
+
+
+def complete(engine: RunningEngine, **changes: Any) -> httpx.Response:
+    return engine.post("/v1/completions", body={**BODY, **changes}, timeout=30)
+
+
+def total(engine: RunningEngine, name: str) -> float:
+    """A counter or a histogram's sum, as /metrics shows it."""
+    page = engine.get("/metrics").text
+    return sum(float(value) for value in re.findall(rf"^vllm:{name}\{{[^}}]*\}} (\S+)$", page, re.MULTILINE))
+
+
+def mean_itl_s(engine: RunningEngine) -> float:
+    name = "inter_token_latency_seconds"
+    return total(engine, f"{name}_sum") / total(engine, f"{name}_count")
+
+
+def modelled_itl_s(**deployment: Any) -> float:
+    model, gpu = model_facts(MODEL), gpu_facts("A100 80GB")
+    assert model and gpu
+    return step_time_s(
+        Deployment(model=model, gpu=gpu, **deployment), decode_sequences=1, decode_context_tokens=14
+    ).total_s
+
+
+@pytest.mark.parametrize(
+    ("flags", "deployment", "settings"),
+    [
+        ((), {}, {}),
+        (("--enforce-eager",), {"eager": True}, {}),
+        (("--tensor-parallel-size", "2"), {"tensor_parallel": 2}, {"gpu_count": "2"}),
+    ],
+)
+def test_a_stream_has_the_models_pace(
+    start_engine: StartEngine, flags: tuple[str, ...], deployment: dict[str, Any], settings: dict[str, str]
+) -> None:
+    """With graphs, without them, and over two GPUs: each gap is the modelled step."""
+    engine = start_engine(*flags, **settings).wait_ready()
+    complete(engine)
+
+    assert mean_itl_s(engine) == pytest.approx(modelled_itl_s(**deployment), rel=0.01)
+
+
+def test_the_clock_on_the_wall_agrees(start_engine: StartEngine) -> None:
+    """A whole answer takes its steps' time, and little more."""
+    engine = start_engine().wait_ready()
+    complete(engine)
+    answer = complete(engine, max_tokens=50)
+
+    assert 50 * modelled_itl_s() * 0.98 < answer.elapsed.total_seconds() < 50 * modelled_itl_s() + 0.5
+
+
+def test_noise_is_there_only_when_asked_and_follows_the_seed(start_engine: StartEngine) -> None:
+    """The same seed gives the same times, another one others, none the model's."""
+    paces = []
+    for settings in ({"noise": "0.1", "seed": "1"}, {"noise": "0.1", "seed": "1"}, {"noise": "0.1", "seed": "2"}):
+        engine = start_engine(**settings).wait_ready()
+        complete(engine)
+        paces.append(mean_itl_s(engine))
+
+    assert paces[0] == pytest.approx(paces[1], rel=1e-9)
+    assert paces[0] != pytest.approx(paces[2], rel=1e-4)
+
+
+def test_a_relaunch_varies_too(start_engine: StartEngine, tmp_path: Any) -> None:
+    """On one node, a second launch of the same config under the same seed has noise of its own."""
+    paces = []
+    for _ in range(2):
+        engine = start_engine(noise="0.1", seed="1", dir=str(tmp_path)).wait_ready()
+        complete(engine)
+        paces.append(mean_itl_s(engine))
+        engine.process.terminate()
+        engine.ended()
+
+    assert paces[0] != pytest.approx(paces[1], rel=1e-4)
+
+
+def test_sequences_beyond_the_limit_queue(start_engine: StartEngine) -> None:
+    """With one sequence at a time, the second's first token waits for the first's last."""
+    engine = start_engine("--max-num-seqs", "1").wait_ready()
+    with ThreadPoolExecutor(2) as clients:
+        list(clients.map(lambda seed: complete(engine, seed=seed, max_tokens=100), range(2)))
+
+    assert total(engine, "request_queue_time_seconds_sum") > 10 * modelled_itl_s()
+
+
+def test_a_shared_prompt_hits_the_prefix_cache(start_engine: StartEngine) -> None:
+    """The second time, all but the last block of the prompt is cached, and the first token comes sooner."""
+    engine = start_engine("--enable-prompt-tokens-details").wait_ready()
+    prompt = list(range(4000))
+    details = [complete(engine, prompt=prompt).json()["usage"]["prompt_tokens_details"] for _ in range(2)]
+
+    assert [0, 3984] == [detail["cached_tokens"] for detail in details]
+    assert 3984 == total(engine, "prefix_cache_hits_total")
+
+
+def test_without_the_cache_nothing_is_hit(start_engine: StartEngine) -> None:
+    """`--no-enable-prefix-caching` computes everything anew."""
+    engine = start_engine("--no-enable-prefix-caching").wait_ready()
+    for _ in range(2):
+        complete(engine, prompt=list(range(1000)))
+
+    assert 0 == total(engine, "prefix_cache_hits_total")
+
+
+def test_speculation_brings_several_tokens_an_event(start_engine: StartEngine) -> None:
+    """Accepted drafts come in one event: fewer events than tokens, all tokens in usage."""
+    engine = start_engine("--speculative-config", SPECULATION, acceptance="0.8").wait_ready()
+    answer = complete(engine, max_tokens=60, stream=True, stream_options={"include_usage": True}).text
+    events = answer.count('"text":')
+
+    assert '"completion_tokens":60' in answer
+    assert 60 / 4 <= events < 40
+    assert total(engine, "spec_decode_num_accepted_tokens_total") == pytest.approx(60 - events, abs=4)
+
+
+def test_v0_multi_step_scheduling_sends_several_tokens_at_once(start_engine: StartEngine) -> None:
+    """`--num-scheduler-steps 4`: four tokens an event, at four times the gap."""
+    engine = start_engine("--num-scheduler-steps", "4", version="0.7.3").wait_ready()
+    answer = complete(engine, max_tokens=21, stream=True).text
+
+    assert 6 == answer.count('"text":')
+
+
+def test_preemption_shows_when_the_cache_is_too_small(start_engine: StartEngine) -> None:
+    """Two sequences that outgrow a cache of 40 blocks: one is preempted, both end."""
+    engine = start_engine("--num-gpu-blocks-override", "40", "--max-model-len", "600").wait_ready()
+    with ThreadPoolExecutor(2) as clients:
+        answers = list(clients.map(lambda seed: complete(engine, prompt=[seed] * 250, max_tokens=150), (5, 6)))
+
+    assert [150, 150] == [answer.json()["usage"]["completion_tokens"] for answer in answers]
+    assert total(engine, "num_preemptions_total") >= 1
