@@ -173,7 +173,7 @@ def print_plan(
         f"{one.theoretical} configs = {len(one.feasible)} feasible in {len(classes)} classes + "
         f"{len(one.dropped)} dropped"
     )
-    shown = sorted(one.feasible, key=lambda planned: (-_speed(planned.prediction), planned.config_class))
+    shown = sorted(one.feasible, key=lambda planned: -_speed(planned.prediction))
     if not everything:
         first: dict[str, PlannedConfig] = {}
         for planned in shown:
