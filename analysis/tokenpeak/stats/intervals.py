@@ -1,0 +1,109 @@
+"""How well a few launches, or a few hundred requests, tell a number.
+
+Launches are compared as logarithms, by Student's t: speeds vary by shares, and a handful of launches is too few for a
+bootstrap. Shares of requests use the binomial distribution.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from scipy import stats
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """An estimate and its bounds; bounds are None when the data cannot give them."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+    n: int
+
+    def holds(self, value: float) -> bool:
+        """The value lies within the bounds, or there are none."""
+        return self.low is None or self.high is None or self.low <= value <= self.high
+
+
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """The geometric mean of positive values, one for each launch; without bounds for a single one."""
+    logarithms = [math.log(value) for value in values]
+    middle = fmean(logarithms)
+    if len(values) < 2:
+        return Interval(estimate=math.exp(middle), low=None, high=None, n=len(values))
+    half = t_critical(len(values) - 1, confidence) * math.sqrt(variance(logarithms) / len(values))
+    return Interval(estimate=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half), n=len(values))
+
+
+def ratio_interval(values: Sequence[float], reference: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """How many times `reference` the values are (Welch's t on logarithms), one value for each launch.
+
+    With a single launch on one side, the other side's spread stands for both; with one on each there are no bounds.
+    """
+    first, second = ([math.log(value) for value in side] for side in (values, reference))
+    difference = fmean(first) - fmean(second)
+    n = min(len(first), len(second))
+    spread = [(variance(side) / len(side), len(side)) for side in (first, second) if len(side) > 1]
+    if not spread:
+        return Interval(estimate=math.exp(difference), low=None, high=None, n=n)
+    if len(spread) == 1:
+        (error, count), alone = spread[0], 1
+        total, freedom = error + error * count / alone, float(count - 1)
+    else:
+        total = sum(error for error, _ in spread)
+        divisor = sum(error**2 / (count - 1) for error, count in spread)
+        freedom = total**2 / divisor if divisor > 0 else float(len(first) + len(second) - 2)
+    half = t_critical(freedom, confidence) * math.sqrt(total)
+    return Interval(
+        estimate=math.exp(difference), low=math.exp(difference - half), high=math.exp(difference + half), n=n
+    )
+
+
+def wilson_interval(successes: int, n: int, confidence: float = CONFIDENCE) -> Interval:
+    """The share of successes (Wilson's score interval), for tables; it holds its confidence on average."""
+    if n == 0:
+        return Interval(estimate=math.nan, low=None, high=None, n=0)
+    z = float(stats.norm.ppf((1 + confidence) / 2))
+    share = successes / n
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return Interval(estimate=share, low=max(0.0, middle - half), high=min(1.0, middle + half), n=n)
+
+
+def clopper_pearson_interval(successes: int, n: int, confidence: float = CONFIDENCE) -> Interval:
+    """The share of successes (exact), for decisions; it holds at least its confidence always."""
+    if n == 0:
+        return Interval(estimate=math.nan, low=None, high=None, n=0)
+    tail = (1 - confidence) / 2
+    low = float(stats.beta.ppf(tail, successes, n - successes + 1)) if successes > 0 else 0.0
+    high = float(stats.beta.ppf(1 - tail, successes + 1, n - successes)) if successes < n else 1.0
+    return Interval(estimate=successes / n, low=low, high=high, n=n)
+
+
+def slo_confidence(within: int, n: int, percentile: float) -> float:
+    """How sure one may be that at least `percentile` (0..1) of all requests hold a limit that `within` of `n` held.
+
+    1 − the probability of seeing so many if the share were just short of it.
+    """
+    if n == 0:
+        return 0.0
+    return float(1 - stats.binom.sf(within - 1, n, percentile))
+
+
+def requests_needed(percentile: float, confidence: float = CONFIDENCE) -> int:
+    """The fewest requests, all within the limit, that can show a percentile with this confidence: 299 for a p99."""
+    return math.ceil(math.log(1 - confidence) / math.log(percentile))
+
+
+def t_critical(freedom: float, confidence: float = CONFIDENCE) -> float:
+    """The two-sided critical value of Student's t."""
+    return float(stats.t.ppf((1 + confidence) / 2, freedom))
+
+
+def variance(values: Sequence[float]) -> float:
+    """The sample variance (n − 1)."""
+    middle = fmean(values)
+    return sum((value - middle) ** 2 for value in values) / (len(values) - 1)

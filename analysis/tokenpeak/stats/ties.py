@@ -1,0 +1,147 @@
+"""The winner group: the configs that the launches cannot tell from the best, or that are as good in practice.
+
+Launches are the unit. Configs are ranked by geometric mean; the spread between launches is pooled over all of them.
+A single winner needs to beat each other config by more than the margin and by Student's t at the two-sided level: with
+two configs tied for best that is wrong as often as the level says, with more of them less often, and whatever the rest
+is (Gutmann and Maymin, 1987). Otherwise the r-th is left out when it is behind the first by more than the margin and
+than the studentized range of r means allows, and so is everything ranked below it (Newman and Keuls's steps).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import fmean
+from typing import Literal
+
+from scipy import stats
+
+from tokenpeak.stats.intervals import CONFIDENCE, t_critical
+
+MARGIN = 0.02
+"""Configs that differ by less are equally good in practice."""
+
+Standing = Literal["winner", "tied", "equal", "worse", "unknown"]
+"""winner: the best, alone or first of its group. tied: cannot be told from it. equal: surely worse, by less than the
+margin. worse: left out. unknown: no launch was repeated, so nothing can be told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standings:
+    """One config among others. `ratio` is its mean over the best's; its bounds hold for it alone."""
+
+    config: str
+    rank: int
+    standing: Standing
+    mean: float
+    launches: int
+    ratio: float
+    ratio_low: float | None
+    ratio_high: float | None
+
+    @property
+    def in_group(self) -> bool:
+        """It may be taken in the winner's place."""
+        return self.standing != "worse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts:
+    """All configs, best first, and how much launches vary (standard deviation of log; None when none was repeated)."""
+
+    standings: tuple[Standings, ...]
+    noise: float | None
+    freedom: int
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The winner group, best first."""
+        return tuple(standing.config for standing in self.standings if standing.in_group)
+
+    @property
+    def winner(self) -> str | None:
+        """The config that is better than all others beyond noise and margin; None when it is a tie."""
+        return self.group[0] if len(self.group) == 1 else None
+
+
+def winner_group(
+    launches: Mapping[str, Sequence[float]],
+    *,
+    higher_is_better: bool = True,
+    margin: float = MARGIN,
+    confidence: float = CONFIDENCE,
+) -> Verdicts:
+    """The standings of configs by their launches' values (positive, one for each launch, at least one each)."""
+    sign = 1.0 if higher_is_better else -1.0
+    logs = {config: [math.log(value) for value in values] for config, values in launches.items() if len(values)}
+    means = {config: fmean(values) for config, values in logs.items()}
+    order = sorted(means, key=lambda config: -sign * means[config])
+    freedom = sum(len(values) - 1 for values in logs.values())
+    squares = sum((value - means[config]) ** 2 for config, values in logs.items() for value in values)
+    noise = math.sqrt(squares / freedom) if freedom else None
+    alone = len(order) > 1 and all(
+        _behind(means, order[0], config, sign) > max(math.log1p(margin), t_critical(freedom, confidence) * error)
+        if (error := _error(noise, len(logs[order[0]]), len(logs[config]))) is not None
+        else False
+        for config in order[1:]
+    )
+    found: list[Standings] = []
+    below_out = True
+    for rank in range(len(order), 0, -1):
+        config, best = order[rank - 1], order[0]
+        behind = _behind(means, best, config, sign)
+        error = _error(noise, len(logs[best]), len(logs[config]))
+        told = error is not None and behind > _range_critical(rank, freedom, confidence) * error / math.sqrt(2)
+        standing: Standing
+        if rank == 1:
+            standing = "winner"
+        elif error is None:
+            standing = "unknown"
+        elif alone or (told and behind > math.log1p(margin) and below_out):
+            standing = "worse"
+        else:
+            standing = "equal" if told else "tied"
+        below_out = below_out and standing == "worse"
+        half = t_critical(freedom, confidence) * error if error is not None and rank > 1 else None
+        ratio = means[config] - means[best]
+        found.append(
+            Standings(
+                config=config,
+                rank=rank,
+                standing=standing,
+                mean=math.exp(means[config]),
+                launches=len(logs[config]),
+                ratio=math.exp(ratio),
+                ratio_low=None if half is None else math.exp(ratio - half),
+                ratio_high=None if half is None else math.exp(ratio + half),
+            )
+        )
+    return Verdicts(standings=tuple(reversed(found)), noise=noise, freedom=freedom)
+
+
+def take(group: Sequence[str], costs: Mapping[str, Sequence[float]]) -> str:
+    """The config of a winner group to take: least in `costs` (such as price, power, changes from production), in order.
+
+    A config without costs comes last; the better ranked wins a draw.
+    """
+    return min(group, key=lambda config: (config not in costs, tuple(costs.get(config, ())), group.index(config)))
+
+
+def _behind(means: Mapping[str, float], best: str, config: str, sign: float) -> float:
+    """How far (log) the config is behind the best."""
+    return sign * (means[best] - means[config])
+
+
+def _error(noise: float | None, first: int, second: int) -> float | None:
+    """Standard error of the difference of two means."""
+    return None if noise is None else noise * math.sqrt(1 / first + 1 / second)
+
+
+@lru_cache(maxsize=4096)
+def _range_critical(means: int, freedom: int, confidence: float) -> float:
+    """The critical value of the studentized range; of two means it is √2 times Student's t."""
+    if means < 2:
+        return 0.0
+    if means == 2:
+        return t_critical(freedom, confidence) * math.sqrt(2)
+    return float(stats.studentized_range.ppf(confidence, means, freedom))
