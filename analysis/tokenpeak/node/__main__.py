@@ -33,7 +33,7 @@ COMMANDS = (
 
 def answer(command: str, state: State, request: Json) -> Json:
     """Carry out one command; its modules are imported only then."""
-    declaration = {**(state.read("node.json") or {}), **(request.get("declaration") or {})}
+    declaration = state.read("node.json") or {}
     if declaration.get("tools"):
         os.environ["PATH"] = f"{declaration['tools']}{os.pathsep}{os.environ.get('PATH', '')}"
     if command == "install":

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Callable, Dict
@@ -78,13 +80,31 @@ def gpu_source(tools: str | None) -> Source | None:
         library = nvml.load()
         if library is not None:
             return library.sample
-    argv = smi.query("gpu", smi.SAMPLE_FIELDS)
-    if smi.parse_sample(process.run(argv).out):
-        return lambda: smi.parse_sample(process.run(argv, timeout_s=5).out)
+    if smi.parse_sample(process.run(smi.query("gpu", smi.SAMPLE_FIELDS)).out):
+        return nvidia_stream()
     amd = ["amd-smi", "metric", "--json"]
     if smi.parse_amd_sample(process.run(amd).out):
         return lambda: smi.parse_amd_sample(process.run(amd, timeout_s=5).out)
     return None
+
+
+def nvidia_stream() -> Source:
+    """One nvidia-smi that goes on printing: starting one each second would disturb what is measured."""
+    argv = [*smi.query("gpu", smi.SAMPLE_FIELDS), f"--loop-ms={PERIOD_S * 1000:.0f}"]
+    running = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    newest: dict[str, float] = {}
+
+    def follow() -> None:
+        assert running.stdout
+        for line in running.stdout:
+            newest.update(smi.parse_sample(line.decode(errors="replace")))
+
+    threading.Thread(target=follow, daemon=True).start()
+
+    def sample() -> dict[str, float]:
+        return dict(newest) if running.poll() is None else {}
+
+    return sample
 
 
 def package_source(root: Path = Path("/sys/class/powercap")) -> Source | None:
