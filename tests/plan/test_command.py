@@ -195,11 +195,12 @@ def test_installed_engine_s_help_is_the_authority() -> None:
 
 
 def test_cpu_variable_makes_way_for_the_flag() -> None:
-    """VLLM_CPU_KVCACHE_SPACE would silently beat kv_cache_memory_bytes, so the config's flag takes it away."""
+    """VLLM_CPU_KVCACHE_SPACE would silently beat kv_cache_memory_bytes, so the config's flag empties it."""
     base = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "2"}
-    found = engine_env(config({"kv_cache_memory_bytes": 1048576}), engine_version="0.32.0", inventory=base)
+    flagged, plain = config({"kv_cache_memory_bytes": 1048576}), config(env={"A": "b"})
 
-    assert {"OMP_NUM_THREADS": "2"} == found
+    assert {"VLLM_CPU_KVCACHE_SPACE": ""} == engine_env(flagged, engine_version="0.32.0", inventory=base)
+    assert {"A": "b"} == engine_env(plain, engine_version="0.32.0", inventory=base)
 
 
 def test_paste_command_is_quoted_for_a_shell() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenpeak.drive.inventory import Node
 from tokenpeak.load.job import JobRun, LoadJob
-from tokenpeak.plan.command import engine_argv
+from tokenpeak.plan.command import engine_argv, engine_env
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import Config, NodeFacts, PlannedConfig
 
@@ -60,6 +60,11 @@ class TrialOrder:
             engine_version=self.engine_pin,
             executable=tuple(self.declaration["engine"]["command"]),
         )
+
+    def env(self) -> dict[str, str]:
+        """The variables that the config sets on top of the inventory's, in this version's words."""
+        inventory = self.declaration["engine"].get("env")
+        return engine_env(self.config, engine_version=self.engine_pin, inventory=inventory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +126,7 @@ def write_requests(
             "trial_id": order.trial_id,
             "holder": holder,
             "argv": list(argv),
-            "env": order.config.env,
+            "env": order.env(),
             "served_model": order.config.model.served_name,
             "deadline_s": deadlines.engine_ready_s,
             "lease_s": deadlines.lease_s,

@@ -93,15 +93,15 @@ def engine_argv(
 def engine_env(
     config: Config, *, engine_version: str | None, inventory: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The variables to start the engine with: the inventory's, then the config's on top.
+    """The variables to set on top of the inventory's when the engine starts.
 
-    VLLM_CPU_KVCACHE_SPACE beats kv_cache_memory_bytes (0.32.0 v1/worker/cpu_worker.py), so a config that sets the flag
-    takes the inventory's variable away.
+    VLLM_CPU_KVCACHE_SPACE beats kv_cache_memory_bytes unless it is empty (0.32.0 platforms/cpu.py), so a config that
+    sets the flag empties the inventory's variable.
     """
-    base = dict(inventory or {})
-    if config.flags.get("kv_cache_memory_bytes") is not None:
-        base.pop("VLLM_CPU_KVCACHE_SPACE", None)
-    return base | launch(config, engine_version).env
+    env = launch(config, engine_version).env
+    if config.flags.get("kv_cache_memory_bytes") is not None and "VLLM_CPU_KVCACHE_SPACE" in (inventory or {}):
+        env.setdefault("VLLM_CPU_KVCACHE_SPACE", "")
+    return env
 
 
 def paste_command(config: Config) -> str:
