@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "status": "status",
     "load": "load",
     "ingest": "ingest",
+    "replay": "replay",
     "report": "report",
     "serve": "serve",
     "publish": "publish",

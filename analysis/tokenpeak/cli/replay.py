@@ -1,0 +1,167 @@
+"""`tokenpeak replay`: what a search strategy would have found on results that are known."""
+
+import csv
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from tokenpeak.search.landscape import Landscape
+    from tokenpeak.search.replay import Replay
+
+COMPARED = ("random", "grid")
+
+
+@click.command()
+@click.argument("archives", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--strategy", type=click.Choice(["adaptive", "random", "grid"]), default="adaptive", show_default=True)
+@click.option("--trials", type=click.IntRange(min=1), default=10, show_default=True, help="Trials of each search.")
+@click.option("--seeds", type=click.IntRange(min=1), default=200, show_default=True, help="Searches.")
+@click.option(
+    "--prior",
+    type=click.Choice(["recorded", "wrong", "none"]),
+    default="recorded",
+    show_default=True,
+    help="Predictions as recorded, upside down, or left out.",
+)
+@click.option("--metric", help="Objective in place of the archive's, such as ttft_s_p95; says which way is better.")
+@click.option("--workload", help="Workload of the objective run in place of the archive's.")
+@click.option("--level", help="Load level of the objective run in place of the archive's.")
+@click.option("--value", help="CSV: column of the measured value (an empty cell is a failed launch).")
+@click.option("--axes", help="CSV: columns that make a config, separated by commas.")
+@click.option("--predicted", help="CSV: column of the predicted value.")
+@click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def replay(
+    archives: tuple[Path, ...],
+    strategy: str,
+    trials: int,
+    seeds: int,
+    prior: str,
+    metric: str | None,
+    workload: str | None,
+    level: str | None,
+    value: str | None,
+    axes: str | None,
+    predicted: str | None,
+    jobs: int,
+    output: str,
+) -> None:
+    """Search ARCHIVES (folders, or CSV files with a row for each launch) again and again, knowing the results.
+
+    Tells how often the choice is as good as the best (within 1%, or the noise between launches where that is more),
+    how much it falls short, and how many trials it takes to meet such a config, beside random and grid search.
+    """
+    # One thread for each process: the matrices are small.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from tokenpeak.search.replay import replay as search_again
+
+    landscapes: list[Landscape] = []
+    for path in archives:
+        if path.is_file():
+            columns = tuple(name.strip() for name in axes.split(",")) if axes else ()
+            landscapes.append(_from_csv(path, value, columns, predicted, metric))
+        else:
+            landscapes += _from_archives(path, metric, workload, level)
+    searchers = list(dict.fromkeys([strategy, *COMPARED]))
+    found: list[dict[str, list[Replay]]] = [
+        {
+            searcher: search_again(
+                landscape,
+                searcher,  # type: ignore[arg-type]
+                trials=trials,
+                seeds=seeds,
+                prior=prior,  # type: ignore[arg-type]
+                jobs=jobs,
+            )
+            for searcher in searchers
+        }
+        for landscape in landscapes
+    ]
+    report = _report(landscapes, found, strategy, trials, seeds)
+    click.echo(json.dumps(report, indent=2) if output == "json" else _text(report))
+
+
+def _from_csv(
+    path: Path, value: str | None, axes: tuple[str, ...], predicted: str | None, metric: str | None
+) -> "Landscape":
+    from tokenpeak.search.landscape import landscape_of_rows
+
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    chosen = metric or "output_tok_per_s"
+    return landscape_of_rows(path.stem, rows, value=value, axes=axes, predicted=predicted, metric=chosen)
+
+
+def _from_archives(path: Path, metric: str | None, workload: str | None, level: str | None) -> "list[Landscape]":
+    from tokenpeak.plan.spec import parse_spec
+    from tokenpeak.search.landscape import landscapes_of
+    from tokenpeak.store.raw import find_archives
+
+    found: list[Landscape] = []
+    for archive in find_archives([path]):
+        sweep = archive.read_sweep()
+        raw = dict(sweep.spec)
+        given = {"metric": metric, "workload": workload, "level": level}
+        if any(given.values()):
+            old = raw.get("objective")
+            kept = dict(old) if isinstance(old, dict) else {}
+            if workload and not level:
+                kept["level"] = None
+            raw["objective"] = kept | {key: word for key, word in given.items() if word}
+        spec = parse_spec(raw, archive.path / "sweep.json")
+        found += landscapes_of(sweep.sweep_id, sweep, archive.trials(), spec)
+        for file in archive.malformed:
+            click.echo(f"skipped {file}", err=True)
+    return found
+
+
+def _report(
+    landscapes: "list[Landscape]", found: "list[dict[str, list[Replay]]]", strategy: str, trials: int, seeds: int
+) -> dict[str, object]:
+    """The strategy's figures over all landscapes, then those of random and grid, then each landscape's."""
+    from tokenpeak.search.replay import summarize
+
+    def figures(replays: "dict[str, list[Replay]]") -> dict[str, object]:
+        compared = {name: asdict(summarize(replays[name])) for name in COMPARED}
+        return {**asdict(summarize(replays[strategy])), **compared}
+
+    pooled = {name: [one for replays in found for one in replays[name]] for name in found[0]}
+    each = []
+    for landscape, replays in zip(landscapes, found, strict=True):
+        launches = [value for values in landscape.launches.values() for value in values]
+        noise = landscape.noise()
+        each.append(
+            {
+                "name": landscape.name,
+                "configs": len(landscape.launches),
+                "launches": len(launches),
+                "failed_launches": sum(value is None for value in launches),
+                "noise": noise,
+                "margin": landscape.margin(),
+                **figures(replays),
+            }
+        )
+    return {"strategy": strategy, "trials": trials, "seeds": seeds, **figures(pooled), "landscapes": each}
+
+
+def _text(report: dict[str, object]) -> str:
+    """The report as a table: a line for each landscape and searcher."""
+    lines = [
+        f"{'landscape':44} {'configs':>7} {'margin':>7} {'search':>9} {'hit rate':>20} {'regret':>8} {'to hit':>7}"
+    ]
+    landscapes = report["landscapes"]
+    assert isinstance(landscapes, list), "_report lists the landscapes"
+    for landscape in landscapes:
+        first = f"{landscape['name'][:44]:44} {landscape['configs']:7} {landscape['margin']:7.1%}"
+        for searcher, figures in ((report["strategy"], landscape), *((name, landscape[name]) for name in COMPARED)):
+            to_hit = figures["median_trials_to_hit"]
+            hits = f"{figures['hit_rate']:.1%} ({figures['hit_rate_low']:.0%}–{figures['hit_rate_high']:.0%})"
+            lines.append(f"{first} {searcher:>9} {hits:>20} {figures['median_regret']:8.2%} {to_hit or '–':>7}")
+            first = " " * 60
+    return "\n".join(lines)

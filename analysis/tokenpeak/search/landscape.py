@@ -1,0 +1,152 @@
+"""A landscape: what every config of a plan was measured to be, to replay searches against."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tokenpeak.errors import ArchiveError, suggestion
+from tokenpeak.metrics import metric_of
+from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.records import Config, ModelName, Plan, PlannedConfig, Prediction, SweepRecord, TrialRecord
+from tokenpeak.search.history import outcome_of
+from tokenpeak.stats.intervals import variance
+
+LEAST_MARGIN = 0.01
+"""A choice within 1% of the best is a hit, or within the noise between launches where that is more."""
+
+NOT_AXES = frozenset({"rank", "replicate", "launch", "run", "seed", "trial", "status", "node"})
+"""Columns of a CSV that are never axes."""
+VALUE_COLUMNS = ("value", "objective", "output_tok_per_s", "tok_per_s", "throughput")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landscape:
+    """The launches of each config of `plan`, by config_id: the objective's value, None for a launch that gave none."""
+
+    name: str
+    plan: Plan
+    metric: str
+    launches: Mapping[str, tuple[float | None, ...]]
+
+    @property
+    def sign(self) -> float:
+        """1 when the objective is to be high, −1 when it is to be low."""
+        found = metric_of(self.metric)
+        return -1.0 if found and found[0].direction == "lower" else 1.0
+
+    def truth(self) -> dict[str, float]:
+        """The mean log objective, best high, of each config that works: most of its launches gave a value."""
+        found = {}
+        for config_id, launches in self.launches.items():
+            values = [math.log(value) for value in launches if value is not None]
+            if values and 2 * len(values) > len(launches):
+                found[config_id] = self.sign * fmean(values)
+        return found
+
+    def noise(self) -> float | None:
+        """Standard deviation of log objective between launches of a config, over all configs; None without repeats."""
+        groups = [[math.log(value) for value in launches if value is not None] for launches in self.launches.values()]
+        repeated = [values for values in groups if len(values) > 1]
+        if not repeated:
+            return None
+        freedom = sum(len(values) - 1 for values in repeated)
+        return math.sqrt(sum(variance(values) * (len(values) - 1) for values in repeated) / freedom)
+
+    def margin(self) -> float:
+        """How far (log) from the best a hit may be."""
+        return math.log1p(max(LEAST_MARGIN, self.noise() or 0.0))
+
+
+def landscapes_of(
+    name: str, sweep: SweepRecord, trials: Iterable[TrialRecord], spec: SweepSpec
+) -> tuple[Landscape, ...]:
+    """The landscape of each kind of hardware in an archive: all configs that were launched."""
+    launches: dict[str, dict[str, list[float | None]]] = {}
+    for trial in trials:
+        if trial.status == "interrupted":
+            continue
+        outcome = outcome_of(trial, spec)
+        value = outcome.value if outcome.feasible and (outcome.value or 0) > 0 else None
+        launches.setdefault(trial.hardware, {}).setdefault(trial.config.config_id, []).append(value)
+    found = []
+    for plan in sweep.plans:
+        tried = launches.get(plan.hardware, {})
+        known = tuple(planned for planned in plan.feasible if planned.config.config_id in tried)
+        landscape = Landscape(
+            name=f"{name} {plan.hardware}",
+            plan=plan.model_copy(update={"feasible": known}),
+            metric=spec.objective.metric,
+            launches={planned.config.config_id: tuple(tried[planned.config.config_id]) for planned in known},
+        )
+        if landscape.truth():
+            found.append(landscape)
+    if not found:
+        raise ArchiveError(f"{name} has no trial whose {spec.objective.metric} may be ranked; nothing to replay.")
+    return tuple(found)
+
+
+def landscape_of_rows(
+    name: str,
+    rows: Sequence[Mapping[str, str]],
+    *,
+    value: str | None = None,
+    axes: Sequence[str] = (),
+    predicted: str | None = None,
+    metric: str = "output_tok_per_s",
+) -> Landscape:
+    """The landscape of a table with a row for each launch; an empty value is a launch that failed.
+
+    `value` is its column (else one of VALUE_COLUMNS, else the last); `axes` are the columns that make a config (else
+    all others but NOT_AXES); `predicted` is the predictor's column, if there is one.
+    """
+    if not rows:
+        raise ArchiveError(f"{name} has no rows.")
+    columns = list(rows[0])
+    named = [column for column in (value, predicted, *axes) if column is not None]
+    if unknown := [column for column in named if column not in columns]:
+        raise ArchiveError(f"{name} has no column {unknown[0]!r}. {suggestion(unknown[0], columns)}")
+    measured = value or next((column for column in VALUE_COLUMNS if column in columns), columns[-1])
+    chosen = list(axes) or [column for column in columns if column not in {measured, predicted, *NOT_AXES}]
+    configs: dict[str, PlannedConfig] = {}
+    launches: dict[str, list[float | None]] = {}
+    for row in rows:
+        choices = {axis: row[axis] for axis in chosen}
+        config_id = hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:12]
+        if config_id not in configs:
+            foretold = _positive(name, row.get(predicted) if predicted else None)
+            configs[config_id] = _planned(config_id, choices, foretold)
+        launches.setdefault(config_id, []).append(_positive(name, row.get(measured)))
+    plan = Plan(hardware=name, nodes=(name,), theoretical=len(configs), feasible=tuple(configs.values()))
+    landscape = Landscape(
+        name=name, plan=plan, metric=metric, launches={key: tuple(values) for key, values in launches.items()}
+    )
+    if not landscape.truth():
+        raise ArchiveError(f"{name}: column {measured!r} holds no value.")
+    return landscape
+
+
+def _planned(config_id: str, choices: dict[str, str], foretold: float | None) -> PlannedConfig:
+    config = Config(
+        config_id=config_id,
+        name=", ".join(f"{axis}={word}" for axis, word in choices.items()),
+        choices=choices,
+        model=ModelName(name="unknown", served_name="unknown"),
+    )
+    prediction = None
+    if foretold is not None:
+        prediction = Prediction(output_tok_per_s=foretold, ttft_s=1 / foretold, tpot_s=1 / foretold)
+    return PlannedConfig(config=config, config_class=config_id, prediction=prediction)
+
+
+def _positive(name: str, text: str | None) -> float | None:
+    """A number above zero; None for an empty cell and for what says that a launch failed."""
+    if text is None or text.strip().lower() in ("", "nan", "none", "null", "failed", "oom", "crash"):
+        return None
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise ArchiveError(f"{name}: {text!r} is no number. Leave the cell of a failed launch empty.") from error
+    return number if math.isfinite(number) and number > 0 else None

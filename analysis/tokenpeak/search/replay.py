@@ -1,0 +1,133 @@
+"""What a strategy would have done on a landscape that is known, over many seeds.
+
+Each seed draws anew which launch of a config a trial meets, and the strategy's own lots. A hit is a choice whose true
+mean is within the margin of the best.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Literal
+
+from tokenpeak.plan.spec import SearchSpec
+from tokenpeak.records import Plan, PlannedConfig, Prediction
+from tokenpeak.search.history import Outcome, Proposal
+from tokenpeak.search.landscape import Landscape
+from tokenpeak.search.strategy import Strategy, make_strategy
+from tokenpeak.stats.intervals import clopper_pearson_interval
+
+Searcher = Literal["adaptive", "random", "grid"]
+Prior = Literal["recorded", "wrong", "none"]
+"""The predictions as recorded, turned upside down, or left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """One search: whether its choice was a hit, its regret as a share, the trial that first met a hit, trials made."""
+
+    hit: bool
+    regret: float
+    first_hit: int | None
+    trials: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Many replays. A median of trials is None when half of the searches never met a hit."""
+
+    hit_rate: float
+    hit_rate_low: float
+    hit_rate_high: float
+    median_regret: float
+    p95_regret: float
+    median_trials_to_hit: float | None
+    mean_trials: float
+
+
+def replay(
+    landscape: Landscape, searcher: Searcher, *, trials: int, seeds: int, prior: Prior = "recorded", jobs: int = 1
+) -> list[Replay]:
+    """A search for each of `seeds` seeds, on `jobs` processes; the same whatever `jobs` is."""
+    landscape = _with_prior(landscape, prior)
+    if jobs <= 1:
+        return [_replay_one(landscape, searcher, trials, seed) for seed in range(seeds)]
+    with ProcessPoolExecutor(jobs) as pool:
+        again = [landscape] * seeds, [searcher] * seeds, [trials] * seeds, range(seeds)
+        return list(pool.map(_replay_one, *again, chunksize=max(1, seeds // (4 * jobs))))
+
+
+def summarize(replays: Sequence[Replay]) -> Summary:
+    """Hit rate with its exact interval, regret and trials to the first hit."""
+    hits = sum(one.hit for one in replays)
+    interval = clopper_pearson_interval(hits, len(replays))
+    regrets = sorted(one.regret for one in replays)
+    first = median(one.first_hit or math.inf for one in replays)
+    return Summary(
+        hit_rate=hits / len(replays),
+        hit_rate_low=interval.low or 0.0,
+        hit_rate_high=1.0 if interval.high is None else interval.high,
+        median_regret=median(regrets),
+        p95_regret=regrets[min(len(regrets) - 1, math.ceil(0.95 * len(regrets)) - 1)],
+        median_trials_to_hit=first if math.isfinite(first) else None,
+        mean_trials=fmean(one.trials for one in replays),
+    )
+
+
+def _replay_one(landscape: Landscape, searcher: Searcher, trials: int, seed: int) -> Replay:
+    truth = landscape.truth()
+    best, margin = max(truth.values()), landscape.margin()
+    strategy = _strategy(landscape, searcher, trials, seed)
+    lots = random.Random(f"replay {seed}")  # noqa: S311 - which launch is met, not a secret
+    drawn = {key: lots.sample(launches, len(launches)) for key, launches in sorted(landscape.launches.items())}
+    history: list[Outcome] = []
+    first_hit: int | None = None
+    while isinstance(step := strategy.propose(history, ()), Proposal):
+        launches = drawn[step.config_id]
+        value = launches[step.replicate % len(launches)]
+        history.append(
+            Outcome(
+                config_id=step.config_id,
+                replicate=step.replicate,
+                status="failed" if value is None else "ok",
+                value=value,
+                failure_cause="crashed" if value is None else None,
+            )
+        )
+        if first_hit is None and value is not None and truth.get(step.config_id, -math.inf) >= best - margin:
+            first_hit = len(history)
+    choice = strategy.choose(history)
+    reached = truth.get(choice, -math.inf) if choice else -math.inf
+    regret = -math.expm1(reached - best)
+    return Replay(hit=reached >= best - margin, regret=regret, first_hit=first_hit, trials=len(history))
+
+
+def _strategy(landscape: Landscape, searcher: Searcher, trials: int, seed: int) -> Strategy:
+    """The strategy as a sweep would have it, without finalists; a grid goes through the plan in its own order."""
+    plan = landscape.plan
+    if searcher == "grid":
+        plan = plan.model_copy(update={"feasible": plan.feasible[:trials]})
+    search = SearchSpec(strategy=searcher, trials=trials, finalists=0, anchor_every=None, seed=seed)
+    return make_strategy(search, plan, metric=landscape.metric)
+
+
+def _with_prior(landscape: Landscape, prior: Prior) -> Landscape:
+    if prior == "recorded":
+        return landscape
+    feasible = tuple(
+        planned.model_copy(update={"prediction": _turned(planned) if prior == "wrong" else None})
+        for planned in landscape.plan.feasible
+    )
+    plan: Plan = landscape.plan.model_copy(update={"feasible": feasible})
+    return Landscape(name=landscape.name, plan=plan, metric=landscape.metric, launches=landscape.launches)
+
+
+def _turned(planned: PlannedConfig) -> Prediction | None:
+    """The prediction upside down: what was to be fast is to be slow."""
+    old = planned.prediction
+    if old is None or not old.output_tok_per_s:
+        return old
+    speed = 1e6 / old.output_tok_per_s
+    return Prediction(output_tok_per_s=speed, ttft_s=1 / old.ttft_s if old.ttft_s else None, tpot_s=1 / speed)
