@@ -65,12 +65,12 @@ class _Conversation:
 
     __slots__ = ("messages", "talk", "turn")
 
-    def __init__(self, talk: Talk, salt: str) -> None:
+    def __init__(self, talk: Talk) -> None:
         self.talk = talk
         self.turn = 0
         self.messages: list[dict[str, str]] = []
-        if talk.starter or salt:
-            self.messages.append({"role": "system", "content": salt + talk.starter})
+        if talk.starter:
+            self.messages.append({"role": "system", "content": talk.starter})
 
 
 class Offering:
@@ -95,6 +95,8 @@ class Offering:
         self._pausing = 0
         self._in_flight = 0
         self._next = 0
+        self._talks_begun = 0
+        self._measured_from: float | None = None
         self._cap = order.caps[0][1] if order.caps else order.max_in_flight
         self._cap_changes = deque(order.caps[1:])
         self._ended: deque[Exchange] = deque()
@@ -117,17 +119,26 @@ class Offering:
             return True
         if order.requests is not None and self._next >= order.requests:
             return True
-        return order.duration_s is not None and order.due_s is None and perf_counter() >= self.start + order.duration_s
+        return order.duration_s is not None and order.due_s is None and self._time_is_up()
+
+    def _time_is_up(self) -> bool:
+        """Whether the bound by time has passed; it counts from the first measured request."""
+        order = self.order
+        assert order.duration_s is not None
+        if self._measured_from is None:
+            if self._next * order.stride + order.first < order.warmup_requests:
+                return False
+            self._measured_from = max(perf_counter(), self.start)
+        return perf_counter() >= self._measured_from + order.duration_s
 
     def _take(self, due: float) -> Exchange:
         """The next request of the run, due at `due`."""
         order = self.order
         exchange = Exchange(self._next * order.stride + order.first, due)
         if order.talks:
-            number = self._next
+            number, self._talks_begun = self._talks_begun, self._talks_begun + 1
             talk = order.talks[number % len(order.talks)]
-            salt = f"{exchange.index} " if order.resalt and number >= len(order.talks) else ""
-            exchange.talk = _Conversation(talk, salt)
+            exchange.talk = _Conversation(talk)
             exchange.turn = 0
         self._next += 1
         return exchange
@@ -378,7 +389,7 @@ class Offering:
             return True
         if order.requests is not None and self._next >= order.requests:
             return True
-        return order.duration_s is not None and perf_counter() >= self.start + order.duration_s
+        return order.duration_s is not None and self._time_is_up()
 
     def _judge(self, exchange: Exchange, *, ok: bool) -> None:
         stop = self.order.stop

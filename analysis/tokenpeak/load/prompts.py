@@ -1,7 +1,7 @@
 """A workload as requests. Lengths and texts follow from the seed; the salt of a run goes before each prompt.
 
 Synthetic prompts for `/completions` are token ids, so their lengths are exact. For `/chat/completions`, which takes
-text, they are words that the engine counts as one token each; the chat template adds its own.
+text, they are words that the engine counts as one token each; the chat template adds its own. Conversations are chats.
 """
 
 import json
@@ -10,14 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenpeak.errors import LoadError
-from tokenpeak.load.order import Ask, Talk
+from tokenpeak.load.datasets import read_samples, read_trace
+from tokenpeak.load.order import Ask, Talk, Turn
 from tokenpeak.load.tokens import Vocabulary
 from tokenpeak.workload import (
+    ConversationWorkload,
+    DatasetWorkload,
     FixedWorkload,
     Length,
     LengthDistribution,
     SyntheticWorkload,
+    TraceWorkload,
     Workload,
 )
 
@@ -135,7 +138,58 @@ def make(
             ),
             resalt=workload.salt,
         )
-    raise LoadError(f"Workload {workload.name!r} is of kind {workload.kind!r}, which has no prompts of its own.")
+    if isinstance(workload, DatasetWorkload):
+        samples = read_samples(workload)
+        chosen = random.permutation(len(samples))[:count]
+        return Prompts(
+            asks=tuple(
+                _text_ask(workload, model, samples[index].prompt, samples[index].output_tokens, seed, mark)
+                for index in chosen
+            ),
+            resalt=workload.salt,
+        )
+    if isinstance(workload, TraceWorkload):
+        return Prompts(
+            asks=tuple(
+                _synthetic(workload, model, vocabulary, entry.input_tokens, entry.output_tokens, seed, words)
+                for entry in read_trace(workload)[:count]
+            ),
+            resalt=workload.salt,
+        )
+    return _conversations(workload, model, vocabulary, count, random, words, mark, seed)
+
+
+def _conversations(
+    workload: ConversationWorkload,
+    model: str,
+    vocabulary: Vocabulary,
+    count: int,
+    random: np.random.Generator,
+    words: np.random.Generator,
+    mark: str,
+    seed: int,
+) -> Prompts:
+    """Conversations that share starters in turn; each opens with a salt of the run, not of its own."""
+    starters = [
+        mark + _words(tokens, vocabulary, words)
+        for tokens in lengths(workload.starter_tokens, workload.starters, random)
+    ]
+    talks = []
+    for number in range(-(-count // workload.turns)):
+        said = lengths(workload.turn_input_tokens, workload.turns, random)
+        asked = lengths(workload.output_tokens, workload.turns, random)
+        talks.append(
+            Talk(
+                starter=starters[number % len(starters)],
+                turns=tuple(
+                    Turn(text=_words(tokens, vocabulary, words), output_tokens=output)
+                    for tokens, output in zip(said, asked, strict=True)
+                ),
+            )
+        )
+    return Prompts(
+        talks=tuple(talks), talk_options=_options(workload, model, 1, seed), think_time_s=workload.think_time_s
+    )
 
 
 def _synthetic(

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tokenpeak.records import Distribution, RunSummary
+from tokenpeak.records import Distribution, RunSummary, TurnSummary
 from tokenpeak.workload import Slo
 
 Numbers = NDArray[np.float64]
@@ -156,3 +156,21 @@ def slo_met(summary: RunSummary, slo: Slo) -> bool | None:
         if summary.requests_sent < requests_needed(percentile):
             told = False
     return True if told else None
+
+
+def turn_summaries(requests: pl.DataFrame, *, from_due: bool) -> tuple[TurnSummary, ...]:
+    """The metrics of each turn of a run's conversations; empty for single requests."""
+    ok = per_request(requests, from_due=from_due).filter(pl.col("turn").is_not_null())
+    return tuple(
+        TurnSummary(
+            turn=int(turn),
+            requests_ok=part.height,
+            input_tokens=int(part["input_tokens"].sum()),
+            output_tokens=int(part["output_tokens"].sum()),
+            ttft_s=distribution(part["ttft_s"].drop_nulls().to_numpy()),
+            tpot_s=distribution(part["tpot_s"].drop_nulls().to_numpy()),
+            latency_s=distribution(part["latency_s"].drop_nulls().to_numpy()),
+        )
+        for turn in sorted(ok["turn"].unique())
+        for part in [ok.filter(pl.col("turn") == turn)]
+    )

@@ -1,0 +1,416 @@
+"""One run of a job: drain the engine, offer the load, read what came, judge it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+import polars as pl
+from pydantic import NonNegativeInt
+
+from tokenpeak.errors import LoadError
+from tokenpeak.load import rows
+from tokenpeak.load.arrivals import staged_caps, staged_timetable, timetable
+from tokenpeak.load.crew import Crew, Observation, Progress
+from tokenpeak.load.datasets import read_trace
+from tokenpeak.load.max_rate import Found, Probe, Search, Try, percentile_spread
+from tokenpeak.load.order import Order, Stop
+from tokenpeak.load.prompts import make
+from tokenpeak.load.scrape import Sample, Scraper, counters, restarted
+from tokenpeak.load.summary import distribution, gaps_s, per_request, slo_met, summarize, turn_summaries
+from tokenpeak.load.target import Server
+from tokenpeak.load.tokens import Vocabulary
+from tokenpeak.load.verdict import Evidence, judge
+from tokenpeak.records import ClientHealth, MaxRate, RateProbe, RunRecord
+from tokenpeak.workload import (
+    ClosedLoad,
+    ConversationWorkload,
+    Declaration,
+    LoadLevel,
+    MaxRateLoad,
+    OpenLoad,
+    ReplayLoad,
+    Slo,
+    StagedLoad,
+    TraceWorkload,
+    Workload,
+)
+
+PROBE_WARMUP_SHARE = 0.1
+START_REQUESTS = 5
+START_SHARE = 4.0
+"""Without a start, a search begins at this many times the rate of requests sent one after another."""
+
+
+class JobRun(Declaration):
+    """One workload at one load level."""
+
+    run_index: NonNegativeInt
+    workload: Workload
+    level: LoadLevel
+    slo: Slo = Slo()
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """How far a job is; what the progress file holds."""
+
+    run_index: int
+    level_label: str
+    phase: str
+    requests_done: int
+    requests_total: int | None
+    output_tok_per_s: float | None = None
+    ttft_s_p50: float | None = None
+
+
+OnStatus = Callable[[Status], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What all runs of a job share. `origin_s` is the trial's zero on the `perf_counter` clock."""
+
+    server: Server
+    model: str
+    vocabulary: Vocabulary
+    scraper: Scraper
+    origin_s: float
+    run_deadline_s: float
+    stall_s: float
+    drain_s: float
+
+    def origin_unix_s(self) -> float:
+        """The trial's zero as wall-clock time."""
+        return time.time() - (time.perf_counter() - self.origin_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offered:
+    """What came of one load: its requests, and what the client and the engine say of it."""
+
+    level: LoadLevel
+    order: Order
+    seen: Observation
+    samples: list[Sample]
+    drained: bool | None
+    table: pl.DataFrame
+    began_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+def from_due(level: LoadLevel) -> bool:
+    """Whether latency counts from when a request was due: in an open loop."""
+    return not (isinstance(level, ClosedLoad) or (isinstance(level, StagedLoad) and not level.open))
+
+
+class Run:
+    """A run under way."""
+
+    def __init__(self, run: JobRun, setting: Setting, workers: Crew, tell: OnStatus) -> None:
+        self.run = run
+        self.setting = setting
+        self.workers = workers
+        self.tell = tell
+        self._offers = 0
+
+    def carry_out(self) -> tuple[RunRecord, pl.DataFrame]:
+        """The run's record and its requests."""
+        level = self.run.level
+        if isinstance(level, MaxRateLoad):
+            return self._search(level)
+        offered = self.offer(level)
+        self._cool_down(level)
+        return self._record(offered, self.run.slo), offered.table
+
+    def _status(self, phase: str, level: LoadLevel, progress: Progress | None = None, **rates: float | None) -> None:
+        total = None if level.requests is None else level.requests + level.warmup_requests
+        self.tell(
+            Status(
+                run_index=self.run.run_index,
+                level_label=self.run.level.label,
+                phase=phase,
+                requests_done=int((progress or {}).get("ended") or 0),
+                requests_total=total,
+                **rates,
+            )
+        )
+
+    def _due(self, level: LoadLevel) -> tuple[float, ...] | None:
+        workload = self.run.workload
+        if isinstance(level, OpenLoad):
+            return timetable(level, self.run.seed)
+        if isinstance(level, StagedLoad) and level.open:
+            return staged_timetable(level, self.run.seed)
+        if isinstance(level, ReplayLoad):
+            if not isinstance(workload, TraceWorkload):
+                raise LoadError(
+                    f"Only a trace can be replayed; workload {workload.name!r} is of kind {workload.kind!r}."
+                )
+            return tuple(entry.due_s for entry in read_trace(workload)[: level.requests])
+        return None
+
+    def order(self, level: LoadLevel, stop: Stop | None = None) -> Order:
+        """What the workers are to send."""
+        run, setting = self.run, self.setting
+        due = self._due(level)
+        caps: tuple[tuple[float, int], ...] = ()
+        duration = level.duration_s
+        requests = None if level.requests is None else level.requests + level.warmup_requests
+        if isinstance(level, ClosedLoad):
+            caps = ((0.0, level.concurrency),)
+        elif isinstance(level, StagedLoad) and not level.open:
+            caps = staged_caps(level.stages)
+            duration = sum(stage.duration_s for stage in level.stages)
+        if due is not None:
+            requests, duration = len(due), None
+        # Salts must differ between runs, sweeps and hosts that share a server.
+        salt = f"{int(setting.origin_unix_s() * 1e3) % 2**32:08x}{run.run_index:02x}{self._offers:02x}"
+        self._offers += 1
+        prompts = make(run.workload, setting.model, setting.vocabulary, number=requests, seed=run.seed, salt=salt)
+        if isinstance(run.workload, ConversationWorkload):
+            endpoint = "chat"
+            if due is not None:
+                # A timetable's rate counts requests; every further turn follows its conversation's own pace.
+                due = due[:: run.workload.turns]
+        else:
+            endpoint = run.workload.endpoint
+        return Order(
+            target=setting.server.target(endpoint),
+            asks=prompts.asks,
+            talks=prompts.talks,
+            talk_options=prompts.talk_options,
+            think_time_s=prompts.think_time_s,
+            resalt=prompts.resalt,
+            salt_ids=setting.vocabulary.ids if endpoint == "completions" else (),
+            due_s=due,
+            caps=caps,
+            max_in_flight=getattr(level, "max_concurrency", None),
+            requests=requests,
+            duration_s=duration,
+            warmup_requests=level.warmup_requests,
+            stall_s=setting.stall_s,
+            deadline_s=setting.run_deadline_s,
+            stop=stop,
+        )
+
+    def offer(self, level: LoadLevel, stop: Stop | None = None) -> Offered:
+        """Wait until the engine is idle, then offer a load."""
+        scraper = self.setting.scraper
+        self._status("draining", level)
+        drained = scraper.drained(self.setting.drain_s)
+        order = self.order(level, stop)
+        self._status("loading", level)
+        ticks: list[tuple[float, float]] = []
+
+        def on_progress(progress: Progress) -> None:
+            ticks.append((time.perf_counter(), float(progress["packets"] or 0)))
+            (begin, before), (end, after) = ticks[max(0, len(ticks) - 4)], ticks[-1]
+            rate = max(0.0, after - before) / (end - begin) if end > begin else None
+            self._status("loading", level, progress, output_tok_per_s=rate, ttft_s_p50=progress["ttft_s_p50"])
+
+        began_at = datetime.now(UTC)
+        before = scraper.sample()
+        seen = self.workers.run(order, on_progress)
+        after = scraper.sample()
+        self._status("reading", level, {"ended": len(seen.replies)})
+        samples = scraper.between(
+            before.at_s if before is not None else seen.start,
+            after.at_s if after is not None else time.perf_counter(),
+        )
+        return Offered(
+            level=level,
+            order=order,
+            seen=seen,
+            samples=samples,
+            drained=drained,
+            table=rows.table(seen.replies, self.run.run_index, order.warmup_requests),
+            began_at=began_at,
+        )
+
+    def _cool_down(self, level: LoadLevel) -> None:
+        if level.cooldown_s > 0:
+            self._status("cooling down", level)
+            self.setting.scraper.drained(self.setting.drain_s)
+            time.sleep(level.cooldown_s)
+
+    def _record(self, offered: Offered, slo: Slo, max_rate: MaxRate | None = None) -> RunRecord:
+        run, seen, table = self.run, offered.seen, offered.table
+        summary = summarize(table, slo, from_due=from_due(offered.level))
+        tokens = sum(reply.output_tokens or reply.events for reply in seen.replies)
+        dispatched = table.filter(pl.col("sent_s").is_not_null())
+        client = ClientHealth(
+            processes=seen.processes,
+            cpu_s=seen.cpu_s,
+            cpu_per_token_s=seen.cpu_s / tokens if tokens else None,
+            dispatch_delay_s=distribution((dispatched["sent_s"] - dispatched["due_s"]).to_numpy()),
+            loop_lag_s=distribution(seen.lags),
+        )
+        messages: dict[str, str] = {}
+        for reply in seen.replies:
+            if reply.error is not None:
+                messages.setdefault(reply.error, reply.detail)
+        engine = counters(offered.samples)
+        verdict = judge(
+            Evidence(
+                workload=run.workload,
+                level=offered.level,
+                slo=slo,
+                requests=table,
+                summary=summary,
+                client=client,
+                busiest_share=seen.busiest_share,
+                engine=engine,
+                engine_restarted=restarted(offered.samples),
+                drained=offered.drained,
+                stopped=seen.stopped,
+            )
+        )
+        return RunRecord(
+            run_index=run.run_index,
+            workload=run.workload,
+            level=run.level,
+            level_label=run.level.label,
+            slo=slo,
+            started_at=offered.began_at,
+            started_s=seen.start - self.setting.origin_s,
+            seed=run.seed,
+            summary=summary,
+            slo_met=slo_met(summary, slo),
+            client=client,
+            max_rate=max_rate,
+            turns=turn_summaries(table, from_due=from_due(offered.level)),
+            failure_messages=messages,
+            engine=engine,
+            verdict=verdict,
+        )
+
+    # The highest rate within an SLO
+
+    def _search(self, level: MaxRateLoad) -> tuple[RunRecord, pl.DataFrame]:
+        """Probe rates until the search has its answer; the record is that of the longest probe that held."""
+        begin = time.perf_counter()
+        slo = level.max_rate_under
+        search = Search(
+            start_per_s=level.start_rate_per_s or self._start(slo),
+            tolerance=level.tolerance,
+            confidence=level.confidence,
+            max_probes=level.max_probes,
+        )
+        probes: list[Probe] = []
+        shown: list[RateProbe] = []
+        offers: list[Offered] = []
+        random = np.random.default_rng(self.run.seed)
+        while isinstance(step := search.step(probes, out_of_budget=_too_late(level, probes, begin)), Try):
+            number = level.confirming_requests if step.confirming else level.screening_requests
+            probe_level = OpenLoad(
+                rate_per_s=step.rate_per_s,
+                requests=number,
+                warmup_requests=int(number * PROBE_WARMUP_SHARE),
+                arrivals=level.arrivals,
+                burstiness=level.burstiness,
+                max_concurrency=level.max_concurrency,
+            )
+            offered = self.offer(probe_level, _stop(slo, number))
+            probe, seen = _probe(step.rate_per_s, offered, slo, random)
+            offers.append(offered)
+            probes.append(probe)
+            shown.append(seen)
+        self._cool_down(level)
+        return self._found(level, step, probes, shown, offers)
+
+    def _start(self, slo: Slo) -> float:
+        """A rate to begin with: some times that of requests sent one after another."""
+        offered = self.offer(ClosedLoad(concurrency=1, requests=START_REQUESTS))
+        summary = summarize(offered.table, slo, from_due=False)
+        if summary.latency_s.mean is None:
+            kinds = ", ".join(summary.failures) or "none sent"
+            raise LoadError(
+                f"None of the first {START_REQUESTS} requests ended well ({kinds}); no rate can be searched."
+            )
+        return START_SHARE / summary.latency_s.mean
+
+    def _found(
+        self, level: MaxRateLoad, found: Found, probes: list[Probe], shown: list[RateProbe], offers: list[Offered]
+    ) -> tuple[RunRecord, pl.DataFrame]:
+        best = max(
+            range(len(probes)),
+            key=lambda number: (probes[number].holds, probes[number].requests, probes[number].rate_per_s),
+        )
+        max_rate = MaxRate(
+            rate_per_s=found.rate_per_s,
+            low_per_s=found.low_per_s,
+            high_per_s=found.high_per_s,
+            confidence=found.confidence,
+            ended=found.ended,
+            probes=tuple(shown),
+        )
+        table = pl.concat(
+            offered.table if number == best else offered.table.with_columns(phase=pl.lit("probe"))
+            for number, offered in enumerate(offers)
+        )
+        return self._record(offers[best], level.max_rate_under, max_rate), table
+
+
+def _too_late(level: MaxRateLoad, probes: list[Probe], begin: float) -> bool:
+    """Whether the next probe, if it takes as long as a confirming one at the last rate, would end after the budget."""
+    if not probes:
+        return False
+    last = level.confirming_requests * (1 + PROBE_WARMUP_SHARE) / probes[-1].rate_per_s
+    return time.perf_counter() - begin + last > level.budget_s
+
+
+def _stop(slo: Slo, number: int) -> Stop:
+    """When a probe is lost: more requests over a limit than three times what its percentile allows."""
+    limits: dict[str, float] = {}
+    allowed = 0
+    for metric, percentile, limit in slo.limits():
+        share = 1 - int(percentile.removeprefix("p")) / 100
+        allowed = max(allowed, int(3 * share * number) + 3)
+        limits[metric] = max(limit, limits.get(metric, 0.0))
+    return Stop(violations=allowed, ttft_s=limits.get("ttft_s"), latency_s=limits.get("latency_s"))
+
+
+def _probe(rate_per_s: float, offered: Offered, slo: Slo, random: np.random.Generator) -> tuple[Probe, RateProbe]:
+    """What a probe showed, for the search and for the record."""
+    summary = summarize(offered.table, slo, from_due=True)
+    ok = per_request(offered.table, from_due=True)
+    stopped = offered.seen.stopped is not None
+    ratio, spread = 0.0, 0.0
+    metrics: dict[str, float] = {}
+    for metric, percentile, limit in slo.limits():
+        percent = float(percentile.removeprefix("p"))
+        values = gaps_s(ok) if metric == "itl_s" else ok[metric].drop_nulls().to_numpy()
+        # A failed request is one that took for ever.
+        failed = np.full(summary.requests_failed, np.inf)
+        value = float(np.percentile(np.concatenate([values, failed]), percent)) if values.size else np.inf
+        value = np.inf if np.isnan(value) else value
+        if np.isfinite(value):
+            metrics[f"{metric}_{percentile}"] = value
+        if value / limit > ratio:
+            ratio = value / limit
+            spread = percentile_spread(values[:20_000], percent, random)
+    if stopped:
+        # Its percentiles are of the requests that were lucky to end; it missed by at least the share that stopped it.
+        ratio = max(ratio, 2.0)
+        spread = max(spread, 0.2)
+    probe = Probe(
+        rate_per_s=rate_per_s,
+        requests=summary.requests_sent,
+        ratio=ratio,
+        spread=spread,
+        achieved_per_s=None if stopped else summary.request_per_s,
+    )
+    shown = RateProbe(
+        rate_per_s=rate_per_s,
+        requests=summary.requests_sent,
+        holds=probe.holds,
+        ratio=ratio if np.isfinite(ratio) else None,
+        spread=spread,
+        achieved_per_s=summary.request_per_s,
+        goodput_request_per_s=summary.goodput_request_per_s,
+        stopped_early=stopped,
+        metrics=metrics,
+    )
+    return probe, shown
