@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import process
+from tokenpeak.node import clock, process, serving
 from tokenpeak.node.engine import trial_key
 
 
@@ -257,3 +257,16 @@ def test_telemetry(node: Node) -> None:
     assert (True, False) == (alive, process.is_alive(sampler))
     assert {"memory_used_bytes"} <= set(telemetry["columns"])
     assert {len(telemetry["t_s"])} == {len(column) for column in telemetry["columns"].values()}
+
+
+def test_another_server_at_productions_address(node: Node) -> None:
+    """Something else that answers at production's address is not production."""
+    declared = node.production()
+    stranger = process.start_detached(declared["process"]["argv"], log=node.folder / "stranger.log")
+    assert clock.wait_until(lambda: serving.served_model(declared["url"]) == "prod", 10)
+
+    answer = node.run("produce")
+
+    stranger.kill()
+    stranger.wait()
+    assert "end what listens there" in answer["error"]["text"]

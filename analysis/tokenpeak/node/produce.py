@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import clock, production
+from tokenpeak.node import production
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.restore import RECORD
 from tokenpeak.node.state import Json, State
 
-FILE = "produced.json"
-
 
 def produce(state: State, declaration: Json, ready_s: float = 120.0) -> Json:
-    """Start declared production once per boot of the machine, as a service would be.
-
-    Later, whoever stopped it meant it.
-    """
+    """Start declared production unless it runs, or a trial has the node."""
     with state.exclusive():
-        produced = state.read(FILE)
-        if (produced and produced["boot_id"] == clock.boot_id()) or state.read(RECORD):
-            return {"changed": False, "message": "It was started before."}
+        if state.read(RECORD):
+            return {"changed": False, "message": "A trial has the node."}
         declared = declaration.get("production") or {"manager": "none"}
         manager = make_manager(declared, state)
-        if not manager.is_running():
-            manager.start(manager.definition())
+        if manager.is_running():
+            return {"changed": False, "message": "It runs."}
+        production.start(manager, manager.definition())
         recorded = {
             "manager": declared.get("manager"),
             "unit": None,
@@ -31,6 +26,4 @@ def produce(state: State, declaration: Json, ready_s: float = 120.0) -> Json:
             "declared": declared,
         }
         wrong = production.await_answer(recorded, state, ready_s)
-        if wrong is None:
-            state.write(FILE, {"boot_id": clock.boot_id()})
         return {"changed": True, "message": wrong or "It answers.", "ready": wrong is None}

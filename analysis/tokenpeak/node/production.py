@@ -6,6 +6,7 @@ import time
 
 from tokenpeak.node import clock, serving
 from tokenpeak.node.managers import make_manager
+from tokenpeak.node.managers.base import Manager
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
@@ -68,10 +69,21 @@ def bring_back(recorded: Json, state: State, ready_s: float) -> str | None:
                 manager.stop()
             return None
         if not manager.is_running():
-            manager.start(recorded["definition"])
+            start(manager, recorded["definition"])
     except Trouble as trouble:
         return trouble.text
     return await_answer(recorded, state, ready_s)
+
+
+def start(manager: Manager, definition: Json) -> None:
+    """Start production that does not run; a stranger at its address would pass for it, and is an error."""
+    url = manager.declared.get("url")
+    stranger = serving.request(f"{url}/v1/models", timeout_s=2).status if url else 0
+    if stranger:
+        raise Trouble(
+            "production", f"Production does not run, yet {url} answers: end what listens there, then try again."
+        )
+    manager.start(definition)
 
 
 def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
@@ -88,9 +100,9 @@ def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
         served = serving.served_model(url, key, timeout_s=2)
         if served is not None and served == (model or served):
             wrong = serving.complete(url, served, key, timeout_s=max(1.0, deadline - time.monotonic()))
-            if wrong is None:
+            if wrong is None and manager.is_running():
                 return None
-            said = wrong
+            said = wrong or f"{url} is answered by something else than {recorded['manager']}'s production"
         elif not clock.wait_until(manager.is_running, 1.0, poll_s=0.2):
             return f"Production ended again after its start ({recorded['manager']} {recorded['unit'] or ''})."
         time.sleep(0.05)
