@@ -37,9 +37,7 @@ def capacity(settings: Settings) -> Capacity:
     given = arguments.kv_cache_memory_bytes or (settings.cpu_kv_cache_bytes if settings.devices.is_cpu else None)
     left = kv_cache_bytes(deployment, settings.gpu_memory_utilization, kv_cache_memory_bytes=given)
     per_token = deployment.kv_bytes_per_token_per_gpu
-    full = settings.model.kv_bytes_of_sequence(
-        settings.max_model_len, settings.kv_cache_dtype, settings.tensor_parallel
-    )
+    full = settings.model.kv_bytes_of_sequence(settings.max_model_len, deployment.kv_dtype, settings.tensor_parallel)
     blocks = arguments.num_gpu_blocks_override or max(0, int(left // (per_token * settings.block_size)))
     return Capacity(
         weights_bytes=deployment.weight_bytes_per_gpu,

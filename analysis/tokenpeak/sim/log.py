@@ -6,6 +6,16 @@ from datetime import datetime
 
 from tokenpeak.sim.release import Release
 
+_V0_PLACES = {
+    "core.py:133": "llm_engine.py:241",
+    "core.py:402": "llm_engine.py:437",
+    "default_loader.py:501": "loader.py:458",
+    "gpu_model_runner.py:5095": "model_runner.py:1108",
+    "gpu_model_runner.py:5149": "model_runner.py:1140",
+    "gpu_model_runner.py:6581": "model_runner.py:1592",
+}
+"""Where the V0 engine of 0.8.5 says what V1 of 0.32 says elsewhere."""
+
 
 class EngineLog:
     """Lines on stdout, each flushed at once, as a supervisor's file shows them."""
@@ -22,7 +32,7 @@ class EngineLog:
 
     def core(self, place: str, message: str, level: str = "INFO") -> None:
         """A line of the engine's own process."""
-        self._write(self._core, place, message, level)
+        self._write(self._core, place if self._release.v1 else _V0_PLACES.get(place, place), message, level)
 
     def access(self, line: str) -> None:
         """A line of the HTTP server."""

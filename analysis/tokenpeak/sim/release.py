@@ -56,8 +56,8 @@ class Release:
 
     @property
     def huge_gpu_defaults(self) -> bool:
-        """GPUs of 160 GiB have larger defaults of their own (vllm/engine/arg_utils.py)."""
-        return self.number >= (0, 32, 0)
+        """GPUs of 160 GiB have larger defaults of their own (vllm/engine/arg_utils.py, from 0.28)."""
+        return self.number >= (0, 28, 0)
 
 
 def release(version: str, *, use_v1: str | None, compute_capability: tuple[int, int]) -> Release:

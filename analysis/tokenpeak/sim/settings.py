@@ -109,8 +109,9 @@ def resolve(
         chunked = release.v1 or max_model_len > 32768
     if arguments.performance_mode == "throughput":
         sequences, batched = 2 * sequences, 2 * batched
-    if not release.v1 and not chunked and arguments.max_num_batched_tokens is None:
-        batched = max(max_model_len, 2048)
+    if not chunked:
+        batched = max(max_model_len, batched)
+    batched = arguments.max_num_batched_tokens or min(batched, (arguments.max_num_seqs or sequences) * max_model_len)
     prefix_caching = arguments.enable_prefix_caching
     speculative = arguments.speculative_config or {"num_speculative_tokens": arguments.num_speculative_tokens or 0}
     key = environ.get("VLLM_API_KEY")
@@ -126,8 +127,8 @@ def resolve(
         max_model_len=max_model_len,
         max_model_len_given=given_len is not None,
         gpu_memory_utilization=arguments.gpu_memory_utilization or release.default_memory_utilization,
-        max_num_seqs=arguments.max_num_seqs or sequences,
-        max_num_batched_tokens=arguments.max_num_batched_tokens or batched,
+        max_num_seqs=arguments.max_num_seqs or min(sequences, batched),
+        max_num_batched_tokens=batched,
         chunked_prefill=chunked,
         prefix_caching=release.v1 if prefix_caching is None else prefix_caching,
         block_size=arguments.block_size or (128 if devices.is_cpu else 16),

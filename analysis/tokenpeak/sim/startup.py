@@ -149,20 +149,21 @@ class Start:
         self._wait(times.load_s)
         if self._faults.oom_at_start:
             self._refuse_core(out_of_memory(settings, free, _LOAD_MODEL))
+        gib, number = found.weights_bytes / GIB, settings.release.number
+        place = "gpu_model_runner.py:5149"
+        if number < (0, 8, 0):
+            log.core(place, f"Loading model weights took {gib:.4f} GB")
+            return
         log.core("default_loader.py:501", f"Loading weights took {times.load_s:.2f} seconds")
-        taken = f"{found.weights_bytes / GIB:.4f}"
-        if settings.release.number < (0, 8, 0):
-            log.core("model_runner.py:1115", f"Loading model weights took {taken} GB")
-        else:
-            log.core(
-                "gpu_model_runner.py:5149", f"Model loading took {taken} GiB memory and {times.load_s:.6f} seconds"
-            )
+        taken = f"{gib:.4f} GiB" if number < (0, 15, 0) else f"{gib:.2f} GiB"
+        memory = "" if number < (0, 11, 0) else " memory"
+        log.core(place, f"Model loading took {taken}{memory} and {times.load_s:.6f} seconds")
 
     def _cache(self, found: Capacity, times: StartTimes) -> None:
         settings, log = self._settings, self._log
         self._wait(times.compile_s)
         if times.compile_s:
-            verb = "took" if settings.release.number >= (0, 12, 0) else "takes"
+            verb = "took" if settings.release.number >= (0, 21, 0) else "takes"
             log.core("monitor.py:34", f"torch.compile {verb} {times.compile_s:.2f} s in total")
         left = found.kv_cache_bytes / GIB
         if settings.devices.is_cpu:
@@ -192,8 +193,9 @@ class Start:
             log.core("gpu_model_runner.py:6581", f"Graph capturing finished in {took}")
         seconds = times.compile_s + times.graphs_s
         what = "profile, create kv cache, warmup model"
-        compiled = f" (compilation: {times.compile_s:.2f} s)" if times.compile_s else ""
-        log.core("core.py:402", f"init engine ({what}) took {seconds:.2f} s{compiled}")
+        new = settings.release.number >= (0, 21, 0)
+        compiled = f" (compilation: {times.compile_s:.2f} s)" if new and times.compile_s else ""
+        log.core("core.py:402", f"init engine ({what}) took {seconds:.2f} {'s' if new else 'seconds'}{compiled}")
 
     def _capacity_lines(self, found: Capacity) -> None:
         settings, log = self._settings, self._log

@@ -1,0 +1,94 @@
+"""A command line becomes the same engine in the simulator as in the plan, with vLLM's own defaults."""
+
+import pytest
+
+from tokenpeak.plan.fit import fit
+from tokenpeak.plan.hardware import gpu_facts
+from tokenpeak.plan.model import model_facts
+from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
+from tokenpeak.sim.capacity import capacity, fit_context
+from tokenpeak.sim.device import devices
+from tokenpeak.sim.flags import parse_serve
+from tokenpeak.sim.release import release
+from tokenpeak.sim.settings import Settings, resolve
+
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def played(
+    *flags: str, gpu: str = "A100 80GB", count: int = 1, version: str = "0.32.0", model: str = MODEL
+) -> Settings:
+    node = devices({"TOKENPEAK_SIM_GPU": gpu, "TOKENPEAK_SIM_GPU_COUNT": str(count)})
+    chosen = release(version, use_v1=None, compute_capability=node.compute_capability)
+    return fit_context(resolve(parse_serve([MODEL, *flags], version), chosen, node, {}))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "expected"),
+    [
+        ("L4", "0.32.0", (256, 2048)),
+        ("A100 80GB", "0.32.0", (256, 2048)),
+        ("H100", "0.32.0", (1024, 8192)),
+        ("H100", "0.8.5", (256, 8192)),
+        ("B200", "0.27.1", (1024, 8192)),
+        ("B200", "0.32.0", (1024, 16384)),
+    ],
+)
+def test_defaults_follow_gpu_and_release(gpu: str, version: str, expected: tuple[int, int]) -> None:
+    """Sequences and batched tokens as arg_utils.py of the release chooses them."""
+    found = played(gpu=gpu, version=version)
+
+    assert expected == (found.max_num_seqs, found.max_num_batched_tokens)
+
+
+def test_sequences_not_given_stay_within_the_batch() -> None:
+    """A small batch alone is no error: the default sequences shrink to it."""
+    assert 128 == played("--max-num-batched-tokens", "128").max_num_seqs
+
+
+def test_a_volta_plays_v0_until_0_10() -> None:
+    """V1 needed compute capability 8.0 then; from 0.11 there is nothing else."""
+    versions = ("0.7.3", "0.8.5.post1", "0.10.2", "0.11.2")
+
+    assert [False, False, False, True] == [played(gpu="V100 32GB", version=text).release.v1 for text in versions]
+
+
+def test_an_auto_context_is_what_the_cache_holds() -> None:
+    """`--max-model-len auto` on a small GPU is less than the model's context, and starts."""
+    found = played("--max-model-len", "auto", gpu="L4")
+
+    assert 1000 < found.max_model_len == capacity(found).tokens < 131072
+
+
+@pytest.mark.parametrize("eager", [True, False])
+@pytest.mark.parametrize(
+    ("gpu", "count", "version", "flags"),
+    [
+        ("NVIDIA L4", 1, "0.32.0", {"max_model_len": 4096}),
+        ("NVIDIA H100 80GB HBM3", 2, "0.32.0", {"tensor_parallel_size": 2, "max_num_seqs": 512}),
+        ("NVIDIA A100-SXM4-80GB", 4, "0.24.0", {"pipeline_parallel_size": 4, "gpu_memory_utilization": 0.8}),
+        ("Tesla V100-PCIE-32GB", 4, "0.8.5", {"tensor_parallel_size": 4, "dtype": "float16", "max_model_len": 32768}),
+        ("NVIDIA H200", 1, "0.14.1", {"quantization": "fp8", "kv_cache_dtype": "fp8", "max_num_batched_tokens": 16384}),
+    ],
+)
+def test_the_plan_foretells_the_simulators_cache(
+    gpu: str, count: int, version: str, flags: dict[str, int | float | str], eager: bool
+) -> None:
+    """KV cache, batch and defaults are the same numbers on both sides."""
+    facts, model = gpu_facts(gpu), model_facts(MODEL)
+    assert facts and model
+    boards = tuple(
+        Gpu(index=index, name=gpu, vram_bytes=facts.vram_bytes, compute_capability=facts.compute_capability)
+        for index in range(count)
+    )
+    node = NodeFacts(node="n", source="declared", gpus=boards)
+    every = {**flags, **({"enforce_eager": True} if eager else {})}
+    config = Config(config_id="0" * 12, name="c", model=ModelName(name=MODEL, served_name=MODEL), flags=every)
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    simulated = played(*words, *(["--enforce-eager"] if eager else []), gpu=gpu, count=count, version=version)
+    foretold = fit(config, node, model, version)
+
+    assert foretold is not None
+    assert foretold.kv_cache_tokens == capacity(simulated).tokens
+    assert foretold.deployment.max_num_seqs == simulated.max_num_seqs
+    assert foretold.deployment.max_num_batched_tokens == simulated.max_num_batched_tokens
