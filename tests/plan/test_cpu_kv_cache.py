@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -64,9 +66,15 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _logged_tokens(model: Path, flags: dict[str, object], env: dict[str, str], log: Path, port: int) -> int:
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _logged_tokens(model: Path, flags: dict[str, object], env: dict[str, str], log: Path) -> int:
     """Start the engine, wait for the line that tells its KV cache, and end it."""
-    argv = [str(ENGINE / "bin" / "vllm"), "serve", str(model), "--host", "127.0.0.1", "--port", str(port)]
+    argv = [str(ENGINE / "bin" / "vllm"), "serve", str(model), "--host", "127.0.0.1", "--port", str(_free_port())]
     argv += ["--load-format", "dummy", "--enforce-eager"]
     for flag, value in flags.items():
         argv += [f"--{flag.replace('_', '-')}", str(value)]
@@ -87,7 +95,8 @@ def _logged_tokens(model: Path, flags: dict[str, object], env: dict[str, str], l
                 time.sleep(0.2)
             raise AssertionError(f"the engine told no KV cache size:\n{log.read_text(errors='replace')[-3000:]}")
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
@@ -110,7 +119,7 @@ def test_foretells_what_the_cpu_engine_logs(
     sits = fit(config, node, model_facts(str(model)))
     assert sits is not None
 
-    logged = _logged_tokens(model, flags, env, tmp_path / "engine.log", 8391)
+    logged = _logged_tokens(model, flags, env, tmp_path / "engine.log")
     print(f"{shape}: foretold {sits.kv_cache_tokens:,}, logged {logged:,}")
 
     assert sits.kv_cache_tokens == pytest.approx(logged, rel=0.05)
