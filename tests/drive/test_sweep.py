@@ -1,0 +1,172 @@
+"""A sweep on a simulated node through the command line: from probing to the end record."""
+
+import collections
+import os
+import random
+import re
+import signal
+import time
+
+import pytest
+from conftest import MODEL, Home, read_until
+
+
+@pytest.fixture(scope="module")
+def swept(home: Home) -> tuple[str, int, Home]:
+    """A sweep of two configs on an inventory of which one node cannot be reached: what it said, and its exit status."""
+    done = home.run("sweep", "--inventory", "mixed", "--sweep", "pair", "--no-report")
+    return done.stdout, done.returncode, home
+
+
+def test_sweep_completes_on_the_nodes_that_are_there(swept: tuple[str, int, Home]) -> None:
+    """Both configs are tried, the winner's command is printed, and the exit status is 0."""
+    said, status, home = swept
+    trials = home.trials(home.archives()[-1])
+
+    assert 0 == status, said
+    assert ["ok", "ok"] == [trial["status"] for trial in trials]
+    assert re.search(r"Winner: max_num_seqs=(8|64)\n +vllm serve ", said)
+
+
+def test_unreachable_node_is_named_and_skipped(swept: tuple[str, int, Home]) -> None:
+    """A node that does not answer is said before anything is stopped."""
+    said, _, _ = swept
+
+    assert said.index("PROBLEM gone is unreachable") < said.index("begins")
+
+
+def test_production_is_back_after_each_trial(swept: tuple[str, int, Home]) -> None:
+    """Every trial's record says so, and a real completion by the model from before confirms it."""
+    _, _, home = swept
+    restored = [trial["restoration"]["restored"] for trial in home.trials(home.archives()[-1])]  # type: ignore[index]
+
+    assert [True, True] == restored
+    assert MODEL == home.production_answers()
+
+
+def test_trial_says_whose_time_its_seconds_were(swept: tuple[str, int, Home]) -> None:
+    """Phases cover the trial from its start to its record, one after the other."""
+    _, _, home = swept
+    trial = home.trials(home.archives()[-1])[0]
+    phases = trial["phases"]
+
+    assert {"orchestration", "engine_start", "load", "production_start"} == {phase["kind"] for phase in phases}  # type: ignore[index,union-attr]
+    assert pytest.approx(trial["duration_s"], abs=0.1) == sum(phase["duration_s"] for phase in phases)  # type: ignore[index,union-attr]
+
+
+def test_run_has_energy_and_a_series_of_engine_and_gpu(swept: tuple[str, int, Home]) -> None:
+    """The engine's metrics and the node's sensors stand on one clock, and give the run its energy."""
+    _, _, home = swept
+    trial = home.trials(home.archives()[-1])[0]
+
+    assert {"requests_running", "gpu0_power_w"} <= set(trial["series"]["columns"])  # type: ignore[index]
+    assert "gpu_boards" == trial["runs"][0]["energy"]["boundary"]  # type: ignore[index]
+
+
+def test_no_secret_is_in_the_archive_or_left_in_the_state_folder(swept: tuple[str, int, Home]) -> None:
+    """The controller's secret and the trials' request files stay out of what is kept."""
+    _, _, home = swept
+    secret = (home.state / "node-secret").read_bytes().strip()
+    leaked = [path for path in home.archives()[-1].rglob("*") if path.is_file() and secret in path.read_bytes()]
+
+    assert [] == leaked
+    assert [] == list((home.state / "work").glob("*/*/api-key"))
+
+
+@pytest.mark.e2e
+def test_resume_of_a_finished_sweep_repeats_only_what_cannot_be_read(swept: tuple[str, int, Home]) -> None:
+    """A trial file that is cut in half is named and its trial made again; the other one is kept as it is."""
+    _, _, home = swept
+    archive = home.archives()[-1]
+    broken, kept = sorted((archive / "trials").glob("*.json"))
+    broken.write_bytes(broken.read_bytes()[:100])
+    before = kept.read_bytes()
+    done = home.run("sweep", "--resume", archive.name, "--no-report")
+
+    assert 0 == done.returncode, done.stdout
+    assert f"PROBLEM {broken}" in done.stdout
+    assert before == kept.read_bytes()
+    assert 3 == len(list((archive / "trials").glob("*.json")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--inventory", "loan"], "Did you mean lone"),
+        (["--inventory", "lone", "--sweep", "pear"], "Did you mean pair"),
+        (["--resume", "2026"], "No sweep '2026'"),
+    ],
+)
+def test_unknown_name_is_answered_before_anything_is_touched(home: Home, arguments: list[str], complaint: str) -> None:
+    """A typing error costs a second and touches no node."""
+    done = home.run("sweep", *arguments)
+
+    assert 1 == done.returncode
+    assert complaint in done.stdout
+    assert "Probing" not in done.stdout
+
+
+def test_first_signal_tears_down_and_restores(home: Home) -> None:
+    """Ctrl-C under load ends with 130, production back, the trial marked interrupted, and the command to go on."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "pair", "--no-report")
+    read_until(process, " load\n")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    archive = home.archives()[-1]
+
+    assert 130 == process.returncode, said
+    assert f"make sweep RESUME={archive.name}" in said
+    assert MODEL == home.production_answers()
+    assert "interrupted" == home.trials(archive)[-1]["status"]
+
+
+@pytest.mark.e2e
+def test_second_signal_still_restores(home: Home) -> None:
+    """Ctrl-C twice while the engine starts does not wait for the teardown, but gives production back."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "pair", "--no-report")
+    read_until(process, "engine starts")
+    process.send_signal(signal.SIGINT)
+    read_until(process, "Once more")
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=120)
+
+    assert 130 == process.returncode, said
+    assert MODEL == home.production_answers()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_random_and_resumed_loses_and_repeats_nothing(home: Home, seed: int) -> None:
+    """SIGKILL three times at random moments, then resume: each trial is recorded once and production answers."""
+    generator = random.Random(seed)
+    arguments = ["--inventory", "lone", "--sweep", "pair"]
+    before = len(home.archives())
+    for _ in range(3):
+        process = home.start("sweep", *arguments, "--no-report")
+        time.sleep(generator.uniform(1, 20))
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        if len(home.archives()) > before:
+            arguments = ["--resume", home.archives()[-1].name]
+    done = home.run("sweep", *arguments, "--no-report")
+    trials = home.trials(home.archives()[-1])
+    made = collections.Counter(trial["config"]["name"] for trial in trials if trial["status"] == "ok")  # type: ignore[index]
+
+    assert 0 == done.returncode, done.stdout
+    assert {"max_num_seqs=8": 1, "max_num_seqs=64": 1} == dict(made)
+    assert MODEL == home.production_answers()
+
+
+@pytest.mark.e2e
+def test_crash_of_a_worker_is_a_problem_and_production_is_back(home: Home) -> None:
+    """An archive that cannot be written to ends the sweep loudly, with production as it was."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "pair", "--no-report")
+    read_until(process, "engine starts")
+    trials = home.archives()[-1] / "trials"
+    trials.rmdir()
+    trials.write_text("in the way")
+    said, _ = process.communicate(timeout=120)
+
+    assert 1 == process.returncode
+    assert "PROBLEM one: this node's worker crashed: ArchiveError" in said
+    assert MODEL == home.production_answers()
