@@ -1,17 +1,20 @@
 """Search that learns: the next trial is where most is to be gained by what is believed after all trials so far.
 
-Screening launches each config at most once: baselines first, then the point whose expected gain over the best so far,
-times its chance to work, is largest. It ends when the trials are used up or no untried config has a fair chance of
-being better by more than the margin. Finalists are then launched again, in randomized blocks, so that the choice
-rests on launches it was not picked by; the choice itself is launched once more, and that launch is what it is worth.
+Screening starts with the baselines, then launches the config by which the best is expected to gain most, times its
+chance to work. That may be the second launch of one that looked good, when launches are noisy. It ends when the trials
+are used up or no untried config has a fair chance of being notably better. Finalists are then launched again, in
+randomized blocks, so that the choice rests on launches that it was not picked by; the choice itself is launched once
+more, and that launch tells what it is worth.
 
 There is no search state: every answer is computed from the history, so a resumed sweep goes on as if nothing had
 happened. Trials that run now count as made, with an unknown result.
 """
 
+import itertools
 import math
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -20,7 +23,7 @@ from tokenpeak.metrics import Direction
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
 from tokenpeak.search.budget import Budget
-from tokenpeak.search.feasibility import Rules, chance_to_work, draw_rules
+from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_rules
 from tokenpeak.search.grid import TRANSIENT_CAUSES
 from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, next_replicate
 from tokenpeak.search.space import Floats, space_of
@@ -28,9 +31,11 @@ from tokenpeak.search.surrogate import Belief, Settings, believe, draw_settings
 from tokenpeak.search.trends import trend
 
 FAIR_CHANCE = 0.03
-"""Screening ends when no untried config is better by more than the margin with at least this probability."""
+"""Screening ends when no untried config is better by half the margin with at least this probability."""
 FEWEST_TRIALS = 6
 """Screening does not end by itself before so many results."""
+SCREENING_LAUNCHES = 2
+"""A config is launched at most so often in the screening; later launches have replicate numbers from here on."""
 FINALISTS = 3
 FINAL_LAUNCHES = 3
 """Fresh launches of each finalist, at least."""
@@ -77,8 +82,8 @@ class Adaptive:
         done = [outcome for outcome in history if outcome.status != "interrupted"]
         if spent := self._budget.spent(done, pending):
             return Stop(reason=spent)
-        screened = _screening(done)
-        running = {config_id for config_id, _ in pending} - screened.keys()
+        screened = [outcome for outcome in done if outcome.replicate < SCREENING_LAUNCHES]
+        running = [key for key in pending if key[1] < SCREENING_LAUNCHES]
         step = self._screen(screened, running, done, pending)
         if isinstance(step, Proposal):
             return step
@@ -99,41 +104,57 @@ class Adaptive:
 
     def _screen(
         self,
-        screened: Mapping[str, Outcome],
-        running: Collection[str],
+        screened: Sequence[Outcome],
+        running: Sequence[tuple[str, int]],
         done: Sequence[Outcome],
         pending: Collection[tuple[str, int]],
     ) -> Proposal | str:
-        """The next config to try, or why no further one is worth it."""
-        tried = screened.keys() | set(running)
+        """The next launch of the screening, or why no further one is worth it."""
+        launches = Counter([outcome.config_id for outcome in screened] + [config_id for config_id, _ in running])
 
         def proposal(config_id: str, reason: str) -> Proposal:
             return Proposal(config_id=config_id, replicate=next_replicate(config_id, done, pending), reason=reason)
 
         for config_id in self._baseline:
-            if config_id not in tried:
+            if config_id not in launches:
                 return proposal(config_id, "baseline: gains are stated against it")
-        if self._search.trials is not None and len(tried) >= self._search.trials:
+        if self._search.trials is not None and launches.total() >= self._search.trials:
             return f"all {self._search.trials} trials are made"
-        if len(tried) >= self._space.size:
+        if len(launches) >= self._space.size:
             return "every config has been tried"
-        if self._anchor_due(len(tried), done, pending):
-            return proposal(self._baseline[0], "anchor: shows whether the node drifts")
-        outcomes = list(screened.values())
-        belief = self._believe(outcomes, [self._space.point_of[config_id] for config_id in running])
-        untried = np.array([config_id not in tried for config_id in self._space.configs])
-        works = self._chance_to_work(outcomes)
-        feasible = self._feasible_points(outcomes)
+        if self._anchor_due(launches.total(), done, pending):
+            return self._later_launch(self._baseline[0], done, pending, "anchor: shows whether the node drifts")
+        belief = self._believe(screened, [self._space.point_of[config_id] for config_id, _ in running])
+        untried = np.array([config_id not in launches for config_id in self._space.configs])
+        works = self._chance_to_work(screened)
+        feasible = self._feasible_points(screened)
         if not feasible:
-            score = np.where(untried, belief.average() + np.log(works), -np.inf)
+            again = self._put_off(screened, launches)
+            score = np.where(untried | again, belief.average() + np.log(works), -np.inf)
+            if np.isneginf(score).all():
+                return "no config works"
             return proposal(self._space.configs[self._best(score)], "most promising by what is known before trials")
         gain = belief.expected_gain(feasible) * works
-        better = belief.chance_over(feasible, self._margin) * works
-        if len(outcomes) >= FEWEST_TRIALS and better[untried].max() < FAIR_CHANCE:
-            return f"no untried config has a {FAIR_CHANCE:.0%} chance of being better by {self._search.margin:.0%}"
-        point = self._best(np.where(untried, gain, -np.inf))
-        reason = f"expected gain {math.expm1(gain[point]):.1%}, {better[point]:.0%} chance of more than the margin"
+        better = belief.chance_over(feasible, self._margin / 2) * works
+        if len(screened) >= FEWEST_TRIALS and better[untried].max() < FAIR_CHANCE:
+            return f"no untried config has a {FAIR_CHANCE:.0%} chance of being better by {self._search.margin / 2:.1%}"
+        open_ = untried | self._put_off(screened, launches)
+        for point in feasible:
+            open_[point] = launches[self._space.configs[point]] < SCREENING_LAUNCHES
+        point = self._best(np.where(open_, gain, -np.inf))
+        if not untried[point]:
+            return proposal(self._space.configs[point], f"once more: expected gain {math.expm1(gain[point]):.1%}")
+        reason = f"expected gain {math.expm1(gain[point]):.1%}, {better[point]:.0%} chance of more than half the margin"
         return proposal(self._space.configs[point], reason)
+
+    def _put_off(self, screened: Sequence[Outcome], launches: Counter[str]) -> Region:
+        """The points whose only launch failed for a reason that says nothing of them."""
+        put_off = {
+            outcome.config_id
+            for outcome in screened
+            if outcome.failure_cause in TRANSIENT_CAUSES and launches[outcome.config_id] == 1
+        }
+        return np.array([config_id in put_off for config_id in self._space.configs])
 
     def _best(self, score: Floats) -> int:
         """The point of the highest score; lots decide between equals."""
@@ -152,12 +173,12 @@ class Adaptive:
     def _final(
         self,
         why: str,
-        screened: Mapping[str, Outcome],
+        screened: Sequence[Outcome],
         done: Sequence[Outcome],
         pending: Collection[tuple[str, int]],
     ) -> Proposal | Wait | Stop:
         """The next launch of a finalist, of the choice, or the end."""
-        finalists = self._pick_finalists(list(screened.values()))
+        finalists = self._pick_finalists(screened)
         if not finalists:
             return Stop(reason=f"{why}; no config ran within the SLO")
         blocks = max(self._search.replicates, FINAL_LAUNCHES) if len(finalists) > 1 else 0
@@ -166,21 +187,29 @@ class Adaptive:
         for block in range(blocks):
             order = random.Random(f"{self._seed} block {block}").sample(finalists, len(finalists))  # noqa: S311
             for config_id in order:
-                key = (config_id, screened[config_id].replicate + 1 + block)
+                key = (config_id, SCREENING_LAUNCHES + block)
                 if key not in taken and config_id not in hopeless:
                     reason = f"finalist, block {block + 1} of {blocks} ({why})"
                     return Proposal(config_id=key[0], replicate=key[1], reason=reason)
-        fresh = {config_id: screened[config_id].replicate + 1 for config_id in finalists}
-        if any(config_id in fresh and replicate < fresh[config_id] + blocks for config_id, replicate in pending):
+        if any(config_id in finalists and replicate < SCREENING_LAUNCHES + blocks for config_id, replicate in pending):
             return Wait(reason="the choice depends on finalists that are running")
-        choice = self._decide(fresh, blocks, done)
+        choice = self._decide(finalists, blocks, done)
         if choice is None:
             return Stop(reason=f"{why}; every finalist failed in a further launch")
-        again = (choice, fresh[choice] + blocks)
+        again = (choice, SCREENING_LAUNCHES + blocks)
         if again not in taken:
             reason = "the choice once more: a launch that it was not picked by"
             return Proposal(config_id=again[0], replicate=again[1], reason=reason)
         return Wait(reason="the choice is being measured once more") if pending else Stop(reason=why)
+
+    def _later_launch(
+        self, config_id: str, done: Sequence[Outcome], pending: Collection[tuple[str, int]], reason: str
+    ) -> Proposal:
+        """A launch beyond the screening's."""
+        taken = {outcome.replicate for outcome in done if outcome.config_id == config_id}
+        taken |= {replicate for pending_id, replicate in pending if pending_id == config_id}
+        replicate = next(number for number in itertools.count(SCREENING_LAUNCHES) if number not in taken)
+        return Proposal(config_id=config_id, replicate=replicate, reason=reason)
 
     def _pick_finalists(self, screened: Sequence[Outcome]) -> list[str]:
         """The best of the screening that may be the best of all, at most as many as asked for."""
@@ -194,17 +223,18 @@ class Adaptive:
         chosen = [point for point in ranked if near[point] >= POOR_CHANCE or point == ranked[0]]
         return [self._space.configs[point] for point in chosen[: max(1, self._finalists)]]
 
-    def _decide(self, fresh: Mapping[str, int], blocks: int, done: Sequence[Outcome]) -> str | None:
-        """The finalist with the best mean over its launches from the replicate in `fresh` on; None: all failed."""
+    def _decide(self, finalists: Sequence[str], blocks: int, done: Sequence[Outcome]) -> str | None:
+        """The finalist with the best mean over the blocks alone; None when all failed."""
         hopeless = _hopeless(done)
+        final = range(SCREENING_LAUNCHES, SCREENING_LAUNCHES + blocks)
         means: dict[str, float] = {}
-        for config_id, first in fresh.items():
+        for config_id in finalists:
             values = [
                 self._logarithm(outcome)
                 for outcome in done
-                if outcome.config_id == config_id and first <= outcome.replicate < first + blocks and outcome.feasible
+                if outcome.config_id == config_id and outcome.replicate in final and outcome.feasible
             ]
-            if config_id not in hopeless and (values or blocks == 0):
+            if config_id not in hopeless and (values or not blocks):
                 means[config_id] = float(np.mean(values)) if values else 0.0
         return max(means, key=means.__getitem__, default=None)
 
@@ -239,20 +269,6 @@ class Adaptive:
     def _logarithm(self, outcome: Outcome) -> float:
         assert outcome.value is not None, "only measured outcomes have a logarithm"
         return self._sign * math.log(outcome.value)
-
-
-def _screening(done: Sequence[Outcome]) -> dict[str, Outcome]:
-    """The launch of each config by which it was judged: its first, or its second when the first tells nothing."""
-    found: dict[str, Outcome] = {}
-    put_off: set[str] = set()
-    for outcome in done:
-        if outcome.config_id in found:
-            continue
-        if outcome.failure_cause in TRANSIENT_CAUSES and outcome.config_id not in put_off:
-            put_off.add(outcome.config_id)
-        else:
-            found[outcome.config_id] = outcome
-    return found
 
 
 def _hopeless(done: Sequence[Outcome]) -> set[str]:

@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from tokenpeak.search.space import Floats, Space
 
-MEMBERS = 384
+MEMBERS = 256
+MOST_GAIN = 0.03
+"""What is gained beyond 3% counts no more: many fair chances are better than one long shot."""
+NORMAL_STEPS = ndtri((np.arange(24) + 0.5) / 24)
+"""Equally likely values of a normal variable."""
 LEVEL_VARIANCE = 4.0
 """Variance of the unknown overall level, in log units: anything within e^±4 of the first measurement."""
 
@@ -42,30 +46,48 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Belief:
-    """Weights (members,), and mean and standard deviation (members, points) of log objective, best high."""
+    """Weights (members,), mean and standard deviation (members, points) of log objective, best high.
+
+    `cross` (members, measured, points) is the covariance of the points in `measured` with all; `noise` (members,) the
+    variance between launches.
+    """
 
     weights: Floats
     mean: Floats
     deviation: Floats
+    measured: tuple[int, ...]
+    cross: Floats
+    noise: Floats
 
     def average(self) -> Floats:
         """The mean over members, for each point."""
         result: Floats = self.weights @ self.mean
         return result
 
-    def expected_gain(self, tried: Sequence[int]) -> Floats:
-        """For each point, by how much (log) it is expected to exceed the best of `tried`, counting losses as 0."""
-        if not tried:
-            return self.average()
-        best = self.mean[:, list(tried)].max(axis=1, keepdims=True)
-        over = self.mean - best
-        scaled = over / self.deviation
-        gain: Floats = self.weights @ (over * _cumulative(scaled) + self.deviation * _density(scaled))
-        return gain
+    def expected_gain(self, choices: Sequence[int]) -> Floats:
+        """For each point, by how much (log) the best of `choices` and of it is expected to rise when it is launched.
 
-    def chance_over(self, tried: Sequence[int], margin: float) -> Floats:
-        """For each point, the probability that it exceeds the best of `tried` by more than `margin` (log)."""
-        best = self.mean[:, list(tried)].max(axis=1, keepdims=True)
+        Launching a point of `choices` again may gain, too: it tells what its first launch was worth. Members that
+        promise the moon count no more than MOST_GAIN. `choices` were measured.
+        """
+        rows = [self.measured.index(choice) for choice in choices]
+        columns = list(choices)
+        scale = 1 / np.sqrt(self.deviation**2 + self.noise[:, None])
+        before = self.mean[:, columns]
+        best = before.max(axis=1)
+        gain = np.zeros_like(self.mean)
+        moved = self.cross[:, rows, :] * scale[:, None, :]
+        own = self.deviation**2 * scale
+        for step in NORMAL_STEPS:
+            others = (before[:, :, None] + moved * step).max(axis=1)
+            after = np.maximum(others, self.mean + own * step)
+            gain += np.clip(after - best[:, None], -MOST_GAIN, MOST_GAIN) / len(NORMAL_STEPS)
+        total: Floats = self.weights @ np.maximum(gain, 0.0)
+        return total
+
+    def chance_over(self, choices: Sequence[int], margin: float) -> Floats:
+        """For each point, the probability that it exceeds the best of `choices` by more than `margin` (log)."""
+        best = self.mean[:, list(choices)].max(axis=1, keepdims=True)
         chance: Floats = self.weights @ _cumulative((self.mean - best - margin) / self.deviation)
         return chance
 
@@ -104,10 +126,13 @@ def believe(
     centred = np.nan_to_num(expected - np.nanmean(expected)) if not np.isnan(expected).all() else np.zeros(space.size)
     prior = settings.trust[:, None] * centred + settings.pull[:, None] * trend
     own = _covariance_diagonal(settings)
-    if not points and not pending:
-        weights = np.full(MEMBERS, 1 / MEMBERS)
-        return Belief(weights=weights, mean=prior, deviation=np.sqrt(own)[:, None] * np.ones(space.size))
+    even = np.full(MEMBERS, 1 / MEMBERS)
     known = np.array([*points, *pending], dtype=np.int64)
+    measured = tuple(sorted(set(points)))
+    if not len(known):
+        deviation = np.sqrt(own)[:, None] * np.ones(space.size)
+        cross = np.zeros((MEMBERS, 0, space.size))
+        return Belief(weights=even, mean=prior, deviation=deviation, measured=(), cross=cross, noise=settings.noise)
     between = np.concatenate(
         [
             _covariance(space.levels, np.arange(space.size), settings, slice(None, MEMBERS // 2), known),
@@ -117,19 +142,20 @@ def believe(
     noise = settings.noise[:, None, None] * np.eye(len(known))
     factor = np.linalg.cholesky(between[:, :, known] + noise)
     whitened = np.linalg.solve(factor, between)
-    variance = own[:, None] - (whitened**2).sum(axis=1)
-    deviation = np.sqrt(np.maximum(variance, 1e-10))
-    if not points:
-        return Belief(weights=np.full(MEMBERS, 1 / MEMBERS), mean=prior, deviation=deviation)
-    told = len(points)
-    level = float(np.mean(values))
-    surprise = np.asarray(values) - level - prior[:, list(points)]
-    corner = factor[:, :told, :told]
-    scaled = np.linalg.solve(corner, surprise[:, :, None])[:, :, 0]
-    evidence = -0.5 * (scaled**2).sum(axis=1) - np.log(np.diagonal(corner, axis1=1, axis2=2)).sum(axis=1)
-    weights = np.exp(evidence - evidence.max())
-    mean = level + prior + (whitened[:, :told, :] * scaled[:, :, None]).sum(axis=1)
-    return Belief(weights=weights / weights.sum(), mean=mean, deviation=deviation)
+    deviation = np.sqrt(np.maximum(own[:, None] - (whitened**2).sum(axis=1), 1e-10))
+    first = [points.index(point) for point in measured]
+    cross = between[:, first, :] - np.swapaxes(whitened[:, :, list(measured)], 1, 2) @ whitened
+    weights, mean = even, prior
+    if told := len(points):
+        level = float(np.mean(values))
+        surprise = np.asarray(values) - level - prior[:, list(points)]
+        corner = factor[:, :told, :told]
+        scaled = np.linalg.solve(corner, surprise[:, :, None])[:, :, 0]
+        evidence = -0.5 * (scaled**2).sum(axis=1) - np.log(np.diagonal(corner, axis1=1, axis2=2)).sum(axis=1)
+        weights = np.exp(evidence - evidence.max())
+        weights /= weights.sum()
+        mean = level + prior + (whitened[:, :told, :] * scaled[:, :, None]).sum(axis=1)
+    return Belief(weights=weights, mean=mean, deviation=deviation, measured=measured, cross=cross, noise=settings.noise)
 
 
 def _covariance(
@@ -174,11 +200,6 @@ def _lognormal(generator: np.random.Generator, median: float, spread: float, siz
     """Values whose logarithm is normal around log(median) with this standard deviation."""
     drawn: Floats = median * np.exp(generator.normal(0.0, spread, size))  # type: ignore[call-overload]
     return drawn
-
-
-def _density(values: Floats) -> Floats:
-    density: Floats = np.exp(-0.5 * values**2) / np.sqrt(2 * np.pi)
-    return density
 
 
 def _cumulative(values: Floats) -> Floats:
