@@ -203,3 +203,23 @@ def test_reports_how_alike_a_class_came_out() -> None:
     (found,) = agreements([("a", "1", 100.0), ("a", "1", 104.0), ("a", "2", 98.0), ("b", "3", 50.0)])
 
     assert ("a", 2, 100.0, pytest.approx(0.04)) == (found.config_class, found.configs, found.mean, found.spread)
+
+
+@pytest.mark.parametrize(
+    ("grid", "gpu", "count", "model"),
+    [
+        ("grid-volta", "Tesla V100-PCIE-32GB", 4, "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"),
+        ("grid-turing", "Tesla T4", 1, "TheBloke/Mistral-7B-Instruct-v0.2-AWQ"),
+        ("grid-ampere", "NVIDIA A10", 1, "meta-llama/Llama-3.1-8B-Instruct"),
+        ("grid-ampere", "NVIDIA A100-SXM4-80GB", 8, "meta-llama/Llama-3.1-70B-Instruct"),
+        ("grid-ada", "NVIDIA L4", 1, "meta-llama/Llama-3.1-8B-Instruct"),
+        ("grid-hopper", "NVIDIA H100 80GB HBM3", 8, "meta-llama/Llama-3.3-70B-Instruct"),
+        ("grid-blackwell", "NVIDIA B200", 8, "meta-llama/Llama-3.3-70B-Instruct"),
+        ("grid-cdna", "AMD Instinct MI300X", 1, "meta-llama/Llama-3.1-8B-Instruct"),
+    ],
+)
+def test_leaves_something_to_try_of_each_default_grid(grid: str, gpu: str, count: int, model: str) -> None:
+    """On a usual machine of its family and a usual model, a default grid keeps four configs or more."""
+    (plan,) = build_plan(read_spec(grid), [node(gpu, count)], ModelSpec(name=model))
+
+    assert len(plan.feasible) >= 4
