@@ -26,7 +26,13 @@
     lines.forEach((line) => body.append(row("td", line.cells, line.differs)));
     const heading = document.createElement("h2");
     heading.textContent = title;
-    return [heading, table];
+    const holder = document.createElement("div");
+    holder.className = "scroll";
+    holder.tabIndex = 0;
+    holder.setAttribute("role", "region");
+    holder.setAttribute("aria-label", title);
+    holder.append(table);
+    return [heading, holder];
   };
   const pick = (side) => {
     const sweep = data.sides[document.getElementById(`${side}-sweep`).selectedIndex];

@@ -139,6 +139,8 @@
     window.vegaEmbed(fresh, spec, OPTIONS).then(() => {
       holder.querySelector(":scope > svg")?.remove();
       fresh.hidden = false;
+      // The holder is one picture with one description; its parts have none of their own.
+      for (const part of all("[role],[aria-roledescription],[aria-label]", fresh)) for (const name of ["role", "aria-roledescription", "aria-label"]) part.removeAttribute(name);
     }).catch((error) => { fresh.remove(); console.error(`figure ${figure.dataset.name}: ${error.message}`); });
   }
 

@@ -47,7 +47,10 @@ def _gain_words(view: SweepView, ranked: Ranking, best: dict[str, object]) -> li
         return ["; it is the only config with a result, so there is no gain to state."]
     if best["config_id"] == ranked.baseline.config_id:
         return [f"; nothing tried beats your {ranked.baseline.words}"]
-    return [", ", strong(percent(_float(best["gain"]))), f" over {ranked.baseline.words}"]
+    parts: list[Part] = [", ", strong(percent(_float(best["gain"]))), f" over {ranked.baseline.words}"]
+    if best["gain_low"] is not None:
+        parts.append(f" ({percent(_float(best['gain_low']))} to {percent(_float(best['gain_high']))})")
+    return parts
 
 
 def _tie_words(view: SweepView, ranked: Ranking) -> list[Part]:

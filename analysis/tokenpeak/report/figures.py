@@ -3,8 +3,6 @@
 A caption says what to see, how many measurements stand behind it, under which SLO, and what its interval is.
 """
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from tokenpeak.metrics import BY_NAME
@@ -18,8 +16,8 @@ SINGLE = (
     "configs that differ by less than {margin:.0%} are not told apart."
 )
 REPLICATED = (
-    "Bars are 95% intervals of the mean over launches, from the spread that all replicated configs share; "
-    "a config launched once has none."
+    "Bars are 95% intervals of the geometric mean over launches; their spread is pooled over all configs "
+    "that were launched again, and holds for those launched once too."
 )
 
 
@@ -229,11 +227,16 @@ def front(points: pl.DataFrame) -> pl.Series:
         if row["y"] > best:
             kept.add(row["i"])
             best = row["y"]
-    return pl.Series("front", [index in kept for index in range(points.height)])
+    return pl.Series("front", [index in kept for index in range(points.height)], dtype=pl.Boolean)
 
 
-def tradeoff(view: SweepView, hardware: str, workload: str, gpus: int, named: Sequence[str]) -> Figure:
-    """Speed of one user against throughput of one GPU, over all configs and load levels."""
+def tradeoffs(view: SweepView, hardware: str, gpus: int) -> list[Figure]:
+    """Speed of one user against throughput of one GPU, over all configs and load levels, for each workload."""
+    made = (_tradeoff(view, hardware, plan.workload.name, gpus) for plan in view.spec.workloads)
+    return [figure for figure in made if figure.data.rows]
+
+
+def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int) -> Figure:
     runs = view.runs.filter(
         pl.col("hardware") == hardware,
         pl.col("workload_name") == workload,

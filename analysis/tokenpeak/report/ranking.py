@@ -3,11 +3,14 @@
 Pure: a view in, a frame out. Failed and invalid configs are rows too, at the end.
 """
 
+import math
 from dataclasses import dataclass
 
 import polars as pl
 
 from tokenpeak.report.view import MEDIAN, Baseline, SweepView
+from tokenpeak.stats.intervals import t_critical
+from tokenpeak.stats.ties import Verdicts, winner_group
 
 MEASURED = (
     "output_tok_per_s",
@@ -37,8 +40,9 @@ MEASURED = (
 class Ranking:
     """The configs of one kind of hardware, best first.
 
-    `frame` has config_id, label, config_name, rank (null without a result), objective, low, high (null for a single
-    launch), n (launches with a result), launches, gain (share over the baseline), group (best, tie or empty), state
+    `frame` has config_id, label, config_name, rank (null without a result), objective, low, high (95%, null where no
+    config was launched again), n (launches with a result), launches, gain (share over the baseline; gain_low and
+    gain_high where the baseline is a config), group (best, tie or empty), state
     (ok, invalid or failed), why, trial_id (the config's first trial) and the columns of MEASURED.
     """
 
@@ -69,8 +73,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     has = pl.col("objective").is_not_null()
     frame = joined.group_by("config_id", maintain_order=True).agg(
         pl.col("label", "config_name", "trial_id", *axes).first(),
-        pl.col("objective").mean(),
-        pl.col("objective").std().alias("spread"),
+        pl.col("objective").log().mean().exp(),
         has.sum().cast(pl.Int64).alias("n"),
         pl.len().cast(pl.Int64).alias("launches"),
         pl.col(*measured).filter(has).mean(),
@@ -94,7 +97,6 @@ def rank(view: SweepView, hardware: str) -> Ranking:
             pl.concat_str(pl.col("cause").str.replace_all("_", " "), pl.lit(": "), pl.col("message"), ignore_nulls=True)
         ),
     )
-    frame = _intervals(frame)
     baseline = _baseline(view, frame)
     frame = frame.sort(
         pl.col("state") != "ok",
@@ -102,31 +104,10 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         nulls_last=True,
         maintain_order=True,
     )
-    frame = _grouped(view, frame)
-    gain = (pl.col("objective") / baseline.value - 1) if baseline else pl.lit(None, dtype=pl.Float64)
-    frame = frame.with_columns(gain=gain, rank=pl.when(pl.col("state") == "ok").then(pl.int_range(1, pl.len() + 1)))
-    return Ranking(hardware=hardware, frame=frame, baseline=baseline, replicated=bool((frame["n"] > 1).any()))
-
-
-def _intervals(frame: pl.DataFrame) -> pl.DataFrame:
-    """95% intervals of each config's mean; a single launch has none."""
-    from scipy.special import stdtrit
-
-    n = frame["n"].to_list()
-    freedom = sum(max(0, count - 1) for count in n)
-    if freedom == 0:
-        return frame.with_columns(low=pl.lit(None, dtype=pl.Float64), high=pl.lit(None, dtype=pl.Float64))
-    # Launches of all configs share one relative spread: with two or three each, a spread of its own says little.
-    relative = (
-        frame.filter(pl.col("n") > 1)
-        .select((((pl.col("spread") / pl.col("objective")) ** 2 * (pl.col("n") - 1)).sum() / freedom).sqrt())
-        .item()
-    )
-    half = pl.col("objective") * float(stdtrit(freedom, 0.975)) * relative / pl.col("n").sqrt()
-    many = pl.col("n") > 1
-    return frame.with_columns(
-        low=pl.when(many).then(pl.col("objective") - half), high=pl.when(many).then(pl.col("objective") + half)
-    )
+    launches = trials.filter(pl.col("objective").is_not_null() & (pl.col("objective") > 0))
+    frame = _standings(view, frame, launches.select("config_id", "objective"), baseline)
+    frame = frame.with_columns(rank=pl.when(pl.col("state") == "ok").then(pl.int_range(1, pl.len() + 1)))
+    return Ranking(hardware=hardware, frame=frame, baseline=baseline, replicated=bool(frame["low"].is_not_null().any()))
 
 
 def _baseline(view: SweepView, frame: pl.DataFrame) -> Baseline | None:
@@ -140,26 +121,43 @@ def _baseline(view: SweepView, frame: pl.DataFrame) -> Baseline | None:
     return Baseline(config_id=None, words=MEDIAN, value=float(ok["objective"].median()))  # type: ignore[arg-type]
 
 
-def _grouped(view: SweepView, frame: pl.DataFrame) -> pl.DataFrame:
-    """The winner and those within its interval, or within the spec's margin where a single launch gives none."""
-    ok = frame.filter(pl.col("state") == "ok")
-    if ok.is_empty():
-        return frame.with_columns(group=pl.lit(""))
-    best = ok.row(0, named=True)
-    margin = view.spec.search.margin
-    up = view.higher_is_better
-    near = (
-        pl.col("objective") >= best["objective"] * (1 - margin)
-        if up
-        else pl.col("objective") <= best["objective"] * (1 + margin)
+def _standings(view: SweepView, frame: pl.DataFrame, launches: pl.DataFrame, baseline: Baseline | None) -> pl.DataFrame:
+    """The frame with group, low, high, gain, gain_low and gain_high.
+
+    The spread of launches is pooled over all configs, so that a config launched once has an interval too as soon as
+    any other was launched again; where none was, there is none, and configs within the margin of the best are tied.
+    """
+    values = {
+        str(config_id): group["objective"].to_list()
+        for (config_id,), group in launches.group_by("config_id", maintain_order=True)
+    }
+    found = winner_group(values, higher_is_better=view.higher_is_better, margin=view.spec.search.margin)
+    rows = []
+    for standing in found.standings:
+        near = abs(standing.ratio - 1) <= view.spec.search.margin
+        is_tied = standing.standing in ("tied", "equal") or (standing.standing == "unknown" and near)
+        half = _half(found, 1 / standing.launches)
+        against = len(values[baseline.config_id]) if baseline and baseline.config_id in values else None
+        gap = _half(found, 1 / standing.launches + 1 / against) if against else None
+        gain = standing.mean / baseline.value if baseline else None
+        rows.append(
+            {
+                "config_id": standing.config,
+                "group": "best" if standing.rank == 1 else "tie" if is_tied else "",
+                "low": standing.mean * math.exp(-half) if half is not None else None,
+                "high": standing.mean * math.exp(half) if half is not None else None,
+                "gain": gain - 1 if gain is not None else None,
+                "gain_low": gain * math.exp(-gap) - 1 if gain is not None and gap is not None else None,
+                "gain_high": gain * math.exp(gap) - 1 if gain is not None and gap is not None else None,
+            }
+        )
+    schema = {"config_id": pl.String, "group": pl.String} | dict.fromkeys(
+        ("low", "high", "gain", "gain_low", "gain_high"), pl.Float64
     )
-    if best["low"] is not None:
-        overlap = pl.col("high") >= best["low"] if up else pl.col("low") <= best["high"]
-        near = near | overlap.fill_null(value=False)
-    return frame.with_columns(
-        group=pl.when(pl.col("config_id") == best["config_id"])
-        .then(pl.lit("best"))
-        .when((pl.col("state") == "ok") & near)
-        .then(pl.lit("tie"))
-        .otherwise(pl.lit(""))
-    )
+    told = frame.join(pl.DataFrame(rows, schema=schema), on="config_id", how="left", maintain_order="left")
+    return told.with_columns(pl.col("group").fill_null(""))
+
+
+def _half(found: Verdicts, share: float) -> float | None:
+    """Half the 95% interval of a log mean (or of a difference) with this sum of 1/launches; None without a spread."""
+    return None if found.noise is None else t_critical(found.freedom) * found.noise * math.sqrt(share)

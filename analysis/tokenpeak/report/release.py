@@ -21,8 +21,10 @@ ADDRESS_WORD = "address"
 HOME = re.compile(r"(?<![\w/])(?:/root|/home/[^/\s\"']+)(?=/|$)")
 """A home folder, which names a person."""
 HARMLESS = {"127.0.0.1", "0.0.0.0"}  # noqa: S104
-HIDDEN_KEYS = frozenset({"uuid", "vram_holders", "url", "kernel"})
-"""Fields of a node's facts that name a machine or what runs on it."""
+NODE_FIELDS = frozenset({"node", "nodes", "unrestored"})
+"""Fields whose strings are nodes."""
+HIDDEN = {"gpus": frozenset({"uuid"}), "nodes": frozenset({"vram_holders", "kernel"}), "production": frozenset({"url"})}
+"""Fields that name a machine or what runs on it, by the record that holds them."""
 
 
 def labels(nodes: Iterable[NodeFacts]) -> dict[str, str]:
@@ -55,30 +57,38 @@ def hosts(nodes: Iterable[NodeFacts]) -> set[str]:
 
 
 def cleaner(names: dict[str, str], addresses: set[str]) -> Callable[[Any], Any]:
-    """A function that replaces names by labels and addresses by a word in any JSON value."""
-    words = {**dict.fromkeys(addresses, ADDRESS_WORD), **names}
-    pattern = re.compile(
-        "|".join(rf"(?<![\w.-]){re.escape(word)}(?![\w-])" for word in sorted(words, key=len, reverse=True)) or r"(?!)"
-    )
+    """A function that replaces names by labels and addresses by a word in any JSON value.
+
+    In running text only names are replaced that look like a host's, with a digit, a dot or a dash: a node called `cpu`
+    gives nothing away, and the word has other uses.
+    """
+    telling = {name: label for name, label in names.items() if re.search(r"[\d.-]", name)}
+    words = {**dict.fromkeys(addresses, ADDRESS_WORD), **telling}
+    alternatives = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)) or r"(?!)"
+    pattern = re.compile(rf"(?<![\w.-])(?:{alternatives})(?![\w-])")
 
     def text(value: str) -> str:
-        renamed = pattern.sub(lambda found: words[found[0]], value)
-        renamed = HOME.sub("~", renamed)
+        renamed = HOME.sub("~", pattern.sub(lambda found: words[found[0]], value))
         return ADDRESS.sub(lambda found: found[0] if found[0] in HARMLESS else ADDRESS_WORD, renamed)
 
-    def clean(value: Any) -> Any:
+    def clean(value: Any, field: str = "") -> Any:
         if isinstance(value, str):
-            return text(value)
+            return names[value] if field in NODE_FIELDS and value in names else text(value)
         if isinstance(value, list):
-            return [clean(item) for item in value]
+            return [clean(item, field) for item in value]
         if isinstance(value, dict):
-            return {text(key): _hidden(item) if key in HIDDEN_KEYS else clean(item) for key, item in value.items()}
+            hidden = HIDDEN.get(field, frozenset())
+            by_node = field == "production_downtime_s"
+            return {
+                names.get(key, key) if by_node else key: _nothing(item) if key in hidden else clean(item, key)
+                for key, item in value.items()
+            }
         return value
 
     return clean
 
 
-def _hidden(value: Any) -> Any:
+def _nothing(value: Any) -> Any:
     return [] if isinstance(value, list) else None
 
 

@@ -68,6 +68,8 @@ def picture(spec: dict[str, Any], prefix: str) -> Markup:
     svg = re.sub(rf"url\(#(?!{HATCH}\))([^)]+)\)", rf"url(#{prefix}-\1)", svg)
     # A policy that forbids inline styles would refuse these; vega writes them for the pointer only.
     svg = re.sub(r' style="[^"]*"', "", svg)
+    # The element around it is one picture with one description; its parts have none of their own.
+    svg = re.sub(r' (?:role|aria-roledescription|aria-label)="[^"]*"', "", svg)
     return Markup(svg)  # noqa: S704 - vega escapes the data's text
 
 

@@ -1,0 +1,175 @@
+"""The site in a real browser, from file://, with the network off."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from tokenpeak.report.site import SWEEP_PAGES
+
+RIG, SIM, EVIL = "20261119-220000-quick-rig", "20261120-220000-quick-sim", "20261121-220000-hostile-sim"
+PAGES = [
+    "index.html",
+    "compare.html",
+    "methodology.html",
+    f"{SIM}/data/index.html",
+    *(f"{SIM}/{page.name}.html" for page in SWEEP_PAGES),
+]
+
+
+class Session:
+    """A page and what it complained about."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+
+    def open(self, path: Path, fragment: str = "") -> Page:
+        """The page at `path`, scrolled once to its end so that every figure wakes."""
+        self.page.goto(path.as_uri() + fragment)
+        self.page.evaluate("for (const f of document.querySelectorAll('figure')) f.scrollIntoView()")
+        figures = self.page.locator("figure.figure").count()
+        if figures:
+            self.page.wait_for_function(f"document.querySelectorAll('.embed svg').length >= {min(figures, 1)}")
+        return self.page
+
+
+@pytest.fixture
+def session(browser: Browser) -> Iterator[Session]:
+    """A fresh offline window."""
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    yield Session(context.new_page())
+    context.close()
+
+
+@pytest.mark.parametrize("name", [*PAGES, f"{EVIL}/index.html", f"{EVIL}/ranking.html", f"{EVIL}/latency.html"])
+def test_page_opens_without_complaint(session: Session, site: Path, name: str) -> None:
+    """No console error, no violation of the policy, nothing run from a name, nothing wider than the window."""
+    page = session.open(site / name)
+
+    assert [] == session.complaints
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible(browser: Browser, site: Path, scheme: str) -> None:
+    """Axe finds no violation on any page, in either colour scheme."""
+    trial = next((site / SIM / "trials").glob("*.html")).relative_to(site).as_posix()
+    context = browser.new_context(offline=True, color_scheme=scheme, bypass_csp=True)
+    session = Session(context.new_page())
+    found = []
+    for name in [*PAGES, trial]:
+        page = session.open(site / name)
+        violations = Axe().run(page).response["violations"]
+        found += [f"{name}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in violations]
+    context.close()
+
+    assert [] == found
+
+
+def test_table_sorts_filters_and_keeps_it_in_the_address(session: Session, site: Path) -> None:
+    """Sorting, filtering and choosing columns change the table, and the address brings it all back."""
+    page = session.open(site / RIG / "trials.html")
+    table = page.locator("#table-trials")
+    table.get_by_role("button", name="Duration").click()
+    first = table.locator("tbody tr").first.inner_text()
+    table.get_by_role("searchbox").fill("A100 8")
+    shown = table.locator("tbody tr:visible").count()
+    table.get_by_text("Columns", exact=True).click()
+    table.get_by_label("KV cache tokens").check()
+    fragment = page.evaluate("location.hash")
+    other = session.page.context.new_page()
+    other.goto((site / RIG / "trials.html").as_uri() + fragment)
+
+    assert "descending" == other.locator("#table-trials th[data-key=duration_s]").get_attribute("aria-sort")
+    assert first == other.locator("#table-trials tbody tr").first.inner_text() or shown < 24
+    assert shown == other.locator("#table-trials tbody tr:visible").count()
+    assert other.locator("#table-trials th[data-key=kv_cache_tokens]").is_visible()
+
+
+def test_factors_recompute_the_table(session: Session, site: Path) -> None:
+    """Doubling PUE doubles the energy at the meter, and a volume shows the months' columns."""
+    page = session.open(site / RIG / "energy.html")
+    head = "th[data-key=energy_kwh_per_1m_output_tok]"
+    column = page.locator(head).first.evaluate("head => head.cellIndex")
+    cell = page.locator(".table tbody tr").first.locator("td").nth(column)
+    before = float(cell.get_attribute("data-value"))
+    page.get_by_role("textbox", name="PUE").fill("2.6")
+    page.get_by_role("textbox", name="Volume").fill("100")
+
+    assert pytest.approx(2 * before) == float(cell.get_attribute("data-value"))
+    assert page.locator("th[data-key=month_kwh]").first.is_visible()
+    assert "factor.pue=2.6" in page.evaluate("location.hash")
+
+
+def test_figure_downloads_carry_the_facts(session: Session, site: Path, tmp_path: Path) -> None:
+    """A downloaded SVG is a picture of its own: title, mark, facts, and no variable left unresolved."""
+    page = session.open(site / SIM / "ranking.html")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="SVG").first.click()
+    waiting.value.save_as(tmp_path / "figure.svg")
+    svg = (tmp_path / "figure.svg").read_text()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="PNG").first.click()
+    waiting.value.save_as(tmp_path / "figure.png")
+
+    assert "[simulated" in svg
+    assert SIM in svg
+    assert "var(--" not in svg
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert [] == session.complaints
+
+
+def test_comparison_refuses_what_is_not_comparable(session: Session, site: Path) -> None:
+    """A simulated and a real result stand side by side and are not ranked; two of one sweep are."""
+    page = session.open(site / "compare.html")
+    options = page.locator("#left-sweep option").all_inner_texts()
+    page.select_option("#left-sweep", index=next(i for i, text in enumerate(options) if RIG in text))
+    page.select_option("#right-sweep", index=next(i for i, text in enumerate(options) if SIM in text))
+    apart = page.locator("#compare-result .answer").inner_text()
+    page.select_option("#right-sweep", index=next(i for i, text in enumerate(options) if RIG in text))
+    page.select_option("#right-config", index=3)
+    together = page.locator("#compare-result .answer").inner_text()
+
+    assert apart.startswith("Not ranked: simulated")
+    assert together.startswith(("The second is", "The two cannot be told apart"))
+
+
+def test_commands_are_tabs(session: Session, site: Path) -> None:
+    """One form of the command is shown at a time, chosen by keyboard too."""
+    page = session.open(site / RIG / "index.html")
+    page.get_by_role("tab", name="vllm serve").first.focus()
+    page.keyboard.press("ArrowRight")
+
+    panels = page.locator(".snippets").first.get_by_role("tabpanel").all()
+
+    assert ["docker run"] == [panel.get_attribute("aria-label") for panel in panels]
+
+
+def test_pages_are_whole_without_scripts(browser: Browser, site: Path) -> None:
+    """With scripts off, figures are pictures, tables are tables and every form of the command can be read."""
+    context = browser.new_context(java_script_enabled=False, offline=True)
+    page = context.new_page()
+    page.goto((site / SIM / "index.html").as_uri())
+    svgs = page.locator("figure .chart > svg").count()
+    commands = page.locator(".snippet pre:visible").count()
+    figures = page.locator("figure").count()
+    context.close()
+
+    assert svgs == figures
+    assert 10 == commands
+
+
+def test_pages_print(session: Session, site: Path) -> None:
+    """A page becomes a PDF with its figures and without its controls."""
+    page = session.open(site / RIG / "ranking.html")
+    page.emulate_media(media="print")
+
+    assert not page.locator(".tools").first.is_visible()
+    assert page.locator("figure .chart svg").first.is_visible()
+    assert page.pdf().startswith(b"%PDF")

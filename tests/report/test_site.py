@@ -1,0 +1,156 @@
+"""The built site: whole, self-contained, marked, and closed to what data may hold."""
+
+import hashlib
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import polars as pl
+import pytest
+
+from archive_factory import make_archive
+from tokenpeak.errors import ReportError
+from tokenpeak.report.links import broken_links
+from tokenpeak.report.site import SWEEP_PAGES, build_site
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+RIG, SIM = "20261119-220000-quick-rig", "20261120-220000-quick-sim"
+
+
+def test_each_sweep_has_each_page(site: Path) -> None:
+    """Every sweep has all its pages, and a page for each trial."""
+    for sweep in (RIG, SIM):
+        pages = {path.stem for path in (site / sweep).glob("*.html")}
+
+        assert {page.name for page in SWEEP_PAGES} == pages
+    assert 24 == len(list((site / RIG / "trials").glob("*.html")))
+
+
+def test_links_lead_somewhere(site: Path) -> None:
+    """Each link leads to a file of the site and to a place that is in it; nothing is loaded from elsewhere."""
+    assert [] == broken_links(site)
+
+
+def test_pages_forbid_inline_code(site: Path) -> None:
+    """Each page has the strict policy, and neither style nor script of its own that runs."""
+    for page in site.rglob("*.html"):
+        html = page.read_text()
+
+        assert "default-src 'none'; script-src 'self'; style-src 'self'" in html
+        assert " style=" not in html
+        assert html.count("<script") == html.count("<script defer src=") + html.count('<script type="application/json"')
+
+
+def test_pages_stay_small(site: Path) -> None:
+    """No page is larger than 2 MB."""
+    assert 2_000_000 > max(page.stat().st_size for page in site.rglob("*.html"))
+
+
+def test_hostile_names_stay_text(site: Path) -> None:
+    """A name that is markup appears escaped on pages, in specs and in the feed."""
+    for path in [*site.rglob("*.html"), site / "feed.atom"]:
+        assert "<img src=x" not in path.read_text()
+    assert "&lt;img src=x" in (site / "20261121-220000-hostile-sim" / "ranking.html").read_text()
+    assert (
+        HOSTILE
+        in json.loads((site / "20261121-220000-hostile-sim/data/raw/sweep.json").read_text())["nodes"][0]["gpus"][0][
+            "name"
+        ]
+    )
+
+
+def test_simulated_results_are_marked(site: Path) -> None:
+    """Every page and download of a simulated sweep says so, and none of a real one does."""
+    for page in (site / SIM).rglob("*.html"):
+        assert "simulated</span>" in page.read_text()
+    for page in (site / RIG).rglob("*.html"):
+        assert "simulated</span>" not in page.read_text()
+    for file in (site / SIM / "data" / "csv").glob("*.csv"):
+        assert "simulated" in pl.read_csv(file)["mark"][0]
+    assert pl.read_parquet(site / SIM / "data" / "frames" / "runs.parquet")["simulated"].all()
+
+
+def test_nodes_appear_under_labels(site: Path) -> None:
+    """No file of the site holds a node's own name."""
+    for path in site.rglob("*"):
+        if path.suffix in (".html", ".json", ".csv", ".ipynb", ".atom"):
+            assert "node-1" not in path.read_text(), path
+
+
+def test_node_names_appear_when_asked(tmp_path: Path) -> None:
+    """With node_names the nodes keep their names."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
+    build_site([archive.path], tmp_path / "site", node_names=True)
+
+    assert "node-1" in (tmp_path / "site" / "a" / "trials.html").read_text()
+
+
+def test_checksums_hold(site: Path) -> None:
+    """SHA256SUMS names every download with its digest."""
+    data = site / RIG / "data"
+    lines = (data / "SHA256SUMS").read_text().splitlines()
+    files = {path.relative_to(data).as_posix() for path in data.rglob("*") if path.is_file()} - {"SHA256SUMS"}
+
+    assert files == {line[66:] for line in lines}
+    for line in lines[:20]:
+        assert line[:64] == hashlib.sha256((data / line[66:]).read_bytes()).hexdigest()
+
+
+def test_failures_are_shown_with_their_cause(site: Path) -> None:
+    """A trial without a result is in the ranking, with what happened and the log's own line."""
+    html = (site / SIM / "ranking.html").read_text()
+
+    assert "out of memory: The GPU ran out of memory." in html
+    assert "torch.OutOfMemoryError" in html
+
+
+def test_history_compares_sweeps_of_one_spec(site: Path) -> None:
+    """The index lists all sweeps, and the feed has an entry for each."""
+    feed = ET.parse(site / "feed.atom").getroot()
+
+    assert 3 == len(feed.findall("{http://www.w3.org/2005/Atom}entry"))
+    assert all(sweep in (site / "index.html").read_text() for sweep in (RIG, SIM))
+
+
+def test_executed_notebooks_run_beside_the_raw_archive(site: Path) -> None:
+    """The notebooks in the downloads name the archive by the path that it has there."""
+    for path in (site / RIG / "data" / "notebooks").glob("*.ipynb"):
+        assert 'archive = \\"../raw\\"' in path.read_text()
+
+
+def test_two_archives_of_one_sweep_are_refused(tmp_path: Path) -> None:
+    """Two archives that hold the same sweep are an error that names it, and no site is left behind."""
+    first = make_archive(tmp_path / "one" / "same", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3)
+    second = make_archive(tmp_path / "two" / "same", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3)
+
+    with pytest.raises(ReportError, match="holds sweep same"):
+        build_site([first.path, second.path], tmp_path / "site")
+    assert not list(tmp_path.glob("*site*"))
+
+
+def test_a_folder_that_is_no_site_is_left_alone(tmp_path: Path) -> None:
+    """Building into a folder with other files is refused, and the files stay."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+
+    with pytest.raises(ReportError, match="is no site"):
+        build_site([archive.path], tmp_path / "mine")
+    assert "years" == (tmp_path / "mine" / "thesis.txt").read_text()
+
+
+def test_an_archive_with_failures_only_has_a_site(tmp_path: Path) -> None:
+    """A sweep in which nothing worked still tells what happened."""
+    axes = {"max_num_batched_tokens": [8192], "gpu_memory_utilization": [0.95]}
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes=axes)
+    build_site([archive.path], tmp_path / "site")
+
+    assert "No config gave a result that may be ranked." in (tmp_path / "site" / "a" / "index.html").read_text()
+
+
+def test_a_sweep_before_its_first_trial_has_a_site(tmp_path: Path) -> None:
+    """An archive without trials, as a live page finds it, is rendered."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, replicates=0, end=False)
+    build_site([archive.path], tmp_path / "site", live=True)
+
+    assert "not ended" in (tmp_path / "site" / "a" / "index.html").read_text()
