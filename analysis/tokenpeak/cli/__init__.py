@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "restore": "restore",
     "status": "status",
     "load": "load",
+    "calibrate": "calibrate",
     "ingest": "ingest",
     "replay": "replay",
     "report": "report",

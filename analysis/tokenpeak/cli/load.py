@@ -1,15 +1,150 @@
 """`tokenpeak load`: offer a load to any OpenAI-compatible server and say what was seen."""
 
+import json
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
 
 @click.command(name="load")
-@click.option("--job", "job_path", type=click.Path(path_type=Path), help="A file that holds all runs of a launch.")
-def load(job_path: Path | None) -> None:
-    """Offer a load to a server and measure how it is served."""
-    from tokenpeak.load.job import read_job, run_job
+@click.argument("url", required=False)
+@click.option("--model", help="The name that requests ask for.")
+@click.option("--concurrency", type=int, help="Requests in flight (closed loop).")
+@click.option("--rate", type=float, help="Requests due per second (open loop).")
+@click.option("--arrivals", type=click.Choice(["constant", "poisson", "gamma"]), default="poisson", show_default=True)
+@click.option("--burstiness", type=float, default=1.0, show_default=True, help="Shape of gamma arrivals.")
+@click.option("--max-concurrency", type=int, help="Cap on an open loop's requests in flight.")
+@click.option(
+    "--max-rate-under", help="Search the highest rate within limits, such as ttft_p99_ms=1000,tpot_p99_ms=60."
+)
+@click.option("--start-rate", type=float, help="Where that search begins.")
+@click.option("--requests", type=int, help="How many requests are measured.")
+@click.option("--duration", type=float, help="For how many seconds requests are sent.")
+@click.option("--warmup-requests", type=int, default=0, show_default=True)
+@click.option("--input-tokens", type=int, default=128, show_default=True)
+@click.option("--output-tokens", type=int, default=128, show_default=True)
+@click.option("--endpoint", type=click.Choice(["completions", "chat"]), default="completions", show_default=True)
+@click.option("--workload", "workload_path", type=click.Path(path_type=Path), help="A workload in YAML or JSON.")
+@click.option("--slo", help="Limits to hold, such as ttft_p95_ms=500,tpot_p95_ms=50.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--no-ignore-eos", is_flag=True, help="Let the model end its answers; for servers that are not vLLM.")
+@click.option("--api-key-file", type=click.Path(path_type=Path), help="A file that holds the API key.")
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of each request; repeatable.")
+@click.option("--ca-file", type=click.Path(path_type=Path), help="Certificates to trust besides the system's.")
+@click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
+@click.option("--no-reuse", is_flag=True, help="A new connection for each request, connecting included in its times.")
+@click.option("--processes", type=int, help="Load processes; as many as the level needs when not given.")
+@click.option("--output", type=click.Path(path_type=Path), help="Where the run record is written, as JSON.")
+@click.option("--requests-output", type=click.Path(path_type=Path), help="Where the requests are written, as Parquet.")
+@click.option("--job", "job_path", type=click.Path(path_type=Path), help="A file that holds a whole job; stands alone.")
+@click.option("--workload-schema", is_flag=True, help="Print the JSON Schema of a workload file and exit.")
+def load(url: str | None, job_path: Path | None, workload_schema: bool, output: Path | None, **given: Any) -> None:
+    """Offer a load to the OpenAI-compatible server at URL and measure how it is served."""
+    from tokenpeak.load.job import read_job, run_job, write_atomically
 
+    if workload_schema:
+        from tokenpeak.load.workload_file import schema
+
+        click.echo(json.dumps(schema(), indent=2))
+        return
     if job_path is not None:
         run_job(read_job(job_path))
+        return
+    if url is None or not given["model"]:
+        raise click.UsageError("Give the server's URL and --model, or --job.")
+    from tokenpeak.load.progress import summary_text, watching
+
+    with tempfile.TemporaryDirectory() as folder:
+        job = _job(url, Path(folder), given)
+        with watching() as on_status:
+            record = run_job(job, on_status)[0]
+        if given["requests_output"] is not None:
+            given["requests_output"].write_bytes((Path(folder) / "requests.parquet").read_bytes())
+    if output is not None:
+        write_atomically(output, record.model_dump_json(indent=1) + "\n")
+    click.echo(summary_text(record))
+    if record.summary.requests_ok == 0:
+        raise SystemExit(1)
+
+
+def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
+    """The options as a job of one run."""
+    from pydantic import ValidationError
+
+    from tokenpeak.errors import LoadError
+    from tokenpeak.load.job import LoadJob
+    from tokenpeak.load.workload_file import read_workload
+
+    if sum(given[name] is not None for name in ("concurrency", "rate", "max_rate_under")) != 1:
+        raise click.UsageError("Give one of --concurrency, --rate and --max-rate-under.")
+    workload: Any
+    if given["workload_path"] is not None:
+        workload = read_workload(given["workload_path"]).model_dump()
+    else:
+        workload = {
+            "kind": "synthetic",
+            "name": "synthetic",
+            "endpoint": given["endpoint"],
+            "input_tokens": given["input_tokens"],
+            "output_tokens": given["output_tokens"],
+            "seed": given["seed"],
+        }
+    if given["no_ignore_eos"]:
+        workload["ignore_eos"] = False
+    arrivals = {name: given[name] for name in ("arrivals", "burstiness", "max_concurrency")}
+    level: dict[str, Any]
+    if given["max_rate_under"] is not None:
+        level = {
+            "max_rate_under": _limits(given["max_rate_under"]),
+            "start_rate_per_s": given["start_rate"],
+            **arrivals,
+        }
+    else:
+        level = {name: given[name] for name in ("requests", "warmup_requests")} | {"duration_s": given["duration"]}
+        if given["concurrency"] is not None:
+            level["concurrency"] = given["concurrency"]
+            level["requests"] = level["requests"] or (None if given["duration"] else 4 * given["concurrency"])
+        else:
+            level |= {"rate_per_s": given["rate"], **arrivals}
+    run = {
+        "run_index": 0,
+        "workload": workload,
+        "level": level,
+        "slo": _limits(given["slo"] or ""),
+        "seed": given["seed"],
+    }
+    headers = dict(header.split(":", 1) for header in given["headers"] if ":" in header)
+    try:
+        return LoadJob.model_validate(
+            {
+                "base_url": url,
+                "model": given["model"],
+                "output_dir": folder,
+                "runs": [run],
+                "api_key_file": given["api_key_file"],
+                "headers": {name.strip(): value.strip() for name, value in headers.items()},
+                "verify_tls": not given["insecure"],
+                "ca_file": given["ca_file"],
+                "reuse_connections": not given["no_reuse"],
+                "processes": given["processes"],
+            }
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][2:]) or "load"
+        raise LoadError(f"{where}: {first['msg']} (given: {first['input']!r})") from error
+
+
+def _limits(text: str) -> dict[str, float]:
+    limits = {}
+    for item in filter(None, text.split(",")):
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise click.UsageError(f"A limit is written like ttft_p99_ms=1000, not {item!r}.")
+        try:
+            limits[name.strip()] = float(value)
+        except ValueError as error:
+            raise click.UsageError(f"The limit {item!r} is not a number of milliseconds.") from error
+    return limits
