@@ -1,6 +1,7 @@
 """A real local server that answers as a script says, one connection at a time in threads; nothing is mocked."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,8 +61,8 @@ def _serve(connection: socket.socket, answer: Answer) -> None:
 
 
 @contextmanager
-def serving(answer: Answer) -> Iterator[str]:
-    """The address of a server that answers each completion request with `answer`."""
+def serving(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """The address of a server that answers each completion request with `answer`, over TLS if given a context."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
 
     def accept() -> None:
@@ -71,7 +72,13 @@ def serving(answer: Answer) -> Iterator[str]:
             except OSError:
                 return
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=_serve, args=(connection, answer), daemon=True).start()
+            threading.Thread(target=greet, args=(connection,), daemon=True).start()
+
+    def greet(connection: socket.socket) -> None:
+        try:
+            _serve(connection if context is None else context.wrap_socket(connection, server_side=True), answer)
+        except OSError:
+            connection.close()
 
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from load.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving, stream
 
+from load.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving, stream
 from tokenpeak.load.job import LoadJob, run_job
 from tokenpeak.records import RunRecord
 
@@ -245,9 +245,7 @@ def test_run_deadline_ends_what_hangs(tmp_path: Path) -> None:
     def answer(connection: socket.socket, request: bytes) -> None:
         connection.recv(1)
 
-    assert {"deadline": 4} == failures(
-        answer, tmp_path, level={"concurrency": 4, "requests": 4}, run_deadline_s=0.5
-    )
+    assert {"deadline": 4} == failures(answer, tmp_path, level={"concurrency": 4, "requests": 4}, run_deadline_s=0.5)
 
 
 def test_good_server(tmp_path: Path) -> None:

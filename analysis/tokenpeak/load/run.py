@@ -383,9 +383,9 @@ def _probe(rate_per_s: float, offered: Offered, slo: Slo, random: np.random.Gene
         percent = float(percentile.removeprefix("p"))
         values = gaps_s(ok) if metric == "itl_s" else ok[metric].drop_nulls().to_numpy()
         # A failed request is one that took for ever.
-        failed = np.full(summary.requests_failed, np.inf)
-        value = float(np.percentile(np.concatenate([values, failed]), percent)) if values.size else np.inf
-        value = np.inf if np.isnan(value) else value
+        failed = np.full(summary.requests_failed or 0, np.inf)
+        together = np.concatenate([values, failed])
+        value = float(np.percentile(together, percent, method="higher")) if together.size else np.inf
         if np.isfinite(value):
             metrics[f"{metric}_{percentile}"] = value
         if value / limit > ratio:
@@ -397,7 +397,7 @@ def _probe(rate_per_s: float, offered: Offered, slo: Slo, random: np.random.Gene
         spread = max(spread, 0.2)
     probe = Probe(
         rate_per_s=rate_per_s,
-        requests=summary.requests_sent,
+        requests=summary.requests_sent or 0,
         ratio=ratio,
         spread=spread,
         achieved_per_s=None if stopped else summary.request_per_s,

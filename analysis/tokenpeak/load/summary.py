@@ -151,7 +151,7 @@ def slo_met(summary: RunSummary, slo: Slo) -> bool | None:
         found: Distribution = getattr(summary, metric)
         value = getattr(found, percentile)
         allowed = 1 - int(percentile.removeprefix("p")) / 100
-        if value is None or value > limit or summary.requests_failed > allowed * summary.requests_sent:
+        if value is None or value > limit or (summary.requests_failed or 0) > allowed * summary.requests_sent:
             return False
         if summary.requests_sent < requests_needed(percentile):
             told = False

@@ -192,12 +192,13 @@ def _engine(evidence: Evidence) -> Reason | None:
 
 def _enough_requests(evidence: Evidence) -> Reason | None:
     needed = max((requests_needed(percentile) for _, percentile, _ in evidence.slo.limits()), default=1)
-    if evidence.summary.requests_sent >= needed:
+    sent = evidence.summary.requests_sent or 0
+    if sent >= needed:
         return None
     return Reason(
         code="too_few_requests",
-        text=f"{evidence.summary.requests_sent} requests cannot show the SLO's percentile; it needs {needed}.",
-        value=evidence.summary.requests_sent,
+        text=f"{sent} requests cannot show the SLO's percentile; it needs {needed}.",
+        value=sent,
         limit=needed,
     )
 
