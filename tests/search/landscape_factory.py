@@ -105,8 +105,11 @@ def plan_of(hardware: str) -> Plan:
 def landscape(
     hardware: str, seed: int, *, effect: float = 0.03, noise: float = 0.005, crash: float = 0.0, launches: int = 12
 ) -> Landscape:
-    """The landscape of this seed. `effect` is the size (log) of what an axis adds unforeseen, a third of it for pairs
-    and a tenth for each config; `noise` is between launches; `crash` is the share of configs that fail."""
+    """The landscape of this seed.
+
+    `effect` is the size (log) of what an axis adds unforeseen, a third of it for pairs and a tenth for each config;
+    `noise` is between launches; `crash` is the share of configs that fail.
+    """
     plan = plan_of(hardware)
     space = space_of(plan)
     generator = np.random.default_rng([seed, HARDWARE.index(hardware)])

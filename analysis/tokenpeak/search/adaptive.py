@@ -30,7 +30,7 @@ from tokenpeak.search.space import Floats, space_of
 from tokenpeak.search.surrogate import Belief, Settings, believe, draw_settings
 from tokenpeak.search.trends import trend
 
-FAIR_CHANCE = 0.03
+FAIR_CHANCE = 0.01
 """Screening ends when no untried config is better by half the margin with at least this probability."""
 FEWEST_TRIALS = 6
 """Screening does not end by itself before so many results."""

@@ -70,7 +70,7 @@ def outcome_of(trial: TrialRecord, spec: SweepSpec) -> Outcome:
         node=trial.node,
         slo_met=run.slo_met if run and spec.objective.metric != "max_rate_per_s" else None,
         failure_cause=trial.failure.cause if trial.failure else None,
-        duration_s=trial.duration_s,
+        duration_s=trial.duration_s or 0.0,
     )
 
 

@@ -3,7 +3,7 @@
 A belief is a mixture. Each of its members is a Gaussian process over log objective with settings of its own: how much
 each axis matters, how far its influence reaches, how strongly axes interact, how much a config differs from what its
 axes say, how noisy launches are, and how far the predictor is trusted. Members weigh as much as they explain what was
-measured, so a predictor that is wrong loses its say after a few trials. Half of them take the plan's word that configs
+measured, so a predictor that is wrong loses its say after a few trials. Some take the plan's word that configs
 of a class do not differ. Members are drawn once, from the seed.
 """
 
@@ -16,6 +16,8 @@ from scipy.special import ndtr, ndtri
 from tokenpeak.search.space import Floats, Space
 
 MEMBERS = 256
+SCEPTICAL = 192
+"""So many of the members hold that configs of a class may differ; the others take the plan's word."""
 MOST_GAIN = 0.03
 """What is gained beyond 3% counts no more: many fair chances are better than one long shot."""
 NORMAL_STEPS = ndtri((np.arange(24) + 0.5) / 24)
@@ -135,8 +137,8 @@ def believe(
         return Belief(weights=even, mean=prior, deviation=deviation, measured=(), cross=cross, noise=settings.noise)
     between = np.concatenate(
         [
-            _covariance(space.levels, np.arange(space.size), settings, slice(None, MEMBERS // 2), known),
-            _covariance(space.levels[space.head], space.head, settings, slice(MEMBERS // 2, None), known),
+            _covariance(space.levels, np.arange(space.size), settings, slice(None, SCEPTICAL), known),
+            _covariance(space.levels[space.head], space.head, settings, slice(SCEPTICAL, None), known),
         ]
     )
     noise = settings.noise[:, None, None] * np.eye(len(known))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tokenpeak.metrics import Direction, metric_of
 from tokenpeak.plan.spec import EnergyFactors, SweepSpec
 from tokenpeak.records import Distribution, RunRecord
-from tokenpeak.workload import OpenLoad
+from tokenpeak.workload import ExternalLoad, OpenLoad
 
 if TYPE_CHECKING:
     import polars as pl
@@ -102,7 +102,8 @@ def _max_rate_per_s(runs: Sequence[RunRecord], workload: str) -> float | None:
         run.level.rate_per_s
         for run in runs
         if run.workload.name == workload
-        and isinstance(run.level, OpenLoad)
+        and isinstance(run.level, OpenLoad | ExternalLoad)
+        and run.level.rate_per_s is not None
         and run.slo_met
         and run.verdict.status != "invalid"
     ]

@@ -1,0 +1,183 @@
+"""Adaptive search: what it promises on landscapes whose truth its predictor does not know."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from landscape_factory import HARDWARE, landscape, plan_of
+
+from tokenpeak.plan.spec import SearchSpec
+from tokenpeak.records import Plan
+from tokenpeak.search.history import Outcome, Proposal, Stop, Wait
+from tokenpeak.search.landscape import Landscape
+from tokenpeak.search.replay import Prior, Replay, replay, summarize
+from tokenpeak.search.strategy import Strategy, make_strategy
+
+ADAPTIVE = SearchSpec(strategy="adaptive", trials=10)
+
+
+def measured(step: Proposal, known: Landscape) -> Outcome:
+    """The outcome of a trial on the landscape."""
+    value = known.launches[step.config_id][step.replicate]
+    return Outcome(
+        config_id=step.config_id,
+        replicate=step.replicate,
+        status="failed" if value is None else "ok",
+        value=value,
+        failure_cause="out_of_memory" if value is None else None,
+        duration_s=60.0,
+    )
+
+
+def carried_out(strategy: Strategy, known: Landscape, history: Sequence[Outcome] = ()) -> list[Outcome]:
+    """The history of a whole sweep on one node, from `history` on."""
+    made = list(history)
+    while isinstance(step := strategy.propose(made, ()), Proposal):
+        made.append(measured(step, known))
+    return made
+
+
+def renamed(plan: Plan, place: int, name: str) -> Plan:
+    """The plan with one config called by another name."""
+    planned = plan.feasible[place]
+    config = planned.config.model_copy(update={"name": name})
+    entry = planned.model_copy(update={"config": config})
+    return plan.model_copy(update={"feasible": (*plan.feasible[:place], entry, *plan.feasible[place + 1 :])})
+
+
+def test_resume_gives_the_same_remaining_trials() -> None:
+    """A strategy made anew in the middle of a sweep goes on exactly as the first would have."""
+    known = landscape("A100", 3)
+    whole = carried_out(make_strategy(ADAPTIVE, known.plan), known)
+    for cut in (1, 5, 9, 12, len(whole) - 1):
+        resumed = carried_out(make_strategy(ADAPTIVE, known.plan), known, whole[:cut])
+
+        assert whole == resumed
+
+
+def test_finalists_are_launched_again_in_blocks_and_the_choice_once_more() -> None:
+    """After the screening three finalists get three fresh launches each, and the choice one more."""
+    known = landscape("H100", 1)
+    history = carried_out(make_strategy(ADAPTIVE, known.plan), known)
+    final = [outcome for outcome in history if outcome.replicate >= 2]
+    finalists = {outcome.config_id for outcome in final}
+    blocks = [{outcome.config_id for outcome in final[start : start + len(finalists)]} for start in (0, 3, 6)]
+
+    assert 3 == len(finalists)
+    assert [finalists] * 3 == blocks
+    assert 10 == len(final)
+
+
+def test_baselines_come_first() -> None:
+    """Configs named as baselines are the first trials, in the order of the spec."""
+    plan = renamed(renamed(plan_of("A100"), 7, "production"), 30, "defaults")
+    strategy = make_strategy(ADAPTIVE, plan)
+    first = strategy.propose([], ())
+    assert isinstance(first, Proposal)
+    second = strategy.propose([], {first.key})
+    assert isinstance(second, Proposal)
+
+    assert [plan.feasible[30].config.config_id, plan.feasible[7].config.config_id] == [
+        first.config_id,
+        second.config_id,
+    ]
+
+
+def test_parallel_nodes_get_different_trials_and_wait_for_the_end_of_screening() -> None:
+    """Running trials are not proposed again, and the finals wait for the last of the screening."""
+    known = landscape("A100", 5)
+    strategy = make_strategy(ADAPTIVE, known.plan)
+    history: list[Outcome] = []
+    running: list[Proposal] = []
+    waited = False
+    for _ in range(60):
+        step = strategy.propose(history, {trial.key for trial in running})
+        if isinstance(step, Proposal):
+            assert step.key not in {trial.key for trial in running}
+            running.append(step)
+            if len(running) < 3:
+                continue
+        elif isinstance(step, Stop) and not running:
+            break
+        else:
+            waited = waited or isinstance(step, Wait)
+        history.append(measured(running.pop(0), known))
+
+    assert waited
+    assert isinstance(strategy.propose(history, ()), Stop)
+    assert len(history) == len({(outcome.config_id, outcome.replicate) for outcome in history})
+
+
+def test_configs_that_break_the_slo_are_not_chosen() -> None:
+    """The fastest config is not taken when it breaks the SLO."""
+    plan = plan_of("A100")
+    fast, slow = (planned.config.config_id for planned in plan.feasible[:2])
+    history = [
+        Outcome(config_id=fast, replicate=0, status="ok", value=200.0, slo_met=False),
+        Outcome(config_id=slow, replicate=0, status="ok", value=100.0, slo_met=True),
+    ]
+
+    assert slow == make_strategy(ADAPTIVE, plan).choose(history)
+
+
+def test_nothing_that_works_is_said() -> None:
+    """When every config fails the search ends, and says that none ran."""
+    plan = plan_of("V100")
+    dead = Landscape(
+        name="dead",
+        plan=plan,
+        metric="output_tok_per_s",
+        launches={planned.config.config_id: (None,) * 4 for planned in plan.feasible},
+    )
+    strategy = make_strategy(SearchSpec(strategy="adaptive", trials=5), plan)
+    history = carried_out(strategy, dead)
+    end = strategy.propose(history, ())
+
+    assert isinstance(end, Stop) and "no config ran" in end.reason
+    assert strategy.choose(history) is None
+
+
+def test_low_objectives_are_minimized() -> None:
+    """For a latency the least is chosen."""
+    known = landscape("A100", 2)
+    inverse = Landscape(
+        name="latency",
+        plan=known.plan,
+        metric="ttft_s_p95",
+        launches={
+            config: tuple(None if value is None else 100 / value for value in values)
+            for config, values in known.launches.items()
+        },
+    )
+    found = replay(inverse, "adaptive", trials=14, seeds=4, prior="none")
+
+    assert np.median([one.regret for one in found]) <= 0.05
+
+
+def replays(trials: int, seeds: int, *, prior: Prior = "recorded", crash: float = 0.0) -> list[Replay]:
+    """A search on a landscape of its own for each hardware and seed."""
+    return [
+        replay(landscape(hardware, seed, crash=crash), "adaptive", trials=trials, seeds=1, prior=prior)[0]
+        for hardware in HARDWARE
+        for seed in range(seeds)
+    ]
+
+
+def test_ten_trials_hit_far_more_often_than_random() -> None:
+    """On a few landscapes of each hardware, most choices are within 1% of the best, within six trials by the median."""
+    found = summarize(replays(10, 5))
+
+    assert found.hit_rate >= 0.8
+    assert found.median_trials_to_hit is not None and found.median_trials_to_hit <= 6
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("trials", "prior", "crash", "least"),
+    [(10, "recorded", 0.0, 0.90), (14, "wrong", 0.0, 0.80), (10, "recorded", 0.25, 0.80)],
+)
+def test_hit_rates_over_many_landscapes(trials: int, prior: Prior, crash: float, least: float) -> None:
+    """Over 50 landscapes of each hardware, hit rates stay where they were measured to be."""
+    found = summarize(replays(trials, 50, prior=prior, crash=crash))
+
+    assert found.hit_rate >= least, found

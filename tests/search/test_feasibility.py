@@ -1,0 +1,31 @@
+"""Failures teach about their neighbours."""
+
+import numpy as np
+from landscape_factory import plan_of
+
+from tokenpeak.search.feasibility import chance_to_work, draw_rules
+from tokenpeak.search.space import space_of
+
+
+def test_failures_of_high_values_warn_of_higher_ones() -> None:
+    """After three failures at 128 and 256 sequences, 256 is distrusted and 16 is not."""
+    space = space_of(plan_of("A100"))
+    rules = draw_rules(space, np.random.default_rng(0))
+    place = [axis.name for axis in space.axes].index("max_num_seqs")
+    seats = np.array([int(space.axes[place].values[level]) for level in space.levels[:, place]])
+    failed = [int(point) for point in np.flatnonzero(seats >= 128)[[0, 5, 9]]]
+    worked = [int(point) for point in np.flatnonzero(seats <= 32)[[0, 4, 8]]]
+    chance = chance_to_work(rules, worked, failed)
+
+    assert chance[seats == 256].mean() < 0.35
+    assert chance[seats == 16].mean() > 0.9
+
+
+def test_without_failures_all_is_expected_to_work() -> None:
+    """Before any failure every config has a fair chance, and successes raise it."""
+    space = space_of(plan_of("A100"))
+    rules = draw_rules(space, np.random.default_rng(0))
+    before, after = chance_to_work(rules, [], []), chance_to_work(rules, list(range(0, 40, 5)), [])
+
+    assert before.min() > 0.5
+    assert after.mean() > before.mean()

@@ -1,0 +1,86 @@
+"""Grid and random search: a fixed randomized order, blocks of replicates, budgets."""
+
+import pytest
+from landscape_factory import plan_of
+
+from tokenpeak.plan.spec import SearchSpec
+from tokenpeak.search.strategy import Outcome, Proposal, Stop, Strategy, make_strategy
+
+
+def carried_out(strategy: Strategy, *, failing: frozenset[str] = frozenset(), most: int = 500) -> list[Outcome]:
+    """The history of a sweep in which every trial takes 100 s and gives 1."""
+    history: list[Outcome] = []
+    while len(history) < most and isinstance(step := strategy.propose(history, ()), Proposal):
+        fails = step.config_id in failing
+        history.append(
+            Outcome(
+                config_id=step.config_id,
+                replicate=step.replicate,
+                status="failed" if fails else "ok",
+                value=None if fails else 1.0,
+                failure_cause="out_of_memory" if fails else None,
+                duration_s=100.0,
+            )
+        )
+    return history
+
+
+def test_every_config_is_tried_in_each_block() -> None:
+    """Two replicates are two blocks, each with every config once, in an order that the seed fixes."""
+    plan = plan_of("V100")
+    search = SearchSpec(replicates=2, anchor_every=None)
+    history = carried_out(make_strategy(search, plan))
+    ids = {planned.config.config_id for planned in plan.feasible}
+
+    assert ids == {outcome.config_id for outcome in history[:36]} == {outcome.config_id for outcome in history[36:]}
+    assert [0] * 36 + [1] * 36 == [outcome.replicate for outcome in history]
+    assert history == carried_out(make_strategy(search, plan))
+    assert history != carried_out(make_strategy(search.model_copy(update={"seed": 1}), plan))
+
+
+def test_failed_configs_are_not_launched_again() -> None:
+    """A config that ran out of memory has no second launch."""
+    plan = plan_of("V100")
+    failing = frozenset({plan.feasible[3].config.config_id})
+    history = carried_out(make_strategy(SearchSpec(replicates=2, anchor_every=None), plan), failing=failing)
+
+    assert 1 == sum(outcome.config_id in failing for outcome in history)
+
+
+def test_the_anchor_comes_back() -> None:
+    """The first config of the order is launched again after each ten trials."""
+    history = carried_out(make_strategy(SearchSpec(anchor_every=10), plan_of("V100")))
+    anchor = history[0].config_id
+
+    assert [0, 10, 20, 30] == [index for index, outcome in enumerate(history) if outcome.config_id == anchor]
+
+
+@pytest.mark.parametrize(("limits", "made"), [({"trials": 7}, 7), ({"time": "1000s"}, 10), ({"gpu_hours": 1.0}, 9)])
+def test_budgets_end_a_search(limits: dict[str, object], made: int) -> None:
+    """Trials, time on the node and GPU hours (four GPUs) each bound it; no trial begins that would not fit."""
+    search = SearchSpec.model_validate({"strategy": "random", **limits})
+
+    assert made == len(carried_out(make_strategy(search, plan_of("V100"))))
+
+
+def test_interrupted_trials_are_made_again() -> None:
+    """An interrupted trial counts as never made."""
+    strategy = make_strategy(SearchSpec(), plan_of("V100"))
+    first = strategy.propose([], ())
+    assert isinstance(first, Proposal)
+    interrupted = Outcome(config_id=first.config_id, replicate=0, status="interrupted")
+
+    assert first == strategy.propose([interrupted], ())
+
+
+def test_running_trials_are_not_proposed() -> None:
+    """What another node runs is left to it, and what is all running is done."""
+    plan = plan_of("V100")
+    strategy = make_strategy(SearchSpec(), plan)
+    first = strategy.propose([], ())
+    assert isinstance(first, Proposal)
+    second = strategy.propose([], {first.key})
+
+    assert isinstance(second, Proposal) and first.key != second.key
+    everything = {(planned.config.config_id, launch) for planned in plan.feasible for launch in range(9)}
+    assert isinstance(strategy.propose([], everything), Stop)

@@ -1,0 +1,70 @@
+"""Replay: archives and CSV files as landscapes, and what searches find on them."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from landscape_factory import landscape
+
+from archive_factory import AXES, GPUS, make_archive
+from tokenpeak.cli.replay import replay as command
+from tokenpeak.errors import ArchiveError
+from tokenpeak.search.landscape import landscape_of_rows
+from tokenpeak.search.replay import replay
+
+
+def test_replays_do_not_depend_on_processes() -> None:
+    """The same seeds give the same searches, on one process or two."""
+    known = landscape("V100", 1)
+
+    assert replay(known, "random", trials=5, seeds=6) == replay(known, "random", trials=5, seeds=6, jobs=2)
+
+
+def test_trying_everything_always_hits() -> None:
+    """A grid over all configs of a quiet landscape takes the best; its first hit is within its trials."""
+    known = landscape("V100", 1, noise=1e-6)
+    found = replay(known, "grid", trials=36, seeds=3)
+
+    assert all(one.hit and one.regret < 1e-4 for one in found)
+    assert all(one.first_hit is not None and one.first_hit <= 36 for one in found)
+
+
+def test_command_reads_archives(tmp_path: Path) -> None:
+    """JSON holds the strategy's figures on top, random's beside, and each landscape's noise and margin."""
+    make_archive(tmp_path / "a", axes=AXES, replicates=3, gpus=GPUS[:1], seconds=2)
+    arguments = [str(tmp_path), "--trials", "4", "--seeds", "5", "--jobs", "1", "--format", "json"]
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    report = json.loads(result.output)
+
+    assert {"hit_rate", "median_regret", "median_trials_to_hit", "random", "grid", "landscapes"} <= report.keys()
+    assert {"hit_rate", "median_regret", "median_trials_to_hit"} <= report["random"].keys()
+    assert report["landscapes"][0]["configs"] == 8
+    assert report["landscapes"][0]["margin"] >= 0.0099
+
+
+def test_command_reads_csv(tmp_path: Path) -> None:
+    """A CSV of axes and a measured value, with repeated rows and failures, is a landscape too."""
+    path = tmp_path / "measured.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["seqs", "eager", "replicate", "tok_per_s"])
+        for seqs in (8, 16, 32):
+            for eager in ("true", "false"):
+                for replicate in range(2):
+                    failed = seqs == 32 and eager == "true"
+                    writer.writerow([seqs, eager, replicate, "" if failed else seqs + replicate])
+    arguments = [str(path), "--trials", "5", "--seeds", "4", "--jobs", "1", "--format", "json"]
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    found = json.loads(result.output)["landscapes"][0]
+
+    assert (6, 12, 2) == (found["configs"], found["launches"], found["failed_launches"])
+
+
+def test_unknown_columns_are_named() -> None:
+    """A column that is not there is an error that names the nearest."""
+    with pytest.raises(ArchiveError, match=r"no column 'tok'.*tok_per_s"):
+        landscape_of_rows("x", [{"a": "1", "tok_per_s": "2"}], value="tok")
+    with pytest.raises(ArchiveError, match="no number"):
+        landscape_of_rows("x", [{"a": "1", "tok_per_s": "fast"}])

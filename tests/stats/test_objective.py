@@ -1,0 +1,55 @@
+"""The objective is one number of one run, or of all rates of a workload."""
+
+import pytest
+
+from archive_factory import sweep_spec, trial_record
+from tokenpeak.plan.spec import Objective, SweepSpec
+from tokenpeak.stats.objective import metric_value, objective_direction, objective_value
+
+
+def aiming_at(**objective: str) -> SweepSpec:
+    """The synthetic spec with another objective."""
+    return sweep_spec().model_copy(update={"objective": Objective(**objective)})
+
+
+def test_objective_of_the_chosen_run() -> None:
+    """Metric, statistic and level are read from the run that the spec names."""
+    trial, _ = trial_record(sweep_spec())
+    spec = aiming_at(metric="ttft_s_p95", level="rate=8/s")
+
+    assert trial.runs[2].summary.ttft_s.p95 == objective_value(trial.runs, spec)
+    assert "lower" == objective_direction(spec)
+
+
+def test_a_bare_distribution_means_its_median() -> None:
+    """`ttft_s` without a statistic is the p50."""
+    trial, _ = trial_record(sweep_spec())
+
+    assert trial.runs[0].summary.ttft_s.p50 == objective_value(trial.runs, aiming_at(metric="ttft_s"))
+
+
+def test_invalid_runs_have_no_objective() -> None:
+    """A run that may not be ranked gives no value."""
+    trial, _ = trial_record(sweep_spec(), requests=10)
+
+    assert objective_value(trial.runs, sweep_spec()) is None
+
+
+def test_highest_rate_within_the_slo() -> None:
+    """The highest rate whose run held every limit."""
+    trial, _ = trial_record(sweep_spec())
+    held = [run.level.rate_per_s for run in trial.runs[1:] if run.slo_met]  # type: ignore[union-attr]
+
+    assert max(held, default=None) == objective_value(trial.runs, aiming_at(metric="max_rate_per_s"))
+
+
+def test_cost_needs_a_price() -> None:
+    """Without a price per hour there is no cost, rather than none at all."""
+    trial, _ = trial_record(sweep_spec())
+    spec = sweep_spec()
+    free = spec.energy.model_copy(update={"price_per_node_hour": None})
+
+    assert metric_value(trial.runs[0], "cost_per_1m_output_tok", free) is None
+    speed = trial.runs[0].summary.output_tok_per_s
+    assert speed is not None
+    assert pytest.approx(2.5 / 3600 / speed * 1e6) == metric_value(trial.runs[0], "cost_per_1m_output_tok", spec.energy)

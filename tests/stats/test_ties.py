@@ -1,0 +1,76 @@
+"""Winner groups: no false winners, and true ones are found."""
+
+import numpy as np
+import pytest
+
+from tokenpeak.stats.intervals import clopper_pearson_interval
+from tokenpeak.stats.ties import Verdicts, take, winner_group
+
+SWEEPS = 200
+
+
+def simulated(generator: np.random.Generator, advantage: float, noise: float, arms: int, launches: int) -> Verdicts:
+    """Ten identical configs, the first of which may be better."""
+    centres = [np.log1p(advantage), *[0.0] * (arms - 1)]
+    return winner_group(
+        {f"config-{arm}": np.exp(generator.normal(centre, noise, launches)) for arm, centre in enumerate(centres)}
+    )
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.03, 0.15])
+def test_identical_configs_have_no_winner(noise: float) -> None:
+    """Of 200 sweeps over ten identical configs at most 5% name a winner, and the interval allows no more than 5%."""
+    generator = np.random.default_rng(20261121)
+    false = sum(simulated(generator, 0.0, noise, 10, 6).winner is not None for _ in range(SWEEPS))
+    interval = clopper_pearson_interval(false, SWEEPS)
+
+    assert interval.high is not None and interval.high <= 0.05, f"{false} of {SWEEPS}, up to {interval.high:.1%}"
+
+
+@pytest.mark.parametrize(("advantage", "noise"), [(0.03, 0.005), (0.10, 0.03), (0.40, 0.15)])
+def test_a_true_advantage_is_found(advantage: float, noise: float) -> None:
+    """Of two configs, one better by about three times what noise hides is found in 95% with six launches each."""
+    generator = np.random.default_rng(7)
+    found = sum(simulated(generator, advantage, noise, 2, 6).winner == "config-0" for _ in range(1000))
+
+    assert found >= 930, f"{found / 10:.1f}% of 1000; 95% is meant, with a standard error of 0.7%"
+
+
+@pytest.mark.parametrize(("advantage", "noise"), [(0.03, 0.005), (0.10, 0.03)])
+def test_a_true_advantage_is_found_among_ten(advantage: float, noise: float) -> None:
+    """The same among ten configs, where nine chances to be fooled raise the bar."""
+    generator = np.random.default_rng(7)
+    found = sum(simulated(generator, advantage, noise, 10, 6).winner == "config-0" for _ in range(300))
+
+    assert found >= 0.95 * 300
+
+
+def test_less_than_the_margin_is_equal() -> None:
+    """A difference that is sure but below the margin leaves a config in the group, and says that it is surely worse."""
+    verdicts = winner_group({"a": [100.0, 100.01, 99.99], "b": [99.0, 99.01, 98.99], "c": [90.0, 90.01, 89.99]})
+
+    assert ("a", "b") == verdicts.group
+    assert ["winner", "equal", "worse"] == [standing.standing for standing in verdicts.standings]
+
+
+def test_without_repeats_nothing_is_told() -> None:
+    """One launch each tells no noise, so no config is left out and no bounds are given."""
+    verdicts = winner_group({"a": [100.0], "b": [50.0]})
+
+    assert ("a", "b") == verdicts.group
+    assert verdicts.noise is None
+    assert verdicts.standings[1].ratio_low is None
+
+
+def test_lower_can_be_better() -> None:
+    """For a latency the least wins; ratios are to the best."""
+    verdicts = winner_group({"slow": [2.0, 2.02], "fast": [1.0, 1.01]}, higher_is_better=False)
+
+    assert "fast" == verdicts.winner
+    assert pytest.approx(2.0, rel=0.02) == verdicts.standings[1].ratio
+
+
+def test_within_a_group_the_cheapest_is_taken() -> None:
+    """Costs decide within the winner group, in order; rank decides a draw."""
+    assert "b" == take(("a", "b", "c"), {"a": (2.0, 1.0), "b": (1.0, 9.0), "c": (1.0, 9.0)})
+    assert "a" == take(("a", "b"), {})
