@@ -123,7 +123,7 @@
   }
 
   // --- figures ---------------------------------------------------------------------------------------------------
-  const OPTIONS = { ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: { disableDefaultStyle: true } };
+  const OPTIONS = { ast: true, logLevel: 1 /* errors */, renderer: "svg", actions: false, defaultStyle: false, tooltip: { disableDefaultStyle: true } };
 
   function upgrade(figure) {
     const holder = figure.querySelector(".chart");

@@ -146,8 +146,8 @@ def _systemd(argv: Sequence[str], env: dict[str, str]) -> str:
         "",
         "[Service]",
     ]
-    lines += [f'Environment="{key}={value}"' for key, value in env.items()]
-    # systemd reads % as a specifier and $ as a variable.
+    # systemd reads % as a specifier everywhere, and $ as a variable in ExecStart.
+    lines += ["Environment=" + json.dumps(f"{key}={value}").replace("%", "%%") for key, value in env.items()]
     command = (
         " ".join(shlex.quote(word) for word in ["/usr/local/bin/vllm", *argv[1:]]).replace("%", "%%").replace("$", "$$")
     )

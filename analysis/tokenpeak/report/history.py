@@ -159,7 +159,7 @@ def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
                 "Load level": level,
                 "SLO": view.slo_words or "–",
                 "Objective": view.metric_title,
-                "TokenPeak": f"{made.tokenpeak_version} ({made.git_revision or 'no revision'})",
+                "TokenPeak": f"{made.tokenpeak_version} ({(made.git_revision or 'no revision')[:12]})",
             }
             sides.append(
                 {

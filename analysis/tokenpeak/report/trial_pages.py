@@ -45,9 +45,13 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
 def _timeline(trial: TrialRecord, series: pl.DataFrame | None) -> Any:
     empty = pl.DataFrame(schema={"quantity": pl.String, "t_s": pl.Float64, "value": pl.Float64})
     return timeline(
-        trial.duration_s,
+        trial.duration_s or 0.0,
         [(phase.name, phase.kind, phase.started_s, phase.duration_s) for phase in trial.phases],
-        [(run.level_label, run.started_s, run.summary.duration_s) for run in trial.runs],
+        [
+            (run.level_label, run.started_s, run.summary.duration_s)
+            for run in trial.runs
+            if run.started_s is not None and run.summary.duration_s is not None
+        ],
         series if series is not None else empty,
     )
 
@@ -66,7 +70,7 @@ def split(trial: TrialRecord) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {"kind": kind, "name": words[kind], "seconds": value} for kind, value in seconds.items() if value
     ]
-    rest = trial.duration_s - sum(seconds.values())
+    rest = (trial.duration_s or 0.0) - sum(seconds.values())
     if rest > 0.05:
         rows.append({"kind": "other", "name": "Not attributed", "seconds": rest})
     return [

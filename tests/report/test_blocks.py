@@ -1,0 +1,34 @@
+"""Numbers for reading, and tables from frames."""
+
+import polars as pl
+import pytest
+
+from tokenpeak.report.blocks import Column, number, shared_digits, table
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2874.6, "2,875"), (137.21, "137.2"), (32.671, "32.67"), (0.13249, "0.132"), (-4.0, "−4"), (None, "–")],
+)
+def test_numbers_have_four_significant_digits(value: float | None, text: str) -> None:
+    """A number alone shows four digits at most, thin thousands and a real minus."""
+    assert text == number(value)
+
+
+def test_a_column_shares_its_digits() -> None:
+    """Digits after the point follow the typical value, so that points line up."""
+    assert [2, 0, 0] == [shared_digits(pl.Series(values)) for values in ([3.5, 2.25, 8.0], [900.0, 1200.5], [1, 2, 3])]
+
+
+def test_a_table_keeps_values_beside_texts() -> None:
+    """A cell has what is shown and what is sorted by; a missing one shows a dash."""
+    found = table(
+        pl.DataFrame({"x": [1234.5, None], "href": ["a.html", None]}),
+        [Column(key="x", title="X", unit="s", kind="number"), Column(key="absent", title="No such column")],
+        name="t",
+        title="T",
+        hrefs={"x": "href"},
+    )
+
+    assert (({"text": "1,234", "value": 1234.5, "href": "a.html"},), ({"text": "–", "value": "–"},)) == found.rows
+    assert 1 == len(found.columns)

@@ -1,0 +1,53 @@
+"""Charts are valid Vega-Lite, and carry no colour of their own."""
+
+import re
+
+import pytest
+
+from tokenpeak.report import SweepView, distributions, figures, interactions, trials
+from tokenpeak.report.blocks import Figure
+from tokenpeak.report.ranking import rank
+from tokenpeak.report.rate_figures import rate_figures
+from tokenpeak.report.render import picture, script_json
+
+
+@pytest.fixture(scope="module")
+def drawn(sim: SweepView) -> list[Figure]:
+    """Every kind of figure."""
+    hardware = sim.hardware[0]
+    ranked = rank(sim, hardware)
+    across, down = interactions.pairs(sim)[0]
+    return [
+        figures.ranking(sim, ranked),
+        figures.heatmap(sim, across, down, interactions.widest_gain(sim)),
+        figures.main_effects(sim),
+        figures.energy_dots(sim, hardware),
+        *figures.tradeoffs(sim, hardware, 1),
+        *rate_figures(sim, hardware, "short", None, None),
+        *distributions.figures(sim, ranked),
+        trials.time_split(sim),
+    ]
+
+
+def test_every_figure_can_be_drawn(drawn: list[Figure]) -> None:
+    """Each spec gives a picture with text in it."""
+    for figure in drawn:
+        assert "<text" in picture(figure.spec, figure.name), figure.name
+
+
+def test_figures_have_caption_and_data(drawn: list[Figure]) -> None:
+    """Each figure says what to see and holds its numbers."""
+    for figure in drawn:
+        assert len(figure.caption) > 40
+        assert figure.data.rows
+
+
+def test_colours_are_the_sites_own(drawn: list[Figure]) -> None:
+    """No spec names a colour: all are variables, so that both schemes are right."""
+    for figure in drawn:
+        assert not re.search(r"#[0-9a-fA-F]{3,6}\b", str(figure.spec)), figure.name
+
+
+def test_json_in_a_page_cannot_end_its_script() -> None:
+    """Markup inside data is escaped."""
+    assert '"\\u003c/script\\u003e"' == str(script_json("</script>"))

@@ -1,0 +1,84 @@
+"""Publishing: what leaves is named beforehand, links are checked, a dry run sends nothing."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tokenpeak.errors import ReportError
+from tokenpeak.report.links import broken_links
+from tokenpeak.report.publish import leaving, publish
+
+
+@pytest.fixture
+def copy(site: Path, tmp_path: Path) -> Path:
+    """A site that a test may spoil."""
+    return Path(shutil.copytree(site, tmp_path / "copy"))
+
+
+def test_every_file_of_a_site_may_leave(site: Path) -> None:
+    """The allowlist names all that a build writes."""
+    assert len([path for path in site.rglob("*") if path.is_file()]) == len(leaving(site))
+
+
+def test_a_stranger_stops_the_publication(copy: Path, tmp_path: Path) -> None:
+    """A file that no site is made of is named, and nothing leaves."""
+    (copy / "static" / "id_rsa").write_text("secret")
+
+    with pytest.raises(ReportError, match="static/id_rsa"):
+        publish(copy, "dir", str(tmp_path / "out"), dry_run=False, say=lambda _: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_link_stops_the_publication(copy: Path, tmp_path: Path) -> None:
+    """A page that links to what is not there is named."""
+    (copy / "methodology.html").unlink()
+
+    with pytest.raises(ReportError, match=r"links to \S*methodology.html, which is not there"):
+        publish(copy, "dir", str(tmp_path / "out"), dry_run=False, say=lambda _: None)
+
+
+def test_a_dry_run_sends_nothing(copy: Path, tmp_path: Path) -> None:
+    """A dry run lists the files and the place, and leaves the place alone."""
+    said: list[str] = []
+    publish(copy, "dir", str(tmp_path / "out"), dry_run=True, say=said.append)
+
+    assert "  index.html" in said
+    assert f"Would replace {tmp_path / 'out'}" == said[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_receives_the_site(copy: Path, tmp_path: Path) -> None:
+    """Publishing to a folder twice replaces the former site."""
+    for _ in range(2):
+        publish(copy, "dir", str(tmp_path / "out"), dry_run=False, say=lambda _: None)
+
+    assert [] == broken_links(tmp_path / "out")
+
+
+def test_a_folder_with_other_files_is_left_alone(copy: Path, tmp_path: Path) -> None:
+    """A destination that is no site is refused."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("x")
+
+    with pytest.raises(ReportError, match="is no site"):
+        publish(copy, "dir", str(tmp_path / "out"), dry_run=False, say=lambda _: None)
+
+
+def test_a_branch_receives_the_site(copy: Path, tmp_path: Path) -> None:
+    """Publishing to GitHub Pages pushes one commit with the site to gh-pages."""
+    bare = tmp_path / "bare.git"
+    subprocess.run(["git", "init", "--quiet", "--bare", str(bare)], check=True)
+    publish(copy, "ghpages", str(bare), dry_run=False, say=lambda _: None)
+    shown = subprocess.run(
+        ["git", "-C", str(bare), "ls-tree", "--name-only", "gh-pages"], capture_output=True, text=True, check=True
+    )
+
+    assert {"index.html", ".nojekyll", "static"} <= set(shown.stdout.split())
+
+
+def test_an_unknown_target_is_refused(copy: Path) -> None:
+    """An unknown target is an error that names the nearest."""
+    with pytest.raises(ReportError, match=r"Did you mean rsync\?"):
+        publish(copy, "rsnyc", "host:/srv", dry_run=True, say=lambda _: None)

@@ -1,0 +1,74 @@
+"""Rankings: best first, nothing left out, and no more certainty than the launches give."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from archive_factory import make_archive
+from tokenpeak.report import SweepView, answers, open_archive
+from tokenpeak.report.blocks import plain
+from tokenpeak.report.ranking import rank
+
+
+def test_every_config_is_ranked_or_has_a_reason(sim: SweepView) -> None:
+    """Each config launched is a row; one without a result has no rank and says why."""
+    for hardware in sim.hardware:
+        frame = rank(sim, hardware).frame
+        launched = sim.trials.filter(hardware=hardware)["config_id"].n_unique()
+
+        assert launched == frame.height
+        assert (
+            frame.filter(pl.col("rank").is_null())["why"].to_list()
+            == ["out of memory: The GPU ran out of memory."] * frame.filter(pl.col("state") == "failed").height
+        )
+
+
+def test_order_is_by_the_objective(rig: SweepView) -> None:
+    """Values fall from the first rank to the last."""
+    values = rank(rig, rig.hardware[0]).frame["objective"].to_list()
+
+    assert sorted(values, reverse=True) == values
+
+
+def test_launched_again_gives_intervals(rig: SweepView) -> None:
+    """With three launches each, every value lies inside its interval."""
+    frame = rank(rig, rig.hardware[0]).frame
+
+    assert frame.select(((pl.col("low") < pl.col("objective")) & (pl.col("objective") < pl.col("high"))).all()).item()
+
+
+def test_launched_once_gives_no_interval(sim: SweepView) -> None:
+    """With one launch each there is no interval, and the sentence says so."""
+    ranked = rank(sim, sim.hardware[0])
+    sentence = plain(answers.recommendation(sim, ranked).parts)
+
+    assert ranked.frame["low"].null_count() == ranked.frame.height
+    assert "One launch each: how a relaunch varies is not known" in sentence
+
+
+def test_a_baseline_in_the_sweep_is_what_gains_are_against(tmp_path: Path) -> None:
+    """A config called production is the baseline, with an interval of the gain over it."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, replicates=3, seconds=3)
+    for path in [archive.path / "sweep.json", *archive.path.glob("trials/*.json")]:
+        path.write_text(path.read_text().replace('"name":"max_num_seqs=8"', '"name":"production"'))
+    view = open_archive(archive.path)
+    ranked = rank(view, view.hardware[0])
+    best = ranked.best
+    assert ranked.baseline is not None
+    assert best is not None
+
+    assert "production" == ranked.baseline.words
+    assert best["gain_low"] < best["gain"] < best["gain_high"]  # type: ignore[operator]
+
+
+def test_a_lower_objective_wins_when_lower_is_better(tmp_path: Path) -> None:
+    """A sweep for latency ranks the lowest first."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], seconds=3)
+    sweep = archive.path / "sweep.json"
+    sweep.write_text(sweep.read_text().replace('"metric":"output_tok_per_s"', '"metric":"ttft_s_p95"'))
+    view = open_archive(archive.path)
+    values = rank(view, view.hardware[0]).frame["objective"].to_list()
+
+    assert sorted(values) == values
+    assert values[0] == pytest.approx(view.trials["objective"].min())

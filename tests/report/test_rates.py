@@ -1,0 +1,66 @@
+"""The highest rate within the SLO, from runs that held, broke and could not tell."""
+
+import polars as pl
+
+from tokenpeak.report.rates import curve, highest_rates, line_ends, named_configs
+
+
+def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
+    """Runs of configs at rates: label, rate, held, told."""
+    return pl.DataFrame(
+        [
+            {
+                "config_id": label,
+                "label": label,
+                "rate_per_s": rate,
+                "held": held,
+                "told": told,
+                "ttft_s_p95": rate / 10,
+            }
+            for label, rate, held, told in rows
+        ],
+        schema_overrides={"held": pl.Boolean},
+    )
+
+
+def test_the_limit_is_between_the_last_that_held_and_the_first_that_broke() -> None:
+    """A rate that holds above one that broke does not count."""
+    found = highest_rates(runs(("a", 4, True, True), ("a", 8, False, True), ("a", 16, True, True))).row(0, named=True)
+
+    assert (4.0, 8.0) == (found["holds"], found["breaks"])
+
+
+def test_a_rate_holds_only_in_every_launch() -> None:
+    """One launch that broke is enough."""
+    found = highest_rates(runs(("a", 4, True, True), ("a", 4, False, True))).row(0, named=True)
+
+    assert (None, 4.0) == (found["holds"], found["breaks"])
+
+
+def test_runs_that_cannot_tell_are_counted_apart() -> None:
+    """An invalid run neither holds nor breaks a rate."""
+    found = highest_rates(runs(("a", 4, True, True), ("a", 8, None, False))).row(0, named=True)
+
+    assert (4.0, None, 1, 1) == (found["holds"], found["breaks"], found["n"], found["untold"])
+
+
+def test_curves_leave_out_what_cannot_tell() -> None:
+    """A point stands for runs that could be judged."""
+    points = curve(runs(("a", 4, True, True), ("a", 8, None, False)), "ttft_s_p95", ["a"], 1000.0)
+
+    assert [4.0] == points["rate_per_s"].to_list()
+
+
+def test_named_configs_begin_with_the_winner() -> None:
+    """The winner is named first, then those of the highest rates, and the lowest last."""
+    rates = highest_rates(runs(*((label, 4.0 + i, True, True) for i, label in enumerate("abcdef"))))
+
+    assert ["b", "f", "e", "a"] == named_configs(rates, "b", None)
+
+
+def test_labels_at_line_ends_keep_apart() -> None:
+    """Two lines that end at one point have labels a step of the axis apart, inside the axis."""
+    points = pl.DataFrame({"rate_per_s": [1.0, 1.0], "value": [100.0, 100.0], "named": ["a", "b"]})
+    ends = line_ends(points, (0.0, 100.0), log=False, apart=0.1)
+
+    assert [90.0, 100.0] == sorted(round(value, 6) for value in ends["value"])
