@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from tokenpeak import paths
 from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.metrics import BY_NAME, metric_of
+from tokenpeak.plan.window import parse_window
 from tokenpeak.workload import Declaration, LoadLevel, Slo, Workload
 
 
@@ -137,6 +138,11 @@ def _seconds(raw: object) -> object:
     return hours * 3600 + minutes * 60 + seconds
 
 
+def _window(raw: str) -> str:
+    parse_window(raw)
+    return raw
+
+
 class SearchSpec(Declaration):
     """Which configs are tried, in which order, how often, and when it is enough."""
 
@@ -176,6 +182,11 @@ class SweepSpec(Declaration):
     objective: Objective = Objective()
     search: SearchSpec = SearchSpec()
     restore: Literal["per_trial", "per_sweep"] = "per_trial"
+    window: Annotated[str | None, AfterValidator(lambda raw: raw and _window(raw))] = None
+    """Hours in which production may be away, such as `01:00-05:00 Asia/Kolkata`: no trial begins that could not end in
+    them; outside them production is back, and the sweep goes on the next night."""
+    max_downtime: Annotated[PositiveFloat | None, BeforeValidator(_seconds)] = None
+    """At most this long may production be down for the sweep, all nodes together. `90m`, `2h`, or seconds."""
     deadlines: Deadlines = Deadlines()
     energy: EnergyFactors = EnergyFactors()
 
