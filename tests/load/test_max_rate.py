@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tokenpeak.load.max_rate import Found, Probe, Search, Try, percentile_spread
+from tokenpeak.load.virtual import virtual_case
 
 
 def search(
@@ -86,44 +87,9 @@ def test_spread_knows_fewer_from_more() -> None:
     assert many < few / 3
 
 
-def virtual_case(seed: int) -> tuple[float, int]:
-    """Relative error and probes of one seeded case: a random engine, limit, start and noise."""
-    random = np.random.default_rng(seed)
-    capacity = 10 ** random.uniform(0, 3)
-    weight, bend, limit = 10 ** random.uniform(-2, -0.5), random.uniform(1, 3), 10 ** random.uniform(0.3, 1)
-
-    def metric(load: float, requests: int) -> float:
-        if load >= 0.999:
-            return float(1 + weight / 0.001 + requests * (load - 0.999) * 0.2)
-        return float(1 + weight * load**bend / (1 - load))
-
-    low, high = 0.0, 1.5
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if metric(middle, 1000) <= limit else (low, middle)
-    spec = Search(start_per_s=low * capacity * np.exp(random.uniform(-1.1, 1.1)))
-    probes: list[Probe] = []
-    while isinstance(step := spec.step(probes), Try):
-        requests = 1000 if step.confirming else 200
-        # A p99 of n requests with an exponential tail has this relative error; now and then a hiccup spoils a probe.
-        error = 2.2 / np.sqrt(requests)
-        hiccup = 1.5 if random.random() < 0.03 else 1.0
-        ratio = metric(step.rate_per_s / capacity, requests) * np.exp(random.normal(0, error)) * hiccup / limit
-        probes.append(
-            Probe(
-                rate_per_s=step.rate_per_s,
-                requests=requests,
-                ratio=ratio,
-                spread=error * np.exp(random.normal(0, 0.3)),
-                achieved_per_s=min(step.rate_per_s, capacity),
-            )
-        )
-    return (step.rate_per_s or np.inf) / (low * capacity) - 1, len(probes)
-
-
 def test_seeded_cases() -> None:
     """Over seeded cases the rate is within 5% in at least 95%, with a median of at most eight probes."""
     cases = [virtual_case(seed) for seed in range(60)]
 
-    assert np.mean([abs(error) <= 0.05 for error, _ in cases]) >= 0.95
-    assert np.median([probes for _, probes in cases]) <= 8
+    assert np.mean([abs(case.error) <= 0.05 for case in cases]) >= 0.95
+    assert np.median([len(case.probes) for case in cases]) <= 8
