@@ -1,0 +1,135 @@
+"""What production has granted a sweep: hours of the day, and seconds of downtime in all.
+
+A trial begins only when it can be over, production back, within both. How long a trial takes is known from the trials
+before it; before the first, its deadlines stand for it. A trial that takes longer than expected is ended by the node's
+own guard, so that what was granted is kept even when the controller is gone.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.plan.window import parse_window
+from tokenpeak.records import TrialRecord
+
+_MARGIN = 1.25
+"""A trial may take this much longer than the longest before it."""
+_SHARE = 0.9
+"""What is asked of a window at most: longer trials get a whole one, and no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Granted:
+    """A trial may begin. `deadline_s`: when the node ends it by itself, from now; None: only its own deadlines."""
+
+    deadline_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Later:
+    """No trial may begin before `until`."""
+
+    until: datetime
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Never:
+    """No trial may begin any more."""
+
+    reason: str
+
+
+class Allowance:
+    """What is left of the sweep's grant; shared by the workers of all nodes.
+
+    `before_s` is the downtime of each node before this controller took the sweep up.
+    """
+
+    def __init__(
+        self,
+        spec: SweepSpec,
+        *,
+        earlier: Sequence[TrialRecord] = (),
+        before_s: Mapping[str, float] | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._window = parse_window(spec.window) if spec.window else None
+        self._max_downtime_s = spec.max_downtime
+        deadlines = spec.deadlines
+        runs = sum(len(plan.levels) for plan in spec.workloads)
+        self._longest_s = (
+            deadlines.engine_ready_s
+            + runs * deadlines.run_s
+            + deadlines.engine_stop_s
+            + (deadlines.production_ready_s if spec.restore == "per_trial" else 0.0)
+        )
+        self._production_ready_s = deadlines.production_ready_s
+        self._now = now
+        self._lock = threading.Lock()
+        self._seen_s: dict[str, float] = {}
+        self._downtime_s = dict(before_s or {})
+        self._reserved_s: dict[str, float] = {}
+        self.refused: str | None = None
+        """Why no more trials were allowed, once that has happened."""
+        for trial in earlier:
+            self._learn(trial)
+
+    def ask(self, node: str, hardware: str) -> Granted | Later | Never:
+        """Whether a trial may begin on the node now; granted downtime is held until `settle`."""
+        with self._lock:
+            needed_s = min(self._longest_s, _MARGIN * self._seen_s.get(hardware, float("inf")))
+            deadlines_s: list[float] = []
+            if self._window is not None:
+                now = self._now()
+                span = self._window.current(now)
+                following = self._window.next_opening(now)
+                if span is None:
+                    return Later(until=following, reason="the window is shut")
+                left_s = (span[1] - now).total_seconds()
+                whole_s = (span[1] - span[0]).total_seconds()
+                if left_s < min(needed_s, _SHARE * whole_s):
+                    reason = f"a trial needs about {timedelta(seconds=round(needed_s))} and the window shuts before"
+                    return Later(until=following, reason=reason)
+                deadlines_s.append(left_s)
+            if self._max_downtime_s is not None:
+                left_s = self._max_downtime_s - sum(self._downtime_s.values()) - sum(self._reserved_s.values())
+                if left_s <= 0 or (left_s < needed_s and (hardware in self._seen_s or self._reserved_s)):
+                    self.refused = (
+                        f"max_downtime is {timedelta(seconds=round(self._max_downtime_s))}; production was down for "
+                        f"{timedelta(seconds=round(sum(self._downtime_s.values())))} and a trial may take "
+                        f"{timedelta(seconds=round(needed_s))} more."
+                    )
+                    return Never(reason=self.refused)
+                deadlines_s.append(left_s)
+                self._reserved_s[node] = min(needed_s, left_s)
+        if not deadlines_s:
+            return Granted(deadline_s=None)
+        granted_s = min(deadlines_s)
+        # The guard's own work, giving production back, must end in what was granted too.
+        return Granted(deadline_s=max(granted_s / 2, granted_s - self._production_ready_s))
+
+    def settle(self, node: str, record: TrialRecord | None) -> None:
+        """The granted trial ended, or came to nothing."""
+        with self._lock:
+            self._reserved_s.pop(node, None)
+            if record is not None:
+                self._learn(record)
+
+    def add_downtime(self, node: str, seconds: float) -> None:
+        """Production of the node was down for so long."""
+        with self._lock:
+            self._downtime_s[node] = self._downtime_s.get(node, 0.0) + seconds
+
+    @property
+    def downtime_s(self) -> dict[str, float]:
+        """Seconds that production of each node was down in this sweep."""
+        with self._lock:
+            return dict(sorted(self._downtime_s.items()))
+
+    def _learn(self, record: TrialRecord) -> None:
+        if record.status == "ok":
+            longest_s = max(self._seen_s.get(record.hardware, 0.0), record.duration_s or 0.0)
+            self._seen_s[record.hardware] = longest_s
