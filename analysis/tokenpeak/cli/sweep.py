@@ -78,6 +78,8 @@ def _conclude(outcome: SweepOutcome) -> None:
     click.echo()
     for node, seconds in outcome.end.production_downtime_s.items():
         click.echo(f"Production of {node} was down for {seconds:.0f} s in all.")
+    if len(outcome.end.production_downtime_s) > 1:
+        click.echo(f"That is {sum(outcome.end.production_downtime_s.values()):.0f} s for the sweep.")
     for node in outcome.end.unrestored:
         click.echo(
             f"PROBLEM production of {node} is not known to be back: make status INVENTORY={outcome.record.inventory}"

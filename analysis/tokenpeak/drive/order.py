@@ -36,6 +36,8 @@ class TrialOrder:
     engine_version: str | None
     restore_production: bool
     keep_lock: bool
+    trial_deadline_s: float | None = None
+    """After this, the node gives itself back by itself."""
 
     @property
     def config(self) -> Config:
@@ -130,7 +132,7 @@ def write_requests(
             "served_model": order.config.model.served_name,
             "deadline_s": deadlines.engine_ready_s,
             "lease_s": deadlines.lease_s,
-            "trial_deadline_s": None,
+            "trial_deadline_s": order.trial_deadline_s,
         },
     )
     write_finish(order, files, restore_production=order.restore_production, keep_lock=order.keep_lock)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tokenpeak import paths
+from tokenpeak.drive.allowance import Allowance
 from tokenpeak.drive.inventory import Inventory, read_inventory
 from tokenpeak.drive.ledger import Ledger, last_number
 from tokenpeak.drive.probe import Probe, ReadyNode, node_secret, probe
@@ -175,6 +176,8 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
         stop=stop,
     )
     describer = Describer(job.spec, ledger)
+    before_s = downtime_before_s(job.archive, job.earlier)
+    allowance = Allowance(job.spec, earlier=job.earlier, before_s=before_s)
     workers = [
         NodeWorker(
             node=name,
@@ -183,6 +186,7 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
             sweep_id=sweep_id,
             site=site,
             ledger=ledger,
+            allowance=allowance,
             archive=job.archive,
             progress=progress,
             describe=describer.describe,
@@ -195,20 +199,20 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
         _join(workers, ledger, stop)
     troubles = [problem for worker in workers for problem in worker.problems]
     unfinished = [plan.hardware for plan in job.record.plans if not ledger.is_finished(plan.hardware)]
-    if unfinished and not stop.gentle():
+    if unfinished and not stop.gentle() and not allowance.refused:
         troubles.append(f"Not all trials were made on {', '.join(unfinished)}.")
     end = EndRecord(
         sweep_id=sweep_id,
-        status="interrupted" if unfinished else "completed",
+        status="interrupted" if unfinished and not allowance.refused else "completed",
         ended_at=datetime.now(UTC),
         trials=len(ledger.records),
-        production_downtime_s=_added(
-            downtime_before_s(job.archive, job.earlier), {worker.node: worker.downtime_s for worker in workers}
-        ),
+        production_downtime_s={
+            name: round(allowance.downtime_s.get(name, 0.0), 3) for name in sorted({*before_s, *job.usable})
+        },
         unrestored=tuple(
             worker.node for worker in workers if worker.restoration is None or not worker.restoration.restored
         ),
-        problems=(*job.left_out, *troubles),
+        problems=(*job.left_out, *troubles, *([allowance.refused] if allowance.refused else [])),
     )
     job.archive.write_end(end)
     return SweepOutcome(
@@ -219,10 +223,6 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
         trials=tuple(ledger.records),
         troubles=tuple(troubles),
     )
-
-
-def _added(before_s: Mapping[str, float], now_s: Mapping[str, float]) -> dict[str, float]:
-    return {node: round(before_s.get(node, 0.0) + now_s.get(node, 0.0), 3) for node in sorted({*before_s, *now_s})}
 
 
 def _write_number(counter: Path, number: int) -> None:

@@ -3,7 +3,9 @@
 import threading
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
+from tokenpeak.drive.allowance import Allowance, Granted, Later, Never
 from tokenpeak.drive.lease import LeaseChannel, lease_command
 from tokenpeak.drive.ledger import Ledger
 from tokenpeak.drive.order import TrialOrder
@@ -18,6 +20,8 @@ from tokenpeak.search.history import Proposal, Stop
 from tokenpeak.store.raw import Archive
 
 _TROUBLES_ALLOWED = 2
+_CLOCK_POLL_S = 20.0
+"""A pause ends by the time of day, which may be set meanwhile."""
 
 
 class NodeWorker(threading.Thread):
@@ -32,6 +36,7 @@ class NodeWorker(threading.Thread):
         sweep_id: str,
         site: TrialSite,
         ledger: Ledger,
+        allowance: Allowance,
         archive: Archive,
         progress: Progress,
         describe: Callable[[TrialRecord], tuple[str, str]],
@@ -40,12 +45,13 @@ class NodeWorker(threading.Thread):
         self.node = node
         self.problems: list[str] = []
         self.restoration: Restoration | None = None
-        self.downtime_s = 0.0
         self._ready = ready
         self._spec = spec
         self._sweep_id = sweep_id
         self._site = site
         self._ledger = ledger
+        self._allowance = allowance
+        self._troubles = 0
         self._archive = archive
         self._progress = progress
         self._describe = describe
@@ -53,32 +59,53 @@ class NodeWorker(threading.Thread):
     def run(self) -> None:
         """Work until the search stops, the user stops it, or the node is in trouble; then restore the node."""
         try:
-            argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
-            with LeaseChannel(argv, self._spec.deadlines.lease_s):
-                try:
-                    self._work()
-                finally:
-                    self._restore()
+            later = self._session()
+            while later is not None:
+                self._pause(later)
+                later = self._session()
         except Exception as error:  # whatever it was, the other nodes go on and the sweep says so at its end
             self._complain(f"{self.node}: this node's worker crashed: {type(error).__name__}: {error}")
             self.problems.append("".join(traceback.format_exception(error)))
 
-    def _work(self) -> None:
-        troubles = 0
-        hardware = self._ready.facts.hardware
-        while not self._site.stop.gentle():
-            claim = self._ledger.claim(hardware)
-            if isinstance(claim, Stop):
-                return
-            trouble = self._trial(hardware, *claim)
-            troubles = troubles + 1 if trouble else 0
-            if trouble:
-                self._complain(trouble)
-            if troubles >= _TROUBLES_ALLOWED:
-                self._complain(f"{self.node} is left out from here on: {troubles} troubles in a row.")
+    def _session(self) -> Later | None:
+        """Trials in a row, with production given back after them; when to go on, if that is another day."""
+        argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
+        with LeaseChannel(argv, self._spec.deadlines.lease_s):
+            try:
+                return self._work()
+            finally:
+                self._restore()
+
+    def _pause(self, later: Later) -> None:
+        """Wait for the window to open, or for the user to end the sweep; production serves meanwhile."""
+        self._progress.say(f"{self.node} pauses until {later.until:%Y-%m-%d %H:%M} UTC: {later.reason}")
+        while (left := later.until - datetime.now(UTC)) > timedelta(0):
+            if self._site.stop.asked.wait(min(_CLOCK_POLL_S, left.total_seconds())):
                 return
 
-    def _trial(self, hardware: str, proposal: Proposal, trial_id: str) -> str | None:
+    def _work(self) -> Later | None:
+        hardware = self._ready.facts.hardware
+        while not self._site.stop.gentle():
+            # Asked before a trial is claimed, so that a node that may not begin keeps none from another.
+            allowed = self._allowance.ask(self.node, hardware)
+            if isinstance(allowed, Later):
+                return None if self._ledger.is_finished(hardware) else allowed
+            if isinstance(allowed, Never):
+                return None
+            claim = self._ledger.claim(hardware)
+            if isinstance(claim, Stop):
+                self._allowance.settle(self.node, None)
+                return None
+            trouble = self._trial(hardware, *claim, allowed)
+            self._troubles = self._troubles + 1 if trouble else 0
+            if trouble:
+                self._complain(trouble)
+            if self._troubles >= _TROUBLES_ALLOWED:
+                self._complain(f"{self.node} is left out from here on: {self._troubles} troubles in a row.")
+                return None
+        return None
+
+    def _trial(self, hardware: str, proposal: Proposal, trial_id: str, allowed: Granted) -> str | None:
         """Make one trial and record it; what is wrong with the node, if anything."""
         order = TrialOrder(
             sweep_id=self._sweep_id,
@@ -92,9 +119,10 @@ class NodeWorker(threading.Thread):
             engine_version=self._site.inventory.engine_version,
             restore_production=self._spec.restore == "per_trial",
             keep_lock=True,
+            trial_deadline_s=allowed.deadline_s,
         )
         self._progress.trial_begins(self.node, trial_id, order.config.name, proposal.reason)
-        settled = False
+        record: TrialRecord | None = None
         try:
             result = run_trial(
                 order,
@@ -103,14 +131,15 @@ class NodeWorker(threading.Thread):
                 on_event=lambda event: self._progress.phase(self.node, event.task) if event.kind == "started" else None,
             )
             self._archive.write_trial(result.record, result.requests_parquet, result.log_text)
-            self._ledger.settle(proposal, result.record)
-            settled = True
+            record = result.record
+            self._ledger.settle(proposal, record)
         finally:
-            if not settled:
+            if record is None:
                 self._ledger.abandon(hardware, proposal)
+            self._allowance.settle(self.node, record)
         self._progress.trial_ended(result.record, *self._describe(result.record))
         if result.record.restoration is not None:
-            self.downtime_s += result.record.restoration.downtime_s or 0.0
+            self._allowance.add_downtime(self.node, result.record.restoration.downtime_s or 0.0)
         return result.node_trouble
 
     def _restore(self) -> None:
@@ -124,7 +153,7 @@ class NodeWorker(threading.Thread):
             return
         reason = result.unreachable or result.failure or "restore.yml gave no answer"
         self.restoration = restoration_of(result.answers.get("restore"), reason)
-        self.downtime_s += self.restoration.downtime_s or 0.0
+        self._allowance.add_downtime(self.node, self.restoration.downtime_s or 0.0)
         if not self.restoration.restored:
             self._complain(f"{self.node}: production is not back: {self.restoration.message}")
 

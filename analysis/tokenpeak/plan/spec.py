@@ -182,7 +182,7 @@ class SweepSpec(Declaration):
     objective: Objective = Objective()
     search: SearchSpec = SearchSpec()
     restore: Literal["per_trial", "per_sweep"] = "per_trial"
-    window: Annotated[str | None, AfterValidator(lambda raw: raw and _window(raw))] = None
+    window: Annotated[str, AfterValidator(_window)] | None = None
     """Hours in which production may be away, such as `01:00-05:00 Asia/Kolkata`: no trial begins that could not end in
     them; outside them production is back, and the sweep goes on the next night."""
     max_downtime: Annotated[PositiveFloat | None, BeforeValidator(_seconds)] = None
