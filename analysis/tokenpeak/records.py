@@ -2,6 +2,8 @@
 
 format_version history:
     1   first format
+    2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
+        null; a file of version 1 reads the same
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -17,9 +19,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tokenpeak.workload import LoadLevel, Slo, Workload
+from tokenpeak.workload import AnyLevel, AnyWorkload, Slo
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 REQUEST_COLUMNS: dict[str, str] = {
     "run_index": "which run of the trial, from 0",
@@ -48,9 +50,9 @@ class Record(BaseModel):
 
 
 class Distribution(Record):
-    """A metric over `n` requests (or gaps, or ticks); all None when n is 0."""
+    """A metric over `n` requests (or gaps, or ticks); all None when n is 0. An import may not know n: None."""
 
-    n: int
+    n: int | None
     mean: float | None = None
     std: float | None = None
     p25: float | None = None
@@ -155,10 +157,10 @@ class Production(Record):
 
 
 class NodeFacts(Record):
-    """What the probe found on a node, or what its inventory declares where no probe was possible."""
+    """What the probe found on a node, what its inventory declares without a probe, or what an import's source says."""
 
     node: str
-    source: Literal["probed", "declared"]
+    source: Literal["probed", "declared", "published"]
     probed_at: datetime | None = None
     simulated: bool = False
     gpus: tuple[Gpu, ...] = ()
@@ -183,6 +185,8 @@ class NodeFacts(Record):
         if self.gpus:
             names = sorted({gpu.name for gpu in self.gpus})
             return f"{len(self.gpus)}x {' + '.join(names)}"
+        if self.source == "published" and self.cpu is None:
+            return "unknown hardware"
         return f"CPU {self.cpu or 'unknown'} ({self.cpu_cores or '?'} cores)"
 
 
@@ -193,6 +197,40 @@ class Provenance(Record):
     git_revision: str | None = None
     python: str
     packages: dict[str, str] = {}
+
+
+class SourceFile(Record):
+    """A file that an import was made from."""
+
+    name: str
+    sha256: str
+
+
+class Imported(Record):
+    """Where an archive's figures come from when TokenPeak did not measure them."""
+
+    format: str
+    """What was read: vllm_bench, vllm_printed, vllm_sweep, auto_tune, guidellm, aiperf, inferencex or table."""
+    tool: str | None = None
+    """The tool that measured, with its version where the files tell it."""
+    title: str | None = None
+    publisher: str | None = None
+    url: str | None = None
+    published: str | None = None
+    """Date of publication, as far as the source gives it."""
+    measured: str | None = None
+    """When it was measured, as far as the source gives it; None: not known, and every `started_at` is the import's."""
+    files: tuple[SourceFile, ...] = ()
+    mapping: dict[str, str] = {}
+    """Field of this format → where its value is from."""
+    differences: tuple[str, ...] = ()
+    """Metrics that this source defines otherwise, with how."""
+    unmapped: tuple[str, ...] = ()
+    """What the source has and this format has no place for, with the reason where it is known."""
+    unknown: tuple[str, ...] = ()
+    """What the source does not say and a reader would want to know."""
+    cautions: tuple[str, ...] = ()
+    """What a reader must know before taking a figure."""
 
 
 class SweepRecord(Record):
@@ -212,6 +250,8 @@ class SweepRecord(Record):
     provenance: Provenance
     calibration: dict[str, object] | None = None
     """What `make calibrate` found this load host able to measure."""
+    imported: Imported | None = None
+    """None: measured by TokenPeak itself."""
 
 
 class EndRecord(Record):
@@ -241,17 +281,17 @@ class Series(Record):
 
 
 class RunSummary(Record):
-    """The metrics of a run, over its measured requests; names as in metrics.py."""
+    """The metrics of a run, over its measured requests; names as in metrics.py. None: an import does not say."""
 
-    duration_s: float
+    duration_s: float | None
     """From the first measured request's due time to the last measured token."""
-    requests_sent: int
-    requests_ok: int
-    requests_failed: int
+    requests_sent: int | None
+    requests_ok: int | None
+    requests_failed: int | None
     failures: dict[str, int] = {}
     """Failed requests by kind."""
-    input_tokens: int
-    output_tokens: int
+    input_tokens: int | None
+    output_tokens: int | None
     request_per_s: float | None = None
     output_tok_per_s: float | None = None
     input_tok_per_s: float | None = None
@@ -268,9 +308,9 @@ class RunSummary(Record):
 
 
 class ClientHealth(Record):
-    """What the load client knows of its own error in this run."""
+    """What the load client knows of its own error in this run; all None in an import, whose client was another."""
 
-    processes: int = 1
+    processes: int | None = 1
     cpu_s: float | None = None
     cpu_per_token_s: float | None = None
     dispatch_delay_s: Distribution
@@ -303,8 +343,9 @@ class Energy(Record):
 
     source: Literal["energy_counter", "sampled_power", "estimated_tdp"]
     boundary: Literal["gpu_boards", "cpu_package", "node"]
-    energy_j: float
-    power_w: float
+    energy_j: float | None
+    """None in an import that gives the power and no duration."""
+    power_w: float | None
     energy_j_per_output_tok: float | None = None
 
 
@@ -370,14 +411,14 @@ class RunRecord(Record):
     """One workload at one load level within a trial."""
 
     run_index: int
-    workload: Workload
-    level: LoadLevel
+    workload: AnyWorkload
+    level: AnyLevel
     level_label: str
     slo: Slo
     started_at: datetime
-    started_s: float
-    """Seconds after the trial's start."""
-    seed: int
+    started_s: float | None
+    """Seconds after the trial's start; None in an import."""
+    seed: int | None
     summary: RunSummary
     slo_met: bool | None = None
     """Every limit of the SLO held; None when no SLO is given or too few requests were measured."""
@@ -460,7 +501,8 @@ class TrialRecord(Record):
     status: Literal["ok", "failed", "interrupted"]
     failure: Failure | None = None
     started_at: datetime
-    duration_s: float
+    duration_s: float | None
+    """None in an import: how long the launch took is not known."""
     argv: tuple[str, ...] = ()
     """The engine's command line as launched; holds no secret."""
     phases: tuple[Phase, ...] = ()

@@ -266,3 +266,45 @@ class MaxRateLoad(_LoadLevel, _Arrivals):
 
 LoadLevel = ClosedLoad | OpenLoad | StagedLoad | ReplayLoad | MaxRateLoad
 """How a workload is asked: which keys are given says which kind it is."""
+
+
+class ExternalWorkload(Declaration):
+    """What another tool asked of an engine, as far as its results tell; TokenPeak cannot ask it again."""
+
+    kind: Literal["external"] = "external"
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
+    description: str = ""
+    input_tokens: PositiveFloat | None = None
+    """Mean prompt tokens of a request."""
+    output_tokens: PositiveFloat | None = None
+    """Mean output tokens of a request."""
+    max_output_tokens: PositiveInt | None = None
+    """What a request asked for at most."""
+
+
+class ExternalLoad(Declaration):
+    """How another tool asked, as far as its results tell; all None: not known."""
+
+    external: Literal[True]
+    concurrency: PositiveInt | None = None
+    """Requests in flight, or the most of them where a rate is given too."""
+    rate_per_s: PositiveFloat | None = None
+    """Requests due per second; None with a concurrency: each is sent when one ends, or all at once."""
+    requests: PositiveInt | None = None
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        if self.rate_per_s is not None:
+            return f"rate={self.rate_per_s:g}/s"
+        return f"concurrency={self.concurrency}" if self.concurrency is not None else "load-unknown"
+
+
+AnyWorkload = Annotated[
+    FixedWorkload | SyntheticWorkload | DatasetWorkload | ConversationWorkload | TraceWorkload | ExternalWorkload,
+    Field(discriminator="kind"),
+]
+"""A workload of our own or of an import."""
+
+AnyLevel = LoadLevel | ExternalLoad
+"""A load level of our own or of an import."""

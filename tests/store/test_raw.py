@@ -8,7 +8,7 @@ import pytest
 
 from archive_factory import START, make_archive, sweep_spec, trial_record
 from tokenpeak.errors import ArchiveError
-from tokenpeak.records import EndRecord
+from tokenpeak.records import FORMAT_VERSION, EndRecord
 from tokenpeak.store.raw import Archive, find_archives
 
 
@@ -56,10 +56,23 @@ def test_malformed_files_are_named_and_the_others_load(archive: Archive) -> None
 def test_newer_formats_are_refused_with_what_to_install(archive: Archive) -> None:
     """A file of a newer format, with keys that this version does not know, says so rather than 'extra key'."""
     path = archive.path / "sweep.json"
-    path.write_text(path.read_text().replace('"format_version":1', '"format_version":2,"new_key":0'))
+    now = f'"format_version":{FORMAT_VERSION}'
+    path.write_text(path.read_text().replace(now, f'"format_version":{FORMAT_VERSION + 1},"new_key":0'))
 
-    with pytest.raises(ArchiveError, match=r"format version 2.*Install the TokenPeak"):
+    with pytest.raises(ArchiveError, match=rf"format version {FORMAT_VERSION + 1}.*Install the TokenPeak"):
         archive.read_sweep()
+
+
+def test_older_formats_are_upgraded_on_reading(archive: Archive) -> None:
+    """An archive of version 1 reads as one of this version, and its files stay as they are."""
+    before = archive.read_sweep(), list(archive.trials()), archive.read_end()
+    files = [archive.path / "sweep.json", archive.path / "end.json", *(archive.path / "trials").glob("*.json")]
+    for path in files:
+        path.write_text(path.read_text().replace(f'"format_version":{FORMAT_VERSION}', '"format_version":1', 1))
+
+    assert before == (archive.read_sweep(), list(archive.trials()), archive.read_end())
+    assert [] == archive.malformed
+    assert all('"format_version":1' in path.read_text() for path in files)
 
 
 def test_nothing_is_written_twice(archive: Archive) -> None:

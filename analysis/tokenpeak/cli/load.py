@@ -65,7 +65,7 @@ def load(url: str | None, job_path: Path | None, workload_schema: bool, output: 
     if output is not None:
         write_atomically(output, record.model_dump_json(indent=1) + "\n")
     click.echo(summary_text(record))
-    if record.summary.requests_ok == 0:
+    if not record.summary.requests_ok:
         raise SystemExit(1)
 
 

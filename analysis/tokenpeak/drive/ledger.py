@@ -46,7 +46,7 @@ class Ledger:
         self._changed = threading.Condition()
         self._closed = False
         self.records: list[TrialRecord] = []
-        for record in sorted(records, key=lambda record: record.started_at.timestamp() + record.duration_s):
+        for record in sorted(records, key=lambda record: record.started_at.timestamp() + (record.duration_s or 0.0)):
             self._enter(record)
 
     def claim(self, hardware: str) -> tuple[Proposal, str] | Stop:

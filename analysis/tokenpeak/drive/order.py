@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.drive.inventory import Node
-from tokenpeak.load.job import JobRun, LoadJob
+from tokenpeak.load.job import LoadJob
+from tokenpeak.load.run import JobRun
 from tokenpeak.plan.command import engine_argv, engine_env
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import Config, NodeFacts, PlannedConfig
+from tokenpeak.workload import ExternalLoad, ExternalWorkload
 
 _SEEDS_PER_WORKLOAD = 1000
 
@@ -162,6 +164,8 @@ def _load_job(order: TrialOrder, files: RequestFiles, started_at_unix_s: float) 
     for plan in order.spec.workloads:
         for level in plan.levels:
             # The same run of every config has the same seed, so that configs are compared on the same requests.
+            assert not isinstance(plan.workload, ExternalWorkload), "a plan refuses what cannot be offered"
+            assert not isinstance(level, ExternalLoad), "a plan refuses what cannot be offered"
             seed = plan.workload.seed * _SEEDS_PER_WORKLOAD + len(runs)
             runs.append(JobRun(run_index=len(runs), workload=plan.workload, level=level, slo=order.spec.slo, seed=seed))
     return LoadJob(

@@ -96,7 +96,7 @@ class Progress:
         """A node's trial ended; `value` is its objective in words, `best` the best so far."""
         with self._lock:
             self._rows[record.node] = _Row()
-            self._durations_s.append(record.duration_s)
+            self._durations_s.append(record.duration_s or 0.0)
             self._best = best
         self.say(f"{record.node} {record.trial_id} {record.config.name}: {_outcome(record, value)}")
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tokenpeak.drive.energy import run_energy
 from tokenpeak.drive.order import TrialOrder
-from tokenpeak.drive.timeline import clock_offset_s, fill_gaps, load_phase, merged, node_phases
+from tokenpeak.drive.timeline import clock_offset_s, fill_gaps, load_phase, merged, node_phases, task_spans
 from tokenpeak.plan.engine_log import classify_failure, startup_facts
 from tokenpeak.plan.hardware import gpu_facts
 from tokenpeak.records import (
@@ -122,7 +122,7 @@ def _record(
             "started_at": evidence.started_at,
             "duration_s": duration_s,
             "argv": evidence.argv,
-            "phases": fill_gaps(phases or [], duration_s),
+            "phases": fill_gaps(phases or [], duration_s, task_spans(evidence.spans, evidence.started_at.timestamp())),
             "startup": startup or StartupFacts(),
             "runs": runs,
             "series": series or Series(),
@@ -141,6 +141,9 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
         return Failure(phase=_phase_reached(evidence), cause="node_unreachable", message=evidence.unreachable)
     if "ready" not in evidence.launch:
         reason = evidence.failure or "The node's launch command gave no answer."
+        return Failure(phase="launch", cause="interrupted", message=reason)
+    if evidence.launch.get("failure_phase") == "lease_lapsed":
+        reason = str(evidence.launch.get("message") or "The node's lease lapsed and its guard gave it back.")
         return Failure(phase="launch", cause="interrupted", message=reason)
     if not evidence.launch["ready"]:
         return classify_failure(
@@ -246,11 +249,12 @@ def _energy(run: RunRecord, window: tuple[float, float] | None, telemetry: Serie
     tdp_w = evidence.order.node.tdp_w
     if tdp_w is None and known and all(gpu is not None for gpu in known):
         tdp_w = sum(gpu.tdp_w for gpu in known if gpu is not None)
+    start = run.started_s or 0.0
     return run_energy(
         telemetry,
-        from_s=run.started_s + window[0],
-        to_s=run.started_s + window[1],
-        output_tokens=run.summary.output_tokens,
+        from_s=start + window[0],
+        to_s=start + window[1],
+        output_tokens=run.summary.output_tokens or 0,
         tdp_w=tdp_w,
         tdp_boundary="gpu_boards" if facts.gpus else "cpu_package",
     )

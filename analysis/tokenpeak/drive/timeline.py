@@ -5,6 +5,7 @@ put on the controller's clock, in seconds after the trial's start. Whatever no s
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from tokenpeak.records import Phase, RunRecord, Series
@@ -51,32 +52,52 @@ def load_phase(runs: Sequence[RunRecord], windows: Mapping[int, tuple[float, flo
     """
     if not runs:
         return []
-    started_s = min(run.started_s for run in runs)
-    ended_s = max(run.started_s + windows.get(run.run_index, (0.0, run.summary.duration_s))[1] for run in runs)
+    started_s = min(run.started_s or 0.0 for run in runs)
+    ended_s = max(
+        (run.started_s or 0.0) + windows.get(run.run_index, (0.0, run.summary.duration_s or 0.0))[1] for run in runs
+    )
     return [Phase(name="load", kind="load", started_s=started_s, duration_s=ended_s - started_s)]
 
 
-def fill_gaps(spans: Sequence[Phase], duration_s: float) -> tuple[Phase, ...]:
-    """`spans` in order, and orchestration wherever none of them is, so that they add up to the trial."""
+def task_spans(spans: Mapping[str, tuple[float, float]], trial_started_unix_s: float) -> list[tuple[str, float, float]]:
+    """Ansible's tasks as (name, start, end) on the trial's clock, in order; `spans` holds unix seconds of this machine."""
+    found = [
+        (task, started - trial_started_unix_s, ended - trial_started_unix_s) for task, (started, ended) in spans.items()
+    ]
+    return sorted(found, key=lambda task: task[1])
+
+
+def fill_gaps(
+    spans: Sequence[Phase], duration_s: float, tasks: Sequence[tuple[str, float, float]] = ()
+) -> tuple[Phase, ...]:
+    """`spans` in order, and orchestration wherever none of them is, so that they add up to the trial.
+
+    What is unclaimed is named after whom it belongs to: the task of Ansible's that was running, or Ansible itself.
+    """
     filled: list[Phase] = []
     now_s = 0.0
     for span in sorted(spans, key=lambda phase: (phase.started_s, phase.duration_s)):
-        if span.started_s - now_s > _SHORTEST_GAP_S:
-            filled.append(_gap(f"before {span.name}", now_s, span.started_s))
+        filled += _gap(now_s, span.started_s, tasks)
         filled.append(span)
         now_s = max(now_s, span.started_s + span.duration_s)
-    if duration_s - now_s > _SHORTEST_GAP_S:
-        filled.append(_gap("before record", now_s, duration_s))
-    return tuple(filled)
+    return (*filled, *_gap(now_s, duration_s, tasks))
 
 
-def _gap(name: str, from_s: float, to_s: float) -> Phase:
-    return Phase(name=name, kind="orchestration", started_s=from_s, duration_s=to_s - from_s)
+_OVERHEAD = {"load | run": "load client"}
+"""What the time of a task is called that none of its own spans claims."""
 
 
-def shifted(series: Series, shift_s: float) -> Series:
-    """The same samples with `shift_s` added to every time."""
-    return Series(t_s=tuple(t + shift_s for t in series.t_s), columns=series.columns)
+def _gap(from_s: float, to_s: float, tasks: Sequence[tuple[str, float, float]]) -> list[Phase]:
+    """The unclaimed time, cut where tasks begin and end."""
+    cuts = sorted({from_s, to_s, *(cut for _, *ends in tasks for cut in ends if from_s < cut < to_s)})
+    pieces: list[Phase] = []
+    for start_s, end_s in pairwise(cuts):
+        middle_s = (start_s + end_s) / 2
+        task = next((name for name, began_s, ended_s in tasks if began_s <= middle_s <= ended_s), None)
+        name = "ansible" if task is None else _OVERHEAD.get(task, f"{task.rpartition(' | ')[2]} command")
+        if end_s - start_s > _SHORTEST_GAP_S:
+            pieces.append(Phase(name=name, kind="orchestration", started_s=start_s, duration_s=end_s - start_s))
+    return pieces
 
 
 def merged(first: Series, second: Series) -> Series:

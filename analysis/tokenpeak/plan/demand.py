@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 
+from tokenpeak.errors import SpecError
 from tokenpeak.plan.spec import SweepSpec, WorkloadPlan
 from tokenpeak.workload import (
+    AnyLevel,
+    AnyWorkload,
     ClosedLoad,
     ConversationWorkload,
     DatasetWorkload,
+    ExternalLoad,
+    ExternalWorkload,
     FixedWorkload,
     Length,
     LengthDistribution,
@@ -120,9 +125,19 @@ def demand(workload: Workload, level: LoadLevel) -> Demand:
     )
 
 
+def _own(workload: AnyWorkload, level: AnyLevel) -> Demand:
+    """The run, which must be one that this load client can offer."""
+    if isinstance(workload, ExternalWorkload) or isinstance(level, ExternalLoad):
+        raise SpecError(
+            f"Workload {workload.name!r} at {level.label} was asked by another tool and cannot be offered again. "
+            "Describe it as a synthetic, dataset, conversation or trace workload."
+        )
+    return demand(workload, level)
+
+
 def demands(plans: tuple[WorkloadPlan, ...]) -> tuple[Demand, ...]:
     """Every run of a trial, in order."""
-    return tuple(demand(plan.workload, level) for plan in plans for level in plan.levels)
+    return tuple(_own(plan.workload, level) for plan in plans for level in plan.levels)
 
 
 def objective_demand(spec: SweepSpec) -> Demand:
@@ -131,5 +146,5 @@ def objective_demand(spec: SweepSpec) -> Demand:
     for plan in spec.workloads:
         for level in plan.levels:
             if plan.workload.name == name and level.label == label:
-                return demand(plan.workload, level)
+                return _own(plan.workload, level)
     raise AssertionError(f"objective_run() named {name} at {label}, which the spec does not hold")

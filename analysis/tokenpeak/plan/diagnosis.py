@@ -48,12 +48,13 @@ class Sight:
 
 def sight(config: Config, run: RunRecord, series: Series, fit: Fit | None = None) -> Sight:
     """The samples of `run` cut out of its trial's series."""
-    end = run.started_s + run.summary.duration_s
+    start = run.started_s or 0.0
+    end = start + (run.summary.duration_s or 0.0)
 
     def column(name: str) -> tuple[float, ...]:
         values = series.columns.get(name, ())
         inside = zip(series.t_s, values, strict=False)
-        return tuple(value for t, value in inside if run.started_s <= t <= end and value is not None)
+        return tuple(value for t, value in inside if start <= t <= end and value is not None)
 
     return Sight(
         config=config,

@@ -13,7 +13,7 @@ from tokenpeak import paths
 from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.plan.window import parse_window
-from tokenpeak.workload import Declaration, LoadLevel, Slo, Workload
+from tokenpeak.workload import AnyLevel, AnyWorkload, Declaration, Slo
 
 
 def _json(raw: object) -> object:
@@ -92,8 +92,8 @@ def _word(value: object) -> str:
 class WorkloadPlan(Declaration):
     """A workload and the load levels at which it is run, in order, within one launch."""
 
-    workload: Workload
-    levels: tuple[LoadLevel, ...] = Field(min_length=1)
+    workload: AnyWorkload
+    levels: tuple[AnyLevel, ...] = Field(min_length=1)
 
 
 class Objective(Declaration):

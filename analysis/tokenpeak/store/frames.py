@@ -136,6 +136,7 @@ def _sweep_row(sweep: SweepRecord, end: EndRecord | None, spec: SweepSpec, trial
         "slo": canonical_json(spec.slo.model_dump(exclude_none=True)),
         "spec": canonical_json(sweep.spec),
         "calibration": canonical_json(sweep.calibration) if sweep.calibration is not None else None,
+        "imported": canonical_json(sweep.imported.model_dump(mode="json")) if sweep.imported else None,
         "format_version": sweep.format_version,
         "tokenpeak_version": sweep.provenance.tokenpeak_version,
         "git_revision": sweep.provenance.git_revision,

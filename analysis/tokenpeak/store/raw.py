@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import zstandard
 from pydantic import ValidationError
@@ -137,14 +137,29 @@ def find_archives(paths: list[Path]) -> list[Archive]:
     return found
 
 
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda raw: {**raw, "format_version": 2},
+}
+"""What turns a file of each older version into one of the next."""
+
+
+def upgraded(raw: dict[str, Any]) -> dict[str, Any]:
+    """A file's content as this version writes it; content of this version, or a newer one, as it is."""
+    version = raw.get("format_version", 1)
+    while isinstance(version, int) and version in UPGRADES:
+        raw = UPGRADES[version](raw)
+        version = raw["format_version"]
+    return raw
+
+
 def _read(path: Path, kind: type[RecordT]) -> RecordT:
-    """The record in `path`; ArchiveError names the file and what is wrong with it."""
+    """The record in `path`, of whichever version; ArchiveError names the file and what is wrong with it."""
     try:
         text = path.read_bytes()
     except OSError as error:
         raise ArchiveError(f"{path}: cannot be read ({error.strerror}).") from error
     try:
-        record = kind.model_validate_json(text)
+        record = _of_any_version(text, kind)
     except ValidationError as error:
         _refuse_newer(path, _claimed_version(text))
         first = error.errors()[0]
@@ -152,6 +167,20 @@ def _read(path: Path, kind: type[RecordT]) -> RecordT:
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise ArchiveError(f"{path}: {where}: {first['msg']}{more}.") from error
     _refuse_newer(path, record.format_version)
+    return record
+
+
+def _of_any_version(text: bytes, kind: type[RecordT]) -> RecordT:
+    """The record, upgraded where an older TokenPeak wrote it; most files are of this version and parsed once."""
+    try:
+        record = kind.model_validate_json(text)
+    except ValidationError:
+        version = _claimed_version(text)
+        if not isinstance(version, int) or version not in UPGRADES:
+            raise
+        return kind.model_validate_json(json.dumps(upgraded(json.loads(text))))
+    if record.format_version in UPGRADES:
+        return kind.model_validate_json(json.dumps(upgraded(json.loads(text))))
     return record
 
 

@@ -5,7 +5,7 @@ from tokenpeak.plan.spec import EnergyFactors
 from tokenpeak.records import ClientHealth, Distribution, EngineCounters, RunRecord, RunSummary, TrialRecord
 from tokenpeak.stats.objective import metric_value
 from tokenpeak.store.tables import canonical_json
-from tokenpeak.workload import ClosedLoad, OpenLoad
+from tokenpeak.workload import AnyLevel, ClosedLoad, ExternalLoad, OpenLoad
 
 DERIVED = (
     "energy_kwh_per_1m_output_tok",
@@ -33,10 +33,10 @@ def run_row(sweep_id: str, trial: TrialRecord, run: RunRecord, factors: EnergyFa
         "workload_name": run.workload.name,
         "workload_kind": run.workload.kind,
         "workload": canonical_json(run.workload.model_dump(mode="json")),
-        "level_kind": "closed" if isinstance(level, ClosedLoad) else "open",
+        "level_kind": _kind(level),
         "level_label": run.level_label,
-        "concurrency": level.concurrency if isinstance(level, ClosedLoad) else None,
-        "rate_per_s": level.rate_per_s if isinstance(level, OpenLoad) else None,
+        "concurrency": level.concurrency if isinstance(level, ClosedLoad | ExternalLoad) else None,
+        "rate_per_s": level.rate_per_s if isinstance(level, OpenLoad | ExternalLoad) else None,
         "level": canonical_json(level.model_dump(mode="json")),
         "slo": canonical_json(run.slo.model_dump(exclude_none=True)),
         "slo_met": run.slo_met,
@@ -58,6 +58,13 @@ def run_row(sweep_id: str, trial: TrialRecord, run: RunRecord, factors: EnergyFa
         "cost_currency": factors.currency if factors.price_per_node_hour is not None else None,
         "choices": canonical_json(trial.config.choices),
     }
+
+
+def _kind(level: AnyLevel) -> str:
+    """closed, open, or unknown where an import does not tell."""
+    if isinstance(level, ExternalLoad) and level.rate_per_s is None:
+        return "closed" if level.concurrency is not None else "unknown"
+    return "closed" if isinstance(level, ClosedLoad) else "open"
 
 
 def _summary(summary: RunSummary) -> dict[str, object]:
