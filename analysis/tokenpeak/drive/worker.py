@@ -96,6 +96,12 @@ class NodeWorker(threading.Thread):
             if isinstance(claim, Stop):
                 self._allowance.settle(self.node, None)
                 return None
+            # Asked again: claiming may have waited for another node's trial.
+            self._allowance.settle(self.node, None)
+            allowed = self._allowance.ask(self.node, hardware)
+            if not isinstance(allowed, Granted):
+                self._ledger.abandon(hardware, claim[0])
+                continue
             trouble = self._trial(hardware, *claim, allowed)
             self._troubles = self._troubles + 1 if trouble else 0
             if trouble:
