@@ -1,0 +1,97 @@
+"""When a trial may begin, and how long it may take production away."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from archive_factory import node_facts, plan_of, sweep_spec, trial_record
+from tokenpeak.drive.allowance import Allowance, Granted, Later, Never
+from tokenpeak.plan.spec import Deadlines, SweepSpec
+from tokenpeak.records import TrialRecord
+
+NODE = node_facts("node-1", "NVIDIA L4")
+LONGEST_S = 60 + 4 * 60 + 10 + 30
+
+
+def spec_with(**changes: Any) -> SweepSpec:
+    """A spec whose trials take 340 s at the very most."""
+    deadlines = Deadlines(engine_ready_s=60, run_s=60, engine_stop_s=10, production_ready_s=30, lease_s=20)
+    spec = sweep_spec({"max_num_seqs": [8, 64]})
+    assert 4 == sum(len(plan.levels) for plan in spec.workloads)
+    return SweepSpec.model_validate({**spec.model_dump(mode="json"), "deadlines": deadlines.model_dump(), **changes})
+
+
+def trial_of(spec: SweepSpec, duration_s: float) -> TrialRecord:
+    """A trial that took so long."""
+    planned = plan_of(spec, NODE).feasible[0]
+    record, _ = trial_record(spec, node=NODE, planned=planned, replicate=0, number=1)
+    return record.model_copy(update={"duration_s": duration_s, "status": "ok"})
+
+
+def allowance_at(clock: str, spec: SweepSpec, **changes: Any) -> Allowance:
+    now = datetime.fromisoformat(f"2026-11-20T{clock}").replace(tzinfo=UTC)
+    return Allowance(spec, now=lambda: now, **changes)
+
+
+def test_without_a_grant_any_trial_may_begin() -> None:
+    """No window and no cap: only the trial's own deadlines hold."""
+    spec = spec_with()
+
+    assert Granted(deadline_s=None) == allowance_at("12:00", spec).ask("node-1", NODE.hardware)
+
+
+def test_trial_that_could_not_end_in_the_window_waits_for_the_next() -> None:
+    """Five minutes before the end, a trial that may take almost six does not begin; ten minutes before, it does."""
+    spec = spec_with(window="01:00-05:00 UTC")
+    refused = allowance_at("04:55", spec).ask("node-1", NODE.hardware)
+    allowed = allowance_at("04:50", spec).ask("node-1", NODE.hardware)
+
+    assert isinstance(refused, Later)
+    assert datetime(2026, 11, 21, 1, tzinfo=UTC) == refused.until
+    assert Granted(deadline_s=600 - 30) == allowed
+
+
+def test_trials_before_tell_how_long_one_takes() -> None:
+    """Once trials are known to take a minute, one may begin three minutes before the end."""
+    spec = spec_with(window="01:00-05:00 UTC")
+    allowance = allowance_at("04:57", spec, earlier=[trial_of(spec, 60.0)])
+
+    assert isinstance(allowance.ask("node-1", NODE.hardware), Granted)
+
+
+def test_shut_window_names_its_opening() -> None:
+    """Outside the window the answer says when to go on."""
+    later = allowance_at("12:00", spec_with(window="01:00-05:00 UTC")).ask("node-1", NODE.hardware)
+
+    assert Later(until=datetime(2026, 11, 21, 1, tzinfo=UTC), reason="the window is shut") == later
+
+
+def test_downtime_is_capped() -> None:
+    """A trial begins while its downtime fits in the cap, and never after; the reason has both numbers."""
+    spec = spec_with(max_downtime="10m")
+    allowance = allowance_at("12:00", spec, earlier=[trial_of(spec, 100.0)], before_s={"node-1": 300.0})
+    first = allowance.ask("node-1", NODE.hardware)
+    allowance.settle("node-1", None)
+    allowance.add_downtime("node-1", 200.0)
+    second = allowance.ask("node-1", NODE.hardware)
+
+    assert Granted(deadline_s=300 - 30) == first
+    assert isinstance(second, Never)
+    assert "max_downtime is 0:10:00; production was down for 0:08:20" in second.reason
+
+
+def test_nodes_share_the_cap() -> None:
+    """What one node's trial may take is held back from the others until it has ended."""
+    spec = spec_with(max_downtime=150)
+    allowance = allowance_at("12:00", spec, earlier=[trial_of(spec, 100.0)])
+
+    assert isinstance(allowance.ask("node-1", NODE.hardware), Granted)
+    assert isinstance(allowance.ask("node-2", NODE.hardware), Never)
+
+
+@pytest.mark.parametrize("key", ["window", "max_downtime"])
+def test_wrong_grant_is_refused_with_the_spec(key: str) -> None:
+    """A window or a span that cannot be read never gets as far as a node."""
+    with pytest.raises(ValueError, match=key):
+        spec_with(**{key: "tonight"})
