@@ -16,7 +16,7 @@ from scipy.special import ndtr, ndtri
 from tokenpeak.search.space import Floats, Space
 
 MEMBERS = 256
-SCEPTICAL = 192
+SCEPTICAL = 224
 """So many of the members hold that configs of a class may differ; the others take the plan's word."""
 MOST_GAIN = 0.03
 """What is gained beyond 3% counts no more: many fair chances are better than one long shot."""
