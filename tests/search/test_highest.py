@@ -19,7 +19,7 @@ def test_every_limit_is_found(hundredths: int) -> None:
     found = found_for(hundredths / 100)
 
     assert pytest.approx(hundredths / 100) == found.value
-    assert found.launches <= (7 if hundredths >= 80 else 10)
+    assert found.launches <= (7 if hundredths >= 83 else 10)
 
 
 def test_nothing_that_works_is_no_value() -> None:
