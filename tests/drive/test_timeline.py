@@ -11,8 +11,17 @@ def test_unclaimed_time_is_orchestration() -> None:
     load = Phase(name="load", kind="load", started_s=2.0, duration_s=5.0)
     filled = fill_gaps([load], 10.0)
 
-    expected = [("before load", "orchestration", 2.0), ("load", "load", 5.0), ("before record", "orchestration", 3.0)]
+    expected = [("ansible", "orchestration", 2.0), ("load", "load", 5.0), ("ansible", "orchestration", 3.0)]
     assert expected == [(phase.name, phase.kind, phase.duration_s) for phase in filled]
+
+
+def test_unclaimed_time_is_named_after_the_task_that_ran() -> None:
+    """The load client's own start and end are told from Ansible's."""
+    load = Phase(name="load", kind="load", started_s=3.0, duration_s=5.0)
+    filled = fill_gaps([load], 10.0, [("load | run", 1.0, 9.0)])
+
+    expected = [("ansible", 1.0), ("load client", 2.0), ("load", 5.0), ("load client", 1.0), ("ansible", 1.0)]
+    assert expected == [(phase.name, phase.duration_s) for phase in filled]
 
 
 def test_overlapping_spans_leave_no_negative_gap() -> None:

@@ -74,7 +74,7 @@ def _start(spec: SweepSpec, inventory: Inventory, progress: Progress, stop: Stop
 
 def _conclude(outcome: SweepOutcome) -> None:
     """Say what was found and how production stands."""
-    _print(summary_lines(outcome.spec, outcome.trials, [plan.hardware for plan in outcome.record.plans]))
+    _print(summary_lines(outcome.record, outcome.spec, outcome.trials))
     click.echo()
     for node, seconds in outcome.end.production_downtime_s.items():
         click.echo(f"Production of {node} was down for {seconds:.0f} s in all.")
@@ -85,7 +85,7 @@ def _conclude(outcome: SweepOutcome) -> None:
             f"PROBLEM production of {node} is not known to be back: make status INVENTORY={outcome.record.inventory}"
         )
     for problem in outcome.end.problems:
-        click.echo(f"PROBLEM {problem}")
+        click.echo(f"PROBLEM {problem.splitlines()[0]}")
 
 
 def _report(outcome: SweepOutcome, progress: Progress) -> bool:

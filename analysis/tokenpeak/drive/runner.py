@@ -37,6 +37,8 @@ class Event:
     task: str
     node: str
     at_unix_s: float
+    answer: Mapping[str, Any] | None = None
+    """What the node's command printed, once it has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,10 @@ class _Collector:
         if kind == "failed" and not data.get("ignore_errors"):
             self.failures[node] = f"{task}: {_words(result)}"
         if self._on_event is not None:
-            self._on_event(Event(kind="started" if kind == "start" else kind, task=task, node=node, at_unix_s=now))
+            answer = self.answers.get(node, {}).get(task.rpartition(" | ")[2]) if kind != "start" else None
+            self._on_event(
+                Event(kind="started" if kind == "start" else kind, task=task, node=node, at_unix_s=now, answer=answer)
+            )
         return True
 
     def _take_answer(self, node: str, task: str, result: Mapping[str, Any]) -> None:

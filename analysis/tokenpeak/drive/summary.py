@@ -5,42 +5,55 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from statistics import fmean
 
 from tokenpeak.drive.ledger import Ledger
 from tokenpeak.metrics import BY_NAME
 from tokenpeak.plan.command import paste_command
-from tokenpeak.plan.spec import SweepSpec
-from tokenpeak.records import Config, Plan, TrialRecord
+from tokenpeak.plan.hindsight import hindsight_lines
+from tokenpeak.plan.matrix import model_facts_of
+from tokenpeak.plan.spec import ModelSpec, SweepSpec
+from tokenpeak.records import Config, Plan, SweepRecord, TrialRecord
 from tokenpeak.stats.objective import objective_direction, objective_value
+from tokenpeak.stats.ties import winner_group
 
 _SHOWN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """A config of one hardware with the mean of its objective over its launches."""
+    """A config of one hardware among the others. `is_tied`: it may be as good as the best for all that is known."""
 
     config: Config
     value: float
+    """Geometric mean of its launches' objectives."""
     launches: int
+    is_tied: bool
 
 
 def ranking(spec: SweepSpec, trials: Iterable[TrialRecord], hardware: str) -> list[Ranked]:
-    """The configs of this hardware that have an objective, best first."""
+    """The configs of this hardware that have an objective, best first.
+
+    Where no launch was repeated nothing can be told of noise, and whatever is within the spec's margin is tied.
+    """
     values: dict[str, list[float]] = {}
     configs: dict[str, Config] = {}
     for trial in trials:
         value = objective_value(trial.runs, spec) if trial.status == "ok" else None
-        if trial.hardware == hardware and value is not None:
+        if trial.hardware == hardware and value is not None and value > 0:
             values.setdefault(trial.config.config_id, []).append(value)
             configs[trial.config.config_id] = trial.config
-    ranked = [
-        Ranked(config=configs[config_id], value=fmean(found), launches=len(found))
-        for config_id, found in values.items()
+    margin = spec.search.margin
+    found = winner_group(values, higher_is_better=objective_direction(spec) != "lower", margin=margin)
+    return [
+        Ranked(
+            config=configs[entry.config],
+            value=entry.mean,
+            launches=entry.launches,
+            is_tied=entry.standing in ("tied", "equal")
+            or (entry.standing == "unknown" and abs(entry.ratio - 1) <= margin),
+        )
+        for entry in found.standings
     ]
-    sign = 1 if objective_direction(spec) == "lower" else -1
-    return sorted(ranked, key=lambda entry: (sign * entry.value, entry.config.name))
 
 
 def value_words(spec: SweepSpec, value: float) -> str:
@@ -82,27 +95,50 @@ def plan_lines(plans: Sequence[Plan]) -> list[str]:
     return lines
 
 
-def summary_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: Sequence[str]) -> list[str]:
-    """Ranking, failures and winner of each hardware."""
+def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRecord]) -> list[str]:
+    """Ranking, failures, winner and what the trials say of the predictions, for each kind of hardware."""
     workload, level = spec.objective_run()
     metric = BY_NAME.get(spec.objective.metric)
     title = metric.title if metric else spec.objective.metric
-    simulated = " (simulated)" if any(trial.simulated for trial in trials) else ""
+    models = model_facts_of(spec, _model_of(record))
     lines: list[str] = []
-    for kind in hardware:
-        ranked = ranking(spec, trials, kind)
-        lines += ["", f"{kind}{simulated}: {title} of {workload} at {level}"]
+    for plan in record.plans:
+        node = next(facts for facts in record.nodes if facts.hardware == plan.hardware)
+        ranked = ranking(spec, trials, plan.hardware)
+        lines += ["", f"{plan.hardware}{' (simulated)' if node.simulated else ''}: {title} of {workload} at {level}"]
         for place, entry in enumerate(ranked[:_SHOWN], start=1):
             launches = f"  ({entry.launches} launches)" if entry.launches > 1 else ""
-            lines.append(f"{place:4d}  {value_words(spec, entry.value):>16}  {entry.config.name}{launches}")
+            tie = "  (tied with the best)" if entry.is_tied else ""
+            lines.append(f"{place:4d}  {value_words(spec, entry.value):>16}  {entry.config.name}{launches}{tie}")
         if len(ranked) > _SHOWN:
             lines.append(f"      … and {len(ranked) - _SHOWN} more")
-        lines += _failures([trial for trial in trials if trial.hardware == kind])
-        if ranked:
-            lines += ["", f"  Winner: {ranked[0].config.name}", f"    {paste_command(ranked[0].config)}"]
-        else:
-            lines.append("  No config gave a result.")
+        lines += _failures([trial for trial in trials if trial.hardware == plan.hardware])
+        lines += _winner(ranked)
+        lines += [f"  {line}" for line in hindsight_lines(spec, plan, node, trials, models)]
     return lines
+
+
+def _model_of(record: SweepRecord) -> ModelSpec | None:
+    """The model that the sweep's inventory named, as its configs have it."""
+    for plan in record.plans:
+        for planned in plan.feasible:
+            return ModelSpec(name=planned.config.model.name, served_name=planned.config.model.served_name)
+    return None
+
+
+def _winner(ranked: Sequence[Ranked]) -> list[str]:
+    """The best config, no surer than its launches make it, and its command."""
+    if not ranked:
+        return ["  No config gave a result."]
+    best = ranked[0]
+    tied = sum(entry.is_tied for entry in ranked)
+    if tied:
+        words = f"Best of a tie of {tied + 1}: {best.config.name}"
+    elif best.launches == 1 and len(ranked) > 1:
+        words = f"Best by one launch of each: {best.config.name} (search.replicates tells how sure that is)"
+    else:
+        words = f"Winner: {best.config.name}"
+    return ["", f"  {words}", f"    {paste_command(best.config)}"]
 
 
 def _failures(trials: Sequence[TrialRecord]) -> list[str]:

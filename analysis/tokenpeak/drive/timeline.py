@@ -60,7 +60,7 @@ def load_phase(runs: Sequence[RunRecord], windows: Mapping[int, tuple[float, flo
 
 
 def task_spans(spans: Mapping[str, tuple[float, float]], trial_started_unix_s: float) -> list[tuple[str, float, float]]:
-    """Ansible's tasks as (name, start, end) on the trial's clock, in order; `spans` holds unix seconds of this machine."""
+    """Ansible's tasks as (name, start, end) on the trial's clock, in order; `spans` holds unix seconds of here."""
     found = [
         (task, started - trial_started_unix_s, ended - trial_started_unix_s) for task, (started, ended) in spans.items()
     ]
@@ -88,7 +88,9 @@ _OVERHEAD = {"load | run": "load client"}
 
 
 def _gap(from_s: float, to_s: float, tasks: Sequence[tuple[str, float, float]]) -> list[Phase]:
-    """The unclaimed time, cut where tasks begin and end."""
+    """The unclaimed time, cut where tasks begin and end; none when the next span began before the last one ended."""
+    if to_s <= from_s:
+        return []
     cuts = sorted({from_s, to_s, *(cut for _, *ends in tasks for cut in ends if from_s < cut < to_s)})
     pieces: list[Phase] = []
     for start_s, end_s in pairwise(cuts):

@@ -70,7 +70,7 @@ def run_trial(
         holder=site.holder,
     )
     on_files(files)
-    main = _play("trial.yml", order, site, files, on_event, site.stop.gentle)
+    main = _play("trial.yml", order, site, files, _without_skipped_load(on_event), site.stop.gentle)
     evidence = replace(
         evidence,
         argv=tuple(argv),
@@ -109,6 +109,20 @@ def _give_back(evidence: Evidence, site: TrialSite, files: RequestFiles, on_even
         finish={"restoration": restoration_of(answer, reason).model_dump()},
         spans={**evidence.spans, **restored.spans},
     )
+
+
+def _without_skipped_load(on_event: Callable[[Event], None]) -> Callable[[Event], None]:
+    """`on_event`, less the start of a load that Ansible announces and then skips because the engine is not ready."""
+    ready = False
+
+    def hear(event: Event) -> None:
+        nonlocal ready
+        if event.task == "node | launch" and event.answer is not None:
+            ready = bool(event.answer.get("ready"))
+        if ready or event.task != "load | run":
+            on_event(event)
+
+    return hear
 
 
 def _end_client(files: RequestFiles) -> None:

@@ -64,8 +64,8 @@ class NodeWorker(threading.Thread):
                 self._pause(later)
                 later = self._session()
         except Exception as error:  # whatever it was, the other nodes go on and the sweep says so at its end
-            self._complain(f"{self.node}: this node's worker crashed: {type(error).__name__}: {error}")
-            self.problems.append("".join(traceback.format_exception(error)))
+            words = f"{self.node}: this node's worker crashed: {type(error).__name__}: {error}"
+            self._complain(words + "\n" + "".join(traceback.format_exception(error)))
 
     def _session(self) -> Later | None:
         """Trials in a row, with production given back after them; when to go on, if that is another day."""
@@ -165,4 +165,4 @@ class NodeWorker(threading.Thread):
 
     def _complain(self, problem: str) -> None:
         self.problems.append(problem)
-        self._progress.say(f"PROBLEM {problem}")
+        self._progress.say(f"PROBLEM {problem.splitlines()[0]}")
