@@ -78,85 +78,78 @@ def _received(exchange: Exchange) -> tuple[bytes, list[int]]:
     return b"".join(parts), lengths
 
 
-def _payloads(body: bytes) -> tuple[list[bytes], list[int], bool]:
-    """The data of each whole event, the body offset at which each ended, and whether `[DONE]` was among them."""
-    separator = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
-    payloads: list[bytes] = []
-    ends: list[int] = []
-    done = False
-    offset = 0
-    blocks = body.split(separator)
-    rest = blocks.pop()
-    width = len(separator)
-    for block in blocks:
-        offset += len(block) + width
-        if block.startswith(b"data: ") and b"\n" not in block:
-            data = block[6:]
-        else:
-            data = b"\n".join(
-                line[5:].strip() for line in block.replace(b"\r", b"").split(b"\n") if line.startswith(b"data:")
-            )
-            if not data:
-                if block.strip() and not block.lstrip().startswith((b":", b"event:", b"id:", b"retry:")):
-                    payloads.append(block)
-                    ends.append(offset)
-                continue
-        if data == b"[DONE]":
-            done = True
-            continue
-        payloads.append(data)
-        ends.append(offset)
-    if rest.strip() == b"data: [DONE]":
-        done = True
-    return payloads, ends, done
-
-
-def _objects(payloads: list[bytes]) -> list[dict[str, Any]] | None:
-    """Each payload as a JSON object; None when one is not."""
-    try:
-        events = json.loads(b"[" + b",".join(payloads) + b"]")
-    except ValueError:
-        return None
-    if len(events) != len(payloads) or not all(type(event) is dict for event in events):
-        return None
-    return events  # type: ignore[no-any-return]
-
-
-def _events(payloads: list[bytes]) -> tuple[list[dict[str, Any] | None], bytes | None]:
-    """Each payload as an object, and the first that is none, at which reading ends.
+@dataclass(slots=True)
+class _Events:
+    """The events of a body: each as an object, and the body offset at which it ended.
 
     None stands for one more of a kind: the events of a stream differ in their text alone, so one that begins and ends
     like an earlier token event, and holds no quote or escape between, needs no parser. That is most of them.
     """
-    found: list[dict[str, Any] | None] = []
-    odd: list[int] = []
+
+    objects: list[dict[str, Any] | None]
+    ends: list[int]
+    done: bool = False
+    bad: bytes | None = None
+    """The first event that is no object, at which reading ended."""
+
+
+def _data(block: bytes) -> bytes | None:
+    """What an event says; None for a comment or an event without data. A block that is no event says itself."""
+    if block.startswith(b"data: ") and b"\n" not in block:
+        return block[6:]
+    lines = block.replace(b"\r", b"").split(b"\n")
+    data = b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
+    if data:
+        return data
+    return None if all(not line or line.startswith((b":", b"event:", b"id:", b"retry:")) for line in lines) else block
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(data)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _events(body: bytes, *, whole: bool = False) -> _Events:
+    """The events of a body; `whole` parses every one."""
+    separator = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
+    width = len(separator)
+    blocks = body.split(separator)
+    rest = blocks.pop()
+    objects: list[dict[str, Any] | None] = []
+    ends: list[int] = []
+    found = _Events(objects, ends)
     prefix = suffix = b"\0"
-    width = 0
-    for index, payload in enumerate(payloads):
-        if payload.startswith(prefix) and payload.endswith(suffix):
-            middle = payload[len(prefix) : -len(suffix)]
-            if b'"' not in middle and b"\\" not in middle and len(payload) >= width:
-                found.append(None)
+    start = stop = offset = 0
+    for block in blocks:
+        offset += len(block) + width
+        if block.startswith(prefix) and block.endswith(suffix):
+            middle = block[start:stop]
+            if b'"' not in middle and b"\\" not in middle and len(block) >= start - stop:
+                objects.append(None)
+                ends.append(offset)
                 continue
-        found.append(None)
-        odd.append(index)
-        if prefix == b"\0" and index < LEARNING_EVENTS:
-            split = _SPOT.search(payload)
-            event = (_objects([payload]) or [{}])[0] if split else {}
+        data = _data(block)
+        if data is None:
+            continue
+        if data == b"[DONE]":
+            found.done = True
+            continue
+        event = _object(data)
+        if event is None:
+            found.bad = data
+            break
+        objects.append(event)
+        ends.append(offset)
+        if start == 0 and not whole and len(objects) <= LEARNING_EVENTS:
+            split = _SPOT.search(block)
             if split and _carries_tokens(event) and not _finished(event) and not event.get("usage"):
-                prefix, suffix = payload[: split.end(1)], payload[split.start(2) :]
-                width = len(prefix) + len(suffix)
-    parsed = _objects([payloads[index] for index in odd])
-    if parsed is not None:
-        for index, event in zip(odd, parsed, strict=True):
-            found[index] = event
-        return found, None
-    for index in odd:
-        one = _objects([payloads[index]])
-        if one is None:
-            return found[:index], payloads[index]
-        found[index] = one[0]
-    return found, None
+                prefix, suffix = block[: split.end(1)], block[split.start(2) :]
+                start, stop = len(prefix), -len(suffix)
+    found.done = found.done or rest.strip() == b"data: [DONE]"
+    return found
 
 
 def _finished(event: dict[str, Any]) -> bool:
@@ -180,10 +173,11 @@ def _carries_tokens(event: dict[str, Any]) -> bool:
 
 def text_of(exchange: Exchange) -> str:
     """What the engine said, all of it."""
-    payloads, _, _ = _payloads(_received(exchange)[0])
+    events = _events(_received(exchange)[0], whole=True)
     return "".join(
         (choice.get("delta") or {}).get("content") or choice.get("text") or ""
-        for event in _objects(payloads) or []
+        for event in events.objects
+        if event is not None
         for choice in event.get("choices") or []
     )
 
@@ -200,18 +194,18 @@ def read(exchange: Exchange, start: float) -> Reply:
         error = error or f"http_{exchange.status}"
         detail = detail or body[:DETAIL_CHARACTERS].decode(errors="replace")
     elif exchange.status is not None:
-        payloads, ends, done = _payloads(body)
         fault: tuple[str, str] | None = None
         times = exchange.times
         packet = 0
         previous = 0.0
         usage: dict[str, Any] | None = None
-        finished = False
+        finished = done = False
         try:
-            events, bad = _events(payloads)
-            if bad is not None:
-                fault = ("malformed_stream", bad[:DETAIL_CHARACTERS].decode(errors="replace"))
-            for event, end in zip(events, ends, strict=False):
+            events = _events(body)
+            done = events.done
+            if events.bad is not None:
+                fault = ("malformed_stream", events.bad[:DETAIL_CHARACTERS].decode(errors="replace"))
+            for event, end in zip(events.objects, events.ends, strict=True):
                 if event is not None:
                     if event.get("usage"):
                         usage = event["usage"]
