@@ -154,3 +154,4 @@ def test_a_sweep_before_its_first_trial_has_a_site(tmp_path: Path) -> None:
     build_site([archive.path], tmp_path / "site", live=True)
 
     assert "not ended" in (tmp_path / "site" / "a" / "index.html").read_text()
+    assert "0 of 1 trials" in (tmp_path / "site" / "live.html").read_text()

@@ -21,7 +21,7 @@ def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, nod
     output.mkdir(parents=True, exist_ok=True)
     listening = live.server(output, host, port)
     threading.Thread(target=listening.serve_forever, daemon=True).start()
-    click.echo(f"http://{host}:{listening.server_address[1]}/")
+    click.echo(f"http://{host}:{listening.server_address[1]}/ and, while a sweep runs, /live.html")
     stop = threading.Event()
     try:
         live.watch(archives or (paths.RESULTS,), output, node_names=node_names, stop=stop, say=click.echo)

@@ -14,6 +14,9 @@ import polars as pl
 BLOCK_MIME = "application/vnd.tokenpeak.block.v1+json"
 VEGA_MIME = "application/vnd.vegalite.v6+json"
 
+SHOWN, SHOWN_OF_FIGURE = 1000, 100
+"""Most rows that a page shows of a table, and of a figure's data: a page stays under two megabytes."""
+
 Part = str | dict[str, str]
 """Plain text, or {"code": text}, {"strong": text}, {"link": address within the site, "text": text}."""
 
@@ -126,7 +129,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Block):
-    """Rows of cells. A cell is a mapping: `text` shown, `value` sorted by and downloaded, perhaps `href`, `tone`."""
+    """Rows of cells. A cell is a mapping: `text` shown, for a number its `value`, perhaps `href`."""
 
     name: str
     """Unique within the page: the stem of its CSV and its state in the address."""
@@ -136,6 +139,8 @@ class Table(Block):
     note: str = ""
     row_tones: tuple[str, ...] = ()
     """For each row: best, tie, pale or nothing."""
+    shown: int = SHOWN
+    """Most rows on the page; its CSV has all."""
     kind = "table"
 
     def words(self) -> str:
@@ -165,27 +170,32 @@ def table(
     note: str = "",
     tone: str | None = None,
     hrefs: dict[str, str] | None = None,
+    shown: int = SHOWN,
 ) -> Table:
     """A table from a frame's columns; `hrefs` maps a column to the one that holds its link, `tone` names a column."""
-    shown = [column for column in columns if column.key in frame.columns]
+    present = [column for column in columns if column.key in frame.columns]
     digits = {
-        c.key: c.digits if c.digits is not None else shared_digits(frame[c.key]) for c in shown if c.kind == "number"
+        c.key: c.digits if c.digits is not None else shared_digits(frame[c.key]) for c in present if c.kind == "number"
     }
     rows = []
     for record in frame.iter_rows(named=True):
         cells = []
-        for column in shown:
+        for column in present:
             value = record[column.key]
             text = (
                 number(value, digits[column.key]) if column.kind == "number" else "–" if value is None else str(value)
             )
-            cell: dict[str, Any] = {"text": text, "value": value if isinstance(value, int | float) else text}
+            cell: dict[str, Any] = {"text": text}
+            if isinstance(value, int | float):
+                cell["value"] = value
             if hrefs and (source := hrefs.get(column.key)) and record.get(source):
                 cell["href"] = record[source]
             cells.append(cell)
         rows.append(tuple(cells))
     tones = tuple(str(word or "") for word in frame[tone].to_list()) if tone else ()
-    return Table(name=name, title=title, columns=tuple(shown), rows=tuple(rows), note=note, row_tones=tones)
+    return Table(
+        name=name, title=title, columns=tuple(present), rows=tuple(rows), note=note, row_tones=tones, shown=shown
+    )
 
 
 def shared_digits(values: pl.Series) -> int:
@@ -277,7 +287,7 @@ class Figure(Block):
             "name": self.name,
             "title": self.title,
             "caption": self.caption,
-            "data": replace(self.data, name=self.name).payload(),
+            "data": replace(self.data, name=self.name, shown=SHOWN_OF_FIGURE).payload(),
         }
 
     def words(self) -> str:

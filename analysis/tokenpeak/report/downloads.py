@@ -10,6 +10,8 @@ import polars as pl
 
 from tokenpeak.report.view import SweepView
 
+CSV_ROWS = 200_000
+"""A longer frame is offered as Parquet only."""
 FRAMES = ("sweeps", "nodes", "configs", "trials", "runs", "series")
 
 
@@ -21,6 +23,8 @@ def write_frames(view: SweepView, folder: Path) -> None:
         if "simulated" not in frame.columns:
             frame = frame.with_columns(pl.lit(view.record.simulated).alias("simulated"))
         frame.write_parquet(folder / f"{name}.parquet")
+        if frame.height > CSV_ROWS:
+            continue
         lists = [column for column, kind in frame.schema.items() if isinstance(kind, pl.List)]
         flat = frame.with_columns(pl.col(column).cast(pl.List(pl.String)).list.join("; ") for column in lists)
         flat.write_csv(folder / f"{name}.csv")
@@ -41,7 +45,9 @@ def write_csv(blocks: Sequence[dict[str, Any]], folder: Path, page: str, marks: 
             writer = csv.writer(file)
             writer.writerow([*heads, *(["mark"] if marks else [])])
             for row in data["rows"]:
-                writer.writerow([*(_safe(cell["value"]) for cell in row), *([", ".join(marks)] if marks else [])])
+                writer.writerow(
+                    [*(_safe(cell.get("value", cell["text"])) for cell in row), *([", ".join(marks)] if marks else [])]
+                )
         block["csv"] = f"data/csv/{path.name}"
 
 

@@ -21,6 +21,10 @@ REPLICATED = (
 )
 
 
+BEATEN = 400
+"""Most beaten points that a trade-off draws."""
+
+
 def slug(text: str) -> str:
     """A name for addresses and files: lower case, digits and single dashes."""
     words = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in text.lower()).split("-")
@@ -253,17 +257,21 @@ def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int) -> Figur
     points = points.with_columns(
         named=pl.when(pl.col("front")).then(pl.concat_str("label", pl.lit(" at "), "level")).otherwise(pl.lit(""))
     )
+    beaten = points.filter(~pl.col("front"))
+    step = max(1, -(-beaten.height // BEATEN))
+    drawn = pl.concat([points.filter(pl.col("front")), beaten.gather_every(step)])
+    chosen = f", of which an even choice of {beaten.height // step} is drawn" if step > 1 else ""
     return Figure(
         name=f"tradeoff-{slug(hardware)}-{slug(workload)}",
         title=f"A user's speed against a GPU's throughput on {hardware}",
         caption=(
             f"Each point is a config at a load level of {workload} (n={points.height}, replicates averaged); "
             "the line joins those that no other beats in both. "
-            "Up and to the right is better. Pale points are beaten."
+            f"Up and to the right is better. Pale points are beaten{chosen}."
         ),
         spec=charts.spec_of(
             charts.tradeoff(
-                points,
+                drawn,
                 x_title="median output speed of a request (tok/s per user)",
                 y_title="output throughput (tok/s per GPU)",
             )

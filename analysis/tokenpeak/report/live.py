@@ -53,7 +53,7 @@ def is_running(archives: Sequence[Path]) -> bool:
 def watch(
     archives: Sequence[Path], site: Path, *, node_names: bool, stop: threading.Event, say: Callable[[str], None]
 ) -> None:
-    """Build the site, and again whenever a trial has landed, until `stop`. Pages reload themselves while one runs."""
+    """Build the site, and again whenever a trial has landed, until `stop`. live.html is there while one runs."""
     known: tuple[tuple[str, int, int], ...] = ()
     while not stop.is_set():
         try:

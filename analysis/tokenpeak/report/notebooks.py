@@ -6,6 +6,7 @@ each. The same files run in Jupyter as they are.
 """
 
 import contextlib
+import json
 import logging
 import warnings
 from collections.abc import Mapping
@@ -56,12 +57,14 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
     for name in parameters:
         if name not in declared:
             raise ReportError(f"{notebook.name} declares no parameter {name!r}. {suggestion(name, declared)}")
+    output = output.resolve()
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
         with contextlib.chdir(output.parent):
-            return papermill.execute_notebook(
+            # Papermill would write the notebook thrice; it is written once, below.
+            executed = papermill.execute_notebook(
                 str(notebook),
-                str(output),
+                None,
                 parameters=dict(parameters),
                 engine_name=ENGINE,
                 kernel_name="python3",
@@ -72,6 +75,8 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
         raise ReportError(
             f"{notebook.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n{_where(error)}"
         ) from error
+    output.write_text(json.dumps(executed, ensure_ascii=False, indent=1) + "\n")
+    return executed
 
 
 def _where(error: PapermillExecutionError) -> str:

@@ -15,6 +15,7 @@ from tokenpeak.report.links import broken_links
 
 ALLOWED = (
     "index.html",
+    "live.html",
     "compare.html",
     "methodology.html",
     "feed.atom",

@@ -10,6 +10,9 @@ from tokenpeak.report.blocks import Column, Figure, table
 from tokenpeak.report.figures import slug
 from tokenpeak.report.view import SweepView, metric_word
 
+PALE = 40
+"""Most configs that are drawn pale; where there are more, an even choice of them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
@@ -63,6 +66,9 @@ def _figure(
     untold: int,
 ) -> Figure:
     drawn = points.filter(pl.col("value") > 0) if measure.log else points
+    pale = drawn.filter(pl.col("named") == "")["label"].unique(maintain_order=True)
+    kept = pale.gather_every(max(1, -(-pale.len() // PALE)))
+    drawn = drawn.filter((pl.col("named") != "") | pl.col("label").is_in(kept.to_list()))
     domain = rates.axis_ends(drawn, measure.limit, log=measure.log)
     ends = rates.line_ends(drawn, domain, log=measure.log)
     held = highest.filter(pl.col("label").is_in(list(names)), pl.col("holds").is_not_null())
@@ -75,7 +81,8 @@ def _figure(
             view,
             measure,
             points,
-            pale=points["label"].n_unique() - ends.height,
+            pale=pale.len(),
+            drawn=kept.len(),
             untold=untold,
             dotted=holds is not None,
         ),
@@ -106,12 +113,14 @@ def _figure(
     )
 
 
-def _caption(view: SweepView, measure: Measure, points: pl.DataFrame, *, pale: int, untold: int, dotted: bool) -> str:
+def _caption(
+    view: SweepView, measure: Measure, points: pl.DataFrame, *, pale: int, drawn: int, untold: int, dotted: bool
+) -> str:
     most = max(points["n"].to_list())
     launches = "one launch each, no interval" if most == 1 else f"mean of up to {most} launches"
     words = [f"{measure.title} ({measure.unit}) against offered rate, {launches}."]
     if pale > 0:
-        words.append(f"{pale} others pale; all are in the table.")
+        words.append(f"{pale} others pale{f' ({drawn} of them drawn)' if drawn < pale else ''}; all are in the data.")
     if untold:
         words.append(f"{untold} runs that could not be judged are left out.")
     words.append(f"Hollow points did not hold the SLO ({view.slo_words}).")

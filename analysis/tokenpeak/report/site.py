@@ -15,6 +15,7 @@ from typing import Any
 from tokenpeak import paths
 from tokenpeak.errors import ReportError
 from tokenpeak.report import downloads, feed, history, notebooks, render, trial_pages
+from tokenpeak.report.progress import progress
 from tokenpeak.report.release import release
 from tokenpeak.report.view import SweepView, open_archive
 from tokenpeak.store.raw import find_archives
@@ -65,6 +66,8 @@ SITE_PAGES: tuple[Page, ...] = (
     Page(name="methodology", menu="Methodology", title="Methodology and glossary", question="How was this measured?"),
 )
 
+LIVE = Page(name="live", menu="Live", title="Live", question="How far is the sweep?")
+
 Report = Callable[[str], None]
 
 
@@ -78,7 +81,8 @@ def build_site(
 ) -> Path:
     """Build the site of the archives at or below the given paths; returns the page to open.
 
-    Nodes appear as `node 1`, … unless `node_names`. With `live` the pages load themselves again while a sweep runs.
+    Nodes appear as `node 1`, … unless `node_names`. With `live` there is also a page that
+    loads itself again while a sweep runs.
     The former site stays in place until the new one is whole.
     """
     sources = find_archives(list(archives))
@@ -188,6 +192,18 @@ class _Writer:
                 sweep=None,
                 pages=SITE_PAGES,
                 **rows[page.name],
+            )
+        if self.live and views:
+            self._page(
+                "live.html",
+                "live.html",
+                page=LIVE,
+                root=".",
+                here="",
+                sweep=None,
+                pages=SITE_PAGES,
+                view=views[0],
+                progress=progress(views[0]),
             )
         (self.folder / "feed.atom").write_text(feed.atom(entries))
 

@@ -165,6 +165,9 @@ def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
     )
 
 
+SHOWN_RUNS = 250
+
+
 def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
     """Runs with their metrics, each at its load level."""
     shown = in_milliseconds(frame).with_columns(
@@ -192,6 +195,7 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
         name=name,
         title=title,
         hrefs={"label": "href"},
+        shown=SHOWN_RUNS,
     )
 
 

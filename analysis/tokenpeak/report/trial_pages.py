@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -22,20 +23,23 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
     """For each trial: the template's variables."""
     archive = Archive(view.path)
     series = view.series.partition_by("trial_id", as_dict=True) if view.series.height else {}
-    runs = view.runs.partition_by("trial_id", as_dict=True) if view.runs.height else {}
+    every = tables.runs(view, view.runs, "runs", "Runs of this trial")
+    rows: dict[str, list[tuple[dict[str, Any], ...]]] = {}
+    for trial_id, row in zip(view.runs["trial_id"], every.rows, strict=True):
+        rows.setdefault(trial_id, []).append(row)
     labels = dict(view.trials.select("trial_id", "label").iter_rows())
     ids = view.trials["trial_id"].to_list()
     for index, trial in enumerate(archive.trials()):
         if trial.trial_id not in labels:
             continue
-        own = runs.get((trial.trial_id,))
+        own = rows.get(trial.trial_id)
         yield {
             "trial": trial,
             "label": labels[trial.trial_id],
             "previous": ids[index - 1] if index else None,
             "following": ids[index + 1] if index + 1 < len(ids) else None,
             "picture": _timeline(trial, series.get((trial.trial_id,))),
-            "runs_table": tables.runs(view, own, "runs", "Runs of this trial").payload() if own is not None else None,
+            "runs_table": replace(every, rows=tuple(own)).payload() if own else None,
             "predictions": predictions(view, trial),
             "log": _log_end(archive, trial.trial_id),
             "split": split(trial),
