@@ -7,6 +7,9 @@ INVENTORY ?= sim
 SWEEP ?=
 RESUME ?=
 ARCHIVE ?= results
+TARGET ?= dir
+DEST ?=
+DRY_RUN ?=
 
 PYTHON ?= python3
 VENV := .venv
@@ -56,7 +59,19 @@ serve: $(READY) ## Serve the site on this machine while a sweep runs
 ingest: $(READY) ## Load the raw files of ARCHIVE into Postgres; twice changes nothing
 	@$(TOKENPEAK) ingest $(ARCHIVE)
 
+.PHONY: publish
+publish: $(READY) ## Send the built site to DEST (TARGET=dir|rsync|ghpages|s3, DRY_RUN=1 only says what would leave)
+	@$(if $(DEST),,$(error Say where to: make publish TARGET=dir DEST=/var/www/tokenpeak))$(TOKENPEAK) publish $(TARGET) $(DEST) $(if $(DRY_RUN),--dry-run)
+
 ##@ Trust
+.PHONY: explain
+explain: $(READY) ## Compare ARCHIVE's predictions with what was measured, and say what binds the winner
+	@$(TOKENPEAK) explain $(ARCHIVE)
+
+.PHONY: replay
+replay: $(READY) ## Search ARCHIVE again, knowing the results: how far is the adaptive search to be trusted
+	@$(TOKENPEAK) replay $(ARCHIVE)
+
 .PHONY: calibrate
 calibrate: $(READY) ## Measure the load client's own error on this machine
 	@$(TOKENPEAK) calibrate
@@ -82,6 +97,10 @@ test: $(READY) ## Run the fast tests (under 5 minutes)
 .PHONY: e2e
 e2e: $(READY) ## Run the real-engine tests: a sweep against vLLM on this machine's CPU
 	$(BIN)/pytest -m e2e
+
+.PHONY: bench
+bench: $(READY) ## Measure the load client against its targets and a peer, in one run
+	$(BIN)/python -m tokenpeak.load.bench
 
 .PHONY: lock
 lock: ## Compile requirements.lock: exact versions and hashes, no addresses
