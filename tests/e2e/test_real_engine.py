@@ -61,7 +61,7 @@ class Checkout:
             assert process.stdout is not None
             said = ""
             for line in process.stdout:
-                print(line, end="", flush=True)  # noqa: T201 - the ranking of a real sweep is worth reading in CI
+                print(line, end="", flush=True)
                 said += line
         return subprocess.CompletedProcess(process.args, process.returncode, said)
 
@@ -164,7 +164,7 @@ def test_site_has_every_trial(swept: tuple[str, Path, list[dict[str, Any]]], che
 def test_killed_at_random_and_resumed_on_a_real_engine(checkout: Checkout) -> None:
     """SIGKILL of the controller at a random moment: production returns by itself, and resume repeats no trial."""
     seed = random.SystemRandom().randrange(1000)
-    print(f"seed {seed}")  # noqa: T201 - a failure must be repeatable
+    print(f"seed {seed}")  # so that a failure can be repeated
     process = subprocess.Popen(
         [TOKENPEAK, "sweep", "--inventory", "cpu", "--sweep", "killed"],
         env=checkout.environment,
