@@ -68,3 +68,10 @@ def test_unknown_columns_are_named() -> None:
         landscape_of_rows("x", [{"a": "1", "tok_per_s": "2"}], value="tok")
     with pytest.raises(ArchiveError, match="no number"):
         landscape_of_rows("x", [{"a": "1", "tok_per_s": "fast"}])
+
+
+def test_optuna_is_there_to_compare_with() -> None:
+    """Optuna's sampler makes as many trials, none twice."""
+    found = replay(landscape("V100", 1), "optuna", trials=6, seeds=2)
+
+    assert [6, 6] == [one.trials for one in found]

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from tokenpeak.search.landscape import Landscape
     from tokenpeak.search.replay import Replay
 
+SEARCHERS = ("adaptive", "random", "grid", "optuna")
 COMPARED = ("random", "grid")
 
 
 @click.command()
 @click.argument("archives", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--strategy", type=click.Choice(["adaptive", "random", "grid"]), default="adaptive", show_default=True)
+@click.option("--strategy", type=click.Choice(SEARCHERS), default="adaptive", show_default=True)
 @click.option("--trials", type=click.IntRange(min=1), default=10, show_default=True, help="Trials of each search.")
 @click.option("--seeds", type=click.IntRange(min=1), default=200, show_default=True, help="Searches.")
 @click.option(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
 
+from tokenpeak.metrics import Direction
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan, PlannedConfig, Prediction
 from tokenpeak.search.history import Outcome, Proposal
@@ -19,7 +20,9 @@ from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.strategy import Strategy, make_strategy
 from tokenpeak.stats.intervals import clopper_pearson_interval
 
-Searcher = Literal["adaptive", "random", "grid"]
+Searcher = Literal["adaptive", "random", "grid", "optuna"]
+"""`optuna` is its TPE sampler, for comparison."""
+
 Prior = Literal["recorded", "wrong", "none"]
 """The predictions as recorded, turned upside down, or left out."""
 
@@ -109,6 +112,11 @@ def _strategy(landscape: Landscape, searcher: Searcher, trials: int, seed: int) 
     plan = landscape.plan
     if searcher == "grid":
         plan = plan.model_copy(update={"feasible": plan.feasible[:trials]})
+    if searcher == "optuna":
+        from tokenpeak.search.optuna_tpe import OptunaTpe
+
+        direction: Direction = "lower" if landscape.sign < 0 else "higher"
+        return OptunaTpe(SearchSpec(trials=trials, seed=seed), plan, direction=direction)
     search = SearchSpec(strategy=searcher, trials=trials, finalists=0, anchor_every=None, seed=seed)
     return make_strategy(search, plan, metric=landscape.metric)
 
