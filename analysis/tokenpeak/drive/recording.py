@@ -152,6 +152,9 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
             exit_status=evidence.launch.get("exit_status"),
             timed_out=bool(evidence.launch.get("timed_out")),
         )
+    if evidence.finish.get("given_back_by") == "guard":
+        reason = "The node's guard gave it back while the trial was under way: its lease or its deadline had passed."
+        return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
     expected = sum(len(plan.levels) for plan in evidence.order.spec.workloads)
     if evidence.failure is None and len(runs) == expected and any(run.summary.requests_ok for run in runs):
         return None

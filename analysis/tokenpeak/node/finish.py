@@ -18,7 +18,7 @@ LOG_BYTES = 8 << 20
 
 def finish(state: State, declaration: Json, request: Json) -> Json:
     """End the trial whatever became of it; always answers, also when nothing was launched or the guard was first."""
-    phases = Phases()
+    phases = Phases(state)
     trial_id = request["trial_id"]
     with state.exclusive():
         record = state.read(RECORD)
@@ -47,15 +47,25 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
         elif record is not None:
             lease_s = (state.read(lease.FILE) or {}).get("lease_s")
             lease.renew(state, lease_s)
+        phases.mark("collecting")
         is_its_output = (state.read(OUTPUT) or {}).get("trial_id") == trial_id
-        return {
+        answer: Json = {
             "phases": phases.spans,
             "started_at_unix_s": phases.started_at_unix_s,
             "engine_stopped": ended["engine_stopped"],
             "restoration": restoration,
+            "given_back_by": _given_back_by(state, trial_id),
             "telemetry": telemetry.collect(state) if is_its_output else NO_SAMPLES,
             "log": packed_log(state, declaration, request) if is_its_output else "",
         }
+        phases.mark("finished")
+        return answer
+
+
+def _given_back_by(state: State, trial_id: str) -> str | None:
+    """Who gave the node back from this trial, `guard` for one; None when it has not been given back."""
+    before = state.read(OUTCOME)
+    return str(before["by"]) if before and before["trial_id"] == trial_id and before["restored"] else None
 
 
 def _restored(state: State, phases: Phases, request: Json, trial_id: str) -> Json:

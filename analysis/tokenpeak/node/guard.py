@@ -172,7 +172,7 @@ def _attempt(state: State, nonce: str) -> Json:
         if is_due(state, record) is None:
             return {"restored": False, "message": "The controller is back."}
         try:
-            outcome = restore(state, Phases(), by="guard")
+            outcome = restore(state, Phases(state), by="guard")
         except (Trouble, OSError) as error:
             return {"restored": False, "message": f"The restoration failed: {error}"}
         if outcome["restored"]:

@@ -24,7 +24,7 @@ def launch(state: State, declaration: Json, request: Json) -> Json:
 
     Raises Trouble when the node cannot be borrowed; production is then untouched, or back.
     """
-    phases = Phases()
+    phases = Phases(state)
     engine = Engine(state)
     host = request.get("host") or declaration.get("host", "127.0.0.1")
     port = int(request.get("port") or declaration.get("port", 8099))
@@ -44,7 +44,9 @@ def launch(state: State, declaration: Json, request: Json) -> Json:
     with phases.span("engine_start", "engine_start"):
         if outcome is None:
             base = serving.base_url(host, port)
-            outcome = await_ready(state, engine, record["nonce"], base, request["served_model"], key, deadline)
+            served = request["served_model"]
+            outcome = await_ready(state, engine, record["nonce"], base, served, key, deadline, phases)
+    phases.mark("engine_ready" if outcome["failure_phase"] is None else "engine_failed")
     return {
         "ready": outcome["failure_phase"] is None,
         **outcome,
@@ -135,7 +137,14 @@ def _stop_production(state: State, record: Json, phases: Phases) -> Json:
 
 
 def await_ready(
-    state: State, engine: Engine, nonce: str, base: str, model: str, key: str | None, deadline: float
+    state: State,
+    engine: Engine,
+    nonce: str,
+    base: str,
+    model: str,
+    key: str | None,
+    deadline: float,
+    phases: Phases,
 ) -> Json:
     """Wait for /health, then for a first real completion.
 
@@ -166,6 +175,7 @@ def await_ready(
         if time.monotonic() >= deadline:
             return {"failure_phase": "starting", "timed_out": True, "message": "The engine was not healthy in time."}
         time.sleep(0.05)
+    phases.mark("first_completion")
     left_s = max(1.0, deadline - time.monotonic())
     wrong = serving.complete(base, model, key, timeout_s=left_s)
     if wrong is None:

@@ -7,6 +7,7 @@ import time
 from tokenpeak.node import clock, serving
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.managers.base import Manager
+from tokenpeak.node.phases import Phases
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
@@ -60,7 +61,7 @@ def stop(recorded: Json, state: State) -> None:
         )
 
 
-def bring_back(recorded: Json, state: State, ready_s: float) -> str | None:
+def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> str | None:
     """Make production as recorded; None when it is, otherwise what is wrong. Doing it twice changes nothing."""
     manager = make_manager(recorded["declared"], state)
     try:
@@ -72,6 +73,7 @@ def bring_back(recorded: Json, state: State, ready_s: float) -> str | None:
             start(manager, recorded["definition"])
     except Trouble as trouble:
         return trouble.text
+    phases.mark("verifying")
     return await_answer(recorded, state, ready_s)
 
 

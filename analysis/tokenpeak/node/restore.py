@@ -52,7 +52,7 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
     was = record["production"]
     ended = stop_engine(state, phases, grace_s or record["engine_stop_s"], record.get("baseline_bytes"))
     with phases.span("production_start", "production_start"):
-        wrong = production.bring_back(was, state, ready_s or record["production_ready_s"])
+        wrong = production.bring_back(was, state, ready_s or record["production_ready_s"], phases)
     outcome = {
         "restored": wrong is None and ended["engine_stopped"],
         "was_running": was["running"],
@@ -64,6 +64,7 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
     state.write(OUTCOME, {**outcome, "by": by, "at_unix_s": time.time()})
     if outcome["restored"]:
         state.remove(RECORD)
+        phases.mark("restored")
     return outcome
 
 
@@ -89,7 +90,7 @@ def _downtime_s(record: Json) -> float | None:
 
 def restore_command(state: State) -> Json:
     """`make restore`: give the node back now, and break the lock."""
-    phases = Phases()
+    phases = Phases(state)
     with state.exclusive():
         outcome = restore(state, phases, by="restore")
         if outcome["restored"]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import guard, lease, lock, production
+from tokenpeak.node import guard, lease, lock, phases, production
 from tokenpeak.node.restore import OUTCOME, RECORD
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
 
 def status(state: State, declaration: Json) -> Json:
-    """production, engine, armed, lease_remaining_s, holder, trial_id, last_restoration; changes nothing."""
+    """production, engine, armed, lease_remaining_s, holder, trial_id, phase, last_restoration; changes nothing."""
     record = state.read(RECORD)
     held = state.read(lock.FILE)
     try:
@@ -26,5 +26,6 @@ def status(state: State, declaration: Json) -> Json:
         "lease_remaining_s": lease.remaining_s(state) if record is not None else None,
         "holder": held["holder"] if held else None,
         "trial_id": record["trial_id"] if record else None,
+        "phase": phases.now(state),
         "last_restoration": state.read(OUTCOME),
     }
