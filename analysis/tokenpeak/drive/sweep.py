@@ -22,6 +22,7 @@ from tokenpeak.drive.summary import Describer
 from tokenpeak.drive.trial import TrialSite
 from tokenpeak.drive.worker import NodeWorker
 from tokenpeak.errors import ArchiveError, NodeError, PlanError, suggestion
+from tokenpeak.load.calibrate import beyond, calibration_record, read_calibration
 from tokenpeak.plan.matrix import build_plan
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
@@ -82,6 +83,8 @@ def new_sweep(
     results: Path = paths.RESULTS,
 ) -> SweepOutcome:
     """Carry out `spec` on the probed nodes, into a new archive below `results`."""
+    for warning in _beyond_calibration(spec):
+        progress.say(f"WARNING {warning}")
     started_at = datetime.now(UTC)
     archive = _new_archive(results, f"{started_at:%Y%m%d-%H%M%S}-{spec.name}-{inventory.name}")
     usable = found.usable
@@ -95,6 +98,7 @@ def new_sweep(
         nodes=tuple(ready.facts for ready in usable.values()),
         plans=tuple(plans),
         provenance=read_provenance(),
+        calibration=calibration_record(),
     )
     archive.write_sweep(record)
     job = _Job(
@@ -108,6 +112,15 @@ def new_sweep(
     )
     with _alone(record.sweep_id) as folder:
         return _carry_out(job, folder, progress, stop)
+
+
+def _beyond_calibration(spec: SweepSpec) -> list[str]:
+    """The spec's load levels that this machine may not be able to measure well, by its calibration if there is one."""
+    calibration = read_calibration()
+    if calibration is None:
+        return []
+    levels = [level for plan in spec.workloads for level in plan.levels]
+    return [warning for level in levels if (warning := beyond(calibration, level))]
 
 
 def resume_sweep(sweep_id: str, *, progress: Progress, stop: Stop, results: Path = paths.RESULTS) -> SweepOutcome:
