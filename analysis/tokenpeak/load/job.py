@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import polars as pl
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from tokenpeak.errors import LoadError
 from tokenpeak.load import rows
@@ -22,7 +22,7 @@ from tokenpeak.load.scrape import Scraper
 from tokenpeak.load.target import Server
 from tokenpeak.load.tokens import Vocabulary, learn
 from tokenpeak.records import RunRecord
-from tokenpeak.workload import Declaration, LoadLevel, StagedLoad
+from tokenpeak.workload import Declaration, LoadLevel, MaxRateLoad, StagedLoad
 
 STREAMS_PER_PROCESS = 1024
 
@@ -47,6 +47,9 @@ class LoadJob(Declaration):
     progress_file: Path | None = None
     processes: PositiveInt | None = None
     """None: as many as the highest load level needs."""
+    part: NonNegativeInt = 0
+    """Which load host this is, of `parts` that offer the same job together; `merge` joins their outputs."""
+    parts: PositiveInt = 1
     run_deadline_s: PositiveFloat = 900
     stall_s: PositiveFloat = 120
     drain_s: PositiveFloat = 60
@@ -62,6 +65,8 @@ def read_job(path: Path) -> LoadJob:
 
 def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunRecord, ...]:
     """Carry out every run of a job and write its three files; raises LoadError when no load can be offered at all."""
+    if job.parts > 1 and any(isinstance(run.level, MaxRateLoad) for run in job.runs):
+        raise LoadError("A search for the highest rate cannot be shared by several load hosts; give it one.")
     job.output_dir.mkdir(parents=True, exist_ok=True)
     server = _server(job)
 
@@ -83,6 +88,8 @@ def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunReco
         vocabulary=vocabulary,
         scraper=scraper,
         origin_s=origin,
+        part=job.part,
+        parts=job.parts,
         run_deadline_s=job.run_deadline_s,
         stall_s=job.stall_s,
         drain_s=job.drain_s,

@@ -12,7 +12,7 @@ from pydantic import NonNegativeInt
 from tokenpeak.errors import LoadError
 from tokenpeak.load import rows
 from tokenpeak.load.arrivals import staged_caps, staged_timetable, timetable
-from tokenpeak.load.crew import Crew, Observation, Progress
+from tokenpeak.load.crew import Crew, Observation, Progress, share
 from tokenpeak.load.datasets import read_trace
 from tokenpeak.load.max_rate import Found, Probe, Search, Try, percentile_spread
 from tokenpeak.load.order import Order, Stop
@@ -78,6 +78,8 @@ class Setting:
     vocabulary: Vocabulary
     scraper: Scraper
     origin_s: float
+    part: int
+    parts: int
     run_deadline_s: float
     stall_s: float
     drain_s: float
@@ -176,7 +178,7 @@ class Run:
                 due = due[:: run.workload.turns]
         else:
             endpoint = run.workload.endpoint
-        return Order(
+        order = Order(
             target=setting.server.target(endpoint),
             asks=prompts.asks,
             talks=prompts.talks,
@@ -194,6 +196,7 @@ class Run:
             deadline_s=setting.run_deadline_s,
             stop=stop,
         )
+        return share(order, setting.part, setting.parts)
 
     def offer(self, level: LoadLevel, stop: Stop | None = None) -> Offered:
         """Wait until the engine is idle, then offer a load."""

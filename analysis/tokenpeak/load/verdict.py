@@ -4,6 +4,7 @@ The client's own lateness is held against what it would falsify: 10% of the medi
 a dispatch. Loop lag is sampled by ticks that also fall between packets, so it overstates: its floor is 20 ms.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,8 @@ CONCURRENCY_SHARE = 0.90
 CACHE_TOLERANCE = 0.05
 TREND_LIMIT = 0.5
 TREND_REQUESTS = 40
-CLOCK_DRIFT_LIMIT = 0.05
+CLOCK_DROP_LIMIT = 0.10
+CLOCK_SAMPLES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,3 +225,30 @@ def _steady(evidence: Evidence) -> Reason | None:
         value=trend,
         limit=TREND_LIMIT,
     )
+
+
+def clock_reason(clocks_mhz: Sequence[float]) -> Reason | None:
+    """Whether a GPU's clock fell during a run: its last quarter against its first, busy samples in order of time.
+
+    The node's telemetry is joined after the load has ended, so the caller adds this to the verdict by `with_reasons`.
+    """
+    if len(clocks_mhz) < CLOCK_SAMPLES:
+        return None
+    quarter = len(clocks_mhz) // 4
+    early, late = float(np.median(clocks_mhz[:quarter])), float(np.median(clocks_mhz[-quarter:]))
+    drop = (early - late) / early if early > 0 else 0.0
+    if drop <= CLOCK_DROP_LIMIT:
+        return None
+    return Reason(
+        code="clock_throttled",
+        text=f"The GPU's clock fell from {early:.0f} to {late:.0f} MHz during the run: heat or a power limit.",
+        value=drop,
+        limit=CLOCK_DROP_LIMIT,
+    )
+
+
+def with_reasons(verdict: Verdict, reasons: Sequence[Reason]) -> Verdict:
+    """A verdict with more reasons against it; unchanged when there are none."""
+    if not reasons:
+        return verdict
+    return Verdict(status="invalid", reasons=(*verdict.reasons, *reasons))

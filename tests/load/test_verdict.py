@@ -1,0 +1,149 @@
+from array import array
+from typing import Any
+
+import pytest
+
+from tokenpeak.load.rows import table
+from tokenpeak.load.stream import Reply
+from tokenpeak.load.summary import distribution, slo_met, summarize
+from tokenpeak.load.verdict import Evidence, clock_reason, judge, with_reasons
+from tokenpeak.records import ClientHealth, EngineCounters, Verdict
+from tokenpeak.workload import ClosedLoad, FixedWorkload, LoadLevel, OpenLoad, Slo, SyntheticWorkload, Workload
+
+SYNTHETIC = SyntheticWorkload(name="x", input_tokens=10, output_tokens=5)
+
+
+def reply(index: int, sent: float, **keys: Any) -> Reply:
+    values: dict[str, Any] = {
+        "index": index,
+        "turn": None,
+        "due_s": sent,
+        "sent_s": sent,
+        "first_byte_s": sent + 0.1,
+        "first_token_s": sent + 0.1,
+        "last_token_s": sent + 0.5,
+        "input_tokens": 10,
+        "cached_tokens": None,
+        "output_tokens": 5,
+        "events": 5,
+        "event_times_us": array("i", [100_000] * 4),
+        "status": 200,
+        "error": None,
+        "detail": "",
+        "resent": False,
+    }
+    return Reply(**{**values, **keys})
+
+
+def steady(number: int = 200, **keys: Any) -> list[Reply]:
+    """Two in flight at a time, each half a second long."""
+    return [reply(index, 0.25 * index, **keys) for index in range(number)]
+
+
+def codes(
+    replies: list[Reply] | None = None,
+    *,
+    level: LoadLevel | None = None,
+    slo: Slo | None = None,
+    workload: Workload = SYNTHETIC,
+    lag_s: float = 0.001,
+    **keys: Any,
+) -> list[str]:
+    replies = steady() if replies is None else replies
+    level = level or ClosedLoad(concurrency=2, requests=len(replies))
+    slo = slo or Slo()
+    requests = table(replies, 0, 0)
+    delays = [(found.sent_s or 0) - found.due_s for found in replies if found.sent_s is not None]
+    evidence = Evidence(
+        workload=workload,
+        level=level,
+        slo=slo,
+        requests=requests,
+        summary=summarize(requests, slo, from_due=isinstance(level, OpenLoad)),
+        client=ClientHealth(dispatch_delay_s=distribution(delays), loop_lag_s=distribution([lag_s] * 100)),
+        **{"busiest_share": 0.1, **keys},
+    )
+    return [reason.code for reason in judge(evidence).reasons]
+
+
+def test_good_run_is_valid() -> None:
+    """A run without a fault has no reason against it."""
+    assert [] == codes(engine=EngineCounters(prefix_cache_hit_rate=0.01, preemptions=0), drained=True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "keys"),
+    [
+        ("loop_lag", {"lag_s": 0.05}),
+        ("client_cpu", {"busiest_share": 0.97}),
+        ("concurrency_not_reached", {"level": ClosedLoad(concurrency=4, requests=200)}),
+        ("prefix_cache", {"engine": EngineCounters(prefix_cache_hit_rate=0.5)}),
+        ("preemptions", {"engine": EngineCounters(preemptions=3)}),
+        ("engine_restarted", {"engine_restarted": True}),
+        ("not_drained", {"drained": False}),
+        ("stopped", {"stopped": "the run's deadline passed"}),
+        ("too_few_requests", {"slo": Slo(ttft_p99_ms=1000), "replies": steady(60)}),
+        ("late_dispatch", {"replies": [reply(i, 0.25 * i, due_s=0.25 * i - 0.05) for i in range(200)]}),
+        ("token_counts", {"replies": steady(events=9)}),
+        ("no_requests", {"replies": steady(5, error="http_500")}),
+    ],
+)
+def test_reason(reason: str, keys: dict[str, Any]) -> None:
+    """Each fault is a reason of its own."""
+    assert reason in codes(**keys)
+
+
+def test_growing_latency_is_not_steady() -> None:
+    """Latency that grows through an open-loop run means that the engine did not keep up."""
+    growing = [reply(index, 0.25 * index, last_token_s=0.25 * index + 0.5 + index / 50) for index in range(200)]
+
+    assert ["not_steady"] == codes(growing, level=OpenLoad(rate_per_s=4, requests=200))
+
+
+def test_cache_hits_that_the_workload_means() -> None:
+    """A fixed prompt shares its cache by design, and a stated hit rate is held to both ways."""
+    engine = EngineCounters(prefix_cache_hit_rate=0.9)
+    fixed = FixedWorkload(name="f", prompt="Hi", output_tokens=5)
+
+    assert [] == codes(workload=fixed, engine=engine)
+    assert ["prefix_cache"] == codes(
+        workload=fixed.model_copy(update={"expected_prefix_hit_rate": 0.99}), engine=engine
+    )
+
+
+def test_clock_that_falls() -> None:
+    """A GPU clock that falls by more than a tenth is a reason; one that holds is not."""
+    reason = clock_reason([1500.0] * 10 + [1200.0] * 10)
+
+    assert reason is not None
+    assert clock_reason([1500.0] * 20) is None
+    assert "invalid" == with_reasons(Verdict(status="valid"), [reason]).status
+
+
+def test_metrics_follow_their_formulas() -> None:
+    """TTFT, TPOT, latency and throughput of a run of equal requests are those of each."""
+    summary = summarize(table(steady(4), 0, 0), Slo(ttft_p50_ms=200), from_due=False)
+
+    assert (0.1, 0.1, 0.5, 0.1) == pytest.approx(
+        (summary.ttft_s.p50, summary.tpot_s.p50, summary.latency_s.p50, summary.itl_s.p99)
+    )
+    assert (20, 1.25, 16.0, 10.0, 3.2) == pytest.approx(
+        (
+            summary.output_tokens,
+            summary.duration_s,
+            summary.output_tok_per_s,
+            summary.request_output_tok_per_s.p50,
+            summary.goodput_request_per_s,
+        )
+    )
+
+
+def test_failures_violate_the_slo() -> None:
+    """More failed requests than the percentile allows miss the SLO, however fast the others were."""
+    replies = steady(100)
+    failed = [reply(index, 0.25 * index, error="reset") for index in range(100, 110)]
+    slo = Slo(ttft_p95_ms=500)
+
+    assert (True, False) == tuple(
+        slo_met(summarize(table(found, 0, 0), slo, from_due=False), slo) for found in (replies, replies + failed)
+    )
