@@ -1,0 +1,244 @@
+"""An import as an archive: written beside its place and moved there when it is whole, so that none is half there."""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import polars as pl
+
+from tokenpeak.errors import ArchiveError, SpecError
+from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
+from tokenpeak.plan.spec import parse_spec
+from tokenpeak.records import (
+    ClientHealth,
+    Config,
+    Distribution,
+    EndRecord,
+    Gpu,
+    ModelName,
+    NodeFacts,
+    Plan,
+    PlannedConfig,
+    Provenance,
+    RunRecord,
+    SweepRecord,
+    TrialRecord,
+    Verdict,
+)
+from tokenpeak.store.raw import Archive
+from tokenpeak.workload import Slo
+
+UNKNOWN_CLIENT = ClientHealth(processes=None, dispatch_delay_s=Distribution(n=None), loop_lag_s=Distribution(n=None))
+
+
+def write_import(found: Import, folder: Path, *, sweep_id: str | None = None) -> Archive:
+    """The archive of an import at `folder`/SWEEP_ID; an archive that is there already is refused."""
+    imported_at = found.imported_at or datetime.now(UTC).replace(microsecond=0)
+    name = sweep_id or f"{imported_at:%Y%m%d-%H%M%S}-{found.name}-import"
+    target = folder / name
+    if target.exists():
+        raise ArchiveError(f"{target} exists already. Give another --name, or remove it first.")
+    folder.mkdir(parents=True, exist_ok=True)
+    staging = folder / f".{name}.importing-{os.getpid()}"
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        _write(found, Archive(staging), name, imported_at)
+        staging.rename(target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return Archive(target)
+
+
+def _write(found: Import, archive: Archive, sweep_id: str, imported_at: datetime) -> None:
+    if not found.runs:
+        raise ArchiveError("Nothing to import: the files hold no run.")
+    nodes = {node.name: _node(node) for node in found.nodes}
+    trials = _trials(found, nodes, sweep_id, imported_at)
+    provenance = trials[0][0].provenance
+    archive.write_sweep(
+        SweepRecord(
+            sweep_id=sweep_id,
+            name=found.name,
+            inventory="import",
+            started_at=imported_at,
+            simulated=False,
+            study=found.study,
+            spec=_spec(found),
+            nodes=tuple(nodes.values()),
+            plans=_plans([trial for trial, _ in trials], nodes, found.theoretical),
+            provenance=provenance,
+            imported=found.imported,
+        )
+    )
+    scratch = archive.path / ".requests.parquet"
+    for trial, requests in trials:
+        if requests is not None:
+            requests.write_parquet(scratch, compression="zstd")
+        archive.write_trial(trial, scratch if requests is not None else None)
+    scratch.unlink(missing_ok=True)
+    archive.write_end(EndRecord(sweep_id=sweep_id, status="completed", ended_at=imported_at, trials=len(trials)))
+
+
+def _node(node: ForeignNode) -> NodeFacts:
+    gpus = tuple(
+        Gpu(index=index, name=node.gpu, vram_bytes=node.vram_bytes, power_limit_w=node.power_limit_w)
+        for index in range(node.count)
+        if node.gpu is not None
+    )
+    return NodeFacts(
+        node=node.name,
+        source="published",
+        gpus=gpus,
+        cpu=node.cpu,
+        cpu_cores=node.cpu_cores,
+        engine_version=node.engine_version,
+    )
+
+
+def _config(run: ForeignRun) -> Config:
+    model = ModelName(name=run.model, served_name=run.model)
+    content = {
+        "model": model.model_dump(),
+        "flags": dict(run.flags),
+        "env": dict(run.env),
+        "engine_version": run.engine_version,
+        "name": run.config,
+    }
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return Config(
+        config_id=digest[:12],
+        name=run.config,
+        choices=dict(run.choices),
+        model=model,
+        flags=dict(run.flags),
+        env=dict(run.env),
+        engine_version=run.engine_version,
+    )
+
+
+Pending = tuple[Config, int, list[ForeignRun]]
+
+
+def _trials(
+    found: Import, nodes: dict[str, NodeFacts], sweep_id: str, imported_at: datetime
+) -> list[tuple[TrialRecord, pl.DataFrame | None]]:
+    """Runs of equal node, config and replicate as one trial; a run that repeats another's level opens the next one."""
+    grouped: dict[tuple[str, str, int], Pending] = {}
+    for run in found.runs:
+        if run.node not in nodes:
+            raise ArchiveError(f"Run of {run.config!r} names node {run.node!r}, which the import does not describe.")
+        config = _config(run)
+        replicate = run.replicate if run.replicate is not None else 0
+        while run.replicate is None and _taken(grouped.get((run.node, config.config_id, replicate)), run):
+            replicate += 1
+        _, _, runs = grouped.setdefault((run.node, config.config_id, replicate), (config, replicate, []))
+        runs.append(run)
+    provenance = Provenance(tokenpeak_version=version("tokenpeak"), python=platform.python_version())
+    trials = []
+    for number, ((node, _, _), (config, replicate, runs)) in enumerate(grouped.items(), start=1):
+        started_at = next((run.started_at for run in runs if run.started_at), imported_at)
+        startup = max((run.startup for run in runs), key=lambda facts: len(facts.model_dump(exclude_none=True)))
+        trials.append(
+            (
+                TrialRecord(
+                    sweep_id=sweep_id,
+                    trial_id=f"{number:04d}-{config.config_id[:8]}",
+                    node=node,
+                    hardware=nodes[node].hardware,
+                    config=config,
+                    config_class=config.config_id,
+                    replicate=replicate,
+                    simulated=False,
+                    status="ok",
+                    started_at=started_at,
+                    duration_s=None,
+                    startup=startup,
+                    runs=tuple(_run(index, run, found, imported_at) for index, run in enumerate(runs)),
+                    provenance=provenance,
+                ),
+                _requests(runs),
+            )
+        )
+    return trials
+
+
+def _taken(pending: Pending | None, run: ForeignRun) -> bool:
+    return pending is not None and any(
+        (other.workload.name, other.level.label) == (run.workload.name, run.level.label) for other in pending[2]
+    )
+
+
+def _run(index: int, run: ForeignRun, found: Import, imported_at: datetime) -> RunRecord:
+    return RunRecord(
+        run_index=index,
+        workload=run.workload,
+        level=run.level,
+        level_label=run.level.label,
+        slo=run.slo or Slo.model_validate(dict(found.slo)),
+        started_at=run.started_at or imported_at,
+        started_s=None,
+        seed=None,
+        summary=run.summary,
+        slo_met=run.slo_met,
+        client=UNKNOWN_CLIENT,
+        energy=run.energy,
+        verdict=Verdict(status="not_judged", reasons=run.reasons),
+    )
+
+
+def _requests(runs: Sequence[ForeignRun]) -> pl.DataFrame | None:
+    frames = [
+        run.requests.with_columns(pl.lit(index, dtype=pl.Int64).alias("run_index"))
+        for index, run in enumerate(runs)
+        if run.requests is not None
+    ]
+    return pl.concat(frames) if frames else None
+
+
+def _plans(trials: Sequence[TrialRecord], nodes: dict[str, NodeFacts], theoretical: int | None) -> tuple[Plan, ...]:
+    """For each kind of hardware the configs that were run."""
+    plans = []
+    for hardware in dict.fromkeys(trial.hardware for trial in trials):
+        own = {trial.config.config_id: trial.config for trial in trials if trial.hardware == hardware}
+        plans.append(
+            Plan(
+                hardware=hardware,
+                nodes=tuple(name for name, node in nodes.items() if node.hardware == hardware),
+                theoretical=max(theoretical or 0, len(own)),
+                feasible=tuple(PlannedConfig(config=config, config_class=config.config_id) for config in own.values()),
+            )
+        )
+    return tuple(plans)
+
+
+def _spec(found: Import) -> dict[str, object]:
+    """A spec that describes what was run; it cannot be run again, since its workloads are another tool's."""
+    axes: dict[str, dict[str, dict[str, object]]] = {}
+    workloads: dict[str, tuple[dict[str, object], dict[str, dict[str, object]]]] = {}
+    for run in found.runs:
+        for axis, choice in run.choices.items():
+            flags = {axis: run.flags[axis]} if axis in run.flags else {}
+            axes.setdefault(axis, {}).setdefault(choice, {"name": choice, "flags": flags})
+        _, levels = workloads.setdefault(run.workload.name, (run.workload.model_dump(mode="json"), {}))
+        levels.setdefault(run.level.label, run.level.model_dump(mode="json", exclude_none=True))
+    raw = {
+        "name": found.name,
+        "description": found.description,
+        "axes": {axis: list(choices.values()) for axis, choices in axes.items()},
+        "workloads": [
+            {"workload": workload, "levels": list(levels.values())} for workload, levels in workloads.values()
+        ],
+        "objective": dict(found.objective),
+        "slo": dict(found.slo),
+        "energy": dict(found.energy),
+    }
+    try:
+        return parse_spec(raw, Path(f"{found.name}.yml")).model_dump(mode="json")
+    except SpecError as error:
+        raise ArchiveError(f"The import makes no sense as a sweep: {error}") from error

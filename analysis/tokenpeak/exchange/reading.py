@@ -1,0 +1,213 @@
+"""Reading files that somebody else wrote: bounded, finite, typed, and every key accounted for."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tokenpeak.errors import ArchiveError
+from tokenpeak.records import SourceFile
+
+LARGEST_BYTES = 512 * 1024**2
+"""A larger file is no result of a benchmark run; it is refused before it fills the memory."""
+LARGEST_NUMBER = 1e15
+DEEPEST = 60
+"""Nesting beyond which a JSON file is refused."""
+
+
+def read_text(path: Path) -> str:
+    """The file as UTF-8 text; ArchiveError for one that is too large, binary or not there."""
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_BYTES:
+            raise ArchiveError(
+                f"{path}: {size:,} bytes, more than any result has ({LARGEST_BYTES:,}). Give the results."
+            )
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ArchiveError(f"{path}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise ArchiveError(
+            f"{path}: not UTF-8 text (byte {error.start}). Give the file that the tool wrote."
+        ) from error
+    if "\0" in text:
+        raise ArchiveError(f"{path}: holds NUL characters, so it is no text. Give the file that the tool wrote.")
+    return text
+
+
+def read_json(path: Path) -> Any:
+    """The file's JSON; NaN and infinities become None, a key given twice is refused."""
+    return parse_json(read_text(path), path)
+
+
+def parse_json(text: str, path: Path) -> Any:
+    """JSON from `path`'s text; ArchiveError names the place of what is wrong."""
+    _refuse_depth(text, path)
+    try:
+        return json.loads(text, parse_constant=lambda _: None, object_pairs_hook=_once)
+    except _TwiceError as error:
+        raise ArchiveError(f"{path}: the key {error} is given twice in one object.") from error
+    except json.JSONDecodeError as error:
+        raise ArchiveError(
+            f"{path}: no whole JSON (line {error.lineno}, column {error.colno}: {error.msg}). "
+            "Was it copied while it was written?"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ArchiveError(f"{path}: no JSON that can be read ({error}).") from error
+
+
+class _TwiceError(ValueError):
+    """A key given twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _TwiceError(repr(key[:60]))
+        found[key] = value
+    return found
+
+
+def _refuse_depth(text: str, path: Path) -> None:
+    depth = 0
+    for bracket in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{\]}]', text):
+        sign = bracket[0]
+        if sign in "[{":
+            depth += 1
+            if depth > DEEPEST:
+                raise ArchiveError(f"{path}: nested deeper than {DEEPEST} levels, which no result is.")
+        elif sign in "]}":
+            depth -= 1
+
+
+def source_file(path: Path, root: Path) -> SourceFile:
+    """The file's name below `root` and its digest."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+    return SourceFile(name=name, sha256=digest)
+
+
+class Fields:
+    """An object of a foreign file that remembers which of its keys were read, so that the others can be listed."""
+
+    def __init__(self, raw: object, path: Path, place: str = "") -> None:
+        self.path = path
+        self.place = place
+        if not isinstance(raw, Mapping):
+            self.refuse("", f"must be an object, not {_kind(raw)}")
+        self._raw: Mapping[str, Any] = raw
+        self._read: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._raw
+
+    def refuse(self, key: str, words: str) -> NoReturn:
+        """Raise the error that names file, place and what is wrong."""
+        place = ".".join(part for part in (self.place, key) if part)
+        raise ArchiveError(f"{self.path}: {place or 'file'} {words}.")
+
+    def raw(self, key: str) -> Any:
+        """The value as it is; None when absent."""
+        self._read.add(key)
+        return self._raw.get(key)
+
+    def number(self, key: str, *, scale: float = 1.0, required: bool = False) -> float | None:
+        """A finite number that is not negative, times `scale`; None when absent or null."""
+        value = self.raw(key)
+        if value is None or value == "":
+            return self.refuse(key, "is missing") if required else None
+        return checked_number(value, lambda words: self.refuse(key, words)) * scale
+
+    def count(self, key: str, *, required: bool = False) -> int | None:
+        """A whole number that is not negative; None when absent or null."""
+        value = self.number(key, required=required)
+        if value is not None and value != int(value):
+            self.refuse(key, f"must be a whole number, not {value!r}")
+        return None if value is None else int(value)
+
+    def text(self, key: str, *, required: bool = False) -> str | None:
+        """A text of at most 4,000 characters; None when absent or null."""
+        value = self.raw(key)
+        if value is None or value == "":
+            return self.refuse(key, "is missing") if required else None
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self.refuse(key, f"must be a text, not {_kind(value)}")
+        return str(value)[:4000]
+
+    def numbers(self, key: str) -> list[float] | None:
+        """A list of finite numbers that are not negative; None when absent or null."""
+        value = self.raw(key)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            self.refuse(key, f"must be a list, not {_kind(value)}")
+        return [checked_number(item, lambda words: self.refuse(key, words)) for item in value]
+
+    def items(self, key: str, *, required: bool = False) -> list[Any] | None:
+        """A list of anything; None when absent or null."""
+        value = self.raw(key)
+        if value is None:
+            return self.refuse(key, "is missing") if required else None
+        if not isinstance(value, list):
+            self.refuse(key, f"must be a list, not {_kind(value)}")
+        return value
+
+    def part(self, key: str) -> "Fields | None":
+        """An object within; None when absent or null."""
+        value = self.raw(key)
+        return None if value is None else Fields(value, self.path, ".".join(p for p in (self.place, key) if p))
+
+    def ignore(self, keys: Iterable[str]) -> None:
+        """Keys that need no mention."""
+        self._read.update(keys)
+
+    def unread(self) -> list[str]:
+        """The keys that hold something and that nobody asked for."""
+        return [key for key, value in self._raw.items() if key not in self._read and value not in (None, "", [], {})]
+
+
+def checked_number(value: object, refuse: Any) -> float:
+    """The value as a finite number that is not negative; `refuse` is called with what is wrong."""
+    if isinstance(value, str):
+        text = value
+        try:
+            value = float(text.strip().replace(",", ""))
+        except ValueError:
+            refuse(f"must be a number, not {text[:60]!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        refuse(f"must be a number, not {_kind(value)}")
+    assert isinstance(value, int | float)
+    try:
+        number = float(value)
+    except OverflowError:
+        refuse("is too large a number")
+    if not math.isfinite(number):
+        refuse("must be a finite number")
+    if number < 0:
+        refuse(f"must not be negative, and is {number:g}")
+    if number > LARGEST_NUMBER:
+        refuse(f"is {number:g}, larger than any figure of a benchmark")
+    return number
+
+
+def word(text: str, *, fallback: str = "imported") -> str:
+    """A name of lower-case letters, digits, dashes and underscores, of at most 60 characters."""
+    found = re.sub(r"[^a-z0-9_-]+", "-", text.casefold()).strip("-_")[:60].strip("-_")
+    return found or fallback
+
+
+def _kind(value: object) -> str:
+    names: Sequence[tuple[type, str]] = (
+        (bool, "true or false"),
+        (str, "a text"),
+        (list, "a list"),
+        (dict, "an object"),
+        (int, "a number"),
+        (float, "a number"),
+    )
+    return next((name for kind, name in names if isinstance(value, kind)), "null")
