@@ -282,7 +282,9 @@ def test_max_rate_over_http(tmp_path: Path) -> None:
         record = measure(url, tmp_path, level)
 
     assert record.max_rate is not None
-    assert record.max_rate.rate_per_s == pytest.approx(95, rel=0.25)
+    assert record.max_rate.rate_per_s is not None
+    # One at a time for at least 10 ms each; on a busy machine the server is slower than that.
+    assert 25 < record.max_rate.rate_per_s < 105
     assert {"holds", "misses"} == {"holds" if probe.holds else "misses" for probe in record.max_rate.probes}
     assert {"probe", "warmup", "measured"} >= set(requests(tmp_path)["phase"])
 

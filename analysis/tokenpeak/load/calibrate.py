@@ -25,7 +25,7 @@ from tokenpeak import paths
 from tokenpeak.errors import LoadError
 from tokenpeak.load.job import LoadJob, run_job, write_atomically
 from tokenpeak.records import Record, RunRecord
-from tokenpeak.workload import ClosedLoad, LoadLevel, StagedLoad
+from tokenpeak.workload import AnyLevel, ClosedLoad, LoadLevel, StagedLoad
 
 FORMAT_VERSION = 1
 TTFT_S = 0.050
@@ -222,7 +222,7 @@ def calibrate(
     return calibration
 
 
-def beyond(calibration: Calibration, level: LoadLevel) -> str | None:
+def beyond(calibration: Calibration, level: AnyLevel) -> str | None:
     """Why this machine may not measure a load level well; None when nothing speaks against it."""
     if isinstance(level, ClosedLoad):
         streams: int | None = level.concurrency

@@ -17,6 +17,7 @@ from tokenpeak.load.job import write_atomically
 from tokenpeak.load.run import from_due
 from tokenpeak.load.summary import distribution, requests_needed, slo_met, summarize, turn_summaries
 from tokenpeak.records import ClientHealth, RunRecord, Verdict
+from tokenpeak.workload import ExternalLoad
 
 OF_THE_WHOLE = ("too_few_requests", "concurrency_not_reached")
 
@@ -48,15 +49,16 @@ def _read(folder: Path) -> tuple[list[RunRecord], pl.DataFrame]:
 
 
 def _together(parts: Sequence[tuple[RunRecord, pl.DataFrame]]) -> tuple[RunRecord, pl.DataFrame]:
-    first = min((record for record, _ in parts), key=lambda record: record.started_s)
+    first = min((record for record, _ in parts), key=lambda record: record.started_s or 0.0)
     moments = [pl.col(name) for name in ("due_s", "sent_s", "first_byte_s", "first_token_s", "last_token_s")]
     table = pl.concat(
         requests.filter(pl.col("run_index") == record.run_index).with_columns(
-            [moment + (record.started_s - first.started_s) for moment in moments]
+            [moment + ((record.started_s or 0.0) - (first.started_s or 0.0)) for moment in moments]
         )
         for record, requests in parts
     ).sort("request_index")
     records = [record for record, _ in parts]
+    assert not isinstance(first.level, ExternalLoad)
     late = from_due(first.level)
     summary = summarize(table, first.slo, from_due=late)
     dispatched = table.filter(pl.col("sent_s").is_not_null())
@@ -74,7 +76,7 @@ def _together(parts: Sequence[tuple[RunRecord, pl.DataFrame]]) -> tuple[RunRecor
         reason.code: reason
         for record in records
         for reason in record.verdict.reasons
-        if reason.code not in OF_THE_WHOLE or (reason.code == "too_few_requests" and summary.requests_sent < needed)
+        if reason.code not in OF_THE_WHOLE or (reason.code == "too_few_requests" and table.height < needed)
     }
     record = first.model_copy(
         update={
