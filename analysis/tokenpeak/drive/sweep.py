@@ -27,6 +27,7 @@ from tokenpeak.plan.matrix import build_plan
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
 from tokenpeak.store.raw import Archive
+from tokenpeak.workload import ExternalLoad
 
 _JOIN_POLL_S = 0.25
 _IDS_TRIED = 100
@@ -119,7 +120,7 @@ def _beyond_calibration(spec: SweepSpec) -> list[str]:
     calibration = read_calibration()
     if calibration is None:
         return []
-    levels = [level for plan in spec.workloads for level in plan.levels]
+    levels = [level for plan in spec.workloads for level in plan.levels if not isinstance(level, ExternalLoad)]
     return [warning for level in levels if (warning := beyond(calibration, level))]
 
 
