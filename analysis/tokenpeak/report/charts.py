@@ -222,7 +222,7 @@ def rate_curves(
     y = alt.Y(
         "value:Q",
         title=unit,
-        scale=alt.Scale(type="log" if log else "linear", zero=False, nice=False, domain=list(domain)),
+        scale=alt.Scale(type="log" if log else "linear", nice=False, domain=list(domain)),
         axis=alt.Axis(tickCount=5, format=",.4~r"),
     )
     pale = (
