@@ -158,7 +158,7 @@ def heatmap(
     # Fill and ink are two colour scales over one field: layers must not share them.
     layered = alt.layer(filled, hatched, failed, alt.layer(words, under), other).resolve_scale(color="independent")
     chart: alt.FacetChart = layered.properties(width=cell * columns, height=alt.Step(52)).facet(
-        column=alt.Column("hardware:N", title=None, header=alt.Header(labelLimit=cell * columns + 60))
+        column=alt.Column("hardware:N", title=None, sort=None, header=alt.Header(labelLimit=cell * columns + 60))
     )
     return chart
 

@@ -120,6 +120,7 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
             f"{view.metric_title} ({view.metric.unit}) at {view.objective_place}; "
             f"each cell is {mean} over its n configs, below it the difference from {_baseline_words(view)}. "
             f"One colour scale for all hardware and pairs, ±{widest:.0%} at its ends. "
+            "Where n is of more, some configs have no result and the mean is of the others. "
             "Hatched: not tried. Outlined: no result."
         ),
         spec=charts.spec_of(chart),
@@ -240,6 +241,20 @@ def tradeoffs(view: SweepView, hardware: str, gpus: int) -> list[Figure]:
     return [figure for figure in made if figure.data.rows]
 
 
+def _names(points: pl.DataFrame) -> pl.Series:
+    """What stands at each point of the front; nothing where it would stand on another's."""
+    wide = float(points["x"].max() or 1) - float(points["x"].min() or 0) or 1.0  # type: ignore[arg-type]
+    high = float(points["y"].max() or 1) - float(points["y"].min() or 0) or 1.0  # type: ignore[arg-type]
+    taken: list[tuple[float, float]] = []
+    names = [""] * points.height
+    for row in points.with_row_index("i").filter("front").sort("y", descending=True).iter_rows(named=True):
+        place = (row["x"] / wide, row["y"] / high)
+        if all(abs(place[0] - x) > 0.25 or abs(place[1] - y) > 0.05 for x, y in taken):
+            taken.append(place)
+            names[row["i"]] = f"{row['label']} at {row['level']}"
+    return pl.Series("named", names, dtype=pl.String)
+
+
 def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int) -> Figure:
     runs = view.runs.filter(
         pl.col("hardware") == hardware,
@@ -254,9 +269,7 @@ def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int) -> Figur
         .rename({"level_label": "level"})
     )
     points = points.with_columns(front(points))
-    points = points.with_columns(
-        named=pl.when(pl.col("front")).then(pl.concat_str("label", pl.lit(" at "), "level")).otherwise(pl.lit(""))
-    )
+    points = points.with_columns(named=_names(points))
     beaten = points.filter(~pl.col("front"))
     step = max(1, -(-beaten.height // BEATEN))
     drawn = pl.concat([points.filter(pl.col("front")), beaten.gather_every(step)])

@@ -5,7 +5,6 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.report.answers import percent
 from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, code, note, number, strong, table
 from tokenpeak.report.figures import slug
 from tokenpeak.report.overview import gpus_of
@@ -32,9 +31,10 @@ def answer_hardware(view: SweepView) -> Sentence:
         f"By its best config, {first['hardware']} gives ",
         strong(f"{number(first['per_gpu'])} {view.metric.unit}"),
     ]
-    parts.append(f" per GPU, {number(first['per_gpu'] / last['per_gpu'])} times {last['hardware']}.")
+    parts.append(f" per GPU, {number(first['per_gpu'] / last['per_gpu'], 2)} times {last['hardware']}.")
     if first["joule"] and last["joule"]:
-        parts.append(f" Per output token it needs {percent(first['joule'] / last['joule'] - 1)} energy.")
+        share = first["joule"] / last["joule"] - 1
+        parts.append(f" Per output token it needs {abs(share):.0%} {'less' if share < 0 else 'more'} energy.")
     return answer(*parts)
 
 

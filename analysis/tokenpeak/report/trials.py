@@ -29,9 +29,9 @@ def answer_trials(view: SweepView) -> Sentence:
     words = "all gave a result" if not failed else f"{failed} gave none"
     return answer(
         strong(f"{number(trials.height)} launches"),
-        f", of which {words}; they took {number(total / 60)} minutes on their nodes, ",
+        f", of which {words}; they took {number(total / 60, 1)} minutes on their nodes, ",
         strong(f"{load / total:.0%}" if total else "–"),
-        f" of it under load. TokenPeak's own part was {number(own)} s in the median trial.",
+        f" of it under load. TokenPeak's own part was {number(own, 1)} s in the median trial.",
     )
 
 
