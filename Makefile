@@ -7,6 +7,8 @@ INVENTORY ?= sim
 SWEEP ?=
 RESUME ?=
 ARCHIVE ?= results
+FAULTS ?=
+FAULT_NODES ?= 3
 TARGET ?= dir
 DEST ?=
 DRY_RUN ?=
@@ -81,7 +83,7 @@ calibrate: $(READY) ## Measure the load client's own error on this machine
 setup: $(READY) ## Make the locked environment in .venv (other targets do it themselves)
 
 .PHONY: check
-check: $(READY) ## Lint and type-check everything
+check: $(READY) ## Lint and type-check everything, audit the dependencies
 	$(BIN)/ruff check analysis tests notebooks
 	$(BIN)/ruff format --check analysis tests
 	$(BIN)/mypy
@@ -89,6 +91,7 @@ check: $(READY) ## Lint and type-check everything
 	$(BIN)/yamllint --strict .
 	cd playbooks && ANSIBLE_HOME=$(CURDIR)/.ansible PATH=$(CURDIR)/$(BIN):$$PATH ../$(BIN)/ansible-lint --offline -q
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
+	$(BIN)/python .ci/audit
 
 .PHONY: test
 test: $(READY) ## Run the fast tests (under 5 minutes)
@@ -101,6 +104,10 @@ e2e: $(READY) ## Run the real-engine tests: a sweep against vLLM on this machine
 .PHONY: bench
 bench: $(READY) ## Measure the load client against its targets and a peer, in one run
 	$(BIN)/python -m tokenpeak.load.bench
+
+.PHONY: faults
+faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (FAULTS=ci: a part)
+	$(BIN)/pytest -m $(if $(filter ci,$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup
 
 .PHONY: lock
 lock: ## Compile requirements.lock: exact versions and hashes, no addresses
