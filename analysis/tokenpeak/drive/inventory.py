@@ -22,7 +22,7 @@ from tokenpeak.plan.spec import ModelSpec
 from tokenpeak.records import NodeFacts
 
 _WANTED = (
-    "^(tokenpeak_(become|default_sweep|engine_version|facts|model|simulated|tdp_w)"
+    "^(tokenpeak_(become|default_sweep|engine_version|facts|guard_command|model|simulated|tdp_w)"
     "|ansible_(host|port|user|connection|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
 )
 _HOST_BLOCK = re.compile(r"^(?P<host>\S+) \| (?P<status>[A-Z]+)!? => ", re.MULTILINE)
@@ -40,6 +40,11 @@ class Node:
     def is_local(self) -> bool:
         """The node is this machine, reached without SSH."""
         return self.variables.get("ansible_connection") == "local"
+
+    @property
+    def guard_command(self) -> str | None:
+        """The command that is run as root through sudo, where a trial has no other rights; None where it needs none."""
+        return _text(self.variables.get("tokenpeak_guard_command"))
 
     @property
     def tdp_w(self) -> float | None:

@@ -40,6 +40,8 @@ def lease_command(node: Node, declaration: dict[str, Any]) -> list[str]:
     """The argv that renews the node's lease, from where install.yml put the node's command."""
     state_dir = str(declaration["state_dir"])
     python = str(declaration.get("python") or "python3")
+    if node.guard_command:
+        return node_command(node, ["sudo", "-n", node.guard_command, "lease"])
     return node_command(node, [python, f"{state_dir}/tokenpeak-node.pyz", "lease", "--state", state_dir])
 
 

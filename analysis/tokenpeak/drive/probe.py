@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 
 from tokenpeak import paths
 from tokenpeak.drive.inventory import Inventory
-from tokenpeak.drive.runner import Event, NodeResult, run_playbook
+from tokenpeak.drive.runner import Event, NodeResult, PlaybookResult, run_playbook
 from tokenpeak.errors import NodeError
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.records import NodeFacts
@@ -70,6 +71,30 @@ def node_secret() -> Path:
     return path
 
 
+def install(
+    inventory: Inventory,
+    *,
+    nodes: Sequence[str] = (),
+    user: str | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> PlaybookResult:
+    """Put TokenPeak's command on the nodes, logging in as `user` where that is not the inventory's own."""
+    bundle = _bundle()
+    extravars = {"tokenpeak_pyz": str(bundle), "tokenpeak_secret_file": str(node_secret())}
+    if user is not None:
+        extravars["ansible_user"] = user
+    return run_playbook(
+        "install.yml", inventory, nodes=nodes, extravars=extravars, on_event=on_event, cancelled=cancelled
+    )
+
+
+def _bundle() -> Path:
+    folder = paths.state_dir() / "node"
+    folder.mkdir(parents=True, exist_ok=True)
+    return write_bundle(folder / "tokenpeak-node.pyz")
+
+
 def probe(
     inventory: Inventory,
     *,
@@ -80,28 +105,25 @@ def probe(
 
     Raises NodeError when Ansible could not run at all or the user cancelled; a node that fails is an entry.
     """
-    folder = paths.state_dir() / "node"
-    folder.mkdir(parents=True, exist_ok=True)
-    bundle = write_bundle(folder / "tokenpeak-node.pyz")
-    installed = run_playbook(
-        "install.yml",
-        inventory,
-        extravars={"tokenpeak_pyz": str(bundle), "tokenpeak_secret_file": str(node_secret())},
-        on_event=on_event,
-        cancelled=cancelled,
-    )
-    unreachable = {name: result.unreachable for name, result in installed.nodes.items() if result.unreachable}
-    failed = {name: result.failure for name, result in installed.nodes.items() if result.failure}
-    remaining = [name for name, result in installed.nodes.items() if result.ok]
+    unreachable: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    # Where a trial has the rights for one command only, root has installed it before.
+    own = [node.name for node in inventory.nodes if not node.guard_command]
+    remaining = [node.name for node in inventory.nodes if node.guard_command]
+    if own:
+        installed = install(inventory, nodes=own, on_event=on_event, cancelled=cancelled)
+        unreachable = {name: result.unreachable for name, result in installed.nodes.items() if result.unreachable}
+        failed = {name: result.failure for name, result in installed.nodes.items() if result.failure}
+        remaining += [name for name, result in installed.nodes.items() if result.ok]
     answered: dict[str, ReadyNode] = {}
-    if remaining and not installed.cancelled:
+    if remaining and not cancelled():
         probed = run_playbook("probe.yml", inventory, nodes=remaining, on_event=on_event, cancelled=cancelled)
         unreachable |= {name: result.unreachable for name, result in probed.nodes.items() if result.unreachable}
         for name, result in probed.nodes.items():
             if result.unreachable:
                 continue
             try:
-                answered[name] = _ready(name, result)
+                answered[name] = _ready(name, result, inventory)
             except NodeError as error:
                 failed[name] = str(error)
     if cancelled():
@@ -122,11 +144,17 @@ def last_facts(inventory_name: str) -> tuple[NodeFacts, ...]:
         raise NodeError(f"{path} cannot be read ({error}). Remove it and probe again.") from error
 
 
-def _ready(name: str, result: NodeResult) -> ReadyNode:
+def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
     answer = dict(result.answers.get("probe", {}))
+    if result.is_not_installed:
+        raise NodeError(f"TokenPeak's command is not there: make install INVENTORY={inventory.name}, as root")
     if result.failure or not answer:
         raise NodeError(result.failure or "its probe printed nothing")
     declaration = answer.pop("declaration", {})
+    if inventory.node(name).guard_command:
+        installed = declaration.pop("bundle_sha256", None)
+        if installed != sha256(_bundle().read_bytes()).hexdigest():
+            raise NodeError(f"another version of its command is there: make install INVENTORY={inventory.name}, as root")
     try:
         facts = NodeFacts.model_validate({"probed_at": datetime.now(UTC), **answer, "node": name, "source": "probed"})
     except ValidationError as error:

@@ -61,7 +61,8 @@ class NodeResult:
     @property
     def is_not_installed(self) -> bool:
         """TokenPeak's command is not on the node: nothing was ever borrowed there."""
-        return "tokenpeak-node.pyz': [Errno 2]" in (self.failure or "")
+        failure = self.failure or ""
+        return "tokenpeak-node.pyz': [Errno 2]" in failure or ("sudo:" in failure and "command not found" in failure)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,15 +31,24 @@ COMMANDS = (
 )
 
 
-def answer(command: str, state: State, request: Json) -> Json:
+def answer(command: str, state: State, request_source: str | None, *, limited: bool) -> Json:
     """Carry out one command; its modules are imported only then."""
     declaration = state.read("node.json") or {}
+    if limited:
+        from tokenpeak.node import launcher
+
+        launcher.check(command, request_source, declaration)
+    request = read_request(request_source)
+    if limited and command == "launch":
+        launcher.check_launch(declaration, request)
     if declaration.get("tools"):
         os.environ["PATH"] = f"{declaration['tools']}{os.pathsep}{os.environ.get('PATH', '')}"
     if command == "install":
-        from tokenpeak.node import guard
+        from tokenpeak.node import guard, launcher
 
-        return guard.install(state)
+        changed = launcher.install(state, declaration)
+        installed = guard.install(state)
+        return {**installed, "changed": installed["changed"] or changed}
     if command == "probe":
         from tokenpeak.node.probe import probe
 
@@ -97,12 +106,14 @@ def main() -> int:
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--state", type=Path, required=True, help="the node's state folder")
     parser.add_argument("--request", help="a JSON file, or - for stdin")
+    parser.add_argument("--limited", action="store_true", help="refuse what only root may ask")
     arguments = parser.parse_args()
     # A controller that hangs up must not end a command in the middle of its work; the guard's lease is for that.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     result: dict[str, Any]
     try:
-        result, exit_status = answer(arguments.command, State(arguments.state), read_request(arguments.request)), 0
+        state = State(arguments.state)
+        result, exit_status = answer(arguments.command, state, arguments.request, limited=arguments.limited), 0
     except Trouble as trouble:
         result, exit_status = {"error": {"code": trouble.code, "text": trouble.text}}, 3
     except OSError as error:

@@ -90,10 +90,12 @@ class Engine:
         else:
             whole = {**os.environ, **env}
             user = declared.get("user")
-            if user:
-                argv = ["setpriv", "--reuid", user, "--regid", user, "--init-groups", "--inh-caps=-all", "--", *argv]
             try:
-                self.child = process.start_detached(argv, log=self.log, env=whole, cwd=declared.get("cwd"))
+                self.child = process.start_detached(
+                    argv, log=self.log, env=whole, cwd=declared.get("cwd"), user=str(user) if user else None
+                )
+            except KeyError:
+                raise Trouble("engine", f"tokenpeak_engine_user is {user!r}, which this node does not know.") from None
             except OSError as error:
                 raise Trouble("engine", f"The engine {argv[0]!r} cannot be started: {error}.") from error
             pid = self.child.pid

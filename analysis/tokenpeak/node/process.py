@@ -6,6 +6,7 @@ A group is everything in a leader's session or process group, with all descendan
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Sequence
 
 from tokenpeak.node import clock
+from tokenpeak.node.trouble import Trouble
 
 
 class Stat(NamedTuple):
@@ -129,8 +131,20 @@ def start_detached(
     log: Path,
     env: dict[str, str] | None = None,
     cwd: str | None = None,
+    user: str | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own that outlives this one; its output goes to the end of `log`."""
+    """Start a process in a session of its own that outlives this one; its output goes to the end of `log`.
+
+    With `user` it has that user's rights alone, before any of `env` can matter to a loader.
+    """
+    as_user: dict[str, Any] = {}
+    if user:
+        if sys.version_info < (3, 9):
+            raise Trouble("engine", "Starting the engine as another user without systemd needs Python 3.9 on the node.")
+        account = pwd.getpwnam(user)
+        groups = os.getgrouplist(user, account.pw_gid)
+        as_user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}
+        env = {**(os.environ if env is None else env), "HOME": account.pw_dir, "USER": user, "LOGNAME": user}
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         return subprocess.Popen(
@@ -142,6 +156,7 @@ def start_detached(
             cwd=cwd,
             start_new_session=True,
             close_fds=True,
+            **as_user,
         )
     finally:
         os.close(descriptor)
