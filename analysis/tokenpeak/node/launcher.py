@@ -1,0 +1,83 @@
+"""The one command that a user other than root may run as root: everything else of a trial follows from it.
+
+It is a root-owned file outside the state folder that runs the root-owned script there with a fixed state folder; one
+sudoers line permits it. What comes through it is limited: no other command, no file named by the user, no engine but
+the declared one, and that not as root.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import sys
+from pathlib import Path
+
+from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
+
+COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
+
+TEXT = """#!/bin/sh
+# TokenPeak's guard command, put here by `make install`. The sudoers line for it is in playbooks/README.md.
+exec {python} -I {bundle} --state {state} --limited "$@"
+"""
+
+
+def install(state: State, declaration: Json) -> bool:
+    """Put the command where the declaration wants it, if it wants one; whether anything changed."""
+    declared = declaration.get("guard_command")
+    if not declared:
+        return False
+    if os.geteuid() != 0:
+        raise Trouble("launcher", f"Only root can put the guard command at {declared}: run `make install` as root.")
+    target = Path(declared)
+    for folder in (*target.parents, *state.folder.parents, state.folder):
+        complain_if_writable(folder)
+    text = TEXT.format(
+        python=shlex.quote(str(Path(sys.executable).resolve())),
+        bundle=shlex.quote(str(state.path("tokenpeak-node.pyz"))),
+        state=shlex.quote(str(state.folder)),
+    )
+    if target.is_file() and target.read_text() == text:
+        return False
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o755)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+    part.chmod(0o755)
+    part.replace(target)
+    return True
+
+
+def complain_if_writable(folder: Path) -> None:
+    """Raise Trouble when anybody but root could put another file in place of one that root will run."""
+    found = folder.stat()
+    if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o022:
+        raise Trouble(
+            "launcher",
+            f"{folder} can be written by others than root (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}), "
+            "so nothing below it may run as root: choose another tokenpeak_state_dir or tokenpeak_guard_command.",
+        )
+
+
+def check(command: str, request_source: str | None, declaration: Json) -> None:
+    """Raise Trouble for what does not come through the limited command."""
+    if command not in COMMANDS:
+        raise Trouble("refused", f"{command!r} is for root alone; permitted are {', '.join(COMMANDS)}.")
+    if request_source not in (None, "-"):
+        raise Trouble("refused", "A request must come on standard input: --request -.")
+    user = (declaration.get("engine") or {}).get("user")
+    if command == "launch" and user in (None, "root", "0", 0):
+        raise Trouble(
+            "refused",
+            f"tokenpeak_engine_user is {user!r}: through the guard command an engine must have a user of its own.",
+        )
+
+
+def check_launch(declaration: Json, request: Json) -> None:
+    """Raise Trouble for an engine that is not the declared one."""
+    wanted = [str(word) for word in (declaration.get("engine") or {}).get("command") or []]
+    given = [str(word) for word in request.get("argv") or []][: len(wanted)]
+    if not wanted or given != wanted:
+        raise Trouble("refused", f"The guard command starts {wanted}, not {given}.")
