@@ -154,7 +154,9 @@ def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
     if inventory.node(name).guard_command:
         installed = declaration.pop("bundle_sha256", None)
         if installed != sha256(_bundle().read_bytes()).hexdigest():
-            raise NodeError(f"another version of its command is there: make install INVENTORY={inventory.name}, as root")
+            raise NodeError(
+                f"another version of its command is there: make install INVENTORY={inventory.name}, as root"
+            )
     try:
         facts = NodeFacts.model_validate({"probed_at": datetime.now(UTC), **answer, "node": name, "source": "probed"})
     except ValidationError as error:

@@ -56,8 +56,8 @@ def complain_if_writable(folder: Path) -> None:
     if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o022:
         raise Trouble(
             "launcher",
-            f"{folder} can be written by others than root (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}), "
-            "so nothing below it may run as root: choose another tokenpeak_state_dir or tokenpeak_guard_command.",
+            f"{folder} can be written by others than root (owner {found.st_uid}, mode "
+            f"{stat.S_IMODE(found.st_mode):o}), so nothing below it may run as root: choose another tokenpeak_state_dir or tokenpeak_guard_command.",
         )
 
 
