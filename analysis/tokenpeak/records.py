@@ -3,7 +3,8 @@
 format_version history:
     1   first format
     2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
-        null; a file of version 1 reads the same
+        null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; a
+        file of version 1 reads the same
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -14,6 +15,7 @@ An archive is a folder:
 Files are written atomically and never edited. Missing is null, never zero. Times are seconds; instants are UTC.
 """
 
+from collections import Counter
 from datetime import datetime
 from typing import Literal
 
@@ -86,6 +88,8 @@ class Config(Record):
     env: dict[str, str] = {}
     engine_version: str | None = None
     force: bool = False
+    endpoint: str | None = None
+    """The URL of a server that was measured as it stood; its flags and environment are then not known."""
 
 
 class Dropped(Record):
@@ -157,10 +161,14 @@ class Production(Record):
 
 
 class NodeFacts(Record):
-    """What the probe found on a node, what its inventory declares without a probe, or what an import's source says."""
+    """What the probe found on a node, what its inventory declares without a probe, or what an import's source says.
+
+    A server that TokenPeak did not launch stands as a node whose source is `endpoint`; its GPUs are those of all
+    machines behind it, where an inventory tells them.
+    """
 
     node: str
-    source: Literal["probed", "declared", "published"]
+    source: Literal["probed", "declared", "published", "endpoint"]
     probed_at: datetime | None = None
     simulated: bool = False
     gpus: tuple[Gpu, ...] = ()
@@ -182,6 +190,10 @@ class NodeFacts(Record):
     @property
     def hardware(self) -> str:
         """The kind of hardware in a few words, such as `4x Tesla V100-PCIE-32GB`; nodes that share it share a plan."""
+        if self.source == "endpoint":
+            behind = Counter(gpu.name for gpu in self.gpus)
+            boards = " + ".join(f"{count}x {name}" for name, count in sorted(behind.items()))
+            return f"{boards} behind {self.node}" if boards else f"server at {self.node}"
         if self.gpus:
             names = sorted({gpu.name for gpu in self.gpus})
             return f"{len(self.gpus)}x {' + '.join(names)}"

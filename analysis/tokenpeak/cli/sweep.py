@@ -6,12 +6,14 @@ from collections.abc import Sequence
 import click
 
 from tokenpeak import paths
+from tokenpeak.drive.endpoint import endpoint_inventory, look_at
 from tokenpeak.drive.inventory import Inventory, read_inventory
 from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.stop import Stop, stop_on_signals
 from tokenpeak.drive.summary import plan_lines, summary_lines
 from tokenpeak.drive.sweep import SweepOutcome, new_sweep, plan_sweep, prepare, resume_sweep
 from tokenpeak.errors import DatabaseError, ReportError, SpecError, suggestion
+from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
 
 _STOP_WORDS = {
@@ -39,8 +41,7 @@ def sweep(
             if sweep_id is not None:
                 outcome = resume_sweep(sweep_id, progress=progress, stop=stop)
             else:
-                inventory = read_inventory(inventory_name).limited_to(nodes)
-                outcome = _start(_spec(inventory, sweep_name), inventory, progress, stop)
+                outcome = _begin(inventory_name, sweep_name, nodes, progress, stop)
         finally:
             if stop.let_go():
                 progress.say(f"Look with: make status INVENTORY={inventory_name}")
@@ -54,6 +55,19 @@ def sweep(
     reported = _report(outcome, progress) if with_report else True
     if not (reported and outcome.is_success):
         sys.exit(1)
+
+
+def _begin(
+    inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], progress: Progress, stop: Stop
+) -> SweepOutcome:
+    """A new sweep; an inventory is read only where it names the sweep or its nodes are needed."""
+    spec = read_spec(sweep_name) if sweep_name is not None else None
+    if spec is None or spec.endpoint is None:
+        inventory = read_inventory(inventory_name).limited_to(nodes)
+        spec = _spec(inventory, sweep_name)
+        if spec.endpoint is None:
+            return _start(spec, inventory, progress, stop)
+    return _measure(spec, spec.endpoint, progress, stop)
 
 
 def _spec(inventory: Inventory, sweep_name: str | None) -> SweepSpec:
@@ -70,6 +84,13 @@ def _start(spec: SweepSpec, inventory: Inventory, progress: Progress, stop: Stop
     plans = plan_sweep(spec, inventory, found)
     _print(plan_lines(plans))
     return new_sweep(spec, inventory, found, plans, progress=progress, stop=stop)
+
+
+def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: Progress, stop: Stop) -> SweepOutcome:
+    """The sweep of a server that is there already."""
+    progress.say(f"{endpoint.url} is measured as it is: nothing is launched or stopped, no node is touched")
+    inventory, found = endpoint_inventory(endpoint), look_at(endpoint)
+    return new_sweep(spec, inventory, found, plan_sweep(spec, inventory, found), progress=progress, stop=stop)
 
 
 def _conclude(outcome: SweepOutcome) -> None:

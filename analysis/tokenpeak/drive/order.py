@@ -138,8 +138,8 @@ def write_requests(
         },
     )
     write_finish(order, files, restore_production=order.restore_production, keep_lock=order.keep_lock)
-    _write_text(files.api_key, hmac.new(secret.encode(), order.trial_id.encode(), sha256).hexdigest() + "\n")
-    _write_text(files.job, _load_job(order, files, started_at_unix_s).model_dump_json())
+    write_private(files.api_key, hmac.new(secret.encode(), order.trial_id.encode(), sha256).hexdigest() + "\n")
+    write_private(files.job, _load_job(order, files, started_at_unix_s).model_dump_json())
     return files
 
 
@@ -157,22 +157,27 @@ def write_finish(order: TrialOrder, files: RequestFiles, *, restore_production: 
     )
 
 
-def _load_job(order: TrialOrder, files: RequestFiles, started_at_unix_s: float) -> LoadJob:
-    host, port = str(order.declaration["host"]), int(order.declaration["port"])
-    base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def load_runs(spec: SweepSpec) -> tuple[JobRun, ...]:
+    """Every workload at each of its load levels, in order, as the load client takes them."""
     runs: list[JobRun] = []
-    for plan in order.spec.workloads:
+    for plan in spec.workloads:
         for level in plan.levels:
             # The same run of every config has the same seed, so that configs are compared on the same requests.
             assert not isinstance(plan.workload, ExternalWorkload), "a plan refuses what cannot be offered"
             assert not isinstance(level, ExternalLoad), "a plan refuses what cannot be offered"
             seed = plan.workload.seed * _SEEDS_PER_WORKLOAD + len(runs)
-            runs.append(JobRun(run_index=len(runs), workload=plan.workload, level=level, slo=order.spec.slo, seed=seed))
+            runs.append(JobRun(run_index=len(runs), workload=plan.workload, level=level, slo=spec.slo, seed=seed))
+    return tuple(runs)
+
+
+def _load_job(order: TrialOrder, files: RequestFiles, started_at_unix_s: float) -> LoadJob:
+    host, port = str(order.declaration["host"]), int(order.declaration["port"])
+    base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     return LoadJob(
         base_url=base_url,
         model=order.config.model.served_name,
         api_key_file=files.api_key,
-        runs=tuple(runs),
+        runs=load_runs(order.spec),
         trial_started_at_unix_s=started_at_unix_s,
         output_dir=files.output,
         progress_file=files.progress,
@@ -182,10 +187,11 @@ def _load_job(order: TrialOrder, files: RequestFiles, started_at_unix_s: float) 
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    _write_text(path, json.dumps(content))
+    write_private(path, json.dumps(content))
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
+    """Write a file that this user alone can read, replacing an earlier one."""
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

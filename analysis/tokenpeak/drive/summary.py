@@ -132,6 +132,8 @@ def _winner(ranked: Sequence[Ranked]) -> list[str]:
         return ["  No config gave a result."]
     best = ranked[0]
     tied = sum(entry.is_tied for entry in ranked)
+    if best.config.endpoint is not None:
+        return []
     if tied:
         words = f"Best of a tie of {tied + 1}: {best.config.name}"
     elif best.launches == 1 and len(ranked) > 1:

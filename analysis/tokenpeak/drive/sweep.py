@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.drive.allowance import Allowance
+from tokenpeak.drive.endpoint import EndpointWorker, endpoint_inventory, look_at
 from tokenpeak.drive.inventory import Inventory, read_inventory
 from tokenpeak.drive.ledger import Ledger, last_number
 from tokenpeak.drive.probe import Probe, ReadyNode, node_secret, probe
@@ -20,7 +21,7 @@ from tokenpeak.drive.resume import downtime_before_s, holder, release, unchanged
 from tokenpeak.drive.stop import Stop
 from tokenpeak.drive.summary import Describer
 from tokenpeak.drive.trial import TrialSite
-from tokenpeak.drive.worker import NodeWorker
+from tokenpeak.drive.worker import NodeWorker, Worker
 from tokenpeak.errors import ArchiveError, NodeError, PlanError, suggestion
 from tokenpeak.load.calibrate import beyond, calibration_record, read_calibration
 from tokenpeak.plan.matrix import build_plan
@@ -136,11 +137,17 @@ def resume_sweep(sweep_id: str, *, progress: Progress, stop: Stop, results: Path
     for malformed in archive.malformed:
         progress.say(f"PROBLEM {malformed} Its trial is made again.")
     planned = {name for plan in record.plans for name in plan.nodes}
-    inventory = read_inventory(record.inventory)
-    inventory = inventory.limited_to(tuple(node.name for node in inventory.nodes if node.name in planned))
+    if spec.endpoint is not None:
+        inventory = endpoint_inventory(spec.endpoint)
+    else:
+        inventory = read_inventory(record.inventory)
+        inventory = inventory.limited_to(tuple(node.name for node in inventory.nodes if node.name in planned))
     with _alone(sweep_id) as folder:
-        release(inventory, archive, trials, progress, stop)
-        found = prepare(inventory, progress, stop)
+        if spec.endpoint is not None:
+            found = look_at(spec.endpoint)
+        else:
+            release(inventory, archive, trials, progress, stop)
+            found = prepare(inventory, progress, stop)
         job = _Job(
             record=record,
             spec=spec,
@@ -192,8 +199,9 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
     describer = Describer(job.spec, ledger)
     before_s = downtime_before_s(job.archive, job.earlier)
     allowance = Allowance(job.spec, earlier=job.earlier, before_s=before_s)
-    workers = [
-        NodeWorker(
+    worker_of = NodeWorker if job.spec.endpoint is None else EndpointWorker
+    workers: list[Worker] = [
+        worker_of(
             node=name,
             ready=ready,
             spec=job.spec,
@@ -221,10 +229,13 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
         ended_at=datetime.now(UTC),
         trials=len(ledger.records),
         production_downtime_s={
-            name: round(allowance.downtime_s.get(name, 0.0), 3) for name in sorted({*before_s, *job.usable})
+            name: round(allowance.downtime_s.get(name, 0.0), 3)
+            for name in sorted({*before_s, *(worker.node for worker in workers if worker.gives_back)})
         },
         unrestored=tuple(
-            worker.node for worker in workers if worker.restoration is None or not worker.restoration.restored
+            worker.node
+            for worker in workers
+            if worker.gives_back and (worker.restoration is None or not worker.restoration.restored)
         ),
         problems=(*job.left_out, *troubles, *([allowance.refused] if allowance.refused else [])),
     )
@@ -245,7 +256,7 @@ def _write_number(counter: Path, number: int) -> None:
     part.replace(counter)
 
 
-def _join(workers: Sequence[NodeWorker], ledger: Ledger, stop: Stop) -> None:
+def _join(workers: Sequence[Worker], ledger: Ledger, stop: Stop) -> None:
     """Wait for every worker, waking up often enough that signals are heard."""
     for worker in workers:
         while worker.is_alive():

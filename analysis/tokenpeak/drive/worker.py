@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from tokenpeak.drive.allowance import Allowance, Granted, Later, Never
 from tokenpeak.drive.lease import LeaseChannel, lease_command
 from tokenpeak.drive.ledger import Ledger
-from tokenpeak.drive.order import TrialOrder
+from tokenpeak.drive.order import RequestFiles, TrialOrder
 from tokenpeak.drive.probe import ReadyNode
 from tokenpeak.drive.progress import Progress
-from tokenpeak.drive.runner import run_playbook
-from tokenpeak.drive.trial import TrialSite, restoration_of, run_trial
+from tokenpeak.drive.runner import Event, run_playbook
+from tokenpeak.drive.trial import TrialResult, TrialSite, restoration_of, run_trial
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import Restoration, TrialRecord
@@ -24,8 +24,11 @@ _CLOCK_POLL_S = 20.0
 """A pause ends by the time of day, which may be set meanwhile."""
 
 
-class NodeWorker(threading.Thread):
-    """A thread that drives one node. When it has ended, `problems` and `restoration` say how."""
+class Worker(threading.Thread):
+    """A thread that makes the trials of one node. When it has ended, `problems` and `restoration` say how."""
+
+    gives_back = True
+    """Whether it borrows the node from production, so that `restoration` says how production stands."""
 
     def __init__(
         self,
@@ -68,13 +71,14 @@ class NodeWorker(threading.Thread):
             self._complain(words + "\n" + "".join(traceback.format_exception(error)))
 
     def _session(self) -> Later | None:
-        """Trials in a row, with production given back after them; when to go on, if that is another day."""
-        argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
-        with LeaseChannel(argv, self._spec.deadlines.lease_s):
-            try:
-                return self._work()
-            finally:
-                self._restore()
+        """Trials in a row; when to go on, if that is another day."""
+        raise NotImplementedError
+
+    def _carry_out(
+        self, order: TrialOrder, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
+    ) -> TrialResult:
+        """Make one trial; returns in every case."""
+        raise NotImplementedError
 
     def _pause(self, later: Later) -> None:
         """Wait for the window to open, or for the user to end the sweep; production serves meanwhile."""
@@ -130,11 +134,10 @@ class NodeWorker(threading.Thread):
         self._progress.trial_begins(self.node, trial_id, order.config.name, proposal.reason)
         record: TrialRecord | None = None
         try:
-            result = run_trial(
+            result = self._carry_out(
                 order,
-                self._site,
-                on_files=lambda files: self._progress.follow(self.node, files.progress),
-                on_event=lambda event: self._progress.phase(self.node, event.task) if event.kind == "started" else None,
+                lambda files: self._progress.follow(self.node, files.progress),
+                lambda event: self._progress.phase(self.node, event.task) if event.kind == "started" else None,
             )
             self._archive.write_trial(result.record, result.requests_parquet, result.log_text)
             record = result.record
@@ -147,6 +150,27 @@ class NodeWorker(threading.Thread):
         if result.record.restoration is not None:
             self._allowance.add_downtime(self.node, result.record.restoration.downtime_s or 0.0)
         return result.node_trouble
+
+    def _complain(self, problem: str) -> None:
+        self.problems.append(problem)
+        self._progress.say(f"PROBLEM {problem.splitlines()[0]}")
+
+
+class NodeWorker(Worker):
+    """Drives a node that is borrowed: leased while it works, given back after each row of trials."""
+
+    def _session(self) -> Later | None:
+        argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
+        with LeaseChannel(argv, self._spec.deadlines.lease_s):
+            try:
+                return self._work()
+            finally:
+                self._restore()
+
+    def _carry_out(
+        self, order: TrialOrder, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
+    ) -> TrialResult:
+        return run_trial(order, self._site, on_files=on_files, on_event=on_event)
 
     def _restore(self) -> None:
         """Give the node back for good: production as recorded, lock released. A node that is free stays as it is."""
@@ -162,7 +186,3 @@ class NodeWorker(threading.Thread):
         self._allowance.add_downtime(self.node, self.restoration.downtime_s or 0.0)
         if not self.restoration.restored:
             self._complain(f"{self.node}: production is not back: {self.restoration.message}")
-
-    def _complain(self, problem: str) -> None:
-        self.problems.append(problem)
-        self._progress.say(f"PROBLEM {problem.splitlines()[0]}")

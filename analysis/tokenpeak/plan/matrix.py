@@ -9,6 +9,7 @@ from tokenpeak.errors import PlanError
 from tokenpeak.plan.classes import class_key
 from tokenpeak.plan.command import launch
 from tokenpeak.plan.demand import demands, objective_demand
+from tokenpeak.plan.endpoint import endpoint_config, endpoint_plan
 from tokenpeak.plan.estimate import estimate
 from tokenpeak.plan.fit import fit
 from tokenpeak.plan.model import ModelFacts, model_facts
@@ -29,6 +30,9 @@ def configs(
 
 
 def _configs(spec: SweepSpec, model_default: ModelSpec | None, engine_version: str | None) -> Iterator[Config]:
+    if spec.endpoint is not None:
+        yield endpoint_config(spec.endpoint)
+        return
     base = spec.model or model_default
     names = list(spec.axes)
     for choice in itertools.product(*spec.axes.values()):
@@ -103,6 +107,8 @@ def build_plan(
     An unknown device or model is planned without prediction. `models` adds facts of models that only the
     caller knows, by name.
     """
+    if spec.endpoint is not None:
+        return tuple(endpoint_plan(spec.endpoint, node) for node in nodes)
     kinds: dict[str, list[NodeFacts]] = {}
     for node in nodes:
         kinds.setdefault(node.hardware, []).append(node)

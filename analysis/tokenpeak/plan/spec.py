@@ -20,6 +20,7 @@ from pydantic import (
 from tokenpeak import paths
 from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.metrics import BY_NAME, metric_of
+from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.window import parse_window
 from tokenpeak.workload import AnyLevel, AnyWorkload, Declaration, Slo
 
@@ -185,6 +186,8 @@ class SweepSpec(Declaration):
     axes: Annotated[dict[str, tuple[Alternative, ...]], BeforeValidator(_axes)] = {}
     fixed: Alternative = Alternative(name="fixed")
     extra_configs: tuple[ExtraConfig, ...] = ()
+    endpoint: EndpointSpec | None = None
+    """A server that is there already, to be measured as it is; nothing is launched or stopped."""
     workloads: tuple[WorkloadPlan, ...] = Field(min_length=1)
     slo: Slo = Slo()
     objective: Objective = Objective()
@@ -204,10 +207,23 @@ class SweepSpec(Declaration):
         if len(set(names)) != len(names):
             raise ValueError(f"two workloads share a name: {', '.join(names)}")
         self.objective_run()
+        if self.endpoint is not None:
+            self._only_measures(self.endpoint)
         if metric_of(self.objective.metric) is None:
             metric = self.objective.metric
             raise ValueError(f"objective.metric is {metric!r}. {suggestion(metric, BY_NAME)}")
         return self
+
+    def _only_measures(self, endpoint: EndpointSpec) -> None:
+        """Refuse what only a server that we launch could have."""
+        fields = type(self).model_fields
+        ours = ("model", "axes", "fixed", "extra_configs", "restore", "max_downtime")
+        # Compared with defaults, since a recorded spec has every key.
+        if given := [name for name in ours if getattr(self, name) != fields[name].get_default()]:
+            raise ValueError(
+                f"{', '.join(given)} cannot go with endpoint: {endpoint.url} is measured as it is, and nothing is "
+                "launched or stopped. Remove endpoint to tune an engine, or remove the others to measure this server"
+            )
 
     def objective_run(self) -> tuple[str, str]:
         """The workload's name and the load level's label that the objective is read from."""

@@ -1,0 +1,267 @@
+"""A server that we did not launch: found to serve, then measured as it is. Nothing is stopped, started or installed.
+
+The load client runs on this machine as a process of its own, as in a trial of a node, and writes the same files. It
+dies with its controller, because no guard would end what it asks of a server that other people use.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+
+from tokenpeak import paths
+from tokenpeak.drive.allowance import Later
+from tokenpeak.drive.inventory import Inventory, Node, read_inventory
+from tokenpeak.drive.order import RequestFiles, TrialOrder, load_runs, write_private
+from tokenpeak.drive.probe import Probe, ReadyNode, last_facts
+from tokenpeak.drive.recording import Evidence, trial_record
+from tokenpeak.drive.runner import Event
+from tokenpeak.drive.trial import TrialResult, TrialSite
+from tokenpeak.drive.worker import Worker
+from tokenpeak.errors import NodeError, SpecError, suggestion
+from tokenpeak.load.job import LoadJob
+from tokenpeak.load.target import Server
+from tokenpeak.plan.endpoint import REFERENCE, EndpointSpec
+from tokenpeak.records import Gpu, NodeFacts
+
+INVENTORY = "endpoint"
+"""What stands for the inventory where there is none."""
+LOAD_TASK = "load | run"
+_LOOK_S = 10.0
+_STOP_POLL_S = 0.2
+_END_S = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+def endpoint_inventory(endpoint: EndpointSpec) -> Inventory:
+    """The address as the one node of an inventory that no playbook is run on."""
+    node = Node(name=endpoint.address, variables={"ansible_connection": "local"})
+    return Inventory(name=INVENTORY, hosts_path=Path(os.devnull), nodes=(node,))
+
+
+def look_at(endpoint: EndpointSpec, environment: Mapping[str, str] = os.environ) -> Probe:
+    """What answers there; raises NodeError when nothing does or it does not serve the model."""
+    server = _server(endpoint, environment)
+    try:
+        with httpx.Client(
+            base_url=server.root, headers=server.headers, verify=server.trust(), timeout=_LOOK_S, trust_env=False
+        ) as client:
+            models = client.get("/v1/models")
+            version = client.get("/version")
+    except httpx.HTTPError as error:
+        raise NodeError(f"{endpoint.url} does not answer: {error}. Is it up, and reachable from here?") from error
+    _refuse_other_model(endpoint, models)
+    facts = NodeFacts(
+        node=endpoint.address,
+        source="endpoint",
+        probed_at=datetime.now(UTC),
+        simulated=endpoint.simulated,
+        gpus=_gpus_behind(endpoint),
+        engine_version=_version_told(version),
+    )
+    return Probe(answered={endpoint.address: ReadyNode(facts=facts, declaration={})}, unreachable={}, failed={})
+
+
+def _refuse_other_model(endpoint: EndpointSpec, models: httpx.Response) -> None:
+    if models.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        raise NodeError(
+            f"{endpoint.url} answers {models.status_code}: it wants another API key. Give endpoint.api_key_env or "
+            "endpoint.api_key_file."
+        )
+    try:
+        served = [str(entry["id"]) for entry in models.json()["data"]] if models.is_success else []
+    except (ValueError, KeyError, TypeError):
+        served = []
+    # Not every router lists models; then the first request tells.
+    if served and endpoint.model not in served:
+        raise NodeError(f"{endpoint.url} does not serve {endpoint.model!r}. {suggestion(endpoint.model, served)}")
+
+
+def _version_told(answer: httpx.Response) -> str | None:
+    try:
+        told = answer.json().get("version") if answer.is_success else None
+    except (ValueError, AttributeError):
+        return None
+    return told if isinstance(told, str) else None
+
+
+def _gpus_behind(endpoint: EndpointSpec) -> tuple[Gpu, ...]:
+    """The GPUs of every machine of the inventory, by their last probe, else as declared; none where one is unknown."""
+    if endpoint.inventory is None:
+        return ()
+    inventory = read_inventory(endpoint.inventory)
+    probed = {facts.node: facts for facts in last_facts(inventory.name)}
+    found: list[Gpu] = []
+    for node in inventory.nodes:
+        facts = probed.get(node.name) or node.declared_facts()
+        if facts is None:
+            return ()
+        found += facts.gpus
+    return tuple(gpu.model_copy(update={"index": index}) for index, gpu in enumerate(found))
+
+
+def _server(endpoint: EndpointSpec, environment: Mapping[str, str]) -> Server:
+    return Server(
+        endpoint.url,
+        api_key=_api_key(endpoint, environment),
+        headers=_headers(endpoint, environment),
+        verify=endpoint.verify_tls,
+        ca_file=_path(endpoint.ca_file),
+    )
+
+
+def _api_key(endpoint: EndpointSpec, environment: Mapping[str, str]) -> str | None:
+    if endpoint.api_key_env is not None:
+        return _variable(endpoint.api_key_env, "endpoint.api_key_env", environment)
+    path = _path(endpoint.api_key_file)
+    if path is None:
+        return None
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise SpecError(f"endpoint.api_key_file {path} cannot be read: {error.strerror}.") from error
+
+
+def _headers(endpoint: EndpointSpec, environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: _filled(value, f"endpoint.headers.{name}", environment) for name, value in endpoint.headers.items()}
+
+
+def _filled(value: str, where: str, environment: Mapping[str, str]) -> str:
+    return REFERENCE.sub(lambda found: _variable(found[1], where, environment), value)
+
+
+def _variable(name: str, where: str, environment: Mapping[str, str]) -> str:
+    if not environment.get(name):
+        raise SpecError(f"{where} names the environment variable {name}, which is not set; export it.")
+    return environment[name]
+
+
+def _path(text: str | None) -> Path | None:
+    """A path of the spec's; a relative one is below the checkout, wherever the command is run."""
+    return None if text is None else paths.ROOT / Path(text).expanduser()
+
+
+class EndpointWorker(Worker):
+    """A thread that measures a server again and again, with nothing to give back."""
+
+    gives_back = False
+
+    def _session(self) -> Later | None:
+        return self._work()
+
+    def _carry_out(
+        self, order: TrialOrder, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
+    ) -> TrialResult:
+        return measure(order, self._site, on_files=on_files, on_event=on_event)
+
+
+def measure(
+    order: TrialOrder, site: TrialSite, *, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
+) -> TrialResult:
+    """All runs of the spec, once; returns in every case. A client that is told to end leaves an interrupted trial."""
+    evidence = Evidence(
+        order=order, started_at=datetime.now(UTC), started_mono_s=time.monotonic(), launch={"ready": True}
+    )
+    files = _write_job(order, site.folder / order.trial_id, evidence.started_at.timestamp())
+    on_files(files)
+    began_s = time.time()
+    on_event(Event(kind="started", node=order.node.name, task=LOAD_TASK, at_unix_s=began_s))
+    failure = _offer(files, site.stop.gentle)
+    evidence = Evidence(
+        order=order,
+        started_at=evidence.started_at,
+        started_mono_s=evidence.started_mono_s,
+        output=files.output,
+        launch=evidence.launch,
+        spans={LOAD_TASK: (began_s, time.time())},
+        failure=failure,
+        cancelled=site.stop.gentle() and failure is not None,
+    )
+    record, _ = trial_record(evidence, site.provenance)
+    parquet = files.output / "requests.parquet"
+    return TrialResult(
+        record=record, requests_parquet=parquet if parquet.is_file() else None, log_text="", node_trouble=None
+    )
+
+
+def _write_job(order: TrialOrder, folder: Path, started_at_unix_s: float) -> RequestFiles:
+    endpoint = order.spec.endpoint
+    assert endpoint is not None, "an endpoint is measured for a spec that has one"
+    files = RequestFiles(folder=folder)
+    files.output.mkdir(parents=True, mode=0o700)
+    folder.chmod(0o700)
+    key = _api_key(endpoint, os.environ)
+    if key is not None:
+        write_private(files.api_key, key + "\n")
+    job = LoadJob(
+        base_url=endpoint.url,
+        model=endpoint.model,
+        api_key_file=None if key is None else files.api_key,
+        headers=_headers(endpoint, os.environ),
+        verify_tls=endpoint.verify_tls,
+        ca_file=_path(endpoint.ca_file),
+        runs=load_runs(order.spec),
+        trial_started_at_unix_s=started_at_unix_s,
+        output_dir=files.output,
+        progress_file=files.progress,
+        metrics_url=endpoint.metrics_url,
+        run_deadline_s=order.spec.deadlines.run_s,
+    )
+    write_private(files.job, job.model_dump_json())
+    return files
+
+
+def _offer(files: RequestFiles, cancelled: Callable[[], bool]) -> str | None:
+    """Run the load client to its end; why it did not end well, or None."""
+    said = files.folder / "client.log"
+    argv = [str(Path(sys.executable).with_name("tokenpeak")), "load", "--job", str(files.job)]
+    with said.open("wb") as log:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        try:
+            while True:
+                try:
+                    status = process.wait(timeout=_STOP_POLL_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    if cancelled():
+                        _end(process)
+                        return "The load client was told to end."
+        finally:
+            if process.poll() is None:
+                _end(process)
+    if status == 0:
+        return None
+    last = said.read_text(errors="replace").strip()[-2000:]
+    return last or f"The load client ended with status {status}."
+
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the client and the processes that it made."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(timeout=_END_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
