@@ -13,7 +13,13 @@ import click
 @click.option("--model", help="The name that requests ask for.")
 @click.option("--concurrency", type=int, help="Requests in flight (closed loop).")
 @click.option("--rate", type=float, help="Requests due per second (open loop).")
-@click.option("--arrivals", type=click.Choice(["constant", "poisson", "gamma"]), default="poisson", show_default=True)
+@click.option(
+    "--arrivals",
+    type=click.Choice(["constant", "poisson", "gamma"]),
+    default="poisson",
+    show_default=True,
+    help="How the gaps between due requests are drawn.",
+)
 @click.option("--burstiness", type=float, default=1.0, show_default=True, help="Shape of gamma arrivals.")
 @click.option("--max-concurrency", type=int, help="Cap on an open loop's requests in flight.")
 @click.option(
@@ -22,13 +28,19 @@ import click
 @click.option("--start-rate", type=float, help="Where that search begins.")
 @click.option("--requests", type=int, help="How many requests are measured.")
 @click.option("--duration", type=float, help="For how many seconds requests are sent.")
-@click.option("--warmup-requests", type=int, default=0, show_default=True)
-@click.option("--input-tokens", type=int, default=128, show_default=True)
-@click.option("--output-tokens", type=int, default=128, show_default=True)
-@click.option("--endpoint", type=click.Choice(["completions", "chat"]), default="completions", show_default=True)
+@click.option("--warmup-requests", type=int, default=0, show_default=True, help="Sent first and not counted.")
+@click.option("--input-tokens", type=int, default=128, show_default=True, help="Prompt tokens of a request.")
+@click.option("--output-tokens", type=int, default=128, show_default=True, help="Generated tokens of a request.")
+@click.option(
+    "--endpoint",
+    type=click.Choice(["completions", "chat"]),
+    default="completions",
+    show_default=True,
+    help="Which of the API's endpoints is asked.",
+)
 @click.option("--workload", "workload_path", type=click.Path(path_type=Path), help="A workload in YAML or JSON.")
 @click.option("--slo", help="Limits to hold, such as ttft_p95_ms=500,tpot_p95_ms=50.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of prompts, lengths and arrivals.")
 @click.option("--no-ignore-eos", is_flag=True, help="Let the model end its answers; for servers that are not vLLM.")
 @click.option("--api-key-file", type=click.Path(path_type=Path), help="A file that holds the API key.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of each request; repeatable.")

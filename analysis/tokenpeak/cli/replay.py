@@ -19,7 +19,9 @@ COMPARED = ("random", "grid")
 
 @click.command()
 @click.argument("archives", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--strategy", type=click.Choice(SEARCHERS), default="adaptive", show_default=True)
+@click.option(
+    "--strategy", type=click.Choice(SEARCHERS), default="adaptive", show_default=True, help="Who chooses the trials."
+)
 @click.option("--trials", type=click.IntRange(min=1), default=10, show_default=True, help="Trials of each search.")
 @click.option("--seeds", type=click.IntRange(min=1), default=200, show_default=True, help="Searches.")
 @click.option(
@@ -36,7 +38,14 @@ COMPARED = ("random", "grid")
 @click.option("--axes", help="CSV: columns that make a config, separated by commas.")
 @click.option("--predicted", help="CSV: column of the predicted value.")
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="For people or for machines.",
+)
 def replay(
     archives: tuple[Path, ...],
     strategy: str,
