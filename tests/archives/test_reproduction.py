@@ -80,7 +80,7 @@ def test_v100_energy_and_water() -> None:
 
 
 def test_v100_factors_are_implied() -> None:
-    """Water and CO₂ per kWh at the boards are 2.70 L and 0.712 kg: with a PUE of 1.5, 1.8 L and 0.475 kg at the meter."""
+    """A kWh at the boards takes 2.70 L and gives 0.712 kg: 1.8 L and 0.475 kg at the meter with a PUE of 1.5."""
     kwh_per_1m = [float(row["published_w_per_token"]) / 3.6 for row in source(V100, "ranking.csv")[:10]]
     litres = [float(row["published_water_l_per_1m_tokens"]) for row in source(V100, "ranking.csv")[:10]]
     factors = open_archive(paths.ARCHIVES / V100).spec.energy

@@ -44,6 +44,8 @@ def release(source: Path, target: Path, *, node_names: bool) -> None:
     for path in [source / "sweep.json", source / "end.json", *sorted((source / "trials").glob("[!.]*.json"))]:
         if path.is_file():
             _copy_json(path, target / path.relative_to(source), clean)
+    if (claims := source / "claims.yml").is_file():
+        _link(claims, target / claims.name)
     for path in sorted((source / "trials").glob("[!.]*.parquet")):
         _link(path, target / "trials" / path.name)
     for path in sorted((source / "trials").glob("[!.]*.log.zst")):

@@ -56,6 +56,12 @@ SWEEP_PAGES: tuple[Page, ...] = (
         title="Parallelism, presets and quantization",
         question="What do GPUs, parallelism and number formats change?",
     ),
+    Page(
+        name="claims",
+        menu="Claims",
+        title="Claims and checks",
+        question="Do the figures support what is said of them?",
+    ),
     Page(name="trials", menu="Trials", title="Trials", question="What happened in each launch?"),
 )
 SITE_PAGES: tuple[Page, ...] = (

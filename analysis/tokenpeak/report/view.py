@@ -130,7 +130,7 @@ class SweepView:
         seen = sorted({node.engine_version for node in self.record.nodes if node.engine_version})
         pairs = [
             ("Sweep", self.sweep_id),
-            ("Date", f"{self.record.started_at:%Y-%m-%d %H:%M} UTC"),
+            ("Date", self._date()),
             ("Hardware", "; ".join(self.hardware)),
             ("Model", self.model_name),
             ("Engine", "vLLM " + ", ".join(engines or seen) if engines or seen else "unknown"),
@@ -141,11 +141,19 @@ class SweepView:
         pairs.append(("n", n or f"{self.trials.height} trials, {self.runs.height} runs"))
         return tuple(pairs)
 
+    def _date(self) -> str:
+        """When it was measured; an import's source may not say."""
+        if self.record.imported:
+            return f"{self.record.imported.measured or 'not known'}, imported {self.record.started_at:%Y-%m-%d}"
+        return f"{self.record.started_at:%Y-%m-%d %H:%M} UTC"
+
     def marks(self) -> tuple[str, ...]:
         """What qualifies every number of this sweep: simulated, estimated energy, interrupted."""
         found = []
         if self.record.simulated:
             found.append("simulated")
+        if self.record.imported:
+            found.append("imported")
         if self.runs.height and (self.runs["energy_source"] == "estimated_tdp").any():
             found.append("energy estimated")
         if self.end is None or self.end.status == "interrupted":

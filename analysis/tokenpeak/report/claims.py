@@ -1,0 +1,151 @@
+"""The claims page: what the source of an archive says and what its data say, and the checks that guard every sweep."""
+
+from collections import Counter
+
+import polars as pl
+
+from tokenpeak.report.answers import NOTHING
+from tokenpeak.report.blocks import Block, Column, Facts, Part, Sentence, Table, answer, note, strong, table
+from tokenpeak.report.view import SweepView
+from tokenpeak.stats.checks.catalogue import GUARDS
+from tokenpeak.stats.checks.claims import Judged, guarded, judge, read_claims
+from tokenpeak.stats.checks.evidence import Evidence
+from tokenpeak.stats.checks.outcome import VERDICT_WORDS, Guarded
+
+CLAIMS_FILE = "claims.yml"
+TONES = {"supported": "best", "contradicted": "pale"}
+
+
+def evidence(view: SweepView) -> Evidence:
+    """The view's frames as checks read them."""
+    frames = view.frames
+    return Evidence(spec=view.spec, nodes=frames.nodes, configs=frames.configs, trials=frames.trials, runs=frames.runs)
+
+
+def judged(view: SweepView) -> list[Judged]:
+    """Each claim that lies beside the archive, with its verdict."""
+    seen = evidence(view)
+    return [judge(claim, seen) for claim in read_claims(view.path / CLAIMS_FILE)]
+
+
+def checked(view: SweepView) -> dict[str, Guarded]:
+    """What each guard found in the sweep's figures."""
+    return guarded(evidence(view))
+
+
+def answer_claims(view: SweepView, claims: list[Judged], found: dict[str, Guarded]) -> Sentence:
+    """How many claims hold, and whether the figures themselves have a mistake."""
+    parts: list[Part] = []
+    if claims:
+        counts = Counter(each.outcome.verdict for each in claims)
+        words = ", ".join(f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if counts[verdict])
+        parts += [
+            f"Of {len(claims)} claims that the source makes, the data, arithmetic and physics say: ",
+            strong(words),
+        ]
+        parts.append(". ")
+    findings = sum(len(each.findings) for each in found.values())
+    looked = sum(each.looked_at > 0 for each in found.values())
+    if not view.runs.height:
+        return answer(*parts, NOTHING)
+    if findings:
+        names = ", ".join(guard.mistake for guard in GUARDS if found[guard.name].findings)
+        parts += [f"{looked} of {len(found)} checks had something to look at and ", strong(f"found {findings}")]
+        parts.append(f" {'place' if findings == 1 else 'places'} to mind: {names}.")
+    else:
+        parts.append(f"{looked} of {len(found)} checks had something to look at and found no mistake in the figures.")
+    return answer(*parts)
+
+
+def claim_blocks(claims: list[Judged]) -> list[Block]:
+    """All claims in one table, then each with its computation."""
+    if not claims:
+        return []
+    found: list[Block] = [_overview(claims)]
+    for each in claims:
+        claim, outcome = each.claim, each.outcome
+        pairs = [("Verdict", VERDICT_WORDS[outcome.verdict])]
+        pairs += [
+            ("Computation" if index == 0 else f"step {index + 1}", line)
+            for index, line in enumerate(outcome.computation)
+        ]
+        if outcome.corrected:
+            pairs.append(("Corrected", outcome.corrected))
+        pairs += [("Why it matters", claim.matters), ("Stated in", claim.source)]
+        found.append(Facts(title=f"{claim.id}: {claim.statement}", pairs=tuple(pairs)))
+    return found
+
+
+def _overview(claims: list[Judged]) -> Table:
+    frame = pl.DataFrame(
+        [
+            {
+                "id": each.claim.id,
+                "statement": each.claim.statement,
+                "verdict": VERDICT_WORDS[each.outcome.verdict],
+                "corrected": each.outcome.corrected or None,
+                "check": each.claim.check.replace("_", " "),
+                "tone": TONES.get(each.outcome.verdict, ""),
+            }
+            for each in claims
+        ]
+    )
+    return table(
+        frame,
+        [
+            Column(key="id", title="Claim", kind="code"),
+            Column(key="statement", title="What is said"),
+            Column(key="verdict", title="Verdict", kind="state"),
+            Column(key="corrected", title="Corrected figure"),
+            Column(key="check", title="Check", hidden=True),
+        ],
+        name="claims",
+        title="Claims and verdicts",
+        note="Claims are given in our words; the computations below use the archive's own figures.",
+    )
+
+
+def check_blocks(found: dict[str, Guarded]) -> list[Block]:
+    """What each check looked at and found."""
+    frame = pl.DataFrame(
+        [
+            {
+                "title": guard.title,
+                "mistake": guard.mistake,
+                "looked_at": found[guard.name].looked_at,
+                "findings": len(found[guard.name].findings),
+                "state": _state(found[guard.name]),
+            }
+            for guard in GUARDS
+        ]
+    )
+    blocks: list[Block] = [
+        table(
+            frame,
+            [
+                Column(key="title", title="Check"),
+                Column(key="mistake", title="Guards against"),
+                Column(key="looked_at", title="Looked at", kind="number"),
+                Column(key="findings", title="Found", kind="number"),
+                Column(key="state", title="Result", kind="state"),
+            ],
+            name="checks",
+            title="Checks of this sweep's own figures",
+            note="Looked at counts runs, trials, axes or pairs, whichever the check is of; none: nothing to say.",
+        )
+    ]
+    rows = [
+        {"check": guard.title, "where": finding.where, "text": finding.text}
+        for guard in GUARDS
+        for finding in found[guard.name].findings
+    ]
+    if not rows:
+        return [*blocks, note("No check found a mistake.")]
+    columns = [Column(key="check", title="Check"), Column(key="where", title="Where"), Column(key="text", title="What")]
+    return [*blocks, table(pl.DataFrame(rows), columns, name="findings", title="What the checks found")]
+
+
+def _state(guard: Guarded) -> str:
+    if not guard.looked_at:
+        return "nothing to look at"
+    return "found" if guard.findings else "well"
