@@ -12,7 +12,7 @@ import asyncio
 import json
 import ssl
 from collections import deque
-from time import perf_counter
+from time import perf_counter, sleep
 
 from tokenpeak.load.alarm import Alarm
 from tokenpeak.load.connection import Connection, Exchange
@@ -23,6 +23,13 @@ TICK_S = 0.01
 SPARE_CONNECTIONS = 16
 CONNECTING_AT_ONCE = 64
 PAUSE_AFTER_FAILURE_S = 0.25
+COALESCE_ABOVE_PER_S = 5000.0
+COALESCE_S = 0.001
+"""Above this many packets a second the loop looks for packets every millisecond instead of waking for each one.
+
+Waking costs more than reading (measured at 12,000 tok/s: 20 µs of CPU a token waking for each, 11 so); a packet is then
+stamped up to a millisecond late. Below, every packet wakes the loop and is stamped within about 0.1 ms.
+"""
 RAW_BYTES_KEPT = 256 * 1024 * 1024
 """Packets of ended requests are read after the run; beyond this many bytes the oldest are read during it."""
 
@@ -108,6 +115,9 @@ class Offering:
         self._ttfts: deque[float] = deque(maxlen=200)
         self._violations = 0
         self._ticks = 0
+        self._packets_ended = 0
+        self._packets_watched = (0, start)
+        self._coalescing = False
 
     # What is to be sent
 
@@ -347,6 +357,7 @@ class Offering:
         if isinstance(conversation, _Conversation):
             self._continue(conversation, exchange, ok=ok)
         self._ended.append(exchange)
+        self._packets_ended += len(exchange.packets)
         self._raw_bytes += sum(map(len, exchange.packets))
         while self._raw_bytes > RAW_BYTES_KEPT:
             self._read_oldest()
@@ -425,6 +436,7 @@ class Offering:
 
     def _watch(self, now: float) -> None:
         order = self.order
+        self._choose_pace(now)
         overdue = now > self.start + order.deadline_s
         if overdue:
             self.stop("the run's deadline passed")
@@ -447,6 +459,25 @@ class Offering:
                 connection.give_up("deadline", f"still running after the run's deadline of {order.deadline_s:g} s")
             elif now - (exchange.times[-1] if exchange.times else (exchange.sent or exchange.due)) > order.stall_s:
                 connection.give_up("stalled", f"no byte came for {order.stall_s:g} s")
+
+    def _choose_pace(self, now: float) -> None:
+        """Coalesce packets or not, by how many came since the last look."""
+        flowing = sum(len(c.exchange.packets) for c in self._busy if c.exchange is not None)
+        before, at = self._packets_watched
+        packets = self._packets_ended + flowing
+        self._packets_watched = (packets, now)
+        rate = (packets - before) / max(now - at, 1e-3)
+        if rate > COALESCE_ABOVE_PER_S and not self._coalescing:
+            self._coalescing = True
+            self._loop.call_soon(self._breathe)
+        elif rate < COALESCE_ABOVE_PER_S / 2:
+            self._coalescing = False
+
+    def _breathe(self) -> None:
+        """Let packets gather before the loop looks for them: with a callback always pending, it never waits itself."""
+        if self._coalescing and not self._done.done():
+            sleep(COALESCE_S)
+            self._loop.call_soon(self._breathe)
 
     def stop(self, why: str) -> None:
         """Send nothing more; what is queued was due and counts as failed, what is in flight is cut."""

@@ -90,7 +90,7 @@ class Worker:
 def main() -> None:
     """Run until the parent is done with this process."""
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+        os.setpriority(os.PRIO_PROCESS, 0, min(os.getpriority(os.PRIO_PROCESS, 0), NICENESS))
     # Ctrl-C reaches the whole foreground group; the parent decides what becomes of the run.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = Pipe(int(sys.argv[1]))
