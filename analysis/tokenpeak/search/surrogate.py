@@ -18,6 +18,8 @@ from tokenpeak.search.space import Floats, Space
 MEMBERS = 256
 SCEPTICAL = 224
 """So many of the members hold that configs of a class may differ; the others take the plan's word."""
+ROUGHNESS = 0.15
+"""The share of an ordered axis's variance that no smooth curve explains."""
 MOST_GAIN = 0.03
 """What is gained beyond 3% counts no more: many fair chances are better than one long shot."""
 NORMAL_STEPS = ndtri((np.arange(24) + 0.5) / 24)
@@ -99,18 +101,18 @@ def draw_settings(space: Space, generator: np.random.Generator, *, informed: boo
     count, axes = MEMBERS, len(space.axes)
     trusting = generator.random(count) < (0.6 if informed else 0.0)
     amplitude = np.where(trusting, _lognormal(generator, 0.08, 0.9, count), _lognormal(generator, 0.25, 1.0, count))
-    relevance = _lognormal(generator, 1.0, 1.3, (count, axes)) ** 2
+    relevance = _lognormal(generator, 1.0, 0.9, (count, axes)) ** 2
     share = relevance / relevance.sum(axis=1, keepdims=True) if axes else relevance
-    reach = _lognormal(generator, 0.8, 0.6, (count, axes))
+    reach = _lognormal(generator, 0.6, 0.6, (count, axes))
     return Settings(
         tables=tuple(
             _likeness(axis.positions, len(axis.values), reach[:, place]) for place, axis in enumerate(space.axes)
         ),
         main=amplitude[:, None] ** 2 * share,
-        together=_lognormal(generator, 0.25, 1.0, count),
-        residual=_lognormal(generator, 0.008, 0.8, count) ** 2,
+        together=_lognormal(generator, 0.4, 1.0, count),
+        residual=_lognormal(generator, 0.005, 0.8, count) ** 2,
         noise=_lognormal(generator, 0.01, 1.0, count) ** 2,
-        trust=np.where(trusting, generator.normal(1.0, 0.25, count), generator.normal(0.3, 0.5, count)),
+        trust=np.where(trusting, generator.normal(1.0, 0.25, count), generator.normal(0.2, 0.7, count)),
         pull=generator.normal(1.0, 0.7, count),
     )
 
@@ -194,7 +196,8 @@ def _likeness(positions: tuple[float, ...] | None, values: int, reach: Floats) -
         return np.broadcast_to(np.eye(values), (MEMBERS, values, values)).copy()
     place = np.array(positions)
     distance = place[:, None] - place[None, :]
-    likeness: Floats = np.exp(-0.5 * (distance[None] / reach[:, None, None]) ** 2)
+    smooth = np.exp(-0.5 * (distance[None] / reach[:, None, None]) ** 2)
+    likeness: Floats = (1 - ROUGHNESS) * smooth + ROUGHNESS * np.eye(values)
     return likeness
 
 
