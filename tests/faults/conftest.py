@@ -1,0 +1,130 @@
+"""Nodes to strike, one for each process that runs tests, and the matrix printed at the end."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.faults.bench import Bench
+from tests.rig.conftest import TESTNODE, RigNode, why_no_rig
+
+from tokenpeak import paths
+
+
+def boot_node(folder: Path, name: str, last: int, disk: str = "2g") -> RigNode:
+    """Boot a node of the rig; one at a time on this machine."""
+    key = folder / "key"
+    if not key.exists():
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
+        subprocess.run(argv, stdin=subprocess.DEVNULL, check=True)
+    node = RigNode(name=name, address=f"10.77.0.{last}", folder=folder, key=key)
+    environment = {
+        **os.environ,
+        "TESTNODE_DIR": str(folder),
+        "TESTNODE_DISK": disk,
+        "TESTNODE_SHARE": str(paths.ROOT),
+    }
+    with Path("/tmp/tokenpeak-rig-boot.lock").open("w") as one_at_a_time:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        argv = [str(TESTNODE), "up", name, node.address, f"{key}.pub"]
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return node
+
+
+def worker_number() -> int:
+    """Which of the processes that run tests this is."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
+@pytest.fixture(scope="session")
+def place() -> Iterator[Path]:
+    """A folder for this process's nodes, whose names nobody else on this machine uses meanwhile."""
+    reason = why_no_rig()
+    if reason:
+        pytest.skip(reason)
+    with Path(f"/tmp/tokenpeak-faults-{worker_number()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = Path(tempfile.mkdtemp(prefix="tokenpeak-faults-"))
+        yield folder
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def _benches(place: Path) -> Iterator[list[Bench]]:
+    benches: list[Bench] = []
+    yield benches
+    for bench in benches:
+        bench.node.testnode("down")
+
+
+@pytest.fixture
+def bench(place: Path, _benches: list[Bench], request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A node of this process with its controller; a node that a test has left in disorder is thrown away."""
+    if not _benches:
+        number = worker_number()
+        home = Path(tempfile.mkdtemp(dir=place, prefix="home-"))
+        made = Bench(node=boot_node(place, f"f{number}", 100 + number), root=home / "checkout", state=home / "state")
+        made.root.mkdir()
+        _benches.append(made)
+        made.prepare()
+    failed_before = request.session.testsfailed
+    yield _benches[0]
+    if request.session.testsfailed > failed_before or getattr(request.node, "struck_badly", False):
+        spoilt = _benches.pop()
+        spoilt.node.testnode("down")
+        (place / "known_hosts").unlink(missing_ok=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Let the fixture know whether its test went wrong."""
+    report = yield
+    if report.when == "call" and report.failed:  # type: ignore[attr-defined]
+        item.struck_badly = True  # type: ignore[attr-defined]
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep each cell's outcome for the table."""
+    properties = dict(report.user_properties)
+    if "cell" not in properties or (report.when != "call" and report.passed):
+        return
+    _seen[properties["cell"]] = "ok" if report.passed else report.outcome
+    if report.passed and "recovered_s" in properties:
+        _times.append((float(properties["recovered_s"]), str(properties["cell"])))
+
+
+_seen: dict[str, str] = {}
+_times: list[tuple[float, str]] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The fault matrix: cells tried and passed."""
+    if not _seen:
+        return
+    from tests.faults.test_matrix import FAULTS, PHASES
+
+    write = terminalreporter.write_line
+    terminalreporter.section("fault matrix")
+    width = max(map(len, PHASES)) + 2
+    write(" " * width + "".join(f"{fault:>10}" for fault in FAULTS))
+    for phase in PHASES:
+        cells = [_seen.get(f"{fault} × {phase}", "–") for fault in FAULTS]
+        write(f"{phase:<{width}}" + "".join(f"{cell:>10}" for cell in cells))
+    names = {f"{fault} × {phase}" for fault in FAULTS for phase in PHASES}
+    tried = {name: cell for name, cell in _seen.items() if name in names}
+    write(f"{len(tried)} of {len(names)} cells tried, {sum(cell == 'ok' for cell in tried.values())} passed")
+    for name, cell in sorted(_seen.items()):
+        if name not in names:
+            write(f"{cell:>8}  {name}")
+    own = [cell for name, cell in _seen.items() if name not in names]
+    if own:
+        write(f"{len(own)} faults with a place of their own tried, {sum(cell == 'ok' for cell in own)} passed")
+    if _times:
+        longest_s, where = max(_times)
+        write(f"Production answered again {longest_s:.1f} s after the fault at the latest ({where}).")
