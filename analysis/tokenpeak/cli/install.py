@@ -1,0 +1,24 @@
+"""`tokenpeak install`: the one step that needs root on the nodes, where a trial itself is to need less."""
+
+import sys
+
+import click
+
+from tokenpeak.drive.inventory import read_inventory
+from tokenpeak.drive.probe import install as put
+
+
+@click.command()
+@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to install on.")
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@click.option(
+    "--user", help="Log in as this user instead of the inventory's ansible_user; it must be root or become it."
+)
+def install(inventory_name: str, nodes: tuple[str, ...], user: str | None) -> None:
+    """Put TokenPeak's command, its guard and, where the inventory names it, the guard command on the nodes."""
+    inventory = read_inventory(inventory_name).limited_to(nodes)
+    result = put(inventory, nodes=[node.name for node in inventory.nodes], user=user)
+    for name, node in result.nodes.items():
+        click.echo(f"{name}: {'installed' if node.ok else node.unreachable or node.failure}")
+    if not all(node.ok for node in result.nodes.values()):
+        sys.exit(1)
