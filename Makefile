@@ -7,6 +7,7 @@ INVENTORY ?= sim
 SWEEP ?=
 RESUME ?=
 ARCHIVE ?= results
+INSTALL_USER ?=
 FAULTS ?=
 FAULT_NODES ?= 3
 TARGET ?= dir
@@ -43,6 +44,10 @@ probe: $(READY) ## Look at the nodes of INVENTORY; changes nothing
 .PHONY: status
 status: $(READY) ## Tell what each node serves now and whether a guard is armed
 	@$(TOKENPEAK) status --inventory $(INVENTORY)
+
+.PHONY: install
+install: $(READY) ## Put the node script and its guard on the nodes, once, as root (INSTALL_USER=root)
+	@$(TOKENPEAK) install --inventory $(INVENTORY) $(if $(INSTALL_USER),--user $(INSTALL_USER))
 
 .PHONY: restore
 restore: $(READY) ## Bring production back on every node; always safe

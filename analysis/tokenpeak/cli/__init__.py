@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {
     "predict": "predict",
     "sweep": "sweep",
     "explain": "explain",
+    "install": "install",
     "restore": "restore",
     "status": "status",
     "load": "load",
