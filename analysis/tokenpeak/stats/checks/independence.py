@@ -6,7 +6,7 @@ from itertools import combinations
 import polars as pl
 
 from tokenpeak.stats.checks.evidence import Evidence, Row, value
-from tokenpeak.stats.checks.outcome import Finding, Guarded, Outcome, figure
+from tokenpeak.stats.checks.outcome import Finding, Guarded, Outcome
 
 TIMES = ("ttft_s", "tpot_s", "itl_s", "latency_s")
 STATISTICS = ("mean", "p25", "p50", "p75", "p90", "p95", "p99")
@@ -37,8 +37,8 @@ def shared(first: Row, second: Row, columns: list[str], digit_s: float) -> list[
         gap = abs(one - other)
         steps = round(gap / ROUND_S)
         if abs(gap - steps * ROUND_S) < digit_s / 2 and (steps > 0 or gap < digit_s / 2):
-            words = "equal" if steps == 0 else f"differ by exactly {figure(steps * ROUND_S)} s"
-            found.append(f"{name} {figure(one)} and {figure(other)} s {words}")
+            words = "equal" if steps == 0 else f"differ by exactly {steps * ROUND_S:g} s"
+            found.append(f"{name} {one * 1000:.2f} and {other * 1000:.2f} ms {words}")
     return found
 
 

@@ -1,0 +1,134 @@
+"""Every sweep's own figures are checked: nothing is found in a sound one, and each planted mistake is."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from archive_factory import make_archive
+from tokenpeak.stats.checks.catalogue import GUARDS
+from tokenpeak.stats.checks.claims import guarded
+from tokenpeak.stats.checks.evidence import Evidence
+from tokenpeak.store.frames import open_frames
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """A sweep of two kinds of hardware, every config launched twice."""
+    path = make_archive(tmp_path_factory.mktemp("sweep") / "sound", seconds=3, replicates=2).path
+    frames = open_frames(path)
+    return Evidence(
+        spec=frames.specs["sound"],
+        nodes=frames.nodes,
+        configs=frames.configs,
+        trials=frames.trials,
+        runs=frames.runs,
+    )
+
+
+Planted = Callable[[Evidence], Evidence]
+FIRST = pl.int_range(pl.len()) == 0
+
+
+def runs(**columns: pl.Expr) -> Planted:
+    """Change columns of the runs."""
+    return lambda seen: replace(seen, runs=seen.runs.with_columns(**columns))
+
+
+def trials(**columns: pl.Expr) -> Planted:
+    """Change columns of the trials."""
+    return lambda seen: replace(seen, trials=seen.trials.with_columns(**columns))
+
+
+def times(column: str, factor: float) -> pl.Expr:
+    """The first row's figure times a factor."""
+    return pl.when(FIRST).then(pl.col(column) * factor).otherwise(pl.col(column))
+
+
+def a_copy_with_a_second_more(seen: Evidence) -> Evidence:
+    """As if the second run had been made of the first by adding a second."""
+    first, rest = seen.runs.head(1), seen.runs.tail(-1)
+    names = [f"ttft_s_{name}" for name in ("mean", "p50", "p95")]
+    other = first.with_columns(pl.lit("9999-copy").alias("trial_id"), *(pl.col(name) + 1 for name in names))
+    return replace(seen, runs=pl.concat([first, other, rest]))
+
+
+def only_the_diagonal(seen: Evidence) -> Evidence:
+    """As if the two settings had only ever been changed together."""
+    together = (pl.col("axis_max_num_seqs") == "8") == (pl.col("axis_max_num_batched_tokens") == "512")
+    return replace(seen, runs=seen.runs.filter(together))
+
+
+def noisy(seen: Evidence) -> Evidence:
+    """As if a relaunch changed more than any setting does."""
+    launched = pl.when(pl.col("replicate") == 0).then(1000.0).otherwise(100.0)
+    return replace(seen, trials=seen.trials.with_columns(objective=launched))
+
+
+def longer_answers(seen: Evidence) -> Evidence:
+    """As if the first run's config had written twice as much, at the same speed."""
+    doubled = [times(name, 2).cast(seen.runs.schema[name]).alias(name) for name in ("output_tokens", "duration_s")]
+    slower = [times(name, 0.5).alias(name) for name in ("request_per_s", "input_tok_per_s", "power_w")]
+    return replace(seen, runs=seen.runs.with_columns(*doubled, *slower))
+
+
+def two_releases(seen: Evidence) -> Evidence:
+    """As if half of the trials had run another release of the engine."""
+    version = pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit("0.32.0")).otherwise(pl.lit("0.33.0"))
+    return replace(seen, trials=seen.trials.with_columns(engine_version=version))
+
+
+PLANTED: dict[str, Planted] = {
+    "rates": runs(
+        output_tok_per_s=pl.when(FIRST)
+        .then(pl.col("request_output_tok_per_s_mean"))
+        .otherwise(pl.col("output_tok_per_s"))
+    ),
+    "units": runs(energy_j_per_output_tok=times("energy_j_per_output_tok", 0.001)),
+    "memory": trials(predicted_kv_cache_tokens=(pl.col("kv_cache_tokens") / 4).cast(pl.Int64)),
+    "events": runs(itl_s_mean=times("itl_s_mean", 16)),
+    "pairs": only_the_diagonal,
+    "lengths": longer_answers,
+    "independence": a_copy_with_a_second_more,
+    "limits": runs(output_tok_per_s=times("output_tok_per_s", 100), output_tokens=pl.col("output_tokens") * 100),
+    "spread": noisy,
+    "second_variables": two_releases,
+}
+
+
+def test_a_sound_sweep_has_no_findings(sound: Evidence) -> None:
+    """Every check has something to look at and finds nothing."""
+    found = guarded(sound)
+
+    assert {guard.name: () for guard in GUARDS} == {name: each.findings for name, each in found.items()}
+    assert all(each.looked_at for each in found.values())
+
+
+@pytest.mark.parametrize("guard", PLANTED)
+def test_planted_mistakes_are_found(guard: str, sound: Evidence) -> None:
+    """A mistake put into a copy is found by the check that is there for it, with where it is."""
+    findings = guarded(PLANTED[guard](sound))[guard].findings
+
+    assert findings
+    assert all(finding.where and finding.text for finding in findings)
+
+
+def test_every_guard_has_its_mistake_planted() -> None:
+    """No check goes untried."""
+    assert {guard.name for guard in GUARDS} == set(PLANTED)
+
+
+def test_an_empty_sweep_says_nothing(tmp_path: Path) -> None:
+    """Before the first trial no check finds or looks at anything."""
+    frames = open_frames(make_archive(tmp_path / "empty", replicates=0, seconds=3).path)
+    seen = Evidence(
+        spec=frames.specs["empty"],
+        nodes=frames.nodes,
+        configs=frames.configs,
+        trials=frames.trials,
+        runs=frames.runs,
+    )
+
+    assert all(not each.looked_at and not each.findings for each in guarded(seen).values())
