@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import FORMAT_VERSION, EndRecord, Record, SweepRecord, TrialRecord
+from tokenpeak.store.pack import SUFFIX, unpacked
 
 RecordT = TypeVar("RecordT", SweepRecord, TrialRecord, EndRecord)
 
@@ -124,13 +125,18 @@ class Archive:
 
 
 def find_archives(paths: list[Path]) -> list[Archive]:
-    """The archives at or directly below each path, in the order of their names; a path without one is an error."""
+    """The archives at or directly below each path, in the order of their names; a path without one is an error.
+
+    A packed one (.tar.zst) counts as the folder that it holds.
+    """
     found: list[Archive] = []
-    for path in paths:
+    for given in paths:
+        path = unpacked(given) if given.name.endswith(SUFFIX) and given.is_file() else given
         if (path / "sweep.json").is_file():
             found.append(Archive(path))
             continue
         below = sorted(sweep.parent for sweep in path.glob("*/sweep.json"))
+        below += [unpacked(packed) for packed in sorted(path.glob(f"*{SUFFIX}"))]
         if not below:
             raise ArchiveError(f"No archive at {path}: neither it nor a folder in it has a sweep.json.")
         found += [Archive(folder) for folder in below]

@@ -1,0 +1,133 @@
+"""Packed archives: whole, checked, upgraded or refused, and without what was to be taken out."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from archive_factory import make_archive
+from tokenpeak.errors import ArchiveError
+from tokenpeak.store import pack as pack_module
+from tokenpeak.store.frames import open_frames
+from tokenpeak.store.pack import SUFFIX, pack, unpacked, without_prompts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small archive."""
+    path = tmp_path_factory.mktemp("packing") / "small"
+    return make_archive(path, axes={"max_num_seqs": [8, 64]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
+
+
+@pytest.fixture(scope="module")
+def packed(folder: Path) -> Path:
+    """The same, packed."""
+    return pack(folder, folder.parent / f"small{SUFFIX}")
+
+
+def test_what_is_unpacked_is_what_was_packed(folder: Path, packed: Path, tmp_path: Path) -> None:
+    """Every file comes back with its bytes, in a folder of the sweep's name."""
+    found = unpacked(packed, tmp_path)
+    files = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    assert "small" == found.name
+    assert files == {path.relative_to(found): path.read_bytes() for path in found.rglob("*") if path.is_file()}
+
+
+def test_a_packed_archive_reads_like_its_folder(
+    folder: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames of the file are those of the folder."""
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
+
+    assert open_frames(folder).runs.equals(open_frames(packed).runs)
+
+
+def test_the_manifest_says_what_is_in_it(folder: Path, packed: Path) -> None:
+    """Checksums, versions, environment and calibration stand first."""
+    with zstandard.open(packed) as raw, tarfile.open(fileobj=raw, mode="r|") as tar:
+        entry = tar.next()
+        assert entry is not None
+        content = tar.extractfile(entry)
+        assert content is not None
+        manifest = json.loads(content.read())
+
+    assert "manifest.json" == entry.name
+    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == set(
+        manifest["files"]
+    )
+    assert {"packed_by", "environment", "made_by", "calibration", "removed", "format_version"} <= set(manifest)
+
+
+def test_newer_manifests_are_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file packed by a newer TokenPeak says what to install."""
+    monkeypatch.setattr(pack_module, "MANIFEST_VERSION", 2)
+    newer = pack(folder, tmp_path / f"newer{SUFFIX}")
+    monkeypatch.undo()
+
+    with pytest.raises(ArchiveError, match=r"manifest version 2.*Install the TokenPeak"):
+        unpacked(newer, tmp_path / "state")
+
+
+def test_prompts_are_taken_out(tmp_path: Path) -> None:
+    """No prompt and no log is left; lengths and digests are."""
+    path = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
+    sweep = path / "sweep.json"
+    secret = "what we ask our model about customers"
+    workload = {"kind": "fixed", "name": "short", "prompt": secret, "output_tokens": 32}
+    raw = json.loads(sweep.read_text())
+    raw["spec"]["workloads"][0]["workload"] = workload
+    sweep.write_text(json.dumps(raw))
+    without_prompts(path)
+
+    assert not any(secret.encode() in file.read_bytes() for file in path.rglob("*") if file.is_file())
+    assert "removed: 37 characters" in sweep.read_text()
+    assert [] == list(path.rglob("*.log.zst"))
+    assert 4 == open_frames(path).runs.height
+
+
+@given(st.integers(0, 2**32), st.integers(1, 255))
+@settings(max_examples=150, deadline=None)
+def test_damaged_files_are_refused_whole(
+    packed: Path, tmp_path_factory: pytest.TempPathFactory, at: int, by: int
+) -> None:
+    """A flipped byte or a cut is an error that names the file, and nothing is kept."""
+    data = bytearray(packed.read_bytes())
+    data[at % len(data)] ^= by
+    for content in (bytes(data), bytes(data[: at % len(data)])):
+        state = tmp_path_factory.mktemp("state")
+        broken = state / f"broken{SUFFIX}"
+        broken.write_bytes(content)
+        try:
+            found = unpacked(broken, state / "kept")
+        except ArchiveError as error:
+            assert str(broken) in str(error)
+            assert [] == [path for path in (state / "kept").glob("**/*") if path.is_file()]
+        else:
+            # zstd does not check itself: what was changed is no file's content.
+            assert found.is_dir()
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "trials/../../evil", "-flag", "sym"])
+def test_members_cannot_leave_the_folder(name: str, tmp_path: Path) -> None:
+    """Paths that lead out, and links, are refused before they are written."""
+    content = b"{}"
+    files = {name: {"bytes": len(content), "sha256": "0" * 64}}
+    manifest = json.dumps({"manifest_version": 1, "sweep_id": "a", "files": files}).encode()
+    target = tmp_path / f"evil{SUFFIX}"
+    with zstandard.open(target, "wb") as raw, tarfile.open(fileobj=raw, mode="w|") as tar:
+        for member, body in (("manifest.json", manifest), (name, content)):
+            entry = tarfile.TarInfo(member)
+            entry.size = len(body)
+            if member == "sym":
+                entry.type, entry.linkname, entry.size = tarfile.SYMTYPE, "/etc/passwd", 0
+            tar.addfile(entry, io.BytesIO(body) if member != "sym" else None)
+
+    with pytest.raises(ArchiveError, match=r"no archive has|not what its manifest says"):
+        unpacked(target, tmp_path / "state")
+    assert [] == [path for path in tmp_path.rglob("*") if path.is_file() and path != target]
