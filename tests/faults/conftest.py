@@ -30,6 +30,8 @@ def boot_node(folder: Path, name: str, last: int, disk: str = "2g") -> RigNode:
     }
     with Path("/tmp/tokenpeak-rig-boot.lock").open("w") as one_at_a_time:
         fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        # A session that was killed leaves its node running; nobody else has this name while its lock is held.
+        subprocess.run([str(TESTNODE), "down", name], env=environment, capture_output=True, check=False)
         argv = [str(TESTNODE), "up", name, node.address, f"{key}.pub"]
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,168 @@
+"""What a trial needs on a node, and what it cannot do there."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.rig.conftest import PYTHON, SERVER, STATE, RigNode
+from tests.rig.test_rig_playbooks import Controller, answers
+
+from tokenpeak import paths
+from tokenpeak.node import clock
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
+
+COMMAND = "/usr/local/sbin/tokenpeak-node"
+ENGINE = {"command": [PYTHON, SERVER, "serve"], "user": "engine", "limits": {"LimitNOFILE": 4096, "CPUWeight": 50}}
+
+
+def sudoers_line() -> str:
+    """The line that the documentation tells administrators to write."""
+    text = (paths.PLAYBOOKS / "README.md").read_text()
+    return next(line for line in text.splitlines() if "NOPASSWD" in line)
+
+
+@pytest.fixture
+def limited(rig_node: RigNode) -> RigNode:
+    """A node with TokenPeak installed for a user who is not root."""
+    for user in ("tuner", "engine"):
+        rig_node.sh("useradd", "-m", "-s", "/bin/bash", user)
+    rig_node.sh("sh", "-c", "cp -r /root/.ssh /home/tuner/ && chown -R tuner: /home/tuner/.ssh")
+    rig_node.write("/etc/sudoers.d/tokenpeak", sudoers_line() + "\n")
+    rig_node.sh("chmod", "0440", "/etc/sudoers.d/tokenpeak")
+    rig_node.declare(
+        production=rig_node.production_unit(enabled=True),
+        engine=ENGINE,
+        guard_command=COMMAND,
+    )
+    assert clock.wait_until(lambda: answers(rig_node), 10)
+    return rig_node
+
+
+def as_tuner(node: RigNode, *argv: str, request: object = None) -> "subprocess.CompletedProcess[str]":
+    """Run a command on the node as the user that the inventory logs in as, over ssh."""
+    words = [word.replace("root@", "tuner@") for word in node.ssh_argv(*argv)]
+    given = "" if request is None else json.dumps(request)
+    return subprocess.run(words, input=given, capture_output=True, text=True, check=False)
+
+
+def guarded(node: RigNode, command: str, request: object = None) -> dict[str, object]:
+    """A command through sudo; its answer."""
+    options = [] if request is None else ["--request", "-"]
+    done = as_tuner(node, "sudo", "-n", COMMAND, command, *options, request=request)
+    assert done.stdout, done.stderr
+    answer = json.loads(done.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_trial_needs_the_guard_command_alone(limited: RigNode) -> None:
+    """A whole trial as a user with one line of sudoers: production stops and comes back."""
+    launched = guarded(limited, "launch", limited.launch_request())
+    during = guarded(limited, "status")
+    user = limited.sh("ps", "-o", "user=", "-p", str(launched["pid"])).strip()
+    finished = guarded(limited, "finish", {"trial_id": "0000-abc"})
+
+    assert launched["ready"], launched
+    assert during["guard_alive"]
+    assert "engine" == user
+    assert finished["restoration"]["restored"]  # type: ignore[index]
+    assert answers(limited)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["sudo", "-n", "/usr/bin/id"],
+        ["sudo", "-n", COMMAND, "install"],
+        ["sudo", "-n", COMMAND, "produce"],
+        ["sudo", "-n", COMMAND, "launch", "--request", "/etc/shadow"],
+        ["sudo", "-n", COMMAND, "launch", "--state", "/home/tuner", "--request", "-"],
+        ["cat", f"{STATE}/secret"],
+        ["sh", "-c", f"'echo >> {COMMAND}'"],
+        ["sh", "-c", f"'echo >> {STATE}/tokenpeak-node.pyz'"],
+    ],
+)
+def test_user_cannot_do_more(limited: RigNode, argv: list[str]) -> None:
+    """Anything else that root could do is refused."""
+    before = limited.sh("sha256sum", COMMAND, f"{STATE}/tokenpeak-node.pyz")
+
+    done = as_tuner(limited, *argv, request=limited.launch_request())
+
+    assert 0 != done.returncode, done.stdout
+    assert before == limited.sh("sha256sum", COMMAND, f"{STATE}/tokenpeak-node.pyz")
+    assert answers(limited)
+
+
+def test_another_program_is_not_started(limited: RigNode) -> None:
+    """The guard command starts the declared engine, not what the user would like."""
+    request = {**limited.launch_request(), "argv": ["/bin/sh", "-c", "id > /tmp/mine"]}
+
+    answer = guarded(limited, "launch", request)
+
+    assert "refused" == answer["error"]["code"]  # type: ignore[index]
+    assert answers(limited)
+
+
+def test_engine_has_its_own_user_and_limits(limited: RigNode) -> None:
+    """The engine cannot read the node's secrets, gains no rights, and has the declared limits."""
+    launched = guarded(limited, "launch", limited.launch_request())
+    pid = str(launched["pid"])
+    status = limited.sh("cat", f"/proc/{pid}/status")
+    limits = limited.sh("cat", f"/proc/{pid}/limits")
+    peek = limited.sh("runuser", "-u", "engine", "--", "cat", f"{STATE}/secret")
+    guarded(limited, "restore")
+
+    assert "NoNewPrivs:\t1" in status
+    assert "4096" in next(line for line in limits.splitlines() if line.startswith("Max open files"))
+    assert "" == peek
+
+
+def test_folder_that_others_can_write_is_refused(rig_node: RigNode) -> None:
+    """Nothing below a folder of somebody else's may run as root."""
+    rig_node.sh("mkdir", "-m", "777", "/opt/open")
+    rig_node.sh("mkdir", "-p", "-m", "700", STATE)
+    rig_node.declare(production={"manager": "none"})
+    declared = rig_node.read("node.json") or {}
+    rig_node.write(f"{STATE}/node.json", json.dumps({**declared, "guard_command": "/opt/open/tokenpeak-node"}))
+
+    answer = rig_node.node("install")
+
+    assert "launcher" == answer["error"]["code"]
+    assert "/opt/open can be written by others" in answer["error"]["text"]
+
+
+def test_host_keys(boot: Callable[..., RigNode], tmp_path: Path) -> None:
+    """A node whose key is unknown or has changed is not talked to; the documented step lets it in."""
+    node = boot()
+    controller = Controller(tmp_path, [node])
+    known = tmp_path / "known_hosts"
+    options = f"-o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null -o ControlMaster=no -o ControlPath=none"
+    text = controller.inventory.read_text()
+    start = text.index("ansible_ssh_common_args:")
+    line = text[start : text.index("ansible_ssh_private_key_file")]
+    controller.inventory.write_text(text.replace(line, f"ansible_ssh_common_args: {options}\n    "))
+
+    def reached() -> bool:
+        controller.said = ""
+        try:
+            controller.play("install.yml")
+        except AssertionError:
+            return False
+        return True
+
+    unknown = reached()
+    why = controller.said
+    scanned = subprocess.run(["ssh-keyscan", "-t", "ed25519", node.address], capture_output=True, text=True, check=True)
+    known.write_text(scanned.stdout)
+    accepted = reached()
+    other = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    kind, key, *_ = other.with_suffix(".pub").read_text().split()
+    known.write_text(f"{node.address} {kind} {key}\n")
+    changed = reached()
+
+    assert (False, True, False) == (unknown, accepted, changed), why
+    assert "Host key verification failed" in why
