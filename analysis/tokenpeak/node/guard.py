@@ -139,7 +139,11 @@ def watch(state: State) -> Json:
     if record is None:
         return {"watched": False, "message": "Nothing is armed."}
     nonce = record["nonce"]
-    state.write(FILE, {"nonce": nonce, **process.identity(os.getpid())}, durable=False)
+    try:
+        state.write(FILE, {"nonce": nonce, **process.identity(os.getpid())}, durable=False)
+    except OSError as error:
+        # On a full disk the guard watches all the same; systemd knows that it does.
+        _say(f"cannot say who watches: {error}")
     pause_s = 1.0
     while True:
         record = state.read(RECORD)

@@ -61,7 +61,11 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
         "message": " ".join(text for text in (ended["message"], wrong or _told(was)) if text),
         "trial_id": record["trial_id"],
     }
-    state.write(OUTCOME, {**outcome, "by": by, "at_unix_s": time.time()})
+    try:
+        state.write(OUTCOME, {**outcome, "by": by, "at_unix_s": time.time()})
+    except OSError as error:
+        # A full disk: production is what counts, and taking the record away needs no room.
+        outcome["message"] += f" That could not be written down: {error.strerror}."
     if outcome["restored"]:
         state.remove(RECORD)
         phases.mark("restored")
