@@ -28,7 +28,7 @@ FORMAT_VERSION = 2
 REQUEST_COLUMNS: dict[str, str] = {
     "run_index": "which run of the trial, from 0",
     "request_index": "order in which the requests of the run were due, from 0",
-    "phase": "warmup or measured",
+    "phase": "warmup, measured, or probe: of a search for the highest rate, but not the probe that its summary is of",
     "turn": "turn of a conversation, from 0; null for single requests",
     "due_s": "when it was due, seconds after the run's start",
     "sent_s": "when its first byte was handed to the socket",
@@ -405,6 +405,10 @@ class MaxRate(Record):
     """Probability that the interval holds the highest rate, as far as the probes tell."""
     ended: Literal["found", "budget", "probes", "unreachable", "unbounded"]
     probes: tuple[RateProbe, ...] = ()
+    started_s: float | None = None
+    """When the first probe began, seconds after the trial's start."""
+    duration_s: float | None = None
+    """How long all probes took."""
 
 
 class TurnSummary(Record):

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,22 +12,31 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import TOKENPEAK
 
 from sim.running_engine import MODEL, RunningEngine, StartEngine, engines
 from tokenpeak.drive.endpoint import look_at
 from tokenpeak.errors import NodeError, SpecError
 from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.spec import SweepSpec, parse_spec
+from tokenpeak.report import open_archive
+from tokenpeak.report.rates import found_rates, open_runs
 from tokenpeak.store.frames import open_frames
 
+TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 KEY = "a-key-that-nobody-guesses"
 WORKLOADS = [
     {
         "workload": {"kind": "synthetic", "name": "short", "input_tokens": 16, "output_tokens": 8},
-        "levels": [{"concurrency": 4, "requests": 24}, {"rate_per_s": 30, "requests": 24}],
+        "levels": [{"concurrency": 4, "requests": 16}, {"rate_per_s": 30, "requests": 16}],
     }
 ]
+SEARCH = {
+    "max_rate_under": {"ttft_p95_ms": 2000},
+    "start_rate_per_s": 40,
+    "screening_requests": 20,
+    "confirming_requests": 20,
+    "max_probes": 2,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +82,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, start: StartEngine) -> Place
 
 @pytest.fixture(scope="module")
 def swept(place: Place) -> tuple[Place, str, int, list[dict[str, Any]]]:
-    """A whole sweep: what it said, its exit status and its trials."""
-    process = place.sweep(spec=place.spec())
+    """A whole sweep, a search for the highest rate at its end: what it said, its exit status and its trials."""
+    searching = [{**WORKLOADS[0], "levels": [*WORKLOADS[0]["levels"], SEARCH]}]
+    process = place.sweep(spec=place.spec(workloads=searching))
     said, _ = process.communicate(timeout=60)
     trials = [json.loads(path.read_text()) for path in sorted((place.archive() / "trials").glob("*.json"))]
     return place, said, process.returncode, trials
@@ -89,7 +100,7 @@ def test_server_is_measured_without_an_inventory(swept: Swept) -> None:
 
     assert 0 == status, said
     assert ["ok", "ok"] == [trial["status"] for trial in trials]
-    assert 2 * ["concurrency=4", "rate=30/s"] == [label for label, _ in runs]
+    assert 2 * ["concurrency=4", "rate=30/s", "max_rate"] == [label for label, _ in runs]
     assert {"valid", "invalid"} >= {verdict for _, verdict in runs}
     assert "vllm serve" not in said
 
@@ -119,11 +130,27 @@ def test_archive_reads_like_any_other(swept: Swept) -> None:
     end = json.loads((place.archive() / "end.json").read_text())
     address = place.engine.url.removeprefix("http://")
 
-    assert 4 == frames.runs.height
+    assert 6 == frames.runs.height
     assert [address] == frames.nodes["node"].to_list()
     assert [f"server at {address}"] == frames.trials["hardware"].unique().to_list()
     assert [True] == frames.sweeps["simulated"].to_list()
     assert ({}, [], "completed") == (end["production_downtime_s"], end["unrestored"], end["status"])
+
+
+def test_search_for_the_highest_rate_is_on_the_rates_page(swept: Swept) -> None:
+    """Each launch's search has its interval and its probes, and the load phase covers all of them."""
+    place, _, _, trials = swept
+    view = open_archive(place.archive())
+    (hardware,) = view.hardware
+    found = found_rates(view, hardware, "short")
+    searched = trials[0]["runs"][2]["max_rate"]
+    load = next(phase for phase in trials[0]["phases"] if phase["kind"] == "load")
+
+    assert [2, 2] == found["probes"].to_list()
+    assert {"TTFT p95 ≤ 2000 ms"} == set(found["limits"])
+    assert {30.0, 40.0} <= set(open_runs(view, hardware, "short")["rate_per_s"].to_list())
+    assert "max_rate_probes" in view.runs.columns
+    assert load["started_s"] + load["duration_s"] == pytest.approx(searched["started_s"] + searched["duration_s"])
 
 
 def test_key_is_nowhere_in_what_is_kept(swept: Swept) -> None:

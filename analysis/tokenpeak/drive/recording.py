@@ -235,7 +235,9 @@ def _measured_windows(output: Path | None) -> dict[int, tuple[float, float]]:
     except (pl.exceptions.PolarsError, OSError):
         return {}  # a client that was killed in the middle of writing
     windows = requests.group_by("run_index").agg(
-        pl.col("due_s").filter(pl.col("phase") == "measured").min(), pl.col("last_token_s").max()
+        pl.col("due_s").filter(pl.col("phase") == "measured").min(),
+        # The probes of a search count from starts of their own.
+        pl.col("last_token_s").filter(pl.col("phase") != "probe").max(),
     )
     return {
         run_index: (due_s, last_token_s)

@@ -46,17 +46,24 @@ def node_phases(answer: Mapping[str, Any], *, offset_s: float, trial_started_uni
 
 
 def load_phase(runs: Sequence[RunRecord], windows: Mapping[int, tuple[float, float]]) -> list[Phase]:
-    """From the first run's start to the last token of the last one, warm-ups and drains between them included.
+    """From the first run's start to the last token of the last one, warm-ups, drains and probes between them included.
 
     `windows` maps a run's index to when its first measured request was due and its last token came, after its start.
     """
     if not runs:
         return []
-    started_s = min(run.started_s or 0.0 for run in runs)
-    ended_s = max(
-        (run.started_s or 0.0) + windows.get(run.run_index, (0.0, run.summary.duration_s or 0.0))[1] for run in runs
-    )
+    ends = [_ends_s(run, windows) for run in runs]
+    started_s, ended_s = min(start for start, _ in ends), max(end for _, end in ends)
     return [Phase(name="load", kind="load", started_s=started_s, duration_s=ended_s - started_s)]
+
+
+def _ends_s(run: RunRecord, windows: Mapping[int, tuple[float, float]]) -> tuple[float, float]:
+    """When a run began and ended; of a search, its first and its last probe."""
+    found = run.max_rate
+    if found is not None and found.started_s is not None and found.duration_s is not None:
+        return found.started_s, found.started_s + found.duration_s
+    start = run.started_s or 0.0
+    return start, start + windows.get(run.run_index, (0.0, run.summary.duration_s or 0.0))[1]
 
 
 def task_spans(spans: Mapping[str, tuple[float, float]], trial_started_unix_s: float) -> list[tuple[str, float, float]]:

@@ -321,7 +321,7 @@ class Run:
             probes.append(probe)
             shown.append(seen)
         self._cool_down(level)
-        return self._found(level, step, probes, shown, offers)
+        return self._found(level, step, probes, shown, offers, begin)
 
     def _start(self, slo: Slo) -> float:
         """A rate to begin with: some times that of requests sent one after another."""
@@ -335,7 +335,13 @@ class Run:
         return START_SHARE / summary.latency_s.mean
 
     def _found(
-        self, level: MaxRateLoad, found: Found, probes: list[Probe], shown: list[RateProbe], offers: list[Offered]
+        self,
+        level: MaxRateLoad,
+        found: Found,
+        probes: list[Probe],
+        shown: list[RateProbe],
+        offers: list[Offered],
+        begin: float,
     ) -> tuple[RunRecord, pl.DataFrame]:
         best = max(
             range(len(probes)),
@@ -348,6 +354,8 @@ class Run:
             confidence=found.confidence,
             ended=found.ended,
             probes=tuple(shown),
+            started_s=begin - self.setting.origin_s,
+            duration_s=time.perf_counter() - begin,
         )
         table = pl.concat(
             offered.table if number == best else offered.table.with_columns(phase=pl.lit("probe"))

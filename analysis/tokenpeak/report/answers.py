@@ -152,6 +152,27 @@ def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
     return answer(*parts)
 
 
+def found_rate(hardware: str, found: pl.DataFrame) -> Sentence:
+    """The highest rate that a search found, with how sure it is."""
+    best = found.row(0, named=True)
+    if best["rate"] is None:
+        return answer(f"On {hardware}, the search found no rate at which {best['limits']} held.")
+    parts: list[Part] = [
+        f"On {hardware}, ",
+        strong(f"{number(best['rate'])} req/s"),
+        f" is the highest rate within {best['limits']} by search, with ",
+        code(best["label"]),
+    ]
+    if best["low"] is not None and best["high"] is not None:
+        parts.append(
+            f"; it lies between {number(best['low'])} and {number(best['high'])} req/s with "
+            f"{best['confidence']:.0%} confidence, after {best['probes']} probes."
+        )
+    else:
+        parts.append(f"; the search ended {best['ended']} after {best['probes']} probes, so no interval holds it.")
+    return answer(*parts)
+
+
 def energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
     """The thriftiest config and how the fastest compares."""
     if frame.is_empty():

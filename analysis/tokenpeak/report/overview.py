@@ -29,9 +29,9 @@ def gpus_of(view: SweepView, hardware: str) -> int:
 
 
 def commands(view: SweepView, ranked: Ranking) -> Snippets | None:
-    """The winner in the forms that deployments take."""
+    """The winner in the forms that deployments take; None for a server whose flags are not known."""
     config = winner_config(view, ranked)
-    if config is None:
+    if config is None or config.endpoint is not None:
         return None
     nodes = view.nodes_of(ranked.hardware)
     version = nodes[0].engine_version if nodes else None

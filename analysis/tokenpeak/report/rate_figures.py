@@ -27,10 +27,14 @@ class Measure:
 
 
 def measures(view: SweepView) -> tuple[Measure, ...]:
-    """What is drawn: TTFT and TPOT at the SLO's percentile, p95 where it names none, then throughput and goodput."""
+    """What is drawn: TTFT and TPOT at the SLO's percentile, p95 where it names none, then throughput and goodput.
+
+    Without an SLO, a search's own limits stand for it.
+    """
     found = []
+    slo = view.spec.slo if view.slo_words else rates.searched_limits(view) or view.spec.slo
     for metric in ("ttft_s", "tpot_s"):
-        given = next(((p, limit * 1000) for name, p, limit in view.spec.slo.limits() if name == metric), None)
+        given = next(((p, limit * 1000) for name, p, limit in slo.limits() if name == metric), None)
         percentile, limit = given or ("p95", None)
         title = f"{metric_word(metric)} {percentile}"
         column = f"{metric}_{percentile}"
@@ -123,7 +127,8 @@ def _caption(
         words.append(f"{pale} others pale{f' ({drawn} of them drawn)' if drawn < pale else ''}; all are in the data.")
     if untold:
         words.append(f"{untold} runs that could not be judged are left out.")
-    words.append(f"Hollow points did not hold the SLO ({view.slo_words}).")
-    if dotted:
-        words.append("Dotted: the highest rate that held.")
-    return " ".join(words if view.slo_words else words[:-1])
+    if view.slo_words or rates.searched_limits(view):
+        words.append(f"Hollow points did not hold {f'the SLO ({view.slo_words})' if view.slo_words else 'the limits'}.")
+        if dotted:
+            words.append("Dotted: the highest rate that held.")
+    return " ".join(words)

@@ -1,14 +1,25 @@
 """How each config takes a rising request rate, and the highest rate at which it holds the SLO."""
 
+import json
 import math
 from collections.abc import Sequence
 
 import polars as pl
 
-from tokenpeak.report.view import SweepView
+from tokenpeak.report.view import SweepView, limits_words
+from tokenpeak.workload import MaxRateLoad, Slo
 
 OVERLOAD = frozenset({"not_steady"})
 """Codes of invalid runs that say the rate was too high, rather than that it was measured badly."""
+
+ENDED = {
+    "found": "found",
+    "budget": "out of time",
+    "probes": "out of probes",
+    "unreachable": "no rate held",
+    "unbounded": "every rate held",
+}
+"""Why a search ended, in words."""
 
 NAMED = 4
 """Configs named in a rate figure; the others are pale."""
@@ -24,30 +35,96 @@ def open_runs(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
     overload = (pl.col("verdict") == "invalid") & (
         pl.col("verdict_codes").list.set_difference(list(OVERLOAD)).list.len() == 0
     )
-    return (
-        view.runs.filter(
-            pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("rate_per_s").is_not_null()
-        )
-        .with_columns(
-            held=pl.when(overload)
-            .then(pl.lit(value=False))
-            .when(pl.col("verdict") != "invalid")
-            .then(pl.col("slo_met")),
-            told=overload | (pl.col("verdict") != "invalid"),
-        )
-        .sort("label", "rate_per_s")
+    offered = view.runs.filter(
+        pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("rate_per_s").is_not_null()
+    ).with_columns(
+        held=pl.when(overload).then(pl.lit(value=False)).when(pl.col("verdict") != "invalid").then(pl.col("slo_met")),
+        told=overload | (pl.col("verdict") != "invalid"),
+    )
+    searched = _probes(_searches(view, hardware, workload), offered.schema)
+    return pl.concat([offered, searched], how="diagonal").sort("label", "rate_per_s")
+
+
+def _searches(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
+    return view.runs.filter(
+        pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("max_rate_ended").is_not_null()
     )
 
 
+def _probes(searches: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """Each rate that searches tried, as a run of its own with what the search kept of it."""
+    kept = ("config_id", "label", "trial_id", "workload_name", "hardware", "verdict", "verdict_reasons")
+    rows = [
+        {name: run[name] for name in kept}
+        | probe["metrics"]
+        | {
+            "level_label": f"probe={probe['rate_per_s']:.4g}/s",
+            "rate_per_s": float(f"{probe['rate_per_s']:.4g}"),
+            "held": probe["holds"],
+            "slo_met": probe["holds"],
+            "told": True,
+            "request_per_s": probe["achieved_per_s"],
+            "goodput_request_per_s": probe["goodput_request_per_s"],
+        }
+        for run in searches.iter_rows(named=True)
+        for probe in json.loads(run["max_rate_probes"])
+    ]
+    given = {name for row in rows for name in row}
+    return pl.DataFrame(rows, schema={name: dtype for name, dtype in schema.items() if name in given})
+
+
+def found_rates(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
+    """What searches for the highest rate found, one row a launch, highest first.
+
+    Columns: config_id, label, limits (in words), rate, low, high (null: that end is not known), confidence, ended,
+    probes, replicate.
+    """
+    searches = _searches(view, hardware, workload)
+    limits = [_limits(str(level)) for level in searches["level"].to_list()]
+    probes = [len(json.loads(text)) for text in searches["max_rate_probes"].to_list()]
+    return (
+        searches.with_columns(
+            limits=pl.Series(limits, dtype=pl.String),
+            probes=pl.Series(probes, dtype=pl.Int64),
+            ended=pl.col("max_rate_ended").replace_strict(ENDED),
+        )
+        .select(
+            "config_id",
+            "label",
+            "limits",
+            "probes",
+            "replicate",
+            "ended",
+            rate="max_rate_per_s",
+            low="max_rate_low_per_s",
+            high="max_rate_high_per_s",
+            confidence="max_rate_confidence",
+        )
+        .sort("rate", descending=True, nulls_last=True, maintain_order=True)
+    )
+
+
+def searched_limits(view: SweepView) -> Slo | None:
+    """The limits of the first level that searches for the highest rate; None where no level does."""
+    levels = [level for plan in view.spec.workloads for level in plan.levels]
+    return next((level.max_rate_under for level in levels if isinstance(level, MaxRateLoad)), None)
+
+
+def _limits(level: str) -> str:
+    return limits_words(Slo.model_validate(json.loads(level)["max_rate_under"]))
+
+
 def rated_workloads(view: SweepView) -> list[str]:
-    """Workloads that were run at more than one request rate."""
+    """Workloads that were run at more than one request rate, or whose highest rate was searched for."""
+    searched = view.runs.filter(pl.col("max_rate_ended").is_not_null())["workload_name"].to_list()
     counted = (
         view.runs.filter(pl.col("rate_per_s").is_not_null())
         .group_by("workload_name", maintain_order=True)
         .agg(pl.col("rate_per_s").n_unique())
         .filter(pl.col("rate_per_s") > 1)
     )
-    return counted["workload_name"].to_list()
+    rated = {*searched, *counted["workload_name"].to_list()}
+    return [name for name in view.runs["workload_name"].unique(maintain_order=True).to_list() if name in rated]
 
 
 def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:

@@ -165,6 +165,27 @@ def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
     )
 
 
+def found_rates(hardware: str, workload: str, found: pl.DataFrame) -> Table:
+    """The highest rate that each launch's search found, as an interval."""
+    return table(
+        found.with_columns(percent=pl.col("confidence") * 100),
+        [
+            Column(key="label", title="Config", kind="code"),
+            Column(key="rate", title="Highest rate", unit="req/s", kind="number"),
+            Column(key="low", title="Low", unit="req/s", kind="number"),
+            Column(key="high", title="High", unit="req/s", kind="number"),
+            Column(key="percent", title="Confidence", unit="%", kind="number"),
+            Column(key="limits", title="Limits"),
+            Column(key="ended", title="Search ended"),
+            Column(key="probes", title="Probes", kind="number"),
+            Column(key="replicate", title="Replicate", kind="number", hidden=not (found["replicate"] > 0).any()),
+        ],
+        name=f"found-rates-{slug(hardware)}-{slug(workload)}",
+        title=f"Highest rate by search for {workload} on {hardware}",
+        note="The interval holds the highest rate with the confidence given; every probe is among the runs below.",
+    )
+
+
 SHOWN_RUNS = 250
 
 

@@ -13,6 +13,7 @@ from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
 from tokenpeak.stats.objective import objective_direction
 from tokenpeak.store.frames import Frames, open_frames
 from tokenpeak.store.raw import Archive
+from tokenpeak.workload import Slo
 
 MEDIAN = "the median of the configs tried"
 
@@ -100,10 +101,7 @@ class SweepView:
     @property
     def slo_words(self) -> str:
         """The SLO in words; empty when none is given."""
-        limits = self.spec.slo.limits()
-        return ", ".join(
-            f"{metric_word(name)} {percentile} ≤ {limit * 1000:g} ms" for name, percentile, limit in limits
-        )
+        return limits_words(self.spec.slo)
 
     @property
     def model_name(self) -> str:
@@ -159,6 +157,13 @@ class SweepView:
         if self.end is None or self.end.status == "interrupted":
             found.append("interrupted" if self.end else "not ended")
         return tuple(found)
+
+
+def limits_words(slo: Slo) -> str:
+    """Limits in words; empty when none is given."""
+    return ", ".join(
+        f"{metric_word(name)} {percentile} ≤ {limit * 1000:g} ms" for name, percentile, limit in slo.limits()
+    )
 
 
 def metric_word(name: str) -> str:

@@ -97,8 +97,16 @@ def _energy_metric(run: RunRecord, name: str, factors: EnergyFactors) -> float |
 
 
 def _max_rate_per_s(runs: Sequence[RunRecord], workload: str) -> float | None:
-    """The highest rate of the workload's runs at which the SLO held; None when none did."""
+    """The highest rate of the workload's runs at which the SLO held, found by a search or tried; None when none did."""
     held = [
+        run.max_rate.rate_per_s
+        for run in runs
+        if run.workload.name == workload
+        and run.max_rate is not None
+        and run.max_rate.rate_per_s is not None
+        and run.verdict.status != "invalid"
+    ]
+    held += [
         run.level.rate_per_s
         for run in runs
         if run.workload.name == workload

@@ -2,7 +2,7 @@
 
 from tokenpeak.metrics import STATISTICS
 from tokenpeak.plan.spec import EnergyFactors
-from tokenpeak.records import ClientHealth, Distribution, EngineCounters, RunRecord, RunSummary, TrialRecord
+from tokenpeak.records import ClientHealth, Distribution, EngineCounters, MaxRate, RunRecord, RunSummary, TrialRecord
 from tokenpeak.stats.objective import metric_value
 from tokenpeak.store.tables import canonical_json
 from tokenpeak.workload import AnyLevel, ClosedLoad, ExternalLoad, OpenLoad
@@ -56,7 +56,20 @@ def run_row(sweep_id: str, trial: TrialRecord, run: RunRecord, factors: EnergyFa
         "energy_j_per_output_tok": energy.energy_j_per_output_tok if energy else None,
         **{name: metric_value(run, name, factors) for name in DERIVED},
         "cost_currency": factors.currency if factors.price_per_node_hour is not None else None,
+        **_max_rate(run.max_rate),
         "choices": canonical_json(trial.config.choices),
+    }
+
+
+def _max_rate(found: MaxRate | None) -> dict[str, object]:
+    """What a search for the highest rate came to; all null where there was none."""
+    return {
+        "max_rate_per_s": found.rate_per_s if found else None,
+        "max_rate_low_per_s": found.low_per_s if found else None,
+        "max_rate_high_per_s": found.high_per_s if found else None,
+        "max_rate_confidence": found.confidence if found else None,
+        "max_rate_ended": found.ended if found else None,
+        "max_rate_probes": canonical_json([probe.model_dump() for probe in found.probes]) if found else None,
     }
 
 

@@ -336,7 +336,15 @@ RUNS = Table(
         *_metric("co2_kg_per_1m_output_tok"),
         *_metric("water_l_per_1m_output_tok"),
         *_metric("cost_per_1m_output_tok"),
-        *_columns("cost_currency text Currency of the cost"),
+        *_columns(
+            "cost_currency text Currency of the cost",
+            "max_rate_per_s float The highest rate within the limits [req/s], by search; null: none held or no search",
+            "max_rate_low_per_s float Lower end of the interval that holds it [req/s]",
+            "max_rate_high_per_s float Upper end of the interval that holds it [req/s]",
+            "max_rate_confidence float Probability that the interval holds it",
+            "max_rate_ended text Why the search ended: found, budget, probes, unreachable, unbounded",
+            "max_rate_probes json Every rate that the search tried",
+        ),
     ),
 )
 
