@@ -57,7 +57,8 @@ def complain_if_writable(folder: Path) -> None:
         raise Trouble(
             "launcher",
             f"{folder} can be written by others than root (owner {found.st_uid}, mode "
-            f"{stat.S_IMODE(found.st_mode):o}), so nothing below it may run as root: choose another tokenpeak_state_dir or tokenpeak_guard_command.",
+            f"{stat.S_IMODE(found.st_mode):o}), so nothing below it may run as root: "
+            "choose another tokenpeak_state_dir or tokenpeak_guard_command.",
         )
 
 
