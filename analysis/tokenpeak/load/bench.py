@@ -137,12 +137,12 @@ def _simulated_engine(seed: int) -> Iterator[str]:
             [
                 *(sys.executable, "-m", "tokenpeak.sim.engine", "serve", "meta-llama/Llama-3.1-8B-Instruct"),
                 *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "timetable"),
-                *("--max-num-seqs", str(4 + 4 * seed), "--max-model-len", "4096"),
+                *("--max-num-seqs", str(8 + 4 * seed), "--max-model-len", "4096"),
             ],
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                "TOKENPEAK_SIM_GPU": "NVIDIA L4",
+                "TOKENPEAK_SIM_GPU": "NVIDIA H100 80GB HBM3",
                 "TOKENPEAK_SIM_DIR": folder,
                 "TOKENPEAK_SIM_START_S": "0.5",
                 "TOKENPEAK_SIM_SEED": str(seed),
@@ -170,22 +170,22 @@ def engine() -> Iterator[Line | str]:
     good = 0
     for seed in range(ENGINE_CASES):
         with _simulated_engine(seed) as url:
-            slo = {"ttft_p95_ms": 1500.0}
+            slo = {"ttft_p95_ms": 250.0}
             level = {
                 "max_rate_under": slo,
                 "arrivals": "constant",
-                "screening_requests": 60,
-                "confirming_requests": 200,
+                "screening_requests": 200,
+                "confirming_requests": 600,
             }
-            found = _run(url, level, 32).max_rate
+            found = _run(url, level, 16).max_rate
             assert found is not None
             if found.rate_per_s is None:
                 yield f"engine {seed}: {found.ended}"
                 continue
             held = []
             for factor in (0.95, 1.05):
-                level = {"rate_per_s": found.rate_per_s * factor, "arrivals": "constant", "requests": 400}
-                held.append(_run(url, level, 32, slo=slo).slo_met)
+                level = {"rate_per_s": found.rate_per_s * factor, "arrivals": "constant", "requests": 1000}
+                held.append(_run(url, level, 16, slo=slo).slo_met)
             right = held == [True, False]
             good += right
             yield (
