@@ -179,6 +179,8 @@ class NodeFacts(Record):
     os: str | None = None
     kernel: str | None = None
     engine_version: str | None = None
+    engine_env: dict[str, str] = {}
+    """What its inventory sets in the engine's environment, as far as a plan depends on it."""
     production: Production | None = None
     vram_holders: tuple[str, ...] = ()
     """Processes that hold VRAM, as `pid name MiB`."""

@@ -32,6 +32,19 @@ def test_variables_are_merged_and_rendered(tmp_path: Path) -> None:
     assert ("0.32.0", ("one", "two")) == (inventory.engine_version, tuple(node.name for node in inventory.nodes))
 
 
+def test_only_what_a_plan_depends_on_is_taken_of_the_engine_s_environment(tmp_path: Path) -> None:
+    """A token in the environment does not get into facts, which archives keep."""
+    folder = write_inventory(
+        tmp_path,
+        "all: {hosts: {one: }}\n",
+        "tokenpeak_engine_env: {VLLM_CPU_KVCACHE_SPACE: 1, HF_TOKEN: hf_secret}\ntokenpeak_facts: {cpu: some}\n",
+    )
+    facts = read_inventory("mine", folder).node("one").declared_facts()
+    assert facts is not None
+
+    assert {"VLLM_CPU_KVCACHE_SPACE": "1"} == facts.engine_env
+
+
 def test_variable_that_cannot_be_rendered_names_the_node_and_the_variable(tmp_path: Path) -> None:
     """An undefined name is said before anything is touched."""
     folder = write_inventory(tmp_path, "all: {hosts: {one: }}\n", "tokenpeak_model: {name: '{{ nowhere }}'}\n")

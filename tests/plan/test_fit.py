@@ -97,6 +97,19 @@ def test_takes_the_cpu_engine_s_kv_cache_from_its_environment() -> None:
     assert (2 * GIB, GIB) == (space.kv_cache_bytes, flag.kv_cache_bytes)
 
 
+def test_takes_what_a_config_does_not_set_from_the_inventory_s_environment() -> None:
+    """The inventory's VLLM_CPU_KVCACHE_SPACE holds, unless the config sets its own."""
+    cpu = node(cpu="AMD EPYC", cpu_cores=2, memory_bytes=16 * GIB).model_copy(
+        update={"engine_env": {"VLLM_CPU_KVCACHE_SPACE": "1"}}
+    )
+    inherited = fit(config(max_model_len=2048), cpu, LLAMA)
+    own = fit(config({"VLLM_CPU_KVCACHE_SPACE": "2"}, max_model_len=2048), cpu, LLAMA)
+    assert inherited is not None
+    assert own is not None
+
+    assert (GIB, 2 * GIB) == (inherited.kv_cache_bytes, own.kv_cache_bytes)
+
+
 def test_refuses_a_flag_that_should_be_a_number() -> None:
     """A word where a number belongs is an error that names the flag."""
     with pytest.raises(FactsError, match="max_num_seqs"):

@@ -54,6 +54,11 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
             f"Inventory {inventory.name} names no default sweep; give --sweep. {suggestion('', sweep_names())}"
         )
     spec = read_spec(name)
+    if spec.endpoint is not None:
+        raise SpecError(
+            f"Sweep {spec.name} measures {spec.endpoint.url} as it is: there is no matrix to plan. "
+            f"Run `make sweep SWEEP={name}`; nothing is launched or stopped."
+        )
     facts = known_facts(inventory)
     models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, inventory.model).items()}
     plans = build_plan(spec, facts, inventory.model, inventory.engine_version)
@@ -84,7 +89,7 @@ def known_facts(inventory: Inventory) -> list[NodeFacts]:
         if fact is None:
             without.append(node.name)
         else:
-            found.append(fact)
+            found.append(fact.model_copy(update={"engine_env": node.planning_env}))
     if without:
         raise FactsError(
             f"Nothing is known of {', '.join(without)}: never probed, and no facts declared. Run "

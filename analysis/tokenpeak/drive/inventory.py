@@ -18,11 +18,12 @@ from pydantic import ValidationError
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError, suggestion
+from tokenpeak.plan.fit import PLANNING_ENV
 from tokenpeak.plan.spec import ModelSpec
 from tokenpeak.records import NodeFacts
 
 _WANTED = (
-    "^(tokenpeak_(become|default_sweep|engine_version|facts|guard_command|model|simulated|tdp_w)"
+    "^(tokenpeak_(become|default_sweep|engine_env|engine_version|facts|guard_command|model|simulated|tdp_w)"
     "|ansible_(host|port|user|connection|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
 )
 _HOST_BLOCK = re.compile(r"^(?P<host>\S+) \| (?P<status>[A-Z]+)!? => ", re.MULTILINE)
@@ -52,6 +53,12 @@ class Node:
         value = self.variables.get("tokenpeak_tdp_w")
         return float(value) if value is not None else None
 
+    @property
+    def planning_env(self) -> dict[str, str]:
+        """What the inventory sets in the engine's environment and a plan depends on; other variables may be secrets."""
+        given = self.variables.get("tokenpeak_engine_env") or {}
+        return {name: str(given[name]) for name in PLANNING_ENV if name in given}
+
     def declared_facts(self) -> NodeFacts | None:
         """The facts that the inventory declares for planning without the node; None when it declares none."""
         declared = self.variables.get("tokenpeak_facts")
@@ -62,6 +69,7 @@ class Node:
                 {
                     "simulated": bool(self.variables.get("tokenpeak_simulated", False)),
                     "engine_version": _text(self.variables.get("tokenpeak_engine_version")),
+                    "engine_env": self.planning_env,
                     **declared,
                     "node": self.name,
                     "source": "declared",

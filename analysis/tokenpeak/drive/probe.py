@@ -158,7 +158,15 @@ def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
                 f"another version of its command is there: make install INVENTORY={inventory.name}, as root"
             )
     try:
-        facts = NodeFacts.model_validate({"probed_at": datetime.now(UTC), **answer, "node": name, "source": "probed"})
+        facts = NodeFacts.model_validate(
+            {
+                "probed_at": datetime.now(UTC),
+                "engine_env": inventory.node(name).planning_env,
+                **answer,
+                "node": name,
+                "source": "probed",
+            }
+        )
     except ValidationError as error:
         raise NodeError(f"its probe printed facts that make no sense: {error}") from error
     return ReadyNode(facts=facts, declaration=declaration)

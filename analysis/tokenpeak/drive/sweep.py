@@ -24,7 +24,8 @@ from tokenpeak.drive.trial import TrialSite
 from tokenpeak.drive.worker import NodeWorker, Worker
 from tokenpeak.errors import ArchiveError, NodeError, PlanError, suggestion
 from tokenpeak.load.calibrate import beyond, calibration_record, read_calibration
-from tokenpeak.plan.matrix import build_plan
+from tokenpeak.plan.hub import facts_from_hub
+from tokenpeak.plan.matrix import build_plan, model_facts_of
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
 from tokenpeak.store.raw import Archive
@@ -67,7 +68,10 @@ def prepare(inventory: Inventory, progress: Progress, stop: Stop) -> Probe:
 def plan_sweep(spec: SweepSpec, inventory: Inventory, found: Probe) -> tuple[Plan, ...]:
     """The matrix for the nodes that can be worked on; raises PlanError when nothing is feasible anywhere."""
     facts = [ready.facts for ready in found.usable.values()]
-    plans = build_plan(spec, facts, inventory.model, inventory.engine_version)
+    known = model_facts_of(spec, inventory.model)
+    asked = {name: model or facts_from_hub(name) for name, model in known.items()} if spec.endpoint is None else {}
+    models = {name: model for name, model in asked.items() if model is not None}
+    plans = build_plan(spec, facts, inventory.model, inventory.engine_version, models)
     if not any(plan.feasible for plan in plans):
         reasons = sorted({f"{dropped.rule}: {dropped.reason}" for plan in plans for dropped in plan.dropped})
         raise PlanError("No config of the matrix can work on these nodes.\n  " + "\n  ".join(reasons))

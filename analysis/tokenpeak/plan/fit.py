@@ -172,6 +172,15 @@ def _number(config: Config, flag: str, default: float) -> float:
         raise FactsError(f"{flag} of config {config.name!r} is {value!r}; give a number.") from error
 
 
+PLANNING_ENV = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_V1")
+"""Variables of the engine's environment that a plan depends on."""
+
+
+def engine_environment(config: Config, node: NodeFacts) -> dict[str, str]:
+    """What the engine would find of them: the inventory's, and on top of it the config's own variables."""
+    return {**node.engine_env, **config.env}
+
+
 def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None = None) -> Fit | None:
     """How `config` would sit on `node`; None when the device or the model is unknown."""
     gpu = device_of(node)
@@ -179,7 +188,8 @@ def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_versio
         return None
     flags = config.flags
     version = config.engine_version or engine_version or node.engine_version
-    v1 = engine_is_v1(version, config.env, gpu)
+    env = engine_environment(config, node)
+    v1 = engine_is_v1(version, env, gpu)
     tensor = int(_number(config, "tensor_parallel_size", 1))
     pipeline = int(_number(config, "pipeline_parallel_size", 1))
     length = int(_number(config, "max_model_len", model.max_context))
@@ -192,7 +202,7 @@ def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_versio
     given = int(_number(config, "kv_cache_memory_bytes", 0)) or None
     utilization = _number(config, "gpu_memory_utilization", 0.92 if version_tuple(version) >= (0, 20, 0) else 0.9)
     if gpu.vendor == "cpu" and given is None:
-        space = config.env.get("VLLM_CPU_KVCACHE_SPACE")
+        space = env.get("VLLM_CPU_KVCACHE_SPACE")
         kept = CPU_WORKER_BYTES + model.weight_bytes(str(flags.get("dtype") or "auto"))
         given = int(space) * GIB if space else max(1, int(gpu.vram_bytes * utilization - kept))
     quantization = flags.get("quantization")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tokenpeak.plan.fit import Fit, device_of, engine_is_v1, fit
+from tokenpeak.plan.fit import Fit, device_of, engine_environment, engine_is_v1, fit
 from tokenpeak.plan.flags import flag_table, known_methods, minor
 from tokenpeak.plan.hardware import GpuFacts
 from tokenpeak.plan.model import ModelFacts
@@ -55,9 +55,14 @@ class Case:
         return min((int(whole) * 10 + int(part) for whole, part in numbers), default=None)
 
     @cached_property
+    def env(self) -> dict[str, str]:
+        """The engine's environment, as far as rules depend on it."""
+        return engine_environment(self.config, self.node)
+
+    @cached_property
     def v1(self) -> bool:
         """Whether the engine core is V1."""
-        return engine_is_v1(self.version, self.config.env, self.gpu)
+        return engine_is_v1(self.version, self.env, self.gpu)
 
     @cached_property
     def sits(self) -> Fit | None:
@@ -156,7 +161,7 @@ def _old_gpu(case: Case) -> str | None:
 
 
 def _v1_capability(case: Case) -> str | None:
-    asked = case.config.env.get("VLLM_USE_V1") == "1" and (0, 8) <= case.release < (0, 11)
+    asked = case.env.get("VLLM_USE_V1") == "1" and (0, 8) <= case.release < (0, 11)
     if not asked or case.capability is None or case.capability >= 80:
         return None
     return f"VLLM_USE_V1=1 needs compute capability 8.0; {case.gpu_name} has {case.capability / 10}"
@@ -231,7 +236,7 @@ def _kv_dtype(case: Case) -> str | None:
 
 def _context(case: Case) -> str | None:
     stretched = case.flag("hf_overrides") or case.flag("rope_scaling")
-    allowed = case.config.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") in ("1", "true", "True")
+    allowed = case.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") in ("1", "true", "True")
     length = case.number("max_model_len")
     if case.model is None or stretched or allowed or length <= case.model.max_context:
         return None
