@@ -70,6 +70,18 @@ ingest: $(READY) ## Load the raw files of ARCHIVE into Postgres; twice changes n
 publish: $(READY) ## Send the built site to DEST (TARGET=dir|rsync|ghpages|s3, DRY_RUN=1 only says what would leave)
 	@$(if $(DEST),,$(error Say where to: make publish TARGET=dir DEST=/var/www/tokenpeak))$(TOKENPEAK) publish $(TARGET) $(DEST) $(if $(DRY_RUN),--dry-run)
 
+.PHONY: load
+load: $(READY) ## Put ARCHIVE (folder or .tar.zst) into Postgres; the same as ingest
+	@$(TOKENPEAK) ingest $(ARCHIVE)
+
+.PHONY: archive
+archive: $(READY) ## Pack the sweep SWEEP_ID into one file (WITHOUT="node-names prompts" takes those out)
+	@$(TOKENPEAK) archive $(SWEEP_ID) $(addprefix --no-,$(WITHOUT))
+
+.PHONY: import
+import: $(READY) ## Make an archive of another benchmark's results (FILES=, or a mapping file for CSV)
+	@$(TOKENPEAK) import $(FILES)
+
 ##@ Trust
 .PHONY: explain
 explain: $(READY) ## Compare ARCHIVE's predictions with what was measured, and say what binds the winner
@@ -141,7 +153,7 @@ $(READY): requirements.lock pyproject.toml
 	fi
 	@echo "Setting up .venv from requirements.lock (once) …"
 	@index="$$($(PYTHON) -m pip config get global.index-url 2>/dev/null || true)"; \
-	export UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${UV_INDEX_URL:-$${PIP_INDEX_URL:-$$index}}}"; \
+	export UV_SYSTEM_CERTS="$${UV_SYSTEM_CERTS:-1}" UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${UV_INDEX_URL:-$${PIP_INDEX_URL:-$$index}}}"; \
 	[ -n "$$UV_DEFAULT_INDEX" ] || unset UV_DEFAULT_INDEX; \
 	[ -x $(BIN)/python ] || .tokenpeak/uv venv -q --python "$$(command -v $(PYTHON))" $(VENV); \
 	.tokenpeak/uv pip sync -q --require-hashes --python $(BIN)/python requirements.lock && \
