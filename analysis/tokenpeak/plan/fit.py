@@ -182,9 +182,9 @@ def engine_environment(config: Config, node: NodeFacts) -> dict[str, str]:
 
 
 def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None = None) -> Fit | None:
-    """How `config` would sit on `node`; None when the device or the model is unknown."""
+    """How `config` would sit on `node`; None when the device, the model or an endpoint's flags are unknown."""
     gpu = device_of(node)
-    if gpu is None or model is None:
+    if gpu is None or model is None or config.endpoint is not None:
         return None
     flags = config.flags
     version = config.engine_version or engine_version or node.engine_version
