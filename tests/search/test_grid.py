@@ -84,3 +84,22 @@ def test_running_trials_are_not_proposed() -> None:
     assert isinstance(second, Proposal) and first.key != second.key
     everything = {(planned.config.config_id, launch) for planned in plan.feasible for launch in range(9)}
     assert isinstance(strategy.propose([], everything), Stop)
+
+
+def test_one_of_each_class_comes_first() -> None:
+    """With as many trials as classes, no two configs that cannot differ are launched."""
+    plan = plan_of("V100")
+    halves = plan.model_copy(
+        update={
+            "feasible": tuple(
+                planned.model_copy(update={"config_class": str(index // 2)})
+                for index, planned in enumerate(plan.feasible)
+            )
+        }
+    )
+    classes = {planned.config.config_id: planned.config_class for planned in halves.feasible}
+    number = len(set(classes.values()))
+    history = carried_out(make_strategy(SearchSpec(anchor_every=None), halves))
+
+    assert number == len({classes[outcome.config_id] for outcome in history[:number]})
+    assert len(halves.feasible) == len(history)

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 
 from tokenpeak.metrics import Direction
@@ -18,6 +18,7 @@ TRANSIENT_CAUSES = frozenset({"vram_taken", "port_taken", "hung", "node_unreacha
 class Grid:
     """Each config once in random order, then each once more, and so on: randomized blocks of replicates.
 
+    Configs of one class cannot differ under the workload: one of each class is tried first, the rest as budget remains.
     Baselines come first; the first of them is launched again after each `anchor_every` trials, so that drift shows.
     Without baselines the first config of the order is the anchor. A config that cannot work is not launched again.
     """
@@ -63,6 +64,7 @@ class Grid:
 def _order(search: SearchSpec, plan: Plan) -> tuple[tuple[str, int], ...]:
     """Every (config_id, replicate) in the order in which it is tried."""
     names = {planned.config.name: planned.config.config_id for planned in plan.feasible}
+    classes = {planned.config.config_id: planned.config_class for planned in plan.feasible}
     baseline = [names[name] for name in search.baseline if name in names]
     others = [planned.config.config_id for planned in plan.feasible if planned.config.config_id not in baseline]
     generator = random.Random(f"{search.seed} {plan.hardware}")  # noqa: S311 - an order, not a secret
@@ -71,15 +73,25 @@ def _order(search: SearchSpec, plan: Plan) -> tuple[tuple[str, int], ...]:
     for block in range(search.replicates):
         shuffled = others.copy()
         generator.shuffle(shuffled)
-        ordered = baseline + shuffled if block == 0 else generator.sample(baseline + shuffled, len(plan.feasible))
+        ordered = (
+            baseline + _classes_first(shuffled, classes)
+            if block == 0
+            else generator.sample(baseline + shuffled, len(plan.feasible))
+        )
         for config_id in ordered:
             anchor = anchor or config_id
             if search.anchor_every and launches and len(launches) % search.anchor_every == 0:
                 launches.append(anchor)
             launches.append(config_id)
     count: Counter[str] = Counter()
-    order = []
+    order: list[tuple[str, int]] = []
     for config_id in launches:
         order.append((config_id, count[config_id]))
         count[config_id] += 1
     return tuple(order)
+
+
+def _classes_first(shuffled: Sequence[str], classes: Mapping[str, str]) -> list[str]:
+    """The configs with the first of each class before all others, otherwise in their order."""
+    firsts = {classes[config_id]: config_id for config_id in reversed(shuffled)}
+    return sorted(shuffled, key=lambda config_id: firsts[classes[config_id]] != config_id)
