@@ -51,11 +51,10 @@ def test_published_figures_come_out(start: StartEngine, tmp_path: Path) -> None:
     other = ("--gpu-memory-utilization", "0.95", "--max-num-seqs", "128", "--max-model-len", "16384")
     first, second = run(start, tmp_path / "winner", *winner), run(start, tmp_path / "other", *other)
     summary = first.summary
-    print(
-        f"per request {summary.request_output_tok_per_s.mean:.1f} tok/s (21.8), "
-        f"TTFT {summary.ttft_s.p50:.3f} s (0.393), p95 latency {summary.latency_s.p95:.2f} s (13.78), node {summary.output_tok_per_s:.0f} tok/s; "
-        f"0.95/128/16384: {second.summary.request_output_tok_per_s.mean:.1f} tok/s per request"
-    )
+    per_request = second.summary.request_output_tok_per_s.mean
+    print(f"per request {summary.request_output_tok_per_s.mean:.1f} tok/s (published 21.8)")
+    print(f"TTFT {summary.ttft_s.p50:.3f} s (0.393), p95 latency {summary.latency_s.p95:.2f} s (13.78)")
+    print(f"node {summary.output_tok_per_s:.0f} tok/s; another config of the plateau {per_request:.1f} per request")
 
     assert pytest.approx(21.8, rel=0.3) == summary.request_output_tok_per_s.mean
     assert pytest.approx(0.393, rel=0.3) == summary.ttft_s.p50
