@@ -1,0 +1,223 @@
+"""The node under random events: whenever no trial has it, production is as it was recorded.
+
+Real processes throughout: a small server as production and as engine, the watchdog as guard. Commands run in forked
+children, so that they can be killed at any instant.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.node.conftest import STANDIN
+
+from tokenpeak.node import clock, lease, process, production, restore, serving
+from tokenpeak.node.finish import finish
+from tokenpeak.node.launch import launch
+from tokenpeak.node.managers import make_manager
+from tokenpeak.node.produce import produce
+from tokenpeak.node.restore import restore_command
+from tokenpeak.node.state import State
+from tokenpeak.node.trouble import Trouble
+
+ENGINES: dict[str, list[str]] = {
+    "works": [],
+    "outlives its stop": ["--ignore-sigterm", "--worker"],
+    "dies at start": ["--die", "no memory"],
+    "hangs at start": ["--hang"],
+}
+PAUSES_S = st.floats(0.0, 1.5)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Trial(RuleBasedStateMachine):
+    """A node, its owner who may stop and start production, and a controller that does anything in any order."""
+
+    @initialize(running=st.booleans())
+    def set_up(self, running: bool) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="tokenpeak-machine-"))
+        self.state = State(self.folder)
+        port, self.port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        argv = [sys.executable, str(STANDIN), "serve", "prod", "--port", str(port)]
+        self.declaration: dict[str, Any] = {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "engine": {"command": [sys.executable], "isolation": "process"},
+            "production": {"manager": "command", "url": self.url, "process": {"argv": argv, "stop_grace_s": 2}},
+        }
+        self.running = running
+        self.trial = 0
+        if running:
+            self.carry_out(lambda: produce(self.state, self.declaration, 20))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "state"):
+            return
+        self.carry_out(lambda: restore_command(self.state))
+        self.production_is_as_recorded()
+        leader = self.state.read("production.json")
+        if leader:
+            process.stop_group(leader, 1.0)
+        guard = self.state.read("guard.json")
+        if guard:
+            clock.wait_until(lambda: not process.is_alive(guard), 5)
+        shutil.rmtree(self.folder)
+
+    def carry_out(self, command: Callable[[], object], killed_after_s: float | None = None) -> None:
+        """Run a command in a child, to its end or until it is killed."""
+        child = os.fork()
+        if child == 0:
+            try:
+                command()
+            except Trouble:
+                os._exit(3)
+            finally:
+                os._exit(0)
+        if killed_after_s is not None:
+            time.sleep(killed_after_s)
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+    def launch_request(self, engine: str, holder: str) -> dict[str, Any]:
+        self.trial += 1
+        argv = [sys.executable, str(STANDIN), "serve", "tiny", "--port", str(self.port), *ENGINES[engine]]
+        return {
+            "trial_id": f"{self.trial:04d}-abc",
+            "holder": holder,
+            "argv": argv,
+            "served_model": "tiny",
+            "deadline_s": 2 if engine == "hangs at start" else 20,
+            "lease_s": 600,
+            "engine_stop_s": 0.5,
+            "production_ready_s": 20,
+        }
+
+    @rule(engine=st.sampled_from(sorted(ENGINES)), holder=st.sampled_from(["sweep-1", "sweep-1", "sweep-2"]))
+    def launches(self, engine: str, holder: str) -> None:
+        """The controller launches a trial; another sweep's is refused while one has the node."""
+        request = self.launch_request(engine, holder)
+        self.carry_out(lambda: launch(self.state, self.declaration, request))
+
+    @rule(engine=st.sampled_from(sorted(ENGINES)), after_s=PAUSES_S)
+    def launch_is_killed(self, engine: str, after_s: float) -> None:
+        """The launch command dies at any instant."""
+        request = self.launch_request(engine, "sweep-1")
+        self.carry_out(lambda: launch(self.state, self.declaration, request), after_s)
+
+    @rule(gives_back=st.booleans(), is_late=st.booleans())
+    def finishes(self, gives_back: bool, is_late: bool) -> None:
+        """The controller ends its trial, or one that ended long ago."""
+        request = {"trial_id": "0000-old" if is_late else f"{self.trial:04d}-abc", "restore_production": gives_back}
+        self.carry_out(lambda: finish(self.state, self.declaration, {**request, "engine_stop_s": 0.5}))
+
+    @rule(after_s=PAUSES_S)
+    def finish_is_killed(self, after_s: float) -> None:
+        """The finish command dies at any instant."""
+        request = {"trial_id": f"{self.trial:04d}-abc", "engine_stop_s": 0.5}
+        self.carry_out(lambda: finish(self.state, self.declaration, request), after_s)
+
+    @rule(times=st.integers(1, 2))
+    def restores(self, times: int) -> None:
+        """Somebody runs `make restore`, once or twice; then no trial has the node."""
+        for _ in range(times):
+            self.carry_out(lambda: restore_command(self.state))
+        assert self.state.read(restore.RECORD) is None
+
+    @rule(after_s=PAUSES_S)
+    def restore_is_killed(self, after_s: float) -> None:
+        """`make restore` dies at any instant."""
+        self.carry_out(lambda: restore_command(self.state), after_s)
+
+    @precondition(lambda self: self.state.read(restore.RECORD) is not None)
+    @rule()
+    def lease_lapses(self) -> None:
+        """The controller falls silent; a guard that is alive gives the node back."""
+        guard = self.state.read("guard.json")
+        record = self.state.read(restore.RECORD) or {}
+        watched = bool(guard and guard.get("nonce") == record.get("nonce") and process.is_alive(guard))
+        self.state.write(lease.FILE, {"boot_id": clock.boot_id(), "renewed_boot_s": clock.boot_s() - 60, "lease_s": 30})
+        if watched:
+            assert clock.wait_until(lambda: self.state.read(restore.RECORD) is None, 60, poll_s=0.1)
+
+    @rule()
+    def guard_is_killed(self) -> None:
+        """The watchdog dies; the next command that needs one starts another."""
+        guard = self.state.read("guard.json")
+        if guard and process.is_alive(guard):
+            os.kill(guard["pid"], signal.SIGKILL)
+
+    @rule()
+    def engine_is_killed(self) -> None:
+        """The engine's leader dies."""
+        engine = self.state.read("engine.json")
+        if engine and process.is_alive(engine):
+            os.kill(engine["pid"], signal.SIGKILL)
+
+    @precondition(lambda self: self.state.read(restore.RECORD) is None)
+    @rule()
+    def owner_changes_production(self) -> None:
+        """While no trial has the node, its owner stops or starts production."""
+        if self.running:
+            make_manager(self.declaration["production"], self.state).stop()
+        else:
+            self.carry_out(lambda: produce(self.state, self.declaration, 20))
+        self.running = not self.running
+
+    @invariant()
+    def production_is_as_recorded(self) -> None:
+        """Not armed ⇒ production as recorded."""
+        if not hasattr(self, "state") or self.state.read(restore.RECORD) is not None:
+            return
+        found = production.look(self.declaration["production"], self.state)
+        assert self.running == found["running"]
+        if self.running:
+            assert "prod" == found["model"]
+            assert serving.complete(self.url, "prod", None) is None
+
+
+def check(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        Trial,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+            print_blob=True,
+        ),
+    )
+
+
+def test_not_armed_means_production_as_recorded() -> None:
+    """A few random lives of a node."""
+    check(examples=3, steps=8)
+
+
+@pytest.mark.faults
+def test_not_armed_means_production_as_recorded_at_length() -> None:
+    """Many of them."""
+    check(examples=25, steps=20)
