@@ -1,0 +1,233 @@
+"""Faults that have a place of their own: broken engines, full disks, a production that will not start, a lost lease."""
+
+import copy
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.bench import LEASE_S, SLACK_S, SPEC, Bench, Controller
+from tests.faults.conftest import boot_node, worker_number
+from tests.faults.test_matrix import PHASES
+from tests.rig.conftest import STATE
+
+from tokenpeak.node import clock
+from tokenpeak.store.raw import Archive
+
+pytestmark = [pytest.mark.faults, pytest.mark.faults_ci]
+
+Record = Callable[[str, object], None]
+
+BROKEN = {
+    "hang_at_start": "hung",
+    "oom_at_start": "out_of_memory",
+    "crash_after_requests:3": "",
+    "ignore_sigterm": None,
+}
+"""What the simulated engine is told → the cause that is recorded; empty: any; None: the trial succeeds."""
+
+
+def broken_spec() -> dict[str, Any]:
+    """A sweep whose every engine is broken in its own way."""
+    spec = copy.deepcopy(SPEC)
+    faults = [{"name": fault.split(":")[0], "env": {"TOKENPEAK_SIM_FAULT": fault}} for fault in BROKEN]
+    spec["axes"] = {"fault": faults}
+    spec["deadlines"]["engine_ready_s"] = 12
+    spec["deadlines"]["run_s"] = 15
+    return spec
+
+
+def test_broken_engines(bench: Bench, record_property: Record) -> None:
+    """Hanging, out of memory, crashing under load, deaf to SIGTERM: each is recorded, and production is back."""
+    record_property("cell", "engine hangs, is out of memory, crashes under load, ignores SIGTERM")
+    bench.write_spec("broken", broken_spec())
+
+    controller = bench.sweep("broken")
+    status = controller.wait(400)
+    trials = list(Archive(bench.archives()[-1]).trials())
+    causes = {trial.config.name.split("=")[-1]: trial.failure and trial.failure.cause for trial in trials}
+
+    assert 0 == status, controller.said
+    for fault, cause in BROKEN.items():
+        found = causes[fault.split(":")[0]]
+        assert (cause is None and found is None) or (cause == "" and found) or found == cause, causes
+    assert [True] * len(BROKEN) == [trial.restoration.restored for trial in trials if trial.restoration]
+    bench.check_as_it_was()
+
+
+@pytest.fixture
+def small(place: Path) -> Iterator[Bench]:
+    """A node whose disk can be filled."""
+    home = place / f"small-{time.monotonic_ns()}"
+    (home / "checkout").mkdir(parents=True)
+    number = worker_number()
+    made = Bench(
+        node=boot_node(place, f"s{number}", 120 + number, disk="96m"), root=home / "checkout", state=home / "state"
+    )
+    made.prepare()
+    yield made
+    made.node.testnode("down")
+    (place / "known_hosts").unlink(missing_ok=True)
+
+
+def fill(bench: Bench) -> None:
+    """Leave not a byte on the node's disk."""
+    bench.node.sh("sh", "-c", "cat /dev/zero > /root/filler; sync")
+
+
+def end(controller: Controller) -> None:
+    if controller.process.poll() is None:
+        os.kill(controller.process.pid, signal.SIGKILL)
+        controller.wait(10)
+
+
+def test_disk_full_while_recording(small: Bench, record_property: Record) -> None:
+    """Production is not touched when the record cannot be written; with room again the sweep is completed."""
+    record_property("cell", "node's disk full while recording")
+    controller = small.sweep()
+    small.await_phase(controller, lambda _, seen: " begins" in seen.said)
+    fill(small)
+    controller.wait(200)
+    untouched = small.node.sh("systemctl", "show", "-p", "NRestarts,ActiveEnterTimestampMonotonic", "prod.service")
+    full = small.answers()
+    small.node.sh("rm", "/root/filler")
+
+    archive = small.finish_sweep(before=0, controller=controller)
+
+    assert full
+    assert "No space left" in controller.said
+    assert untouched
+    small.check_archive(archive)
+    small.check_as_it_was()
+
+
+def test_disk_full_while_collecting(small: Bench, record_property: Record) -> None:
+    """Production comes back though nothing can be written any more."""
+    record_property("cell", "node's disk full while collecting")
+    controller = small.sweep()
+    small.await_phase(controller, PHASES["under load"])
+    fill(small)
+    struck = time.monotonic()
+    within_s = 20 + LEASE_S + small.production_start_s + SLACK_S
+    recovered_s = small.recovered_s(struck, within_s=within_s)
+    controller.wait(200)
+    small.node.sh("rm", "/root/filler")
+    record_property("recovered_s", round(recovered_s, 2))
+
+    archive = small.finish_sweep(before=0, controller=controller)
+
+    small.check_archive(archive)
+    small.check_as_it_was()
+
+
+def test_production_refuses_once(bench: Bench, record_property: Record) -> None:
+    """The guard tries again when production did not start at once."""
+    record_property("cell", "production refuses to start once")
+    before = len(bench.archives())
+    controller = bench.sweep()
+    bench.await_phase(controller, PHASES["under load"])
+    bench.node.sh("touch", "/root/refuse")
+    struck = time.monotonic()
+    recovered_s = bench.recovered_s(struck, within_s=20 + LEASE_S + bench.production_start_s + SLACK_S)
+    controller.wait(200)
+    record_property("recovered_s", round(recovered_s, 2))
+
+    archive = bench.finish_sweep(before=before, controller=controller)
+
+    bench.check_archive(archive)
+    bench.check_as_it_was()
+
+
+def test_production_refuses_always(bench: Bench, record_property: Record) -> None:
+    """Loud, with an exit status, and the guard keeps trying until production starts."""
+    record_property("cell", "production refuses to start, always")
+    before = len(bench.archives())
+    controller = bench.sweep()
+    bench.await_phase(controller, PHASES["under load"])
+    bench.node.sh("touch", "/root/refuse", "/root/always")
+    status = controller.wait(200)
+    armed = bench.is_armed()
+    clock.wait_until(lambda: "giving the node back" in guard_log(bench), LEASE_S + 20, poll_s=0.5)
+    tried = guard_log(bench)
+    bench.node.sh("rm", "/root/refuse", "/root/always")
+    mended = time.monotonic()
+    # The guard's pauses grow to a minute at the most.
+    bench.recovered_s(mended, within_s=75 + bench.production_start_s)
+
+    archive = bench.finish_sweep(before=before, controller=controller)
+
+    assert (1, True) == (status, armed)
+    assert "PROBLEM" in controller.said
+    assert "production is not back" in controller.said
+    assert "giving the node back" in tried
+    bench.check_archive(archive)
+    bench.check_as_it_was()
+
+
+def guard_log(bench: Bench) -> str:
+    return bench.node.sh("journalctl", "-b", "--no-pager", "-u", "tokenpeak-guard-*")
+
+
+def main_pid(bench: Bench) -> str:
+    return bench.node.sh("systemctl", "show", "-p", "MainPID", "--value", "prod.service").strip()
+
+
+def test_guard_fires_twice(bench: Bench, record_property: Record) -> None:
+    """A second firing, and a third together with `make restore`, change nothing."""
+    record_property("cell", "guard fired twice")
+    before = len(bench.archives())
+    controller = bench.sweep()
+    bench.await_phase(controller, PHASES["under load"])
+    struck = time.monotonic()
+    end(controller)
+    recovered_s = bench.recovered_s(struck, within_s=LEASE_S + bench.production_start_s + SLACK_S)
+    record_property("recovered_s", round(recovered_s, 2))
+    served_by = main_pid(bench)
+    units = bench.node.sh("systemctl", "list-unit-files", "--no-legend", "tokenpeak-guard-*.service").split()[0]
+    bench.node.sh("systemctl", "start", units)
+    bench.node.sh("sh", "-c", f"systemctl start {units} & python3 {STATE}/tokenpeak-node.pyz guard --state {STATE}")
+    restored = json.loads(bench.node.sh("python3", f"{STATE}/tokenpeak-node.pyz", "restore", "--state", STATE))
+
+    assert restored["restoration"]["restored"]
+    assert served_by == main_pid(bench)
+    bench.check_archive(bench.finish_sweep(before=before, controller=controller))
+    bench.check_as_it_was()
+
+
+def lease_processes(controller: Controller) -> list[int]:
+    """The controller's channel to the node."""
+    found = []
+    for children in Path(f"/proc/{controller.process.pid}/task").glob("*/children"):
+        for pid in children.read_text().split():
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if words[0] == b"ssh" and b" lease " in words[-2]:
+                found.append(int(pid))
+    return found
+
+
+@pytest.mark.parametrize("how", ["killed", "stuck"])
+def test_lease_channel_is_lost_alone(bench: Bench, how: str, record_property: Record) -> None:
+    """A channel that ends is opened again and the trial goes on; one that hangs costs the trial, not production."""
+    record_property("cell", f"lease channel {how}, alone")
+    before = len(bench.archives())
+    controller = bench.sweep()
+    bench.await_phase(controller, PHASES["engine starting"])
+    channel = lease_processes(controller)
+    assert 1 == len(channel)
+    os.kill(channel[0], signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+    if how == "stuck":
+        # The trial may be over before the lease is; production is given back either way.
+        clock.wait_until(lambda: not bench.is_armed(), LEASE_S + bench.production_start_s + SLACK_S + 20, poll_s=0.1)
+        os.kill(channel[0], signal.SIGCONT)
+    controller.wait(250)
+
+    archive = bench.finish_sweep(before=before, controller=controller)
+
+    if how == "killed":
+        assert ["ok", "ok"] == [trial.status for trial in Archive(archive).trials()]
+    bench.check_archive(archive)
+    bench.check_as_it_was()
