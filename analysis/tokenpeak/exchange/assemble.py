@@ -217,6 +217,14 @@ def _plans(trials: Sequence[TrialRecord], nodes: dict[str, NodeFacts], theoretic
     return tuple(plans)
 
 
+def _ordered(choices: dict[str, dict[str, object]]) -> list[dict[str, object]]:
+    """Alternatives by number where all are numbers, else as they came."""
+    try:
+        return [choices[name] for name in sorted(choices, key=float)]
+    except ValueError:
+        return list(choices.values())
+
+
 def _spec(found: Import) -> dict[str, object]:
     """A spec that describes what was run; it cannot be run again, since its workloads are another tool's."""
     axes: dict[str, dict[str, dict[str, object]]] = {}
@@ -230,7 +238,7 @@ def _spec(found: Import) -> dict[str, object]:
     raw = {
         "name": found.name,
         "description": found.description,
-        "axes": {axis: list(choices.values()) for axis, choices in axes.items()},
+        "axes": {axis: _ordered(choices) for axis, choices in axes.items()},
         "workloads": [
             {"workload": workload, "levels": list(levels.values())} for workload, levels in workloads.values()
         ],

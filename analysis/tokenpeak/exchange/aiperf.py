@@ -1,0 +1,153 @@
+"""AIPerf's summary (`profile_export_aiperf.json`), and GenAI-Perf's of the same shape."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenpeak.errors import ArchiveError
+from tokenpeak.exchange.fields import summary_of
+from tokenpeak.exchange.foreign import ForeignRun
+from tokenpeak.exchange.reading import Fields, read_json, word
+from tokenpeak.metrics import STATISTICS
+from tokenpeak.workload import ExternalLoad, ExternalWorkload
+
+EXPORT = "profile_export_aiperf.json"
+MARKS = ("request_latency", "request_throughput")
+TIMES = {
+    "time_to_first_token": "ttft_s",
+    "inter_token_latency": "tpot_s",
+    "inter_chunk_latency": "itl_s",
+    "request_latency": "latency_s",
+    "output_token_throughput_per_user": "request_output_tok_per_s",
+}
+SCALARS = {
+    "request_throughput": "request_per_s",
+    "output_token_throughput": "output_tok_per_s",
+    "total_token_throughput": "total_tok_per_s",
+    "goodput": "goodput_request_per_s",
+    "benchmark_duration": "duration_s",
+    "request_count": "requests_ok",
+    "error_request_count": "requests_failed",
+    "total_isl": "input_tokens",
+    "total_osl": "output_tokens",
+    "total_output_tokens": "output_tokens",
+}
+UNITS = {"ms": 0.001, "sec": 1.0, "s": 1.0, "seconds": 1.0, "us": 1e-6, "ns": 1e-9}
+"""Factors to seconds; other units are rates and counts, taken as they are."""
+MAPPING = {ours: theirs for theirs, ours in TIMES.items()} | {ours: theirs for theirs, ours in SCALARS.items()}
+DIFFERENCES = (
+    "AIPerf's inter-token latency is (latency − TTFT) ÷ (tokens − tokens of the first chunk) of each request: kept as "
+    "TPOT, and equal to ours where the first chunk has one token. Its inter-chunk latency is our ITL.",
+    "AIPerf's output speed of a user is 1 ÷ its inter-token latency; ours is output tokens ÷ latency, TTFT included. "
+    "It is left out.",
+)
+SELF = "output_token_throughput_per_user: 1 ÷ inter-token latency, not tokens ÷ latency"
+NOT_TOLD = (
+    "schema_version", "aiperf_version", "benchmark_id", "run_info", "is_complete", "was_cancelled", "start_time",
+    "end_time", "error_summary", "telemetry_data", "min_request_timestamp", "max_response_timestamp",
+    "output_sequence_length", "input_sequence_length", "output_token_count",
+)  # fmt: skip
+
+
+def looks_like(raw: object) -> bool:
+    """The object is such a summary."""
+    return isinstance(raw, Mapping) and all(
+        isinstance(part := raw.get(key), Mapping) and "unit" in part for key in MARKS
+    )
+
+
+def tool_of(raw: Any) -> str:
+    """The tool with its version."""
+    version = raw.get("aiperf_version")
+    return f"aiperf {str(version)[:40]}" if version else "aiperf"
+
+
+def read_aiperf(path: Path) -> tuple[list[ForeignRun], list[str]]:
+    """The run of a summary, and its metrics that have no place."""
+    raw = read_json(path)
+    if not looks_like(raw):
+        raise ArchiveError(f"{path}: no summary of AIPerf; it lacks {', '.join(MARKS)} with units.")
+    fields = Fields(raw, path)
+    fields.ignore(NOT_TOLD)
+    values: dict[str, float] = {}
+    for theirs, ours in SCALARS.items():
+        part = fields.part(theirs)
+        value = part.number("avg", scale=_scale(part)) if part is not None else None
+        if value is not None:
+            values[ours] = value if ours.endswith("_s") else round(value)
+    for theirs, ours in TIMES.items():
+        part = fields.part(theirs)
+        if part is None or ours == "request_output_tok_per_s":
+            continue
+        scale = _scale(part)
+        for statistic in STATISTICS:
+            name = "avg" if statistic == "mean" else statistic
+            if (value := part.number(name, scale=scale)) is not None:
+                values[f"{ours}_{statistic}"] = value
+        count = part.number("count")
+        if count is not None and ours != "itl_s":
+            values[f"{ours}_n"] = count
+    values["requests_sent"] = values.get("requests_ok", 0) + values.get("requests_failed", 0)
+    values.setdefault("requests_failed", 0)
+    if values.get("duration_s") and "input_tokens" in values:
+        values["input_tok_per_s"] = values["input_tokens"] / values["duration_s"]
+    lengths = {
+        ours: mean
+        for theirs, ours in (("input_sequence_length", "input_tokens"), ("output_sequence_length", "output_tokens"))
+        if (part := fields.part(theirs)) is not None and (mean := part.number("avg"))
+    }
+    shape = "-".join(str(round(length)) for length in lengths.values())
+    config = fields.raw("input_config")
+    return [
+        ForeignRun(
+            model=_model(config),
+            workload=ExternalWorkload(name=word(f"bench-{shape}" if shape else "bench"), **lengths),
+            level=_level(config, path, int(values["requests_sent"]) or None),
+            summary=summary_of(values),
+        )
+    ], [*fields.unread(), SELF]
+
+
+def _scale(part: Fields) -> float:
+    return UNITS.get((part.text("unit") or "").casefold(), 1.0)
+
+
+def _find(config: object, names: tuple[str, ...], depth: int = 0) -> Any:
+    """The first value of one of these names anywhere in the tool's own configuration."""
+    if depth > 8:
+        return None
+    if isinstance(config, Mapping):
+        for name in names:
+            if config.get(name) not in (None, "", []):
+                return config[name]
+        parts: list[Any] = list(config.values())
+    else:
+        parts = config if isinstance(config, list) else []
+    return next((found for part in parts if (found := _find(part, names, depth + 1)) is not None), None)
+
+
+def _level(config: object, path: Path, requests: int | None) -> ExternalLoad:
+    def number(*names: str) -> float | None:
+        found = _find(config, names)
+        found = found[0] if isinstance(found, list) and found else found
+        return Fields({"level": found}, path, "input_config").number("level") if _plain(found) else None
+
+    concurrency, rate = number("concurrency"), number("request_rate", "rate")
+    return ExternalLoad(
+        external=True,
+        concurrency=int(concurrency) if concurrency else None,
+        rate_per_s=rate or None,
+        requests=requests,
+    )
+
+
+def _plain(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _model(config: object) -> str:
+    found = _find(config, ("model_names", "model_name", "model"))
+    found = found[0] if isinstance(found, list) and found else found
+    if isinstance(found, Mapping):
+        found = found.get("name")
+    return str(found)[:200] if isinstance(found, str) and found else "unknown"

@@ -1,0 +1,126 @@
+"""Our runs for others: the `vllm bench serve` schema, and CSV and Parquet tables with a line for each column."""
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tokenpeak.metrics import STATISTICS
+from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, TrialRecord
+from tokenpeak.store.frames import Frames
+from tokenpeak.store.raw import Archive
+from tokenpeak.store.tables import REQUESTS, TABLES
+from tokenpeak.workload import ClosedLoad, ExternalLoad, OpenLoad
+
+TIMES = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_s": "itl", "latency_s": "e2el"}
+WORDS = {"mean": "mean", "p50": "median", "std": "std"} | {name: name for name in STATISTICS if name[0] == "p"}
+
+
+def vllm_bench_result(trial: TrialRecord, run: RunRecord, requests: pl.DataFrame | None = None) -> dict[str, Any]:
+    """A run as `vllm bench serve --save-result` would have written it, with lists when its requests are given.
+
+    What that schema has no key for (verdict, energy, engine counters) is left to the tables.
+    """
+    summary, level = run.summary, run.level
+    cap = level.concurrency if isinstance(level, ClosedLoad | ExternalLoad) else getattr(level, "max_concurrency", None)
+    result: dict[str, Any] = {
+        "date": f"{run.started_at:%Y%m%d-%H%M%S}",
+        "endpoint_type": "vllm",
+        "backend": "vllm",
+        "label": trial.config.name,
+        "model_id": trial.config.model.name,
+        "tokenizer_id": trial.config.model.name,
+        "num_prompts": summary.requests_sent,
+        "request_rate": (level.rate_per_s if isinstance(level, OpenLoad | ExternalLoad) else None) or "inf",
+        "burstiness": getattr(level, "burstiness", 1.0),
+        "max_concurrency": cap,
+        "duration": summary.duration_s,
+        "completed": summary.requests_ok,
+        "failed": summary.requests_failed,
+        "total_input_tokens": summary.input_tokens,
+        "total_output_tokens": summary.output_tokens,
+        "request_throughput": summary.request_per_s,
+        "request_goodput": summary.goodput_request_per_s,
+        "output_throughput": summary.output_tok_per_s,
+        "total_token_throughput": summary.total_tok_per_s,
+        "max_output_tokens_per_s": summary.peak_output_tok_per_s,
+    }
+    for ours, theirs in TIMES.items():
+        distribution: Distribution = getattr(summary, ours)
+        for statistic, word in WORDS.items():
+            value = getattr(distribution, statistic)
+            if value is not None:
+                result[f"{word}_{theirs}_ms"] = value * 1000
+    if requests is not None and requests.height:
+        result |= _lists(requests)
+    return result
+
+
+def _lists(requests: pl.DataFrame) -> dict[str, Any]:
+    """The lists of a detailed result, from the measured requests in the order in which they were due."""
+    rows = requests.filter(pl.col("phase") == "measured").sort("request_index")
+    gaps = [[gap / 1e6 for gap in between or []] for between in rows["event_times_us"].to_list()]
+    return {
+        "input_lens": rows["input_tokens"].fill_null(0).to_list(),
+        "output_lens": rows["output_tokens"].fill_null(0).to_list(),
+        "ttfts": (rows["first_token_s"] - rows["sent_s"]).fill_null(0.0).to_list(),
+        "itls": gaps,
+        "start_times": rows["sent_s"].fill_null(0.0).to_list(),
+        "errors": [error or "" for error in rows["error"].to_list()],
+    }
+
+
+def export_vllm_bench(archive: Archive, folder: Path, *, detailed: bool = False) -> list[Path]:
+    """A JSON file for each run of an archive, named after its trial and order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for trial in archive.trials():
+        parquet = archive.requests_path(trial.trial_id)
+        requests = pl.read_parquet(parquet) if detailed and parquet.is_file() else None
+        for run in trial.runs:
+            own = requests.filter(pl.col("run_index") == run.run_index) if requests is not None else None
+            path = folder / f"{trial.trial_id}-{run.run_index}.json"
+            path.write_text(json.dumps(vllm_bench_result(trial, run, own)))
+            written.append(path)
+    return written
+
+
+def export_tables(frames: Frames, folder: Path, ending: str) -> list[Path]:
+    """Each table as csv or parquet, and columns.csv: table, column, kind and meaning of each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for table in TABLES:
+        frame: pl.DataFrame | pl.LazyFrame = getattr(frames, table.name)
+        whole = frame.collect() if isinstance(frame, pl.LazyFrame) else frame
+        path = folder / f"{table.name}.{ending}"
+        if ending == "parquet":
+            whole.write_parquet(path)
+        else:
+            _flat(whole).write_csv(path)
+        written.append(path)
+    columns = folder / "columns.csv"
+    with columns.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("table", "column", "kind", "meaning"))
+        writer.writerows(_columns(frames))
+    return [*written, columns]
+
+
+def _flat(frame: pl.DataFrame) -> pl.DataFrame:
+    """Lists as text, since CSV has none."""
+    lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
+    return frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join("; ") for name in lists)
+
+
+def _columns(frames: Frames) -> Sequence[tuple[str, str, str, str]]:
+    axes = sorted({axis for spec in frames.specs.values() for axis in spec.axes})
+    rows: list[tuple[str, str, str, str]] = [
+        (table.name, column.name, column.kind, column.meaning) for table in TABLES for column in table.columns
+    ]
+    for table in ("configs", "trials", "runs"):
+        rows += [(table, f"axis_{axis}", "text", f"The alternative of axis {axis}") for axis in axes]
+    rows.append((REQUESTS.name, "event_times_us", "bigint[]", REQUEST_COLUMNS["event_times_us"]))
+    return rows

@@ -1,0 +1,130 @@
+"""Folders that a tuner left: `vllm bench sweep serve` and auto_tune.sh."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tokenpeak.errors import ArchiveError
+from tokenpeak.exchange import printed, vllm_bench
+from tokenpeak.exchange.foreign import ForeignRun
+from tokenpeak.exchange.reading import Fields, read_json, read_text
+from tokenpeak.workload import ExternalLoad
+
+Flag = bool | int | float | str | None
+
+BENCH_KEYS = frozenset(
+    {
+        "max_concurrency", "request_rate", "num_prompts", "burstiness", "random_input_len", "random_output_len",
+        "input_len", "output_len", "dataset_name", "seed",
+    }
+)  # fmt: skip
+"""Keys of a sweep that ask for a load; every other one that is no figure is a server's flag."""
+RESULT_KEYS = re.compile(r"(mean|median|std|p[0-9.]+)_\w+_ms$|spec_decode_|max_concurrent_requests$|run_number$")
+BM_LOG = re.compile(r"bm_log_(?P<seqs>\d+)_(?P<tokens>\d+)_requestrate_(?P<rate>inf|\d+)\.txt")
+TUNED = re.compile(r"max_num_seqs: (\d+), max_num_batched_tokens: (\d+)(?:, request_rate: (inf|\d+)| does not meet)")
+LARGEST_FOLDER = 20_000
+"""Files beyond which a folder is no result of a tuner."""
+
+
+def is_vllm_sweep(folder: Path) -> bool:
+    """The folder holds `vllm bench sweep serve`'s runs."""
+    return any(True for _ in folder.glob("**/run=*.json"))
+
+
+def is_auto_tune(folder: Path) -> bool:
+    """The folder holds auto_tune.sh's result and logs."""
+    return (folder / "result.txt").is_file() and any(BM_LOG.fullmatch(path.name) for path in folder.iterdir())
+
+
+def read_vllm_sweep(folder: Path) -> tuple[list[ForeignRun], list[str], list[Path]]:
+    """Every measured run of a sweep, what has no place, and the files read; summaries only repeat runs."""
+    runs: list[ForeignRun] = []
+    unread: list[str] = []
+    files = sorted(folder.glob("**/run=*.json"))
+    if len(files) > LARGEST_FOLDER:
+        raise ArchiveError(f"{folder}: {len(files):,} runs, more than a sweep has. Import one experiment.")
+    for path in files:
+        if path.name.endswith(".failure.json"):
+            continue
+        for fields, raw in vllm_bench.read_results(path):
+            flags = _server_flags(fields, raw)
+            run = vllm_bench.run_of(
+                fields,
+                flags=flags,
+                choices={key: _word(value) for key, value in flags.items()},
+                config=", ".join(f"{key}={_word(value)}" for key, value in flags.items()) or "as-run",
+                # Its run numbers count measurements of one launch; a trial of ours holds each load level once.
+                replicate=fields.count("run_number"),
+            )
+            runs.append(run)
+            unread += fields.unread()
+    failures = sorted(folder.glob("**/*.failure.json"))
+    for path in failures:
+        raw = read_json(path)
+        words = raw.get("error_type", "error") if isinstance(raw, dict) else "error"
+        unread.append(f"{path.parent.name}/{path.name}: a run that failed ({words})")
+    if not runs:
+        raise ArchiveError(f"{folder}: no run of the sweep was measured.")
+    return runs, unread, files
+
+
+def _server_flags(fields: Fields, raw: dict[str, Any]) -> dict[str, Flag]:
+    known = {*vllm_bench.FIGURES, *vllm_bench.DETAIL, *vllm_bench.NOT_TOLD, "model_id", "label", "backend"}
+    flags: dict[str, Flag] = {}
+    for key, value in raw.items():
+        name = key.removeprefix("--").replace("-", "_").replace(".", "_")
+        if (
+            key in known
+            or name in BENCH_KEYS
+            or RESULT_KEYS.search(key)
+            or not re.fullmatch(r"[a-z][a-z0-9_]{1,60}", name)
+        ):
+            continue
+        if isinstance(value, bool | int | float | str):
+            flags[name] = value
+            fields.ignore([key])
+    return flags
+
+
+def _word(value: Flag) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_auto_tune(folder: Path) -> tuple[list[ForeignRun], list[str], list[Path]]:
+    """Each benchmark log of a tuning, with whether auto_tune.sh found its latency within the limit."""
+    within: dict[tuple[str, str, str], bool] = {}
+    result = folder / "result.txt"
+    for seqs, tokens, rate in TUNED.findall(read_text(result)):
+        within[seqs, tokens, rate] = bool(rate)
+    runs: list[ForeignRun] = []
+    unread: list[str] = []
+    files = [result]
+    for path in sorted(folder.iterdir()):
+        name = BM_LOG.fullmatch(path.name)
+        if name is None:
+            continue
+        text = read_text(path)
+        if not printed.holds_block(text):
+            unread.append(f"{path.name}: a benchmark that printed no result")
+            continue
+        before, block = text.split(printed.HEAD, 1)
+        seqs, tokens, rate = name["seqs"], name["tokens"], name["rate"]
+        held = within.get((seqs, tokens, rate))
+        gave_up = (seqs, tokens, "") in within
+        run, labels = printed.run_of(
+            block,
+            path,
+            before,
+            flags={"max_num_seqs": int(seqs), "max_num_batched_tokens": int(tokens)},
+            choices={"max_num_seqs": seqs, "max_num_batched_tokens": tokens},
+            config=f"max_num_seqs={seqs}, max_num_batched_tokens={tokens}",
+            level=ExternalLoad(external=True, rate_per_s=None if rate == "inf" else float(rate) or None),
+            # It lowers the rate until the limit holds: what came before the rate in result.txt did not.
+            slo_met=True if held else False if within and (gave_up or held is None) else None,
+        )
+        runs.append(run)
+        unread += labels
+        files.append(path)
+    if not runs:
+        raise ArchiveError(f"{folder}: no benchmark log of auto_tune.sh holds a result.")
+    return runs, unread, files

@@ -1,0 +1,46 @@
+"""A run that `tokenpeak load --output` wrote, to be compared with other tools' runs."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tokenpeak.errors import ArchiveError
+from tokenpeak.exchange.foreign import ForeignRun
+from tokenpeak.exchange.reading import read_text, word
+from tokenpeak.records import RunRecord
+from tokenpeak.workload import ClosedLoad, ExternalLoad, ExternalWorkload, OpenLoad
+
+
+def read_run_record(path: Path) -> ForeignRun:
+    """The run as an import: what its load client knew of itself stays in its own file."""
+    try:
+        record = RunRecord.model_validate_json(read_text(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ArchiveError(f"{path}: {where}: {first['msg']}.") from error
+    summary = record.summary
+    ok = summary.requests_ok or 0
+    lengths = {
+        name: total / ok
+        for name, total in (("input_tokens", summary.input_tokens), ("output_tokens", summary.output_tokens))
+        if total and ok
+    }
+    shape = "-".join(str(round(length)) for length in lengths.values())
+    level = record.level
+    return ForeignRun(
+        config="as-run",
+        workload=ExternalWorkload(name=word(f"bench-{shape}" if shape else "bench"), **lengths),
+        level=ExternalLoad(
+            external=True,
+            concurrency=level.concurrency if isinstance(level, ClosedLoad) else None,
+            rate_per_s=level.rate_per_s if isinstance(level, OpenLoad) else None,
+            requests=level.requests,
+        ),
+        summary=summary,
+        slo=record.slo,
+        slo_met=record.slo_met,
+        energy=record.energy,
+        started_at=record.started_at,
+        reasons=record.verdict.reasons,
+    )

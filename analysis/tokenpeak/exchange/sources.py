@@ -1,0 +1,220 @@
+"""Which tool wrote a file or folder, and all sources of one import together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tokenpeak.errors import ArchiveError
+from tokenpeak.exchange import aiperf, folders, guidellm, inferencex, own, printed, vllm_bench
+from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
+from tokenpeak.exchange.reading import parse_json, read_text, source_file, word
+from tokenpeak.exchange.table import read_tables
+from tokenpeak.records import Imported, SourceFile
+
+TABLE_ENDINGS = (".yml", ".yaml")
+MOST_FILES = 20_000
+
+
+@dataclass(kw_only=True)
+class _Read:
+    """What one source gave."""
+
+    format: str
+    tool: str
+    runs: list[ForeignRun]
+    unread: list[str]
+    files: list[Path]
+    nodes: list[ForeignNode] = field(default_factory=list)
+    differences: tuple[str, ...] = ()
+    mapping: dict[str, str] = field(default_factory=dict)
+
+
+def read_sources(
+    sources: Sequence[Path], *, gpu: str | None = None, gpus: int = 1, engine_version: str | None = None
+) -> tuple[Import, str | None]:
+    """One import of all sources, and the id that a mapping file gives it. The tool is told by what a file holds."""
+    if len(sources) == 1 and sources[0].suffix in TABLE_ENDINGS:
+        return read_tables(sources[0])
+    read = [_read(path) for source in sources for path in _parts(source)]
+    runs = [run for each in read for run in each.runs]
+    nodes = {node.name: node for each in read for node in each.nodes}
+    if any(run.node == "node" for run in runs):
+        nodes["node"] = ForeignNode(gpu=gpu, count=gpus, engine_version=engine_version)
+    formats = list(dict.fromkeys(each.format for each in read))
+    several = len(formats) > 1
+    named = [_named(run, each.tool) if several else run for each in read for run in each.runs]
+    return (
+        Import(
+            name=word("-".join(formats)),
+            description=f"Imported from {len(read)} files of {', '.join(dict.fromkeys(each.tool for each in read))}",
+            runs=tuple(named),
+            nodes=tuple(nodes.values()),
+            imported=Imported(
+                format=", ".join(formats),
+                tool=", ".join(dict.fromkeys(each.tool for each in read)),
+                files=tuple(_files(read)),
+                mapping={ours: theirs for each in read for ours, theirs in each.mapping.items()},
+                differences=tuple(dict.fromkeys(words for each in read for words in each.differences)),
+                unmapped=tuple(dict.fromkeys(words for each in read for words in each.unread)),
+                unknown=("The machine" if gpu is None and "node" in nodes else "The machine's state",)
+                if "node" in nodes
+                else (),
+            ),
+            objective=_objective(named),
+        ),
+        None,
+    )
+
+
+def _named(run: ForeignRun, tool: str) -> ForeignRun:
+    """A run of one tool among several: the tool is what its config differs in."""
+    import dataclasses
+
+    short = tool.split()[0]
+    return dataclasses.replace(run, config=f"{short}: {run.config}", choices={"tool": short, **run.choices})
+
+
+def _objective(runs: Sequence[ForeignRun]) -> dict[str, str]:
+    """The workload and level that most runs share."""
+    places = [(run.workload.name, run.level.label) for run in runs]
+    workload, level = max(dict.fromkeys(places), key=places.count)
+    return {"metric": "output_tok_per_s", "workload": workload, "level": level}
+
+
+def _files(read: Sequence[_Read]) -> list[SourceFile]:
+    found: dict[str, SourceFile] = {}
+    for each in read:
+        for path in each.files:
+            file = source_file(path, path.parent.parent)
+            found.setdefault(f"{file.name} {file.sha256}", file)
+    return list(found.values())
+
+
+def _parts(source: Path) -> list[Path]:
+    """A folder that is no tool's own stands for the files in it."""
+    if not source.exists():
+        raise ArchiveError(f"{source}: no such file or folder.")
+    if not source.is_dir() or _folder_reader(source):
+        return [source]
+    found = [path for path in sorted(source.iterdir()) if path.suffix in (".json", ".txt", ".log") and path.is_file()]
+    if not found:
+        raise ArchiveError(
+            f"{source}: nothing to import in it. Known: results of vllm bench serve (JSON or printed), folders of "
+            "vllm bench sweep and auto_tune.sh, GuideLLM, AIPerf and InferenceX JSON, and CSV by a mapping file."
+        )
+    return found[:MOST_FILES]
+
+
+def _folder_reader(folder: Path) -> Callable[[Path], _Read] | None:
+    if folders.is_vllm_sweep(folder):
+        return _sweep
+    if folders.is_auto_tune(folder):
+        return _auto_tune
+    return _aiperf_folder if (folder / aiperf.EXPORT).is_file() else None
+
+
+def _read(path: Path) -> _Read:
+    if path.is_dir():
+        reader = _folder_reader(path)
+        assert reader is not None, "_parts leaves only folders that have a reader"
+        return reader(path)
+    text = read_text(path)
+    if text.lstrip()[:1] in ("{", "["):
+        return _json(path, text)
+    if printed.holds_block(text):
+        runs, unread = printed.read_printed(path)
+        return _Read(
+            format="vllm_printed",
+            tool="vllm-printed",
+            runs=runs,
+            unread=unread,
+            files=[path],
+            differences=(vllm_bench.SENT_NOT_DUE,),
+            mapping={ours: label for label, ours in printed.LABELS.items()},
+        )
+    raise ArchiveError(
+        f"{path}: neither JSON nor a printed 'Serving Benchmark Result'. For CSV, write a mapping file and import that."
+    )
+
+
+def _json(path: Path, text: str) -> _Read:
+    raw: Any = None
+    try:
+        raw = parse_json(text, path)
+    except ArchiveError:
+        # Results appended to one file are several objects, which the reader of that tool tells apart.
+        if not all(f'"{key}"' in text for key in vllm_bench.MARKS):
+            raise
+    if guidellm.looks_like(raw):
+        runs, unread = guidellm.read_guidellm(path)
+        return _Read(
+            format="guidellm",
+            tool=guidellm.tool_of(raw),
+            runs=runs,
+            unread=unread,
+            files=[path],
+            differences=guidellm.DIFFERENCES,
+            mapping=guidellm.MAPPING,
+        )
+    if aiperf.looks_like(raw):
+        runs, unread = aiperf.read_aiperf(path)
+        return _Read(
+            format="aiperf",
+            tool=aiperf.tool_of(raw),
+            runs=runs,
+            unread=unread,
+            files=[path],
+            differences=aiperf.DIFFERENCES,
+            mapping=aiperf.MAPPING,
+        )
+    if inferencex.looks_like(raw):
+        runs, nodes, unread = inferencex.read_inferencex(path)
+        return _Read(
+            format="inferencex",
+            tool="InferenceX",
+            runs=runs,
+            unread=unread,
+            files=[path],
+            nodes=nodes,
+            differences=inferencex.DIFFERENCES,
+        )
+    if _is_run_record(raw):
+        return _Read(
+            format="tokenpeak",
+            tool=f"tokenpeak {version('tokenpeak')}",
+            runs=[own.read_run_record(path)],
+            unread=[],
+            files=[path],
+        )
+    runs, unread = vllm_bench.read_vllm_bench(path)
+    return _bench(runs, unread, [path], "vllm_bench")
+
+
+def _is_run_record(raw: object) -> bool:
+    return isinstance(raw, dict) and {"run_index", "workload", "summary", "verdict"} <= raw.keys()
+
+
+def _bench(runs: list[ForeignRun], unread: list[str], files: list[Path], kind: str) -> _Read:
+    return _Read(
+        format=kind,
+        tool="vllm-bench",
+        runs=runs,
+        unread=unread,
+        files=files,
+        differences=(vllm_bench.SENT_NOT_DUE,),
+        mapping={ours: theirs for theirs, ours in vllm_bench.FIGURES.items() if not theirs.endswith(":")},
+    )
+
+
+def _sweep(folder: Path) -> _Read:
+    return _bench(*folders.read_vllm_sweep(folder), "vllm_sweep")
+
+
+def _auto_tune(folder: Path) -> _Read:
+    return _bench(*folders.read_auto_tune(folder), "auto_tune")
+
+
+def _aiperf_folder(folder: Path) -> _Read:
+    return _read(folder / aiperf.EXPORT)

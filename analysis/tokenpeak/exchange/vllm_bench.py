@@ -1,0 +1,233 @@
+"""`vllm bench serve --save-result`, of every release since 0.6: plain and detailed, single or appended to one file.
+
+TTFT, TPOT, ITL and throughput are defined as ours, but for one thing: latencies count from when a request was sent,
+so at a rate they leave out what it waited in the client.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tokenpeak.errors import ArchiveError
+from tokenpeak.exchange.fields import summary_of
+from tokenpeak.exchange.foreign import ForeignRun
+from tokenpeak.exchange.reading import Fields, parse_json, read_text, word
+from tokenpeak.metrics import STATISTICS
+from tokenpeak.records import REQUEST_COLUMNS
+from tokenpeak.workload import ExternalLoad, ExternalWorkload
+
+TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "latency_s"}
+MARKS = ("output_throughput", "completed", "duration")
+"""Keys that every result of this tool has."""
+SENT_NOT_DUE = (
+    "TTFT and latency count from when a request was sent; ours, at a rate, from when it was due. "
+    "They agree as long as the client keeps up."
+)
+FIGURES = {
+    "duration": "duration_s",
+    "completed": "requests_ok",
+    "failed": "requests_failed",
+    "total_input_tokens": "input_tokens",
+    "total_output_tokens": "output_tokens",
+    "request_throughput": "request_per_s",
+    "request_goodput": "goodput_request_per_s",
+    "request_goodput:": "goodput_request_per_s",
+    "output_throughput": "output_tok_per_s",
+    "total_token_throughput": "total_tok_per_s",
+    "max_output_tokens_per_s": "peak_output_tok_per_s",
+}
+"""Its keys for ours. Releases around 0.6.4 wrote the goodput's key with a colon."""
+DETAIL = ("input_lens", "output_lens", "ttfts", "itls", "errors", "start_times", "latencies", "queue_times")
+NOT_TOLD = ("generated_texts", "tokenizer_id", "endpoint_type", "num_prompts", "date", "rtfx")
+"""Said elsewhere, or no figure."""
+
+
+def looks_like(raw: object) -> bool:
+    """The object is a result of this tool."""
+    return isinstance(raw, Mapping) and all(key in raw for key in MARKS)
+
+
+def read_results(path: Path) -> list[tuple[Fields, Any]]:
+    """Every result in a file: one object, a list, or objects one after the other as --append-result leaves them."""
+    text = read_text(path)
+    raws = _objects(text, path)
+    if not raws or not all(looks_like(raw) for raw in raws):
+        raise ArchiveError(f"{path}: no result of vllm bench serve; it lacks {', '.join(MARKS)}.")
+    return [(Fields(raw, path, f"[{index}]" if len(raws) > 1 else ""), raw) for index, raw in enumerate(raws)]
+
+
+def _objects(text: str, path: Path) -> list[Any]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and all(line.lstrip().startswith("{") and line.rstrip().endswith("}") for line in lines):
+        return [parse_json(line, path) for line in lines]
+    decoder, found, at = json.JSONDecoder(), [], 0
+    stripped = text.strip()
+    if stripped.startswith("{") and "}{" in stripped.replace("\n", "").replace(" ", ""):
+        while at < len(stripped):
+            try:
+                _, end = decoder.raw_decode(stripped, at)
+            except (ValueError, RecursionError):
+                break
+            found.append(parse_json(stripped[at:end], path))
+            while end < len(stripped) and stripped[end].isspace():
+                end += 1
+            at = end
+        if at >= len(stripped):
+            return found
+    raw = parse_json(text, path)
+    return list(raw) if isinstance(raw, list) else [raw]
+
+
+def read_vllm_bench(path: Path) -> tuple[list[ForeignRun], list[str]]:
+    """The runs of a result file, and its keys that have no place."""
+    runs, unread = [], []
+    for fields, _ in read_results(path):
+        runs.append(run_of(fields))
+        unread += fields.unread()
+    return runs, unread
+
+
+def run_of(fields: Fields, **known: Any) -> ForeignRun:
+    """One result as a run; `known` fills what the result itself does not tell."""
+    fields.ignore(NOT_TOLD)
+    values = {ours: found for theirs, ours in FIGURES.items() if (found := fields.number(theirs)) is not None}
+    for count in ("requests_ok", "requests_failed", "input_tokens", "output_tokens"):
+        if count in values and values[count] != int(values[count]):
+            fields.refuse(count, f"must be a whole number, not {values[count]!r}")
+    values |= latencies(fields)
+    sent = fields.count("num_prompts")
+    if sent is not None:
+        values["requests_sent"] = sent
+        values.setdefault("requests_failed", max(0, sent - values.get("requests_ok", sent)))
+    ok = values.get("requests_ok")
+    for name in ("ttft_s", "latency_s"):
+        if ok is not None and any(key.startswith(f"{name}_") for key in values):
+            values[f"{name}_n"] = ok
+    if values.get("duration_s") and "input_tokens" in values:
+        values["input_tok_per_s"] = values["input_tokens"] / values["duration_s"]
+    requests = requests_of(fields)
+    label = fields.text("label")
+    fields.text("backend")
+    return ForeignRun(
+        **{
+            "model": fields.text("model_id") or "unknown",
+            "config": label or "as-run",
+            "workload": _workload(values),
+            "level": level_of(fields, sent),
+            "summary": summary_of(values),
+            "requests": requests,
+            **known,
+        }
+    )
+
+
+def latencies(fields: Fields) -> dict[str, float]:
+    """Mean, deviation and percentiles of each latency, in seconds; percentiles that we do not keep stay unread."""
+    found: dict[str, float] = {}
+    words = {"mean": "mean", "median": "p50", "std": "std"} | {name: name for name in STATISTICS if name[0] == "p"}
+    for theirs, ours in TIMES.items():
+        for statistic, own in words.items():
+            value = fields.number(f"{statistic}_{theirs}_ms", scale=0.001)
+            if value is not None:
+                found[f"{ours}_{own}"] = value
+    return found
+
+
+def level_of(fields: Fields, requests: int | None) -> ExternalLoad:
+    """The rate (inf: all at once) and the cap of requests in flight."""
+    concurrency = fields.count("max_concurrency") or None
+    raw = fields.raw("request_rate")
+    rate = None
+    if raw not in (None, "inf", "Infinity") and not (isinstance(raw, float) and math.isinf(raw)):
+        rate = fields.number("request_rate") or None
+    fields.number("burstiness")
+    return ExternalLoad(external=True, rate_per_s=rate, concurrency=concurrency, requests=requests or None)
+
+
+def _workload(values: Mapping[str, float]) -> ExternalWorkload:
+    ok = values.get("requests_ok") or 0
+    lengths = {key: values[key] / ok for key in ("input_tokens", "output_tokens") if ok and values.get(key, 0) > 0}
+    shape = "-".join(f"{round(lengths[key])}" for key in ("input_tokens", "output_tokens") if key in lengths)
+    return ExternalWorkload(
+        name=word(f"bench-{shape}" if shape else "bench"),
+        input_tokens=lengths.get("input_tokens"),
+        output_tokens=lengths.get("output_tokens"),
+    )
+
+
+def requests_of(fields: Fields) -> pl.DataFrame | None:
+    """The table of requests that a detailed result holds; None for a plain one."""
+    lists = {name: fields.items(name) for name in DETAIL}
+    ttfts = lists["ttfts"]
+    if not ttfts:
+        return None
+    count = len(ttfts)
+    for name, items in lists.items():
+        if items is not None and len(items) not in (0, count):
+            fields.refuse(name, f"has {len(items)} entries, and there are {count} requests")
+    starts = _numbers(fields, "start_times", count)
+    origin = min((start for start in starts if start), default=0.0)
+    rows: dict[str, list[Any]] = {name: [] for name in REQUEST_COLUMNS}
+    for index, gaps in enumerate(lists["itls"] or [[]] * count):
+        if not isinstance(gaps, list):
+            fields.refuse(f"itls.{index}", "must be a list of gaps")
+        own = [_gap(fields, gap, index) for gap in gaps]
+        error = str(lists["errors"][index] or "") if lists["errors"] else ""
+        start, ttft = starts[index], _number(fields, "ttfts", ttfts[index])
+        sent = None if start is None else start - origin
+        began = None if sent is None or ttft is None or error else sent + ttft
+        last = None if began is None else began + sum(own)
+        row = {
+            "run_index": 0,
+            "request_index": index,
+            "phase": "measured",
+            "sent_s": sent,
+            "first_token_s": began,
+            "last_token_s": last,
+            "input_tokens": _whole(fields, "input_lens", lists["input_lens"], index),
+            "output_tokens": _whole(fields, "output_lens", lists["output_lens"], index),
+            "events": len(own) + 1 if began is not None else 0,
+            "event_times_us": [round(gap * 1e6) for gap in own],
+            "status": None,
+            "error": "failed" if error else None,
+        }
+        for name, column in rows.items():
+            column.append(row.get(name))
+    return pl.DataFrame(rows, schema=REQUEST_SCHEMA)
+
+
+REQUEST_SCHEMA: dict[str, Any] = {
+    name: pl.String
+    if name in ("phase", "error")
+    else pl.List(pl.Int64)
+    if name == "event_times_us"
+    else pl.Float64
+    if name.endswith("_s")
+    else pl.Int64
+    for name in REQUEST_COLUMNS
+}
+
+
+def _numbers(fields: Fields, name: str, count: int) -> list[float | None]:
+    items = fields.items(name) or [None] * count
+    return [_number(fields, name, item) for item in items]
+
+
+def _number(fields: Fields, name: str, item: object) -> float | None:
+    return None if item is None else Fields({name: item}, fields.path, fields.place).number(name)
+
+
+def _gap(fields: Fields, item: object, index: int) -> float:
+    gap = _number(fields, f"itls.{index}", item)
+    if gap is None:
+        fields.refuse(f"itls.{index}", "must be a list of gaps")
+    return gap
+
+
+def _whole(fields: Fields, name: str, items: list[Any] | None, index: int) -> int | None:
+    value = _number(fields, name, items[index]) if items else None
+    return None if value is None else int(value)
