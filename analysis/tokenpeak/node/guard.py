@@ -23,6 +23,8 @@ FILE = "guard.json"
 LOG = "guard.log"
 LOOK_S = 1.0
 """A deadline is noticed within this; reading two small files costs nothing."""
+_ARM_TRIES = 5
+_ARM_PAUSE_S = 0.3
 UNITS = Path("/etc/systemd/system")
 
 
@@ -47,7 +49,7 @@ After=network.target
 StartLimitIntervalSec=0
 
 [Service]
-Type=simple
+Type=exec
 ExecStart={command} guard --state "{state.folder}"
 Restart=on-failure
 RestartSec=2
@@ -101,7 +103,15 @@ def _systemctl(*words: str) -> None:
 def arm(state: State, nonce: str) -> str:
     """See that a watch for the record with this nonce runs before anything else happens; which kind it is."""
     if has_systemd() and (UNITS / f"{unit_name(state)}.service").is_file():
-        _systemctl("start", f"{unit_name(state)}.service")
+        unit = f"{unit_name(state)}.service"
+        # A unit that has just ended may fail to start at once; production is touched only when the guard is seen alive.
+        for _ in range(_ARM_TRIES - 1):
+            if process.run(["systemctl", "start", unit], timeout_s=60).status == 0 and is_armed(state, nonce):
+                return "systemd"
+            time.sleep(_ARM_PAUSE_S)
+        _systemctl("start", unit)
+        if not is_armed(state, nonce):
+            raise Trouble("guard", f"The guard {unit} ends as soon as it is started, so nothing was stopped.")
         return "systemd"
     if is_armed(state, nonce):
         return "watchdog"

@@ -11,6 +11,9 @@ from tokenpeak.node.phases import Phases
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
+_START_TRIES = 3
+_START_PAUSE_S = 1.0
+
 
 def look(declared: Json, state: State) -> Json:
     """Production as it is now: manager, unit, running, enabled, url, model. Changes nothing."""
@@ -70,11 +73,25 @@ def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> 
                 manager.stop()
             return None
         if not manager.is_running():
-            start(manager, recorded["definition"])
+            _start_at_last(manager, recorded["definition"])
     except Trouble as trouble:
         return trouble.text
     phases.mark("verifying")
     return await_answer(recorded, state, ready_s)
+
+
+def _start_at_last(manager: Manager, definition: Json) -> None:
+    """Start production, again when its manager refuses once; the guard goes on from there."""
+    for _ in range(_START_TRIES - 1):
+        try:
+            start(manager, definition)
+        except Trouble:
+            time.sleep(_START_PAUSE_S)
+            if manager.is_running():
+                return
+        else:
+            return
+    start(manager, definition)
 
 
 def start(manager: Manager, definition: Json) -> None:

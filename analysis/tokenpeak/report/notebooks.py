@@ -45,7 +45,12 @@ logging.getLogger("papermill").setLevel(logging.WARNING)
 
 def parameters_of(notebook: Path) -> set[str]:
     """The names that the notebook's parameters cell declares."""
-    return set(papermill.inspect_notebook(str(notebook)))
+    return set(papermill.inspect_notebook(_literal(notebook)))
+
+
+def _literal(path: Path) -> str:
+    """The path as papermill takes it, which fills in what stands in braces."""
+    return str(path).replace("{", "{{").replace("}", "}}")
 
 
 def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
@@ -63,7 +68,7 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
         with contextlib.chdir(output.parent):
             # Papermill would write the notebook thrice; it is written once, below.
             executed = papermill.execute_notebook(
-                str(notebook),
+                _literal(notebook),
                 None,
                 parameters=dict(parameters),
                 engine_name=ENGINE,
