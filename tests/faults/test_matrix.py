@@ -52,7 +52,7 @@ def interrupt(bench: Bench, controller: Controller) -> float:
     struck = time.monotonic()
     controller.process.send_signal(signal.SIGINT)
     recovered_s = bench.recovered_s(struck, within_s=LEASE_S + bench.production_start_s + SLACK_S)
-    controller.wait(90)
+    controller.wait(300)
     return recovered_s
 
 
@@ -67,7 +67,7 @@ def cut(bench: Bench, controller: Controller) -> float:
     recovered_s = time.monotonic() - struck
     time.sleep(max(0.0, struck + LEASE_S + 1 - time.monotonic()))
     bench.node.testnode("heal")
-    controller.wait(150)
+    controller.wait(300)
     return recovered_s
 
 
@@ -77,7 +77,7 @@ def blip(bench: Bench, controller: Controller) -> float:
     time.sleep(BLIP_S)
     bench.node.testnode("heal")
     struck = time.monotonic()
-    controller.wait(150)
+    controller.wait(300)
     bench.recovered_s(struck, within_s=200)
     return 0.0
 
@@ -89,7 +89,7 @@ def power(bench: Bench, controller: Controller) -> float:
     bench.node.testnode("boot")
     booted = time.monotonic()
     recovered_s = bench.recovered_s(booted, within_s=LEASE_S + bench.production_start_s + SLACK_S)
-    controller.wait(150)
+    controller.wait(300)
     return recovered_s
 
 
