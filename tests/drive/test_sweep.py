@@ -8,7 +8,7 @@ import signal
 import time
 
 import pytest
-from conftest import MODEL, Home, read_until
+from driven_home import MODEL, Home, read_until
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ from tokenpeak import paths
 
 pytestmark = pytest.mark.e2e
 
+PRODUCTION_PORT = 18000
+"""Not the inventory's own: a sweep of this machine's user may have left its production there."""
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 SHORT = {
     "axes": {"max_num_seqs": [8, 32, 64]},
@@ -78,10 +80,12 @@ class Checkout:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """A checkout with the shipped inventories and sweeps, and a short sweep to be killed."""
     root = tmp_path_factory.mktemp("checkout")
-    for name in ("playbooks", "inventory", "notebooks", "site"):
+    for name in ("playbooks", "notebooks"):
         (root / name).symlink_to(paths.ROOT / name)
-    (root / "site").unlink()
     shutil.copytree(paths.ROOT / "site", root / "site", ignore=shutil.ignore_patterns("build"))
+    shutil.copytree(paths.INVENTORIES / "cpu", root / "inventory" / "cpu")
+    variables = root / "inventory" / "cpu" / "group_vars" / "all.yml"
+    variables.write_text(variables.read_text().replace("8000", str(PRODUCTION_PORT)))
     shutil.copytree(paths.SWEEPS, root / "analysis" / "sweeps")
     (root / "analysis" / "sweeps" / "killed.yml").write_text(yaml.safe_dump(SHORT))
     found = Checkout(root=root, state=tmp_path_factory.mktemp("state"))
@@ -102,11 +106,13 @@ def swept(checkout: Checkout) -> tuple[str, Path, list[dict[str, Any]]]:
 
 
 def production_answers() -> bool:
-    """Production on port 8000 gives a real completion."""
-    with urllib.request.urlopen("http://127.0.0.1:8000/v1/models", timeout=10) as response:
+    """Production gives a real completion."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{PRODUCTION_PORT}/v1/models", timeout=10) as response:
         model = json.load(response)["data"][0]["id"]
     body = json.dumps({"model": model, "prompt": "The", "max_tokens": 1}).encode()
-    request = urllib.request.Request("http://127.0.0.1:8000/v1/completions", body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{PRODUCTION_PORT}/v1/completions", body, {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=10) as response:
         return bool(json.load(response)["choices"])
 

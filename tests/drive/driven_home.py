@@ -1,0 +1,100 @@
+"""A TokenPeak home of its own, and its command line as a process."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+SPEC = {
+    "axes": {"max_num_seqs": [8, 64]},
+    "fixed": {"name": "fixed", "flags": {"max_model_len": 2048}},
+    "workloads": [
+        {
+            "workload": {"kind": "synthetic", "name": "short", "input_tokens": 16, "output_tokens": 8},
+            "levels": [{"concurrency": 4, "requests": 24}],
+        }
+    ],
+    "search": {"anchor_every": None},
+    "deadlines": {"engine_ready_s": 60, "run_s": 60, "production_ready_s": 60, "lease_s": 20},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Home:
+    """Where `tokenpeak` works in a test: its checkout, its state, and the address of the node `one`."""
+
+    root: Path
+    state: Path
+    address: str
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line with these arguments."""
+        return [TOKENPEAK, *arguments]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes the command work here and nowhere else."""
+        return {**os.environ, "TOKENPEAK_HOME": str(self.root), "TOKENPEAK_STATE": str(self.state)}
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """The command's end; both streams are in stdout."""
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """The command under way, with its output line by line."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
+        )
+
+    def archives(self) -> list[Path]:
+        """The archives that sweeps made here, oldest first."""
+        return sorted(path.parent for path in (self.root / "results").glob("*/sweep.json"))
+
+    def trials(self, archive: Path) -> list[dict[str, object]]:
+        """The trial files of an archive that are JSON, in order."""
+        found = []
+        for path in sorted((archive / "trials").glob("*.json")):
+            try:
+                found.append(json.loads(path.read_text()))
+            except ValueError:
+                continue
+        return found
+
+    def production_answers(self) -> str:
+        """The model that production serves, from a real completion."""
+        body = json.dumps({"model": MODEL, "prompt": "The", "max_tokens": 1}).encode()
+        request = urllib.request.Request(
+            f"http://{self.address}:8000/v1/completions", body, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return str(json.load(response)["model"])
+
+
+def read_until(process: "subprocess.Popen[str]", word: str) -> str:
+    """The process's output up to the line that has `word`."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if word in line:
+            return said
+    raise AssertionError(f"{word!r} was never said:\n{said}")
