@@ -115,8 +115,8 @@ test: $(READY) ## Run the fast tests (under 5 minutes)
 	$(BIN)/pytest -m "not e2e and not faults" -n 2 --dist loadfile
 
 .PHONY: e2e
-e2e: $(READY) ## Run the real-engine tests: a sweep against vLLM on this machine's CPU
-	$(BIN)/pytest -m e2e
+e2e: $(READY) ## Run the long tests: real vLLM sweeps, nodes with systemd and sshd (E2E=tests/e2e: a part)
+	$(BIN)/pytest -s -m e2e $(E2E)
 
 .PHONY: bench
 bench: $(READY) ## Measure the load client against its targets and a peer, in one run
