@@ -31,6 +31,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenpeak.errors import ArchiveError, suggestion
 from tokenpeak.exchange.reading import checked_number, read_text
 
+LONGEST_NAME = 200
+
 Scalar = bool | int | float | str | None
 
 
@@ -145,6 +147,8 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     heads = reader.fieldnames or []
     if not heads or len(set(heads)) != len(heads):
         raise ArchiveError(f"{path}: the first line must name each column, once.")
+    if max(map(len, heads)) > LONGEST_NAME:
+        raise ArchiveError(f"{path}: a column's name has more than {LONGEST_NAME} characters.")
     for number, row in enumerate(rows, start=2):
         if "" in row and "" not in heads:
             raise ArchiveError(f"{path}: line {number} has more cells than the head ({len(heads)}).")

@@ -238,6 +238,16 @@ def guard_second_variables(evidence: Evidence) -> Guarded:
                     text=f"launches of one config ran engine {' and '.join(versions)}",
                 )
             )
+    for row in started.iter_rows(named=True):
+        wanted, ran = asked.get(row["config_id"]), str(row["engine_version"])
+        if wanted is not None and ran.split("+")[0] != str(wanted).split("+")[0]:
+            findings.append(
+                Finding(
+                    check="second_variables",
+                    where=f"{row['trial_id']} ({row['config_name']})",
+                    text=f"engine {wanted} was asked for and {ran} ran",
+                )
+            )
     plain = started.filter(pl.col("config_id").is_in([key for key, version in asked.items() if version is None]))
     for (hardware,), group in plain.group_by("hardware", maintain_order=True):
         versions = sorted(group["engine_version"].unique().to_list())

@@ -1,0 +1,100 @@
+"""One workload measured by several tools, side by side, with what makes their figures differ."""
+
+import polars as pl
+
+from tokenpeak.metrics import metric_of
+from tokenpeak.report.answers import percent
+from tokenpeak.report.blocks import Block, Column, note, number, table
+from tokenpeak.report.view import SweepView
+
+AXIS = "tool"
+SHOWN = (
+    "requests_ok",
+    "requests_failed",
+    "input_tokens",
+    "output_tokens",
+    "duration_s",
+    "output_tok_per_s",
+    "total_tok_per_s",
+    "request_per_s",
+    "request_output_tok_per_s_mean",
+    "ttft_s_mean",
+    "ttft_s_p50",
+    "ttft_s_p99",
+    "tpot_s_mean",
+    "tpot_s_p50",
+    "tpot_s_p99",
+    "itl_s_mean",
+    "itl_s_p99",
+    "latency_s_mean",
+    "latency_s_p50",
+    "latency_s_p99",
+)
+MILLI = ("ttft_s", "tpot_s", "itl_s", "latency_s")
+
+
+def blocks(view: SweepView) -> list[Block]:
+    """A column for each tool, a row for each figure; nothing for a sweep of one tool."""
+    if AXIS not in view.axes or len(view.axes[AXIS]) < 2:
+        return []
+    rows = []
+    for level in view.runs["level_label"].unique(maintain_order=True):
+        runs = view.runs.filter(pl.col("level_label") == level)
+        tools = [tool for tool in view.axes[AXIS] if (runs[f"axis_{AXIS}"] == tool).any()]
+        if len(tools) < 2:
+            continue
+        for column in SHOWN:
+            values = {tool: _mean(runs.filter(pl.col(f"axis_{AXIS}") == tool)[column]) for tool in tools}
+            if any(value is not None for value in values.values()):
+                rows.append(_row(level, column, values))
+    if not rows:
+        return []
+    names = [tool for tool in view.axes[AXIS] if any(tool in row for row in rows)]
+    frame = pl.DataFrame(
+        [{key: row.get(key) for key in ("level", "metric", "unit", *names, "spread")} for row in rows],
+        infer_schema_length=None,
+    )
+    found: list[Block] = [
+        table(
+            frame,
+            [
+                Column(key="level", title="Load"),
+                Column(key="metric", title="Figure"),
+                Column(key="unit", title="Unit"),
+                *[Column(key=name, title=name) for name in names],
+                Column(key="spread", title="Highest over lowest"),
+            ],
+            name="tools",
+            title="One workload by several tools",
+            note="A dash: the tool does not say. Runs of one tool at one load are averaged.",
+        )
+    ]
+    imported = view.record.imported
+    if imported is not None:
+        found += [note(words) for words in imported.differences]
+    found.append(
+        note(
+            "What definitions do not explain is the tool itself and the moment: each sent its own prompts, one after "
+            "the other, from a client on the engine's machine, whose own work slows what it measures."
+        )
+    )
+    return found
+
+
+def _mean(values: pl.Series) -> float | None:
+    known = values.drop_nulls()
+    return float(known.cast(pl.Float64).mean()) if known.len() else None  # type: ignore[arg-type]
+
+
+def _row(level: str, column: str, values: dict[str, float | None]) -> dict[str, str]:
+    found = metric_of(column)
+    scale, unit = 1.0, "s" if column == "duration_s" else ""
+    title = column.replace("_", " ").removesuffix(" s")
+    if found:
+        metric, statistic = found
+        title = f"{metric.title} {statistic}" if statistic else metric.title
+        scale, unit = (1000.0, "ms") if metric.name in MILLI else (1.0, metric.unit)
+    known = [value for value in values.values() if value]
+    spread = percent(max(known) / min(known) - 1) if len(known) > 1 else "–"
+    shown = {tool: number(value * scale) if value is not None else "–" for tool, value in values.items()}
+    return {"level": level, "metric": title, "unit": unit, "spread": spread, **shown}

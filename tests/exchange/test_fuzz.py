@@ -1,0 +1,188 @@
+"""Hostile, truncated and damaged files: a clear error each or a whole import, and nothing in between."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpeak.errors import ArchiveError, TokenpeakError
+from tokenpeak.exchange.assemble import write_import
+from tokenpeak.exchange.sources import read_sources
+from tokenpeak.store.frames import open_frames
+
+FIXTURES = Path(__file__).parent / "fixtures"
+SOURCES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in (".json", ".txt", ".csv", ".yml"))
+CASES = 10_000
+HOSTILE: tuple[Any, ...] = (
+    None, True, -1, 0, 1e308, 10**400, float("nan"), float("inf"), "", "x", "1e5", "-3", "NaN", "🙂" * 50,
+    "A" * 100_000,    "</script>", "../../etc/passwd", "\u0000", [], {}, [[]], [None], {"unit": "ms"}, {"avg": "x", "unit": 3},
+    [[[[[[[[]]]]]]]], "2" * 400,
+)  # fmt: skip
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) of a JSON value."""
+    found: list[tuple[Any, Any]] = []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        found.append((value, key))
+        found += places(item)
+    return found
+
+
+def another_value(data: bytes, chance: random.Random) -> bytes:
+    """One to three values of a JSON file replaced, removed, or given under another name."""
+    try:
+        raw = json.loads(data)
+    except ValueError:
+        return flipped(data, chance)
+    for _ in range(chance.randint(1, 3)):
+        container, key = chance.choice(places(raw))
+        if (isinstance(container, dict) and key not in container) or (
+            isinstance(container, list) and key >= len(container)
+        ):
+            continue
+        action = chance.random()
+        if action < 0.7:
+            container[key] = chance.choice(HOSTILE)
+        elif action < 0.9:
+            del container[key]
+        elif isinstance(container, dict):
+            container[f"{key}x"] = container.pop(key)
+    return json.dumps(raw).encode("utf-8", "surrogatepass")
+
+
+def flipped(data: bytes, chance: random.Random) -> bytes:
+    """Some bytes replaced."""
+    changed = bytearray(data)
+    for _ in range(chance.randint(1, 8)):
+        changed[chance.randrange(len(changed))] = chance.randrange(256)
+    return bytes(changed)
+
+
+def cut(data: bytes, chance: random.Random) -> bytes:
+    """Only the beginning."""
+    return data[: chance.randrange(len(data))]
+
+
+def doubled(data: bytes, chance: random.Random) -> bytes:
+    """A piece of the file once more."""
+    start = chance.randrange(len(data))
+    piece = data[start : start + chance.randint(1, 400)]
+    at = chance.randrange(len(data))
+    return data[:at] + piece + data[at:]
+
+
+def another_figure(data: bytes, chance: random.Random) -> bytes:
+    """Numbers of a text file replaced."""
+    text = data.decode("utf-8", "replace")
+    words = text.split(" ")
+    for _ in range(3):
+        words[chance.randrange(len(words))] = str(chance.choice(HOSTILE))[:500]
+    return " ".join(words).encode("utf-8", "replace")
+
+
+def buried(data: bytes, chance: random.Random) -> bytes:
+    """The file within brackets, or a megabyte of them."""
+    depth = chance.choice((5, 70, 5000))
+    return b'{"a":' * depth + data + b"}" * depth
+
+
+MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
+    another_value,
+    another_value,
+    another_value,
+    flipped,
+    cut,
+    doubled,
+    another_figure,
+    buried,
+)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.relative_to(FIXTURES).as_posix())
+def test_damaged_files_are_an_error_or_a_whole_import(source: Path, tmp_path: Path) -> None:
+    """Thousands of files made of each real one: never another exception, and never half an archive."""
+    data = source.read_bytes()
+    chance = random.Random(source.name)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for sibling in source.parent.iterdir():
+        if sibling.is_file() and source.suffix in (".yml", ".csv"):
+            (folder / sibling.name).write_bytes(sibling.read_bytes())
+    target = folder / source.name
+    given = folder / "mapping.yml" if source.suffix == ".csv" else target
+    errors = whole = 0
+    for case in range(CASES // len(SOURCES) + 1):
+        target.write_bytes(chance.choice(MUTATIONS)(data, chance))
+        try:
+            found, _ = read_sources([given])
+            if case % 25 == 0:
+                write_import(found, tmp_path / "out", sweep_id=f"case-{case}")
+        except TokenpeakError as error:
+            errors += 1
+            assert str(error)
+            assert len(str(error)) < 3000
+            assert not (tmp_path / "out" / f"case-{case}").exists()
+        else:
+            whole += 1
+    kept = sorted((tmp_path / "out").glob("*")) if (tmp_path / "out").is_dir() else []
+    assert errors
+    assert [] == [path for path in kept if path.name.startswith(".")]
+    for path in kept[:5]:
+        assert open_frames(path).malformed == ()
+    assert errors + whole == CASES // len(SOURCES) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("empty.json", b"", "neither JSON nor"),
+        ("binary.json", b"\x00\xff\xfe", "not UTF-8"),
+        ("nul.json", b'{"a": "\x00"}', "NUL"),
+        ("deep.json", b"[" * 100_000, "nested deeper"),
+        ("twice.json", b'{"duration": 1, "duration": 2, "completed": 1, "output_throughput": 1}', "given twice"),
+        ("other.json", b'{"hello": "world"}', "no result of vllm bench serve"),
+        ("huge.json", b'{"completed": 1e400, "duration": 1, "output_throughput": 1}', "completed"),
+        ("less.json", b'{"completed": -1, "duration": 1, "output_throughput": 1}', "must not be negative"),
+        ("half.json", b'{"completed": 1.5, "duration": 1, "output_throughput": 1}', "whole number"),
+        ("words.json", b'{"completed": "many", "duration": 1, "output_throughput": 1}', "must be a number"),
+        ("block.txt", b"===== Serving Benchmark Result =====\nSuccessful requests: 4\n", "breaks off"),
+        ("bad.yml", b"tables: [", "no YAML"),
+        ("keys.yml", b"id: a\nname: a\nnodes: {}\ntabels: []\n", "mapping|tables|tabels"),
+    ],
+)
+def test_hostile_files_say_what_is_wrong(name: str, content: bytes, words: str, tmp_path: Path) -> None:
+    """The error names the file and the fault."""
+    path = tmp_path / name
+    path.write_bytes(content)
+
+    with pytest.raises(ArchiveError, match=words) as caught:
+        read_sources([path])
+    assert name in str(caught.value)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    """What is not there is named."""
+    with pytest.raises(ArchiveError, match="no such file"):
+        read_sources([tmp_path / "gone.json"])
+
+
+def test_an_import_is_never_half_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails midway leaves neither an archive nor its beginning."""
+    from tokenpeak.store.raw import Archive
+
+    def broken(*_: object, **__: object) -> None:
+        raise ArchiveError("disk full")
+
+    path = tmp_path / "result.json"
+    path.write_text('{"completed": 1, "duration": 1, "output_throughput": 1}')
+    monkeypatch.setattr(Archive, "write_end", broken)
+    found, _ = read_sources([path])
+
+    with pytest.raises(ArchiveError, match="disk full"):
+        write_import(found, tmp_path / "out", sweep_id="one")
+    assert [] == list((tmp_path / "out").iterdir())
