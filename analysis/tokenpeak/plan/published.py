@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenpeak import paths
 from tokenpeak.errors import FactsError
 from tokenpeak.plan.demand import Demand
 from tokenpeak.plan.fit import Fit
@@ -18,7 +19,13 @@ from tokenpeak.plan.model import ModelFacts, model_facts
 from tokenpeak.plan.physics import Deployment
 from tokenpeak.plan.predict import binding, hardware_limit_tok_per_s, steady_state
 
-FOLDER = Path(__file__).parent / "data" / "published"
+TABLES: Mapping[str, Path] = {
+    "v100-deepseek-r1-32b": paths.ARCHIVES / "v100-deepseek-r1-32b" / "source" / "ranking.csv",
+    "a100x8-llama70b-serving-runs": paths.ARCHIVES / "a100x8-llama70b" / "source" / "serving-runs.csv",
+    "gtc-h200-llama70b-fp8": paths.ARCHIVES / "h200-llama70b-fp8" / "source" / "configs.csv",
+    "multi-gpu-presets": paths.ARCHIVES / "multi-gpu-presets" / "source" / "presets.csv",
+}
+"""The published tables, which lie with the archives made of them."""
 
 NOT_GPU_BOUND_BELOW = 0.20
 """Share of the hardware's limit under which a published row is said not to be bound by the GPU."""
@@ -69,8 +76,8 @@ class Comparison:
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
-    """The rows of data/published/NAME.csv."""
-    with (FOLDER / f"{name}.csv").open(newline="") as file:
+    """The rows of the published table called `name`."""
+    with TABLES[name].open(newline="") as file:
         return list(csv.DictReader(file))
 
 
