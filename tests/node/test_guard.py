@@ -39,7 +39,7 @@ def test_launch_killed_midway(node: Node) -> None:
     node.production()
     node.run("produce")
     launching = node.start("launch", node.launch_request("--hang", "--worker", lease_s=2, deadline_s=60))
-    assert clock.wait_until(lambda: "worker" in read_log(node), 10)
+    assert clock.wait_until(lambda: "worker" in read_log(node) and node.read("engine.json") is not None, 10)
     engine = node.read("engine.json")
     assert engine is not None
     group = process.members(engine)

@@ -58,7 +58,7 @@ def sim(archives: Path) -> SweepView:
     return open_archive(archives / "20261120-220000-quick-sim")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Headless Chromium; tests that need it are skipped where none is installed."""
     found = next(

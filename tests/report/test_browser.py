@@ -35,7 +35,8 @@ class Session:
         self.page.evaluate("for (const f of document.querySelectorAll('figure')) f.scrollIntoView()")
         figures = self.page.locator("figure.figure").count()
         if figures:
-            self.page.wait_for_function(f"document.querySelectorAll('.embed svg').length >= {min(figures, 1)}")
+            if figures:
+            self.page.locator(".embed svg").first.wait_for(state="attached")
         return self.page
 
 

@@ -39,12 +39,12 @@ def test_a_start_can_crash(start_engine: StartEngine) -> None:
     assert -signal.SIGABRT == engine.ended()
 
 
-@pytest.mark.parametrize("fault", ["crash_after_requests:2", "crash_after_s:0.3"])
+@pytest.mark.parametrize("fault", ["crash_after_requests:2", "crash_after_s:2"])
 def test_a_running_engine_can_crash(start_engine: StartEngine, fault: str) -> None:
     """The engine's process dies of a CUDA error, and the server with it."""
     engine = start_engine(fault=fault).wait_ready()
     with pytest.raises(httpx.TransportError):
-        for _ in range(200):
+        while True:
             engine.post("/v1/completions", body=BODY, timeout=5)
     status = engine.ended()
 
