@@ -35,7 +35,6 @@ class Session:
         self.page.evaluate("for (const f of document.querySelectorAll('figure')) f.scrollIntoView()")
         figures = self.page.locator("figure.figure").count()
         if figures:
-            if figures:
             self.page.locator(".embed svg").first.wait_for(state="attached")
         return self.page
 
