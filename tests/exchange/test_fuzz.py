@@ -18,8 +18,8 @@ SOURCES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in (".json"
 CASES = 10_000
 HOSTILE: tuple[Any, ...] = (
     None, True, -1, 0, 1e308, 10**400, float("nan"), float("inf"), "", "x", "1e5", "-3", "NaN", "🙂" * 50,
-    "A" * 100_000,    "</script>", "../../etc/passwd", "\u0000", [], {}, [[]], [None], {"unit": "ms"}, {"avg": "x", "unit": 3},
-    [[[[[[[[]]]]]]]], "2" * 400,
+    "A" * 100_000, "</script>", "../../etc/passwd", "\u0000", [], {}, [[]], [None], {"unit": "ms"},
+    {"avg": "x", "unit": 3}, [[[[[[[[]]]]]]]], "2" * 400,
 )  # fmt: skip
 
 

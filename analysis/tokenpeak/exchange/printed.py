@@ -38,7 +38,7 @@ STATISTICS = {
     "P99": "p99",
 }
 CONCURRENCY, RATE = "Maximum request concurrency", "Request rate configured (RPS)"
-FIGURE = re.compile(r"([A-Z][A-Za-z0-9./() -]{2,60}?)(?: \((ms)\))?:\s+([0-9][0-9.,eE+-]*|nan|inf)\b")
+FIGURE = re.compile(r"([A-Z][A-Za-z0-9./() ]{2,60}?)(?: \((ms)\))?:\s+([0-9][0-9.,eE+-]*|nan|inf)\b")
 MODEL = re.compile(r"--model[= ](\S+)|(?<=model=')([^']+)")
 
 

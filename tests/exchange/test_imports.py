@@ -1,0 +1,240 @@
+"""Real files of each tool become runs with the figures that the tool printed, and say what they leave out."""
+
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tokenpeak.errors import ArchiveError
+from tokenpeak.exchange.assemble import write_import
+from tokenpeak.exchange.foreign import Import
+from tokenpeak.exchange.sources import read_sources
+from tokenpeak.report import open_archive, tools
+from tokenpeak.store.frames import open_frames
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def imported(*names: str) -> Import:
+    """The import of these fixtures."""
+    return read_sources([FIXTURES / name for name in names])[0]
+
+
+def test_plain_results_of_vllm_bench() -> None:
+    """Counts, throughputs and latencies are the file's, in our units; the load is told."""
+    raw = json.loads((FIXTURES / "vllm-plain.json").read_text())
+    (run,) = imported("vllm-plain.json").runs
+    summary = run.summary
+
+    assert ("concurrency=8", 8, None) == (run.level.label, run.level.concurrency, run.level.rate_per_s)
+    assert (96, 96, 0) == (summary.requests_sent, summary.requests_ok, summary.requests_failed)
+    assert (
+        raw["output_throughput"]
+        == summary.output_tok_per_s
+        == pytest.approx((summary.output_tokens or 0) / (summary.duration_s or 1))
+    )
+    assert raw["median_ttft_ms"] / 1000 == pytest.approx(summary.ttft_s.p50)
+    assert raw["p99_itl_ms"] / 1000 == pytest.approx(summary.itl_s.p99)
+    assert raw["mean_e2el_ms"] / 1000 == pytest.approx(summary.latency_s.mean)
+    assert run.requests is None
+
+
+def test_detailed_results_of_vllm_bench(tmp_path: Path) -> None:
+    """The requests of a detailed file give its own latencies again, and lie beside the archive's trial."""
+    raw = json.loads((FIXTURES / "vllm-detailed.json").read_text())
+    found = imported("vllm-detailed.json")
+    (run,) = found.runs
+    assert run.requests is not None
+    ttft = run.requests["first_token_s"] - run.requests["sent_s"]
+    frames = open_frames(write_import(found, tmp_path, sweep_id="detailed").path)
+
+    assert "rate=8/s" == run.level.label
+    assert raw["mean_ttft_ms"] / 1000 == pytest.approx(ttft.mean())
+    assert raw["total_output_tokens"] == run.requests["output_tokens"].sum()
+    assert raw["num_prompts"] == frames.requests.collect().height
+    assert frames.runs["goodput_request_per_s"][0] == pytest.approx(raw["request_goodput"])
+
+
+def test_results_of_older_releases(tmp_path: Path) -> None:
+    """What 0.6 wrote (no `failed`, lists always, the goodput's key with a colon) reads the same."""
+    raw = json.loads((FIXTURES / "vllm-detailed.json").read_text())
+    for new in (
+        "failed",
+        "endpoint_type",
+        "label",
+        "max_output_tokens_per_s",
+        "latencies",
+        "queue_times",
+        "start_times",
+    ):
+        raw.pop(new, None)
+    raw["request_goodput:"] = raw.pop("request_goodput")
+    path = tmp_path / "vllm-0.6.json"
+    path.write_text(json.dumps(raw))
+    (run,) = read_sources([path])[0].runs
+
+    assert 24 == run.summary.requests_ok
+    assert raw["request_goodput:"] == run.summary.goodput_request_per_s
+    assert run.summary.peak_output_tok_per_s is None
+
+
+@pytest.mark.parametrize("between", ["\n", ""])
+def test_appended_results_are_several_runs(between: str, tmp_path: Path) -> None:
+    """--append-result leaves objects one after the other."""
+    text = (FIXTURES / "vllm-plain.json").read_text().strip()
+    path = tmp_path / "appended.json"
+    path.write_text(between.join([text, text, text]))
+    found, _ = read_sources([path])
+
+    assert 3 == len(found.runs)
+    assert [0, 1, 2] == sorted(trial.replicate for trial in write_import(found, tmp_path, sweep_id="three").trials())
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_printed_blocks(flat: bool, tmp_path: Path) -> None:
+    """The printed block gives what the JSON of the same run gives, to its two digits, even without line breaks."""
+    text = (FIXTURES / "vllm-printed.txt").read_text()
+    path = tmp_path / "printed.txt"
+    path.write_text(re.sub(r"\s+", " ", text) if flat else text)
+    (printed,), (kept,) = read_sources([path])[0].runs, imported("vllm-plain.json").runs
+
+    assert kept.level.concurrency == printed.level.concurrency
+    for name in ("requests_ok", "input_tokens", "output_tokens"):
+        assert getattr(kept.summary, name) == getattr(printed.summary, name)
+    assert kept.summary.output_tok_per_s == pytest.approx(printed.summary.output_tok_per_s, abs=0.0051)
+    assert kept.summary.ttft_s.p99 == pytest.approx(printed.summary.ttft_s.p99, abs=5.1e-6)
+    assert kept.summary.tpot_s.mean == pytest.approx(printed.summary.tpot_s.mean, abs=5.1e-6)
+
+
+def test_folders_of_vllm_bench_sweep(tmp_path: Path) -> None:
+    """Server settings become axes, loads become levels, repeats become replicates."""
+    found = imported("vllm-sweep")
+    frames = open_frames(write_import(found, tmp_path, sweep_id="swept").path)
+
+    assert {"4", "32"} == set(frames.trials["axis_max_num_seqs"])
+    assert {"concurrency=4", "concurrency=8"} == set(frames.runs["level_label"])
+    assert [0, 1] == sorted(set(frames.trials["replicate"]))
+    assert 8 == frames.runs.height
+
+
+def test_folders_of_auto_tune(tmp_path: Path) -> None:
+    """Each log is a run; the rate that held is told from those tried before it."""
+    folder = tmp_path / "2026_11_21_12_00"
+    folder.mkdir()
+    block = (FIXTURES / "vllm-printed.txt").read_text()
+    for seqs, rate in (("128", "inf"), ("128", "9"), ("128", "8"), ("256", "inf")):
+        (folder / f"bm_log_{seqs}_2048_requestrate_{rate}.txt").write_text(block)
+    (folder / "result.txt").write_text(
+        "hash:0123\n"
+        "max_num_seqs: 128, max_num_batched_tokens: 2048, request_rate: 8, e2el: 376.14, "
+        "throughput: 28.3, goodput: 28\n"
+        "max_num_seqs: 256, max_num_batched_tokens: 2048 does not meet latency requirement 10\n"
+        "best_max_num_seqs: 128, best_num_batched_tokens: 2048, best_throughput: 28.3, profile saved in: /p\n"
+    )
+    runs = read_sources([folder])[0].runs
+
+    assert {("128", None, False), ("128", 9.0, False), ("128", 8.0, True), ("256", None, False)} == {
+        (run.choices["max_num_seqs"], run.level.rate_per_s, run.slo_met) for run in runs
+    }
+
+
+def test_reports_of_guidellm() -> None:
+    """Its inter-token latency is our TPOT; its time per output token, which counts TTFT in, is listed as left out."""
+    metrics = json.loads((FIXTURES / "guidellm.json").read_text())["benchmarks"][0]["metrics"]
+    found = imported("guidellm.json")
+    (run,) = found.runs
+
+    assert 8 == run.level.concurrency
+    assert metrics["inter_token_latency_ms"]["successful"]["mean"] / 1000 == pytest.approx(run.summary.tpot_s.mean)
+    assert metrics["time_to_first_token_ms"]["successful"]["percentiles"]["p99"] / 1000 == pytest.approx(
+        run.summary.ttft_s.p99
+    )
+    assert run.summary.itl_s.mean is None
+    assert (96, 3072) == (run.summary.requests_ok, run.summary.output_tokens)
+    assert any("time_per_output_token_ms" in words for words in found.imported.unmapped)
+    assert any("our TPOT" in words for words in found.imported.differences)
+
+
+def test_summaries_of_aiperf() -> None:
+    """Units are converted, its inter-token latency is TPOT, its inter-chunk latency ITL, and its warm-up no load."""
+    raw = json.loads((FIXTURES / "profile_export_aiperf.json").read_text())
+    found = imported("profile_export_aiperf.json")
+    (run,) = found.runs
+
+    assert ("concurrency=8", "tiny") == (run.level.label, run.model)
+    assert raw["inter_token_latency"]["avg"] / 1000 == pytest.approx(run.summary.tpot_s.mean)
+    assert raw["inter_chunk_latency"]["p99"] / 1000 == pytest.approx(run.summary.itl_s.p99)
+    assert raw["benchmark_duration"]["avg"] == pytest.approx(run.summary.duration_s)
+    assert raw["output_token_throughput"]["avg"] == pytest.approx(run.summary.output_tok_per_s)
+    assert "time_to_second_token" in found.imported.unmapped
+
+
+def test_aggregates_of_inferencex(tmp_path: Path) -> None:
+    """Figures per GPU become the node's, nodes have their devices, and missing figures stay missing."""
+    frames = open_frames(write_import(imported("inferencex.json"), tmp_path, sweep_id="x").path)
+    first, second = frames.runs.sort("output_tok_per_s", descending=True).iter_rows(named=True)
+
+    assert 8 * 755.5 == first["output_tok_per_s"]
+    assert (0.142, 0.0101, 0.91) == (first["ttft_s_mean"], first["tpot_s_mean"], first["energy_j_per_output_tok"])
+    assert {"8x NVIDIA H200", "8x AMD Instinct MI300X"} == set(frames.runs["hardware"])
+    assert second["tpot_s_mean"] is None
+    assert second["requests_ok"] is None
+
+
+def test_tables_by_a_mapping(tmp_path: Path) -> None:
+    """Any CSV becomes an archive; a column that nothing takes is listed."""
+    found, own = read_sources([FIXTURES / "table" / "mapping.yml"])
+    runs = open_frames(write_import(found, tmp_path, sweep_id=own).path).runs
+
+    assert "my-old-benchmark" == own
+    assert [512.5, 1433.1] == runs["output_tok_per_s"].to_list()
+    assert [0.0412, 0.088] == pytest.approx(runs["ttft_s_mean"].to_list())
+    assert ["8", "64"] == runs["axis_max_num_seqs"].to_list()
+    assert ("results.csv: remark",) == found.imported.unmapped
+
+
+def test_one_workload_by_four_tools(tmp_path: Path) -> None:
+    """Runs of four tools stand side by side in one table, with what makes their figures differ."""
+    found = imported("vllm-plain.json", "guidellm.json", "profile_export_aiperf.json", "tokenpeak.json")
+    archive = write_import(found, tmp_path, sweep_id="four")
+    view = open_archive(archive.path)
+    table, *notes = tools.blocks(view)
+    payload = table.payload()
+
+    assert {"vllm-bench", "guidellm", "aiperf", "tokenpeak"} == set(view.axes["tool"])
+    assert [column["key"] for column in payload["columns"]][3:-1] == list(view.axes["tool"])
+    assert {"Output throughput", "Time to first token p50", "Time per output token mean"} <= {
+        row[1]["text"] for row in payload["rows"]
+    }
+    assert {3072} == set(view.runs["output_tokens"])
+    assert 5 <= len(notes)
+
+
+def test_an_import_is_not_judged(tmp_path: Path) -> None:
+    """Runs of other tools may be ranked, and say that nothing judged them."""
+    frames = open_frames(write_import(imported("vllm-plain.json"), tmp_path, sweep_id="one").path)
+
+    assert ["not_judged"] == frames.runs["verdict"].to_list()
+    assert frames.trials["objective"].is_not_null().all()
+
+
+def test_an_archive_is_not_replaced(tmp_path: Path) -> None:
+    """A second import of one name is refused, and the first stays."""
+    found = imported("vllm-plain.json")
+    first = write_import(found, tmp_path, sweep_id="one")
+
+    with pytest.raises(ArchiveError, match="exists already"):
+        write_import(found, tmp_path, sweep_id="one")
+    assert 1 == open_frames(first.path).trials.height
+
+
+def test_provenance_names_the_files(tmp_path: Path) -> None:
+    """Files with their digests, the mapping and the differences travel with the archive."""
+    sweeps = open_frames(write_import(imported("vllm-plain.json"), tmp_path, sweep_id="one").path).sweeps
+    told = json.loads(sweeps.select(pl.col("imported")).item())
+
+    assert 64 == len(told["files"][0]["sha256"])
+    assert "output_throughput" == told["mapping"]["output_tok_per_s"]
+    assert told["differences"]
