@@ -80,6 +80,9 @@ def run_of(block: str, path: Path, before: str = "", **known: object) -> tuple[F
     if "requests_ok" not in values or "duration_s" not in values:
         raise ArchiveError(f"{path}: a {HEAD!r} that breaks off before its figures. Copy the whole block.")
     ok = values["requests_ok"]
+    if not ok:
+        # Without a request that ended well the tool prints zeros, which nobody measured.
+        values = {name: value for name, value in values.items() if not name.startswith(tuple(TIMES.values()))}
     for name in ("ttft_s", "latency_s"):
         if any(key.startswith(f"{name}_") for key in values):
             values[f"{name}_n"] = ok
