@@ -238,3 +238,16 @@ def test_provenance_names_the_files(tmp_path: Path) -> None:
     assert 64 == len(told["files"][0]["sha256"])
     assert "output_throughput" == told["mapping"]["output_tok_per_s"]
     assert told["differences"]
+
+
+def test_a_run_without_an_answer_has_no_latency(tmp_path: Path) -> None:
+    """Where no request ended well the tool writes zeros; they are no measurements."""
+    raw = json.loads((FIXTURES / "vllm-plain.json").read_text())
+    zero = {key: 0.0 if key.endswith("_ms") or "throughput" in key else value for key, value in raw.items()}
+    path = tmp_path / "failed.json"
+    path.write_text(json.dumps({**zero, "completed": 0, "failed": 96, "total_output_tokens": 0}))
+    summary = read_sources([path])[0].runs[0].summary
+
+    assert (0, 96, 0.0) == (summary.requests_ok, summary.requests_failed, summary.output_tok_per_s)
+    assert summary.ttft_s.mean is None
+    assert summary.latency_s.p99 is None

@@ -98,7 +98,9 @@ def run_of(fields: Fields, **known: Any) -> ForeignRun:
     for count in ("requests_ok", "requests_failed", "input_tokens", "output_tokens"):
         if count in values and values[count] != int(values[count]):
             fields.refuse(count, f"must be a whole number, not {values[count]!r}")
-    values |= latencies(fields)
+    measured = latencies(fields)
+    # Without a request that ended well the tool writes zeros, which nobody measured.
+    values |= measured if values.get("requests_ok") else {}
     sent = fields.count("num_prompts")
     if sent is not None:
         values["requests_sent"] = sent

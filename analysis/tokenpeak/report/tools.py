@@ -4,7 +4,7 @@ import polars as pl
 
 from tokenpeak.metrics import metric_of
 from tokenpeak.report.answers import percent
-from tokenpeak.report.blocks import Block, Column, note, number, table
+from tokenpeak.report.blocks import Block, Column, Sentence, answer, note, number, strong, table
 from tokenpeak.report.view import SweepView
 
 AXIS = "tool"
@@ -33,9 +33,29 @@ SHOWN = (
 MILLI = ("ttft_s", "tpot_s", "itl_s", "latency_s")
 
 
+def compares(view: SweepView) -> bool:
+    """The archive holds runs of several tools, so that no config of it is to be recommended."""
+    return view.record.imported is not None and len(view.axes.get(AXIS, ())) > 1
+
+
+def answer_tools(view: SweepView) -> Sentence:
+    """How far the tools are apart in throughput at the load that they share."""
+    runs = view.objective_runs().filter(pl.col("output_tok_per_s") > 0).sort("output_tok_per_s")
+    if runs.height < 2:
+        return answer("The tools share no load at which two of them measured anything.")
+    low, high = runs.row(0, named=True), runs.row(-1, named=True)
+    return answer(
+        f"At {view.objective_place}, {high[f'axis_{AXIS}']} reports ",
+        strong(f"{number(high['output_tok_per_s'])} tok/s"),
+        f" and {low[f'axis_{AXIS}']} {number(low['output_tok_per_s'])}: ",
+        strong(percent(high["output_tok_per_s"] / low["output_tok_per_s"] - 1)),
+        " between tools on one engine.",
+    )
+
+
 def blocks(view: SweepView) -> list[Block]:
     """A column for each tool, a row for each figure; nothing for a sweep of one tool."""
-    if AXIS not in view.axes or len(view.axes[AXIS]) < 2:
+    if not compares(view):
         return []
     rows = []
     for level in view.runs["level_label"].unique(maintain_order=True):
