@@ -108,17 +108,6 @@ def test_printed_blocks(flat: bool, tmp_path: Path) -> None:
     assert kept.summary.tpot_s.mean == pytest.approx(printed.summary.tpot_s.mean, abs=5.1e-6)
 
 
-def test_folders_of_vllm_bench_sweep(tmp_path: Path) -> None:
-    """Server settings become axes, loads become levels, repeats become replicates."""
-    found = imported("vllm-sweep")
-    frames = open_frames(write_import(found, tmp_path, sweep_id="swept").path)
-
-    assert {"4", "32"} == set(frames.trials["axis_max_num_seqs"])
-    assert {"concurrency=4", "concurrency=8"} == set(frames.runs["level_label"])
-    assert [0, 1] == sorted(set(frames.trials["replicate"]))
-    assert 8 == frames.runs.height
-
-
 def test_folders_of_auto_tune(tmp_path: Path) -> None:
     """Each log is a run; the rate that held is told from those tried before it."""
     folder = tmp_path / "2026_11_21_12_00"
