@@ -138,7 +138,8 @@ def test_measured_sweeps_have_no_findings(measured: Evidence) -> None:
     found = guarded(measured)
 
     assert {guard.name: () for guard in GUARDS} == {name: each.findings for name, each in found.items()}
-    assert 8 <= sum(each.looked_at > 0 for each in found.values())
+    # Limits and memory need a GPU and a model whose facts are known, which the CPU sweep has not.
+    assert sum(each.looked_at > 0 for each in found.values()) >= len(GUARDS) - 3
 
 
 @pytest.mark.parametrize("guard", PLANTED)
