@@ -219,6 +219,13 @@ def test_gpu_failure_is_found_above_what_follows_it(line: str, cause: str) -> No
     assert (cause, True) == (failure(log).cause, line[-40:] in failure(log).evidence[-1])
 
 
+def test_whole_numbers_are_written_as_such() -> None:
+    """The engine counts a model's positions in floating point; what a reader is told is a number of tokens."""
+    found = failure(recorded("context-too-long"))
+
+    assert "config.json allows (max_position_embeddings=8192)." in found.message
+
+
 def test_v0_prefix_without_bracket_is_understood() -> None:
     """Releases before 0.8 write the source's place without an opening bracket."""
     log = "ERROR 02-11 10:17:54 engine.py:389] Total number of attention heads (40) must be divisible by tensor parallel size (3).\n"

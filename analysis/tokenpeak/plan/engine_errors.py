@@ -146,7 +146,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     _symptom(
         "context_too_long",
         r"User-specified max_model_len \((?P<context>\d+)\) is greater than the derived max_model_len "
-        r"\((?P<limit>[^)]*?) or",
+        r"\((?P<limit>[^)]*?)(?:\.0)? or",
         says="max_model_len {context} is beyond what the model's config.json allows ({limit}).",
         do="Lower max_model_len.",
         sites="0.7.3 config.py; 0.8.5 config.py; 0.11.2 config/model.py; 0.32.0 config/model.py; "
