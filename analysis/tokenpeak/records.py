@@ -372,11 +372,23 @@ class Reason(Record):
     limit: float | None = None
 
 
+OVERLOADED = "overloaded"
+"""Code of the reason that a run's rate was more than the engine could serve."""
+BY_THE_ENGINE = frozenset({OVERLOADED, "preemptions"})
+"""Codes of reasons that tell of the engine under this load; all others tell of a run that was measured badly."""
+
+
 class Verdict(Record):
     """Whether a run may be ranked."""
 
     status: Literal["valid", "invalid", "not_judged"]
     reasons: tuple[Reason, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """The status in a word; a well measured run at a rate that was too high is overloaded."""
+        codes = {reason.code for reason in self.reasons}
+        return OVERLOADED if OVERLOADED in codes <= BY_THE_ENGINE else self.status.replace("_", " ")
 
 
 class RateProbe(Record):

@@ -7,7 +7,7 @@ from tokenpeak.load.rows import table
 from tokenpeak.load.stream import Reply
 from tokenpeak.load.summary import distribution, slo_met, summarize
 from tokenpeak.load.verdict import Evidence, clock_reason, judge, with_reasons
-from tokenpeak.records import ClientHealth, EngineCounters, Verdict
+from tokenpeak.records import ClientHealth, EngineCounters, Reason, Verdict
 from tokenpeak.workload import ClosedLoad, FixedWorkload, LoadLevel, OpenLoad, Slo, SyntheticWorkload, Workload
 
 SYNTHETIC = SyntheticWorkload(name="x", input_tokens=10, output_tokens=5)
@@ -93,11 +93,27 @@ def test_reason(reason: str, keys: dict[str, Any]) -> None:
     assert reason in codes(**keys)
 
 
-def test_growing_latency_is_not_steady() -> None:
-    """Latency that grows through an open-loop run means that the engine did not keep up."""
+def test_growing_latency_at_a_rate_is_overload() -> None:
+    """Latency that grows through an open-loop run means that the engine did not keep up, a word for which there is."""
     growing = [reply(index, 0.25 * index, last_token_s=0.25 * index + 0.5 + index / 50) for index in range(200)]
+    reason = Reason(code="overloaded", text="The queue grew.")
 
-    assert ["not_steady"] == codes(growing, level=OpenLoad(rate_per_s=4, requests=200))
+    assert ["overloaded"] == codes(growing, level=OpenLoad(rate_per_s=4, requests=200))
+    assert "overloaded" == Verdict(status="invalid", reasons=(reason,)).word
+
+
+def test_overload_excuses_no_fault_of_the_client() -> None:
+    """A run that the client measured badly is invalid, whatever the engine did."""
+    reasons = (Reason(code="overloaded", text="The queue grew."), Reason(code="late_dispatch", text="Too late."))
+
+    assert "invalid" == Verdict(status="invalid", reasons=reasons).word
+
+
+def test_falling_latency_is_not_steady() -> None:
+    """Latency that falls through a run is an engine that still warmed up: not overload, and not steady."""
+    falling = [reply(index, 0.25 * index, last_token_s=0.25 * index + 4.5 - index / 50) for index in range(200)]
+
+    assert ["not_steady"] == codes(falling, level=OpenLoad(rate_per_s=4, requests=200))
 
 
 def test_cache_hits_that_the_workload_means() -> None:

@@ -1,8 +1,13 @@
 """The highest rate within the SLO, from runs that held, broke and could not tell."""
 
+import json
+from pathlib import Path
+
 import polars as pl
 
-from tokenpeak.report.rates import curve, highest_rates, line_ends, named_configs
+from archive_factory import make_archive
+from tokenpeak.report import open_archive, tables
+from tokenpeak.report.rates import curve, highest_rates, line_ends, named_configs, open_runs
 
 
 def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
@@ -64,3 +69,21 @@ def test_labels_at_line_ends_keep_apart() -> None:
     ends = line_ends(points, (0.0, 100.0), log=False, apart=0.1)
 
     assert [90.0, 100.0] == sorted(round(value, 6) for value in ends["value"])
+
+
+def test_an_overloaded_run_breaks_the_slo_and_ranks_nothing(tmp_path: Path) -> None:
+    """Too high a rate is a point of the curve that did not hold; a run that the client spoilt is none."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
+    path = next((archive.path / "trials").glob("*.json"))
+    trial = json.loads(path.read_text())
+    for run, code in ((2, "overloaded"), (3, "late_dispatch")):
+        trial["runs"][run]["verdict"] = {"status": "invalid", "reasons": [{"code": code, "text": code}]}
+    path.write_text(json.dumps(trial))
+    view = open_archive(archive.path)
+    runs = open_runs(view, view.hardware[0], "short").sort("rate_per_s")
+    shown = tables.runs(view, runs, "runs", "Runs")
+    words = [[row[index]["text"] for row in shown.rows] for index in (2, 3)]
+
+    assert [True, False, None] == runs["held"].to_list()
+    assert [["valid", "overloaded", "invalid"], ["held", "broken", "broken"]] == words
+    assert [4.0, 8.0] == curve(runs, "ttft_s_p95", [])["rate_per_s"].to_list()

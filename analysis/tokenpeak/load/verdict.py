@@ -2,6 +2,9 @@
 
 The client's own lateness is held against what it would falsify: 10% of the median TTFT, but never less than 10 ms for
 a dispatch. Loop lag is sampled by ticks that also fall between packets, so it overstates: its floor is 20 ms.
+
+A run at a rate that the engine cannot keep up with is well measured, but its figures depend on how long it went on:
+it shows that the rate does not hold, and ranks nothing. Its reason is `overloaded`.
 """
 
 from collections.abc import Sequence
@@ -11,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from tokenpeak.load.summary import per_request, requests_needed
-from tokenpeak.records import ClientHealth, EngineCounters, Reason, RunSummary, Verdict
+from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, RunSummary, Verdict
 from tokenpeak.workload import ClosedLoad, LoadLevel, Slo, SyntheticWorkload, Workload
 
 DISPATCH_FLOOR_S = 0.010
@@ -218,13 +221,11 @@ def _steady(evidence: Evidence) -> Reason | None:
     trend = (late - early) / early if early > 0 else 0.0
     if abs(trend) <= TREND_LIMIT or abs(correlation) < 0.5:
         return None
-    return Reason(
-        code="not_steady",
-        text=f"Latency per token {'rose' if trend > 0 else 'fell'} by {abs(trend):.0%} from the run's first quarter to "
-        "its last.",
-        value=trend,
-        limit=TREND_LIMIT,
-    )
+    change = f"{'rose' if trend > 0 else 'fell'} by {abs(trend):.0%} from the run's first quarter to its last"
+    if trend > 0 and not closed:
+        text = f"More requests came than the engine could serve, so the queue grew: latency per token {change}."
+        return Reason(code=OVERLOADED, text=text, value=trend, limit=TREND_LIMIT)
+    return Reason(code="not_steady", text=f"Latency per token {change}.", value=trend, limit=TREND_LIMIT)
 
 
 def clock_reason(clocks_mhz: Sequence[float]) -> Reason | None:

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from tokenpeak.records import BY_THE_ENGINE, OVERLOADED
 from tokenpeak.report.view import SweepView, limits_words
 from tokenpeak.workload import MaxRateLoad, Slo
-
-OVERLOAD = frozenset({"not_steady"})
-"""Codes of invalid runs that say the rate was too high, rather than that it was measured badly."""
 
 ENDED = {
     "found": "found",
@@ -28,21 +26,28 @@ NAMED = 4
 def open_runs(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
     """The runs at a request rate, of one workload on one kind of hardware, with `held`.
 
-    `held` says whether the rate held: the SLO was met in a valid run. A run whose only fault is that it was not steady
-    did not hold, since a queue that grows is what too high a rate does. Null: the run could not tell (the client's
-    fault, too few requests, or no SLO).
+    `held` says whether the rate held: the SLO was met, and the engine kept up. An overloaded run ranks nothing, but it
+    does show that its rate does not hold. Null: the run could not tell (the client's fault, too few requests, or no
+    SLO).
     """
-    overload = (pl.col("verdict") == "invalid") & (
-        pl.col("verdict_codes").list.set_difference(list(OVERLOAD)).list.len() == 0
-    )
+    told = (pl.col("verdict") != "invalid") | only_by_the_engine()
     offered = view.runs.filter(
         pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("rate_per_s").is_not_null()
     ).with_columns(
-        held=pl.when(overload).then(pl.lit(value=False)).when(pl.col("verdict") != "invalid").then(pl.col("slo_met")),
-        told=overload | (pl.col("verdict") != "invalid"),
+        held=pl.when(told & ~overloaded()).then(pl.col("slo_met")).when(told).then(pl.lit(value=False)), told=told
     )
     searched = _probes(_searches(view, hardware, workload), offered.schema)
     return pl.concat([offered, searched], how="diagonal").sort("label", "rate_per_s")
+
+
+def only_by_the_engine() -> pl.Expr:
+    """Whether no reason against a run says that it was measured badly."""
+    return pl.col("verdict_codes").list.set_difference(list(BY_THE_ENGINE)).list.len() == 0
+
+
+def overloaded() -> pl.Expr:
+    """Whether a well measured run's rate was more than the engine could serve; an invalid run otherwise."""
+    return pl.col("verdict_codes").list.contains(OVERLOADED) & only_by_the_engine()
 
 
 def _searches(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:

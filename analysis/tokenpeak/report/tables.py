@@ -3,10 +3,12 @@
 import polars as pl
 
 from tokenpeak.metrics import metric_of
+from tokenpeak.records import OVERLOADED
 from tokenpeak.report.blocks import Column, Table, table
 from tokenpeak.report.energy import DERIVED
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import MEASURED, Ranking
+from tokenpeak.report.rates import overloaded
 from tokenpeak.report.view import SweepView, metric_word
 
 SHOWN = ("ttft_s_p95", "tpot_s_p95", "request_output_tok_per_s_p50", "energy_j_per_output_tok")
@@ -193,9 +195,9 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
     """Runs with their metrics, each at its load level."""
     shown = in_milliseconds(frame).with_columns(
         href=trial_href(pl.col("trial_id")),
-        slo=pl.when(pl.col("slo_met")).then(pl.lit("held")).when(~pl.col("slo_met")).then(pl.lit("broken")),
+        slo=pl.when(overloaded() | ~pl.col("slo_met")).then(pl.lit("broken")).when("slo_met").then(pl.lit("held")),
         reasons=pl.col("verdict_reasons").list.join("; "),
-        verdict=pl.col("verdict").str.replace_all("_", " "),
+        verdict=pl.when(overloaded()).then(pl.lit(OVERLOADED)).otherwise(pl.col("verdict").str.replace_all("_", " ")),
     )
     visible = ("output_tok_per_s", "goodput_request_per_s", "ttft_s_p50", "ttft_s_p95", "tpot_s_p95")
     several = view.runs["workload_name"].n_unique() > 1
