@@ -62,6 +62,10 @@ report: $(READY) ## Build the site from ARCHIVE (needs no database, node or netw
 serve: $(READY) ## Serve the site on this machine while a sweep runs
 	@$(TOKENPEAK) serve
 
+.PHONY: notebook
+notebook: $(VENV)/.jupyter ## Open the site's notebooks in Jupyter, for questions of your own
+	@cd notebooks && exec ../$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root)
+
 .PHONY: ingest
 ingest: $(READY) ## Load the raw files of ARCHIVE into Postgres; twice changes nothing
 	@$(TOKENPEAK) ingest $(ARCHIVE)
@@ -114,6 +118,10 @@ check: $(READY) ## Lint and type-check everything, audit the dependencies
 test: $(READY) ## Run the fast tests (under 5 minutes)
 	$(BIN)/pytest -m "not e2e and not faults" -n 2 --dist loadfile
 
+.PHONY: golden
+golden: $(READY) ## Renew the golden site that the tests compare, and say which of its pages changed
+	@PYTHONPATH=tests $(BIN)/python tests/report/golden_site.py
+
 .PHONY: e2e
 e2e: $(READY) ## Run the long tests: real vLLM sweeps, nodes with systemd and sshd (E2E=tests/e2e: a part)
 	$(BIN)/pytest -s -m e2e $(E2E)
@@ -130,13 +138,21 @@ faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (
 lock: ## Compile requirements.lock: exact versions and hashes, no addresses
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o requirements.lock
+	uv pip compile --group notebook --constraint requirements.lock --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o notebooks/requirements.lock
 
 .PHONY: clean
 clean: ## Remove the environment, caches and the built site; results stay
-	rm -rf $(VENV) .tokenpeak site/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .ansible
+	rm -rf $(VENV) .tokenpeak site/build site/.build* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .ansible
+
+# pip's index, when the machine is set up for a mirror, is uv's too.
+define index
+index="$$($(PYTHON) -m pip config get global.index-url 2>/dev/null || true)"; \
+export UV_SYSTEM_CERTS="$${UV_SYSTEM_CERTS:-1}" UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${UV_INDEX_URL:-$${PIP_INDEX_URL:-$$index}}}"; \
+[ -n "$$UV_DEFAULT_INDEX" ] || unset UV_DEFAULT_INDEX
+endef
 
 # uv comes from PATH, else through pip, else through a venv's pip; its hash is in the lock like any other.
-# pip's index, when the machine is set up for a mirror, is uv's too.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "TokenPeak needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Set PYTHON=python3.12, for example." >&2; exit 1; }
@@ -152,10 +168,14 @@ $(READY): requirements.lock pyproject.toml
 	  { echo "TokenPeak needs pip or venv once, to get uv: apt-get install python3-venv" >&2; exit 1; }; \
 	fi
 	@echo "Setting up .venv from requirements.lock (once) …"
-	@index="$$($(PYTHON) -m pip config get global.index-url 2>/dev/null || true)"; \
-	export UV_SYSTEM_CERTS="$${UV_SYSTEM_CERTS:-1}" UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${UV_INDEX_URL:-$${PIP_INDEX_URL:-$$index}}}"; \
-	[ -n "$$UV_DEFAULT_INDEX" ] || unset UV_DEFAULT_INDEX; \
+	@$(index); \
 	[ -x $(BIN)/python ] || .tokenpeak/uv venv -q --python "$$(command -v $(PYTHON))" $(VENV); \
 	.tokenpeak/uv pip sync -q --require-hashes --python $(BIN)/python requirements.lock && \
 	.tokenpeak/uv pip install -q --no-deps --no-build-isolation --no-index --python $(BIN)/python -e .
+	@touch $@
+
+# Jupyter is no part of the environment until somebody asks for it.
+$(VENV)/.jupyter: $(READY) notebooks/requirements.lock
+	@echo "Adding Jupyter from notebooks/requirements.lock (once) …"
+	@$(index); .tokenpeak/uv pip install -q --require-hashes --python $(BIN)/python -r notebooks/requirements.lock
 	@touch $@

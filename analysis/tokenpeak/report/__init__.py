@@ -1,10 +1,19 @@
 """Step 8: notebooks and the site, rendered from archives.
 
-    from tokenpeak.report import open_archive
-    sweep = open_archive("results/SWEEP_ID")
+Two lines give a sweep's frames, here those of a published sweep; a folder of sweeps stands for the newest of them:
 
-gives a sweep's frames: `sweep.trials`, `sweep.runs`, `sweep.series`, and `sweep.requests`, which is read when
-collected.
+>>> from tokenpeak.report import open_archive
+>>> sweep = open_archive("analysis/archives/v100-deepseek-r1-32b")
+
+`sweep.trials` has a row per launch, `sweep.runs` one per run of a workload at a load level, with every metric by the
+name that the methodology page gives it; `sweep.series` has what was sampled over time, `sweep.requests` every request,
+read when collected. All are Polars frames:
+
+>>> best = sweep.runs.sort("request_output_tok_per_s_mean", descending=True).head(2)
+>>> best.select("label", "request_output_tok_per_s_mean").rows()
+[('0.85 / 32 / 32768', 21.8), ('0.9 / 128 / 16384', 21.8)]
+>>> sweep.trials.group_by("axis_max_num_seqs").len().sort("len").rows()
+[('128', 3), ('64', 4), ('32', 6)]
 """
 
 from tokenpeak.report.view import SweepView, open_archive

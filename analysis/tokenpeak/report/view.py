@@ -12,7 +12,7 @@ from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
 from tokenpeak.stats.objective import objective_direction
 from tokenpeak.store.frames import Frames, open_frames
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.raw import Archive, find_archives
 from tokenpeak.workload import Slo
 
 MEDIAN = "the median of the configs tried"
@@ -181,10 +181,15 @@ def config_label(choices: Mapping[str, str | None], name: str) -> str:
 def open_archive(path: str | Path) -> SweepView:
     """The sweep whose archive is at `path`: frames as attributes, read once for as long as its files stay as they are.
 
-    >>> sweep = open_archive("analysis/archives/quick-sim")  # doctest: +SKIP
-    >>> sweep.runs.filter(slo_met=True).group_by("label").len()  # doctest: +SKIP
+    A folder of archives stands for the newest of them.
+
+    >>> sweep = open_archive("analysis/archives/v100-deepseek-r1-32b")
+    >>> sweep.runs.sort("output_tok_per_s", descending=True)["label"][0]
+    '0.85 / 32 / 32768'
     """
     folder = Path(path).resolve()
+    if not (folder / "sweep.json").is_file():
+        folder = max(find_archives([folder]), key=lambda archive: archive.read_sweep().started_at).path
     files = [folder / "sweep.json", folder / "end.json", *(folder / "trials").glob("*.json")]
     stamps = [file.stat().st_mtime_ns for file in files if file.is_file()]
     return _opened(folder, len(stamps), max(stamps, default=0))
