@@ -8,10 +8,13 @@ from xml.etree import ElementTree as ET
 import polars as pl
 import pytest
 
-from archive_factory import make_archive
+from archive_factory import START, make_archive
 from tokenpeak.errors import ReportError
+from tokenpeak.records import EndRecord
 from tokenpeak.report.links import broken_links
 from tokenpeak.report.site import SWEEP_PAGES, build_site
+from tokenpeak.store.pack import pack
+from tokenpeak.store.raw import Archive, find_archives
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 RIG, SIM = "20261119-220000-quick-rig", "20261120-220000-quick-sim"
@@ -126,6 +129,32 @@ def test_two_archives_of_one_sweep_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="holds sweep same"):
         build_site([first.path, second.path], tmp_path / "site")
     assert not list(tmp_path.glob("*site*"))
+
+
+def test_pages_that_are_still_right_stay(tmp_path: Path) -> None:
+    """A second build makes pages of the sweep that changed, keeps those of the other, and shows both."""
+    for name in ("one", "two"):
+        make_archive(tmp_path / "results" / name, gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3, end=False)
+    said: list[str] = []
+    build_site([tmp_path / "results"], tmp_path / "site")
+    before = (tmp_path / "site" / "one" / "ranking.html").stat().st_ino
+    Archive(tmp_path / "results" / "two").write_end(
+        EndRecord(sweep_id="two", status="completed", ended_at=START, trials=1, production_downtime_s={})
+    )
+    build_site([tmp_path / "results"], tmp_path / "site", say=said.append)
+
+    assert ["pages of one stay as they are", "pages of two"] == sorted(said)
+    assert before == (tmp_path / "site" / "one" / "ranking.html").stat().st_ino
+    assert "not ended" not in (tmp_path / "site" / "two" / "index.html").read_text()
+    assert [] == broken_links(tmp_path / "site")
+
+
+def test_a_packed_archive_beside_its_folder_counts_once(tmp_path: Path) -> None:
+    """Packing a sweep where it lies does not make it a second sweep."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3)
+    pack(archive.path, tmp_path / "a.tar.zst")
+
+    assert [archive.path] == [each.path for each in find_archives([tmp_path])]
 
 
 def test_a_folder_that_is_no_site_is_left_alone(tmp_path: Path) -> None:

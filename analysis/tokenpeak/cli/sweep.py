@@ -12,7 +12,7 @@ from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.stop import Stop, stop_on_signals
 from tokenpeak.drive.summary import plan_lines, summary_lines
 from tokenpeak.drive.sweep import SweepOutcome, new_sweep, plan_sweep, prepare, resume_sweep
-from tokenpeak.errors import DatabaseError, ReportError, SpecError, suggestion
+from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
 from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
 
@@ -110,7 +110,10 @@ def _conclude(outcome: SweepOutcome) -> None:
 
 
 def _report(outcome: SweepOutcome, progress: Progress) -> bool:
-    """Load Postgres and build the site; false when the site could not be built. Raw files are kept in any case."""
+    """Load Postgres and build the site of this and all former sweeps; false when the site could not be built.
+
+    Raw files are kept in any case.
+    """
     # Imported here: notebooks and Postgres cost a second that measuring does not need.
     from tokenpeak.report.site import build_site
     from tokenpeak.store.database import open_database
@@ -123,11 +126,12 @@ def _report(outcome: SweepOutcome, progress: Progress) -> bool:
     except DatabaseError as error:
         click.echo(f"PROBLEM Postgres was not loaded; make ingest does it later: {error}")
     try:
-        page = build_site([outcome.archive.path], paths.SITE_BUILD)
-    except ReportError as error:
+        page = build_site([paths.RESULTS], paths.SITE_BUILD)
+    except (ArchiveError, ReportError) as error:
         click.echo(f"PROBLEM the site was not built; make report does it later: {error}")
         return False
-    click.echo(f"Site:    {page}")
+    click.echo(f"Site:    {page.parent / outcome.record.sweep_id / 'index.html'}")
+    click.echo(f"         {page} lists all sweeps")
     return True
 
 

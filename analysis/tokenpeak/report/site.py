@@ -7,18 +7,18 @@ OUTPUT/SWEEP_ID/data/raw/  frames/  csv/  notebooks/  SHA256SUMS
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenpeak import paths
 from tokenpeak.errors import ReportError
-from tokenpeak.report import downloads, feed, history, notebooks, render, trial_pages
+from tokenpeak.report import downloads, feed, history, notebooks, render, reuse, trial_pages
 from tokenpeak.report.progress import progress
 from tokenpeak.report.release import release
 from tokenpeak.report.view import SweepView, open_archive
-from tokenpeak.store.raw import find_archives
+from tokenpeak.store.raw import Archive, find_archives
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,33 +89,63 @@ def build_site(
 
     Nodes appear as `node 1`, … unless `node_names`. With `live` there is also a page that
     loads itself again while a sweep runs.
-    The former site stays in place until the new one is whole.
+    The former site stays in place until the new one is whole; pages of a sweep that are still right are taken from it.
     """
-    sources = find_archives(list(archives))
+    sources = _sources(archives)
+    studies = _studies(sources)
+    origins = {
+        sweep_id: reuse.origin([sources[each].path for each in study], (node_names, live))
+        for sweep_id, study in studies.items()
+    }
+    kept = {sweep_id for sweep_id, origin in reuse.read(output).items() if origins.get(sweep_id) == origin}
     staging = output.with_name(f".{output.name}.making-{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
         writer = _Writer(staging, live=live)
         writer.static()
-        views = []
-        for archive in sources:
-            folder = staging / archive.read_sweep().sweep_id
-            if folder.exists():
-                raise ReportError(
-                    f"{archive.path} holds sweep {folder.name}, which another archive holds too. Give one of them."
-                )
-            release(archive.path, folder / "data" / "raw", node_names=node_names)
-            views.append(open_archive(folder / "data" / "raw"))
-        views.sort(key=lambda view: view.record.started_at, reverse=True)
-        for view in views:
-            say(f"pages of {view.sweep_id}")
-            writer.sweep(view)
-        writer.front(views)
+        views = {}
+        for sweep_id, archive in sources.items():
+            raw = staging / sweep_id / "data" / "raw"
+            if sweep_id in kept:
+                reuse.take(output / sweep_id, staging / sweep_id)
+            else:
+                release(archive.path, raw, node_names=node_names)
+            views[sweep_id] = open_archive(raw)
+        newest = sorted(views.values(), key=lambda view: view.record.started_at, reverse=True)
+        for view in newest:
+            say(f"pages of {view.sweep_id}{' stay as they are' if view.sweep_id in kept else ''}")
+            if view.sweep_id not in kept:
+                writer.sweep(view, [each for each in studies[view.sweep_id] if each != view.sweep_id])
+        writer.front(newest)
+        reuse.forget(output)
         _replace(staging, output)
+        reuse.write(output, origins)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return output / "index.html"
+
+
+def _sources(archives: Sequence[Path]) -> dict[str, Archive]:
+    """The archives by their sweep's id; two of one sweep are an error."""
+    found: dict[str, Archive] = {}
+    for archive in find_archives(list(archives)):
+        sweep_id = archive.read_sweep().sweep_id
+        if sweep_id in found:
+            raise ReportError(
+                f"{archive.path} holds sweep {sweep_id}, which another archive holds too. Give one of them."
+            )
+        found[sweep_id] = archive
+    return found
+
+
+def _studies(sources: Mapping[str, Archive]) -> dict[str, list[str]]:
+    """For each sweep: itself and those that name the same study."""
+    named = {sweep_id: archive.read_sweep().study for sweep_id, archive in sources.items()}
+    return {
+        sweep_id: [each for each in named if each == sweep_id or (study and named[each] == study)]
+        for sweep_id, study in named.items()
+    }
 
 
 def _replace(staging: Path, output: Path) -> None:
@@ -143,15 +173,16 @@ class _Writer:
         shutil.copytree(paths.STATIC, self.folder / "static")
         (self.folder / "static" / "vega.js").write_text(render.vega_bundle())
 
-    def sweep(self, view: SweepView) -> None:
-        """All pages and downloads of one sweep."""
+    def sweep(self, view: SweepView, study: Sequence[str]) -> None:
+        """All pages and downloads of one sweep; `study` are the other sweeps that it is to be compared with."""
         data = self.folder / view.sweep_id / "data"
         menu = {"sweep": view, "pages": SWEEP_PAGES}
+        others = {"study": [f"../../../{sweep_id}/data/raw" for sweep_id in study]}
         for page in SWEEP_PAGES:
             executed = notebooks.execute(
                 paths.NOTEBOOKS / f"{page.name if page.name != 'index' else 'overview'}.ipynb",
                 data / "notebooks" / f"{page.name}.ipynb",
-                {"archive": "../raw"},
+                {"archive": "../raw", **(others if page.name == "rates" else {})},
             )
             blocks = notebooks.blocks(executed)
             downloads.write_csv(blocks, data / "csv", page.name, view.marks())

@@ -127,7 +127,7 @@ class Archive:
 def find_archives(paths: list[Path]) -> list[Archive]:
     """The archives at or directly below each path, in the order of their names; a path without one is an error.
 
-    A packed one (.tar.zst) counts as the folder that it holds.
+    A packed one (.tar.zst) counts as the folder that it holds; beside the folder that it was packed from, not at all.
     """
     found: list[Archive] = []
     for given in paths:
@@ -136,7 +136,9 @@ def find_archives(paths: list[Path]) -> list[Archive]:
             found.append(Archive(path))
             continue
         below = sorted(sweep.parent for sweep in path.glob("*/sweep.json"))
-        below += [unpacked(packed) for packed in sorted(path.glob(f"*{SUFFIX}"))]
+        folders = {folder.name for folder in below}
+        packs = sorted(path.glob(f"*{SUFFIX}"))
+        below += [unpacked(pack) for pack in packs if pack.name.removesuffix(SUFFIX) not in folders]
         if not below:
             raise ArchiveError(f"No archive at {path}: neither it nor a folder in it has a sweep.json.")
         found += [Archive(folder) for folder in below]
