@@ -100,6 +100,7 @@ def new_sweep(
         inventory=inventory.name,
         started_at=started_at,
         simulated=any(ready.facts.simulated for ready in usable.values()),
+        study=spec.study,
         spec=spec.model_dump(mode="json"),
         nodes=tuple(ready.facts for ready in usable.values()),
         plans=tuple(plans),

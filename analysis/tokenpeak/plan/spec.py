@@ -181,6 +181,8 @@ class SweepSpec(Declaration):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
     description: str = ""
+    study: str | None = None
+    """Sweeps that name the same study are compared by phase on the site's rates pages."""
     model: ModelSpec | None = None
     """None: the model that the inventory names."""
     axes: Annotated[dict[str, tuple[Alternative, ...]], BeforeValidator(_axes)] = {}

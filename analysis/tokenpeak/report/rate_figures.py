@@ -49,20 +49,29 @@ def measures(view: SweepView) -> tuple[Measure, ...]:
 def rate_figures(view: SweepView, hardware: str, workload: str, best: str | None, baseline: str | None) -> list[Figure]:
     """A figure for each measure; a config has one colour in all of them."""
     runs = rates.open_runs(view, hardware, workload)
+    names = rates.named_configs(rates.highest_rates(runs), best, baseline)
+    return curves(view, hardware, workload, runs, names)
+
+
+def curves(
+    view: SweepView, what: str, workload: str, runs: pl.DataFrame, names: Sequence[str], of: str = ""
+) -> list[Figure]:
+    """A figure for each measure of these runs, in which the labels among `names` are named."""
     highest = rates.highest_rates(runs)
-    names = rates.named_configs(highest, best, baseline)
     found = []
     for measure in measures(view):
         points = rates.curve(runs, measure.column, names, measure.scale)
         if points.height and points["value"].max():
-            name = f"rates-{slug(hardware)}-{slug(workload)}-{slug(measure.title)}"
-            found.append(_figure(view, name, measure, points, highest, names, runs.filter(~pl.col("told")).height))
+            name = f"rates-{slug(what)}-{slug(workload)}-{slug(measure.title)}"
+            untold = runs.filter(~pl.col("told")).height
+            found.append(_figure(view, name, f"{measure.title}{of}", measure, points, highest, names, untold))
     return found
 
 
 def _figure(
     view: SweepView,
     name: str,
+    title: str,
     measure: Measure,
     points: pl.DataFrame,
     highest: pl.DataFrame,
@@ -80,7 +89,7 @@ def _figure(
     holds = held.select(named="label", rate_per_s="holds") if measure.limit is None and held.height else None
     return Figure(
         name=name,
-        title=measure.title,
+        title=title,
         caption=_caption(
             view,
             measure,
@@ -112,7 +121,7 @@ def _figure(
                 Column(key="n", title="Launches", kind="number"),
             ],
             name="data",
-            title=f"Data of the figure: {measure.title}",
+            title=f"Data of the figure: {title}",
         ),
     )
 

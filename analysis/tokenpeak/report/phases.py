@@ -1,0 +1,167 @@
+"""Phases of a study at rising request rates: baseline → tuned → speculative → routed.
+
+A phase is a kind of config, so that one sweep can hold several and a study of sweeps all of them. Each is stood for by
+its config with the highest rate.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tokenpeak.plan.speculation import speculative_config
+from tokenpeak.records import Config
+from tokenpeak.report import rates
+from tokenpeak.report.blocks import Block, Column, Part, Sentence, answer, code, note, number, strong, table
+from tokenpeak.report.rate_figures import curves
+from tokenpeak.report.view import SweepView
+
+PHASES = ("baseline", "tuned", "speculative", "routed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """A phase by its best config: the highest rate within the SLO lies from `holds` to `breaks` (null: not known)."""
+
+    phase: str
+    label: str
+    sweep_id: str
+    hardware: str
+    holds: float | None
+    breaks: float | None
+    launches: int
+    runs: pl.DataFrame
+
+    @property
+    def name(self) -> str:
+        """The phase with its config."""
+        return f"{self.phase}: {self.label}"
+
+
+def phase_of(config: Config, baselines: Sequence[str]) -> str:
+    """A server that was measured as it is stands for the routed phase."""
+    if config.endpoint is not None:
+        return "routed"
+    if speculative_config(config.flags) is not None:
+        return "speculative"
+    return "baseline" if config.name in baselines else "tuned"
+
+
+def reached(views: Sequence[SweepView], workload: str) -> list[Reached]:
+    """The phases that these sweeps hold, in order, each with the config of its highest rate."""
+    found = [each for view in views for each in _of_sweep(view, workload)]
+    best = []
+    for phase in PHASES:
+        own = [each for each in found if each.phase == phase]
+        if own:
+            best.append(max(own, key=lambda each: (each.holds or 0.0, each.breaks or 0.0)))
+    return best
+
+
+def _of_sweep(view: SweepView, workload: str) -> list[Reached]:
+    found = []
+    for plan in view.record.plans:
+        phases = {each.config.config_id: phase_of(each.config, view.spec.search.baseline) for each in plan.feasible}
+        runs = rates.open_runs(view, plan.hardware, workload)
+        searched = rates.found_rates(view, plan.hardware, workload).filter(pl.col("rate").is_not_null())
+        for row in rates.highest_rates(runs).iter_rows(named=True):
+            own = searched.filter(pl.col("config_id") == row["config_id"])
+            found.append(
+                Reached(
+                    phase=phases.get(row["config_id"], "tuned"),
+                    label=row["label"],
+                    sweep_id=view.sweep_id,
+                    hardware=plan.hardware,
+                    holds=own["low"].min() if own.height else row["holds"],  # type: ignore[arg-type]
+                    breaks=own["high"].max() if own.height else row["breaks"],  # type: ignore[arg-type]
+                    launches=row["launches"] or 0,
+                    runs=runs.filter(pl.col("config_id") == row["config_id"]),
+                )
+            )
+    return found
+
+
+def comparable(view: SweepView, others: Sequence[SweepView], workload: str) -> list[SweepView]:
+    """Those of the other sweeps that asked the same workload under the same SLO."""
+    asked = _asked(view, workload)
+    return [other for other in others if _asked(other, workload) == asked]
+
+
+def _asked(view: SweepView, workload: str) -> tuple[object, object]:
+    return next((plan.workload for plan in view.spec.workloads if plan.workload.name == workload), None), view.spec.slo
+
+
+def gain(before: Reached, after: Reached) -> tuple[float | None, float | None]:
+    """The least and the most that the highest rate can have changed by, as shares; None where an end is not known."""
+    least = after.holds / before.breaks - 1 if after.holds and before.breaks else None
+    most = after.breaks / before.holds - 1 if after.breaks and before.holds else None
+    return least, most
+
+
+def blocks(view: SweepView, others: Sequence[SweepView], workload: str) -> list[Block]:
+    """What each phase reaches and what it gains over the first; nothing where there is but one phase."""
+    alike = comparable(view, others, workload)
+    phases = reached([view, *alike], workload)
+    if len(phases) < 2 or not view.slo_words:
+        return []
+    found: list[Block] = [_answer(phases), _table(phases)]
+    if left := len(others) - len(alike):
+        found.append(note(f"{left} of the study's sweeps asked another workload or SLO and are left out."))
+    if len({each.hardware for each in phases}) > 1:
+        found.append(note("The phases ran on different hardware, which is part of their difference."))
+    runs = pl.concat([each.runs.with_columns(label=pl.lit(each.name)) for each in phases], how="diagonal")
+    return [*found, *curves(view, "phases", workload, runs, [each.name for each in phases], " by phase")]
+
+
+def _answer(phases: Sequence[Reached]) -> Sentence:
+    """How far the last phase comes, against the first."""
+    first, last = phases[0], phases[-1]
+    if last.holds is None:
+        return answer(f"From {first.phase} to {last.phase}: {last.phase} (", code(last.label), ") held no rate tried.")
+    parts: list[Part] = [f"From {first.phase} to {last.phase}, the highest rate that held goes from "]
+    parts += [strong(number(first.holds) if first.holds else "none"), " to ", strong(f"{number(last.holds)} req/s")]
+    least, most = gain(first, last)
+    if least is not None and least > 0:
+        upper = f" and at most {most:+.0%}" if most is not None else ""
+        parts.append(f": a gain of at least {least:+.0%}{upper}, by the rates between which each limit lies.")
+    else:
+        parts.append("; the rates tried are too far apart to tell the two limits from each other.")
+    return answer(*parts)
+
+
+def _table(phases: Sequence[Reached]) -> Block:
+    first = phases[0]
+    rows = []
+    for each in phases:
+        least, most = gain(first, each) if each is not first else (None, None)
+        rows.append(
+            {
+                "phase": each.phase,
+                "label": each.label,
+                "sweep": each.sweep_id,
+                "hardware": each.hardware,
+                "holds": each.holds,
+                "breaks": each.breaks,
+                "least": least * 100 if least is not None else None,
+                "most": most * 100 if most is not None else None,
+                "launches": each.launches,
+            }
+        )
+    schema = dict.fromkeys(("holds", "breaks", "least", "most"), pl.Float64)
+    return table(
+        pl.DataFrame(rows, schema_overrides=schema),
+        [
+            Column(key="phase", title="Phase"),
+            Column(key="label", title="Best config", kind="code"),
+            Column(key="holds", title="Highest rate that held", unit="req/s", kind="number"),
+            Column(key="breaks", title="First that did not", unit="req/s", kind="number"),
+            Column(key="least", title=f"Over {first.phase}, at least", unit="%", kind="number", digits=1),
+            Column(key="most", title="at most", unit="%", kind="number", digits=1),
+            Column(key="launches", title="Launches", kind="number"),
+            Column(key="hardware", title="Hardware"),
+            Column(key="sweep", title="Sweep", kind="code"),
+        ],
+        name="phases",
+        title="Phases compared",
+        note="Each limit lies between two rates that were tried, so a gain has a least and a most.",
+    )

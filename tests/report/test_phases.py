@@ -1,0 +1,80 @@
+"""Phases of a study: what kind of config each is, and what one gains over another."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from archive_factory import config_of, make_archive
+from tokenpeak.report import SweepView, open_archive, phases
+from tokenpeak.report.phases import Reached, gain, phase_of
+from tokenpeak.report.site import build_site
+
+SPECULATIVE = {"speculative_config": '{"method": "ngram", "num_speculative_tokens": 4}'}
+
+
+def stand(holds: float | None, breaks: float | None) -> Reached:
+    """A phase whose limit lies between these rates."""
+    return Reached(
+        phase="tuned",
+        label="x",
+        sweep_id="s",
+        hardware="h",
+        holds=holds,
+        breaks=breaks,
+        launches=1,
+        runs=pl.DataFrame(),
+    )
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sweeps of one study: the engine's defaults alone, then a tuned config."""
+    folder = tmp_path_factory.mktemp("study")
+    first = make_archive(
+        folder / "20261119-220000-defaults-rig", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3, study="s"
+    )
+    for path in [first.path / "sweep.json", *first.path.glob("trials/*.json")]:
+        text = path.read_text().replace('"name":"max_num_seqs=8"', '"name":"defaults"')
+        path.write_text(text.replace('"choices":{"max_num_seqs":"8"}', '"choices":{}'))
+    make_archive(
+        folder / "20261120-220000-tuned-rig", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3, study="s"
+    )
+    return folder
+
+
+def test_a_config_says_its_phase() -> None:
+    """The baseline is known by its name, speculation by its flags, a router by being measured as it is."""
+    plain = config_of({"max_num_seqs": 64})
+    routed = plain.model_copy(update={"endpoint": "http://router:8000/v1"})
+    found = [
+        phase_of(config, ("defaults",))
+        for config in (config_of({}, name="defaults"), plain, config_of(SPECULATIVE), routed)
+    ]
+
+    assert list(phases.PHASES) == found
+
+
+def test_a_gain_has_a_least_and_a_most() -> None:
+    """Limits that lie between rates differ by at least the inner and at most the outer two."""
+    assert (0.5, 2.0) == gain(stand(2, 4), stand(6, 6))
+    assert (-0.5, 1.0) == gain(stand(2, 4), stand(2, 4))
+    assert (None, None) == gain(stand(None, None), stand(4, None))
+
+
+def test_phases_are_those_of_the_whole_study(study: Path) -> None:
+    """The rates page of each sweep compares it with the others of its study, and says so in a sentence."""
+    build_site([study], study / "site")
+    pages = [path.read_text() for path in sorted((study / "site").glob("*/rates.html"))]
+
+    assert ["Phases compared"] * 2 == ["Phases compared" if "Phases compared" in page else "" for page in pages]
+    assert all("From baseline to tuned, the highest rate that held" in page for page in pages)
+
+
+def test_another_workload_is_left_out(study: Path) -> None:
+    """A sweep that asked something else is no phase of this one."""
+    first, second = (open_archive(path) for path in sorted(study.glob("*-rig")))
+    other = second.spec.model_copy(update={"slo": second.spec.slo.model_copy(update={"ttft_p95_ms": 1.0})})
+
+    assert [second] == phases.comparable(first, [second], "short")
+    assert [] == phases.comparable(first, [SweepView(**{**second.__dict__, "spec": other})], "short")
