@@ -1,6 +1,8 @@
 """The site in a real browser, from file://, with the network off."""
 
+import hashlib
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,59 @@ def test_comparison_refuses_what_is_not_comparable(session: Session, site: Path)
 
     assert apart.startswith("Not ranked: simulated")
     assert together.startswith(("The second is", "The two cannot be told apart"))
+
+
+def test_site_stands_alone(browser: Browser, site: Path) -> None:
+    """Moved from where it was built, offline and a year on, each page opens, draws, and asks for its own files only."""
+    trial = next((site / SIM / "trials").glob("*.html")).relative_to(site).as_posix()
+    context = browser.new_context(offline=True)
+    context.clock.install(time=datetime.now(UTC) + timedelta(days=366))
+    asked: set[str] = set()
+    context.on("request", lambda request: asked.add(request.url))
+    session = Session(context.new_page())
+    for name in [*PAGES, trial]:
+        page = session.open(site / name)
+        assert page.evaluate("new Date().getFullYear()") > datetime.now(UTC).year
+    context.close()
+
+    assert [] == session.complaints
+    assert [] == [url for url in asked if not url.startswith((site.as_uri(), "data:", "blob:"))]
+
+
+def test_figures_and_trials_have_addresses(session: Session, site: Path) -> None:
+    """A figure's own link brings it into view in another window; a config leads to its trial, and the trial back."""
+    page = session.open(site / SIM / "rates.html")
+    figure = page.locator("figure").last
+    address = figure.get_by_role("link", name="Link").get_attribute("href")
+    other = session.page.context.new_page()
+    other.goto((site / SIM / "rates.html").as_uri() + str(address))
+    other.locator(f"{address}").wait_for()
+    top = other.locator(str(address)).evaluate("figure => figure.getBoundingClientRect().top")
+    page.goto((site / SIM / "ranking.html").as_uri())
+    page.locator(".table tbody a").first.click()
+    trial = page.locator("h1").inner_text()
+    page.get_by_role("link", name="All trials").click()
+
+    assert -1 <= top < 900
+    assert trial.startswith("Trial 0")
+    assert "Trials" == page.locator("h1").inner_text()
+
+
+def test_tables_and_raw_files_download(session: Session, site: Path, tmp_path: Path) -> None:
+    """A table's CSV has the rows of the table, and the files of the data page are those that its checksums name."""
+    page = session.open(site / SIM / "trials.html")
+    rows = page.locator("#table-trials tbody tr").count()
+    with page.expect_download() as waiting:
+        page.locator("#table-trials").get_by_role("link", name="CSV").click()
+    waiting.value.save_as(tmp_path / "trials.csv")
+    page.goto((site / SIM / "data" / "index.html").as_uri())
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="sweep.json").click()
+    waiting.value.save_as(tmp_path / "sweep.json")
+    digest = hashlib.sha256((tmp_path / "sweep.json").read_bytes()).hexdigest()
+
+    assert rows == len((tmp_path / "trials.csv").read_text().splitlines()) - 1
+    assert f"{digest}  raw/sweep.json" in (site / SIM / "data" / "SHA256SUMS").read_text()
 
 
 def test_commands_are_tabs(session: Session, site: Path) -> None:

@@ -1,0 +1,68 @@
+"""The golden site: every page of a small archive as it was when somebody last looked at it.
+
+`make golden` writes it again from `golden/archive`; the difference is then looked at and committed like any other.
+"""
+
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tokenpeak.report.site import build_site
+
+FOLDER = Path(__file__).parent / "golden"
+ARCHIVE, SITE = FOLDER / "archive", FOLDER / "site"
+TEXTS = (".html", ".atom")
+LONG = re.compile(r"-?\d+\.\d{9,}(?:e-?\d+)?")
+PICTURE = re.compile(r'<svg class="marks".*?</svg>', re.DOTALL)
+WORDS = re.compile(r"<text[^>]*>(.*?)</text>", re.DOTALL)
+SIZE = re.compile(r'(<a href="[^"]*" download>[^<]*</a></td><td class="k-number") data-value="\d+">[\d.,]+')
+
+
+def normal(text: str) -> str:
+    """The text without what differs between machines.
+
+    Static pictures are laid out by the fonts that are installed, so their words stand for them; what is drawn is in the
+    figure's specification, word for word. A download's size depends on the libraries that wrote it, the last digits of
+    a float on the processor.
+    """
+    pictures = PICTURE.sub(lambda found: "\n".join(["[picture]", *WORDS.findall(found[0])]), text)
+    return LONG.sub(lambda found: f"{float(found[0]):.9g}", SIZE.sub(r"\1>size", pictures))
+
+
+def pages(site: Path) -> dict[str, str]:
+    """Each page of a site as compared, by its path."""
+    return {
+        path.relative_to(site).as_posix(): normal(path.read_text())
+        for path in sorted(site.rglob("*"))
+        if path.suffix in TEXTS
+    }
+
+
+def built(folder: Path) -> dict[str, str]:
+    """What the archive makes now."""
+    build_site([ARCHIVE], folder / "site")
+    return pages(folder / "site")
+
+
+def kept() -> dict[str, str]:
+    """What was looked at."""
+    return {path.relative_to(SITE).as_posix(): path.read_text() for path in sorted(SITE.rglob("*")) if path.is_file()}
+
+
+def renew() -> list[str]:
+    """Write what the archive makes now; the paths that changed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        now, before = built(Path(scratch)), kept()
+    shutil.rmtree(SITE, ignore_errors=True)
+    for name, text in now.items():
+        path = SITE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+
+
+if __name__ == "__main__":
+    changed = renew()
+    sys.stdout.write("\n".join(changed) + f"\n{len(changed)} files changed; look at them: git diff {SITE}\n")
