@@ -398,7 +398,8 @@ class RateProbe(Record):
     requests: int
     holds: bool
     ratio: float | None = None
-    """The worst metric ÷ its limit: 1 is just within; None when too much failed to tell."""
+    """The worst metric ÷ its limit: 1 is just within; None when too much failed to tell. A delay that grew through the
+    probe beyond doubt counts as it would have grown to, had the probe been long enough to show that overload."""
     spread: float
     """Relative standard error of `ratio`."""
     achieved_per_s: float | None = None

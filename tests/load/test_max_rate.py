@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tokenpeak.load.max_rate import Found, Probe, Search, Try, percentile_spread
+from tokenpeak.load.max_rate import Found, Probe, Search, Try, growth, percentile_spread
 from tokenpeak.load.virtual import virtual_case
 
 
@@ -93,3 +93,38 @@ def test_seeded_cases() -> None:
 
     assert np.mean([abs(case.error) <= 0.05 for case in cases]) >= 0.95
     assert np.median([len(case.probes) for case in cases]) <= 8
+
+
+@pytest.mark.parametrize("overload", [0.03, 0.10])
+def test_growth_of_an_overload_is_seen(overload: float) -> None:
+    """A backlog that grows with an overload is found at its slope, long before it reaches a limit."""
+    random = np.random.default_rng(5)
+    due = np.arange(600) / 150
+    delays = 0.03 + overload * due + random.exponential(0.005, due.size)
+
+    slope, error = growth(due, delays)
+
+    assert slope == pytest.approx(overload, rel=0.15)
+    assert slope > 2 * error
+
+
+def test_a_queue_below_capacity_does_not_grow() -> None:
+    """A queue that comes and goes (Poisson arrivals at 90% of capacity) passes for growth in few runs of many."""
+    random = np.random.default_rng(6)
+    grew = 0
+    for _ in range(200):
+        due = np.cumsum(random.exponential(1 / 90, 1000))
+        served = np.empty(due.size)
+        free = 0.0
+        for number, moment in enumerate(due):
+            free = max(free, moment) + 0.01
+            served[number] = free
+        slope, error = growth(due, served - due)
+        grew += slope > 2 * error
+
+    assert grew / 200 <= 0.05
+
+
+def test_too_few_requests_do_not_tell_growth() -> None:
+    """A handful of requests says nothing of growth."""
+    assert growth(np.arange(20.0), np.arange(20.0)) == (0.0, np.inf)

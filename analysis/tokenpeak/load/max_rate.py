@@ -26,6 +26,7 @@ REACH = 256.0
 """The search looks from a start ÷ this to a start × this."""
 GRID = 2400
 SCREENING_WIDTH = 4.0
+STRETCHES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,3 +188,19 @@ def percentile_spread(values: Numbers, percent: float, random: np.random.Generat
     found = np.percentile(samples, percent, axis=1)
     centre = float(np.percentile(values, percent))
     return float(np.std(found) / centre) if centre > 0 else 1.0
+
+
+def growth(due_s: Numbers, values_s: Numbers) -> tuple[float, float]:
+    """Seconds by which a delay grew per second of a run, with its standard error; (0, inf) for too few requests.
+
+    Requests are in order of `due_s`. From the medians of ten stretches of the run: a queue below capacity comes back to
+    where it was, so its steps cancel; beyond capacity they add up.
+    """
+    if due_s.size < 5 * STRETCHES:
+        return 0.0, np.inf
+    middles = np.array([float(np.median(stretch)) for stretch in np.array_split(values_s, STRETCHES)])
+    steps = np.diff(middles)
+    step_s = float(due_s[-1] - due_s[0]) / STRETCHES
+    if step_s <= 0:
+        return 0.0, np.inf
+    return float(steps.mean()) / step_s, float(steps.std(ddof=1) / np.sqrt(steps.size)) / step_s

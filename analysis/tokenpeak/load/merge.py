@@ -14,7 +14,7 @@ import polars as pl
 from tokenpeak.errors import LoadError
 from tokenpeak.load import rows
 from tokenpeak.load.job import write_atomically
-from tokenpeak.load.run import from_due
+from tokenpeak.load.offered import from_due
 from tokenpeak.load.summary import distribution, requests_needed, slo_met, summarize, turn_summaries
 from tokenpeak.records import ClientHealth, RunRecord, Verdict
 from tokenpeak.workload import ExternalLoad

@@ -2,27 +2,27 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import numpy as np
 import polars as pl
 from pydantic import NonNegativeInt
 
 from tokenpeak.errors import LoadError
 from tokenpeak.load import rows
 from tokenpeak.load.arrivals import staged_caps, staged_timetable, timetable
-from tokenpeak.load.crew import Crew, Observation, Progress, share
+from tokenpeak.load.crew import Crew, Progress, share
 from tokenpeak.load.datasets import read_trace
-from tokenpeak.load.max_rate import Found, Probe, Search, Try, percentile_spread
+from tokenpeak.load.offered import Offered, from_due
 from tokenpeak.load.order import Order, Stop
 from tokenpeak.load.prompts import make
-from tokenpeak.load.scrape import Sample, Scraper, counters, restarted
-from tokenpeak.load.summary import distribution, gaps_s, per_request, slo_met, summarize, turn_summaries
+from tokenpeak.load.rate_search import search_rate
+from tokenpeak.load.scrape import Scraper, counters, restarted
+from tokenpeak.load.summary import distribution, slo_met, summarize, turn_summaries
 from tokenpeak.load.target import Server
 from tokenpeak.load.tokens import Vocabulary
 from tokenpeak.load.verdict import Evidence, judge
-from tokenpeak.records import ClientHealth, MaxRate, RateProbe, RunRecord
+from tokenpeak.records import ClientHealth, MaxRate, RunRecord
 from tokenpeak.workload import (
     ClosedLoad,
     ConversationWorkload,
@@ -36,11 +36,6 @@ from tokenpeak.workload import (
     TraceWorkload,
     Workload,
 )
-
-PROBE_WARMUP_SHARE = 0.1
-START_REQUESTS = 5
-START_SHARE = 4.0
-"""Without a start, a search begins at this many times the rate of requests sent one after another."""
 
 
 class JobRun(Declaration):
@@ -89,24 +84,6 @@ class Setting:
         return time.time() - (time.perf_counter() - self.origin_s)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Offered:
-    """What came of one load: its requests, and what the client and the engine say of it."""
-
-    level: LoadLevel
-    order: Order
-    seen: Observation
-    samples: list[Sample]
-    drained: bool | None
-    table: pl.DataFrame
-    began_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-
-def from_due(level: LoadLevel) -> bool:
-    """Whether latency counts from when a request was due: in an open loop."""
-    return not (isinstance(level, ClosedLoad) or (isinstance(level, StagedLoad) and not level.open))
-
-
 class Run:
     """A run under way."""
 
@@ -121,7 +98,9 @@ class Run:
         """The run's record and its requests."""
         level = self.run.level
         if isinstance(level, MaxRateLoad):
-            return self._search(level)
+            found = search_rate(level, self.run.seed, self.offer, origin_s=self.setting.origin_s)
+            self._cool_down(level)
+            return self._record(found.best, level.max_rate_under, found.max_rate), found.table
         offered = self.offer(level)
         self._cool_down(level)
         return self._record(offered, self.run.slo), offered.table
@@ -288,140 +267,3 @@ class Run:
             engine=engine,
             verdict=verdict,
         )
-
-    # The highest rate within an SLO
-
-    def _search(self, level: MaxRateLoad) -> tuple[RunRecord, pl.DataFrame]:
-        """Probe rates until the search has its answer; the record is that of the longest probe that held."""
-        begin = time.perf_counter()
-        slo = level.max_rate_under
-        search = Search(
-            start_per_s=level.start_rate_per_s or self._start(slo),
-            tolerance=level.tolerance,
-            confidence=level.confidence,
-            max_probes=level.max_probes,
-        )
-        probes: list[Probe] = []
-        shown: list[RateProbe] = []
-        offers: list[Offered] = []
-        random = np.random.default_rng(self.run.seed)
-        while isinstance(step := search.step(probes, out_of_budget=_too_late(level, probes, begin)), Try):
-            number = level.confirming_requests if step.confirming else level.screening_requests
-            probe_level = OpenLoad(
-                rate_per_s=step.rate_per_s,
-                requests=number,
-                warmup_requests=int(number * PROBE_WARMUP_SHARE),
-                arrivals=level.arrivals,
-                burstiness=level.burstiness,
-                max_concurrency=level.max_concurrency,
-            )
-            offered = self.offer(probe_level, _stop(slo, number))
-            probe, seen = _probe(step.rate_per_s, offered, slo, random)
-            offers.append(offered)
-            probes.append(probe)
-            shown.append(seen)
-        self._cool_down(level)
-        return self._found(level, step, probes, shown, offers, begin)
-
-    def _start(self, slo: Slo) -> float:
-        """A rate to begin with: some times that of requests sent one after another."""
-        offered = self.offer(ClosedLoad(concurrency=1, requests=START_REQUESTS))
-        summary = summarize(offered.table, slo, from_due=False)
-        if summary.latency_s.mean is None:
-            kinds = ", ".join(summary.failures) or "none sent"
-            raise LoadError(
-                f"None of the first {START_REQUESTS} requests ended well ({kinds}); no rate can be searched."
-            )
-        return START_SHARE / summary.latency_s.mean
-
-    def _found(
-        self,
-        level: MaxRateLoad,
-        found: Found,
-        probes: list[Probe],
-        shown: list[RateProbe],
-        offers: list[Offered],
-        begin: float,
-    ) -> tuple[RunRecord, pl.DataFrame]:
-        best = max(
-            range(len(probes)),
-            key=lambda number: (probes[number].holds, probes[number].requests, probes[number].rate_per_s),
-        )
-        max_rate = MaxRate(
-            rate_per_s=found.rate_per_s,
-            low_per_s=found.low_per_s,
-            high_per_s=found.high_per_s,
-            confidence=found.confidence,
-            ended=found.ended,
-            probes=tuple(shown),
-            started_s=begin - self.setting.origin_s,
-            duration_s=time.perf_counter() - begin,
-        )
-        table = pl.concat(
-            offered.table if number == best else offered.table.with_columns(phase=pl.lit("probe"))
-            for number, offered in enumerate(offers)
-        )
-        return self._record(offers[best], level.max_rate_under, max_rate), table
-
-
-def _too_late(level: MaxRateLoad, probes: list[Probe], begin: float) -> bool:
-    """Whether the next probe, if it takes as long as a confirming one at the last rate, would end after the budget."""
-    if not probes:
-        return False
-    last = level.confirming_requests * (1 + PROBE_WARMUP_SHARE) / probes[-1].rate_per_s
-    return time.perf_counter() - begin + last > level.budget_s
-
-
-def _stop(slo: Slo, number: int) -> Stop:
-    """When a probe is lost: more requests over a limit than three times what its percentile allows."""
-    limits: dict[str, float] = {}
-    allowed = 0
-    for metric, percentile, limit in slo.limits():
-        share = 1 - int(percentile.removeprefix("p")) / 100
-        allowed = max(allowed, int(3 * share * number) + 3)
-        limits[metric] = max(limit, limits.get(metric, 0.0))
-    return Stop(violations=allowed, ttft_s=limits.get("ttft_s"), latency_s=limits.get("latency_s"))
-
-
-def _probe(rate_per_s: float, offered: Offered, slo: Slo, random: np.random.Generator) -> tuple[Probe, RateProbe]:
-    """What a probe showed, for the search and for the record."""
-    summary = summarize(offered.table, slo, from_due=True)
-    ok = per_request(offered.table, from_due=True)
-    stopped = offered.seen.stopped is not None
-    ratio, spread = 0.0, 0.0
-    metrics: dict[str, float] = {}
-    for metric, percentile, limit in slo.limits():
-        percent = float(percentile.removeprefix("p"))
-        values = gaps_s(ok) if metric == "itl_s" else ok[metric].drop_nulls().to_numpy()
-        # A failed request is one that took for ever.
-        failed = np.full(summary.requests_failed or 0, np.inf)
-        together = np.concatenate([values, failed])
-        value = float(np.percentile(together, percent, method="higher")) if together.size else np.inf
-        if np.isfinite(value):
-            metrics[f"{metric}_{percentile}"] = value
-        if value / limit > ratio:
-            ratio = value / limit
-            spread = percentile_spread(values[:20_000], percent, random)
-    if stopped:
-        # Its percentiles are of the requests that were lucky to end; it missed by at least the share that stopped it.
-        ratio = max(ratio, 2.0)
-        spread = max(spread, 0.2)
-    probe = Probe(
-        rate_per_s=rate_per_s,
-        requests=summary.requests_sent or 0,
-        ratio=ratio,
-        spread=spread,
-        achieved_per_s=None if stopped else summary.request_per_s,
-    )
-    shown = RateProbe(
-        rate_per_s=rate_per_s,
-        requests=summary.requests_sent,
-        holds=probe.holds,
-        ratio=ratio if np.isfinite(ratio) else None,
-        spread=spread,
-        achieved_per_s=summary.request_per_s,
-        goodput_request_per_s=summary.goodput_request_per_s,
-        stopped_early=stopped,
-        metrics=metrics,
-    )
-    return probe, shown

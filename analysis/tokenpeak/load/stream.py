@@ -14,7 +14,9 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from httptools import HttpParserError, HttpResponseParser
+from numpy.typing import NDArray
 
 from tokenpeak.load.connection import Exchange
 
@@ -78,21 +80,6 @@ def _received(exchange: Exchange) -> tuple[bytes, list[int]]:
     return b"".join(parts), lengths
 
 
-@dataclass(slots=True)
-class _Events:
-    """The events of a body: each as an object, and the body offset at which it ended.
-
-    None stands for one more of a kind: the events of a stream differ in their text alone, so one that begins and ends
-    like an earlier token event, and holds no quote or escape between, needs no parser. That is most of them.
-    """
-
-    objects: list[dict[str, Any] | None]
-    ends: list[int]
-    done: bool = False
-    bad: bytes | None = None
-    """The first event that is no object, at which reading ended."""
-
-
 def _data(block: bytes) -> bytes | None:
     """What an event says; None for a comment or an event without data. A block that is no event says itself."""
     if block.startswith(b"data: ") and b"\n" not in block:
@@ -112,44 +99,76 @@ def _object(data: bytes) -> dict[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-def _events(body: bytes, *, whole: bool = False) -> _Events:
-    """The events of a body; `whole` parses every one."""
-    separator = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
-    width = len(separator)
-    blocks = body.split(separator)
-    rest = blocks.pop()
-    objects: list[dict[str, Any] | None] = []
-    ends: list[int] = []
-    found = _Events(objects, ends)
-    prefix = suffix = b"\0"
-    start = stop = offset = 0
-    for block in blocks:
-        offset += len(block) + width
-        if block.startswith(prefix) and block.endswith(suffix):
-            middle = block[start:stop]
-            if b'"' not in middle and b"\\" not in middle and len(block) >= start - stop:
-                objects.append(None)
-                ends.append(offset)
+def _separator(body: bytes) -> bytes:
+    return b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
+
+
+class _Events:
+    """What the events of a body say, read by `read`; whatever was read before a fault remains.
+
+    The events of a stream differ in their text alone, so one that begins and ends like an earlier token event, and
+    holds no quote or escape between, is another and needs no parser. That is most of them.
+    """
+
+    __slots__ = ("done", "fault", "finished", "token_ends", "usage")
+
+    def __init__(self) -> None:
+        self.token_ends: list[int] = []
+        """The body offset at which each event with tokens ended."""
+        self.usage: dict[str, Any] | None = None
+        self.finished = False
+        self.done = False
+        self.fault: tuple[str, str] | None = None
+
+    def read(self, body: bytes) -> None:
+        """Read all events, or those before the first that is no object; raises what an odd shape makes Python raise."""
+        separator = _separator(body)
+        width = len(separator)
+        ended = self.token_ends.append
+        opening = closing = b""
+        position = parsed = 0
+        while (end := body.find(separator, position)) >= 0:
+            block = body[position:end]
+            position = end + width
+            data = _data(block)
+            if data is None:
                 continue
-        data = _data(block)
-        if data is None:
-            continue
-        if data == b"[DONE]":
-            found.done = True
-            continue
-        event = _object(data)
-        if event is None:
-            found.bad = data
-            break
-        objects.append(event)
-        ends.append(offset)
-        if start == 0 and not whole and len(objects) <= LEARNING_EVENTS:
-            split = _SPOT.search(block)
-            if split and _carries_tokens(event) and not _finished(event) and not event.get("usage"):
-                prefix, suffix = block[: split.end(1)], block[split.start(2) :]
-                start, stop = len(prefix), -len(suffix)
-    found.done = found.done or rest.strip() == b"data: [DONE]"
-    return found
+            if data == b"[DONE]":
+                self.done = True
+                continue
+            event = _object(data)
+            if event is None:
+                self.fault = ("malformed_stream", data[:DETAIL_CHARACTERS].decode(errors="replace"))
+                break
+            parsed += 1
+            if not self._take(event):
+                continue
+            ended(position)
+            if not opening and parsed <= LEARNING_EVENTS and not _finished(event) and not event.get("usage"):
+                spot = _SPOT.search(block)
+                if spot is not None:
+                    opening, closing = block[: spot.end(1)], block[spot.start(2) :] + separator
+            if not opening:
+                continue
+            starts, find = body.startswith, body.find
+            begin, rest = len(opening), len(closing)
+            while starts(opening, position):
+                text = position + begin
+                quote = find(b'"', text)
+                if not starts(closing, quote) or find(b"\\", text, quote) >= 0:
+                    break
+                position = quote + rest
+                ended(position)
+        self.done = self.done or body[position:].strip() == b"data: [DONE]"
+
+    def _take(self, event: dict[str, Any]) -> bool:
+        """Note what an event says beside tokens; whether it carries tokens."""
+        if event.get("usage"):
+            self.usage = event["usage"]
+        if "error" in event and self.fault is None:
+            self.fault = ("stream_error", json.dumps(event["error"])[:DETAIL_CHARACTERS])
+        self.finished = self.finished or _finished(event)
+        return _carries_tokens(event)
 
 
 def _finished(event: dict[str, Any]) -> bool:
@@ -173,68 +192,50 @@ def _carries_tokens(event: dict[str, Any]) -> bool:
 
 def text_of(exchange: Exchange) -> str:
     """What the engine said, all of it."""
-    events = _events(_received(exchange)[0], whole=True)
+    body = _received(exchange)[0]
+    events = (_object(data) for block in body.split(_separator(body)) if (data := _data(block)) is not None)
     return "".join(
         (choice.get("delta") or {}).get("content") or choice.get("text") or ""
-        for event in events.objects
+        for event in events
         if event is not None
         for choice in event.get("choices") or []
     )
+
+
+def _token_times(exchange: Exchange, lengths: list[int], token_ends: list[int]) -> NDArray[np.float64]:
+    """When each event with tokens was whole: at the packet that brought its last byte."""
+    return np.asarray(exchange.times)[np.searchsorted(lengths, token_ends)]
 
 
 def read(exchange: Exchange, start: float) -> Reply:
     """The exchange as a reply on the clock that began at `start`."""
     error, detail = exchange.error, exchange.detail
     body, lengths = _received(exchange)
+    events = _Events()
+    usage: dict[str, Any] = {}
     first_token = last_token = None
     gaps: array[int] = array("i")
-    input_tokens = cached_tokens = output_tokens = None
-    count = 0
     if exchange.status is not None and exchange.status != 200:
         error = error or f"http_{exchange.status}"
         detail = detail or body[:DETAIL_CHARACTERS].decode(errors="replace")
     elif exchange.status is not None:
         fault: tuple[str, str] | None = None
-        times = exchange.times
-        packet = 0
-        previous = 0.0
-        usage: dict[str, Any] | None = None
-        finished = done = False
         try:
-            events = _events(body)
-            done = events.done
-            if events.bad is not None:
-                fault = ("malformed_stream", events.bad[:DETAIL_CHARACTERS].decode(errors="replace"))
-            for event, end in zip(events.objects, events.ends, strict=True):
-                if event is not None:
-                    if event.get("usage"):
-                        usage = event["usage"]
-                    if "error" in event and fault is None:
-                        fault = ("stream_error", json.dumps(event["error"])[:DETAIL_CHARACTERS])
-                    finished = finished or _finished(event)
-                    if not _carries_tokens(event):
-                        continue
-                while lengths[packet] < end:
-                    packet += 1
-                now = times[packet]
-                if count:
-                    gaps.append(int((now - previous) * 1e6 + 0.5))
-                else:
-                    first_token = now
-                previous = last_token = now
-                count += 1
-            if usage is not None:
-                input_tokens = usage.get("prompt_tokens")
-                output_tokens = usage.get("completion_tokens")
-                cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            events.read(body)
+            usage = _usage(events.usage)
         except (AttributeError, IndexError, KeyError, TypeError) as shape:
             fault = ("malformed_stream", f"an event is not of the API's shape: {shape!r}")
+        if events.token_ends:
+            times = _token_times(exchange, lengths, events.token_ends)
+            first_token, last_token = float(times[0]), float(times[-1])
+            gaps.frombytes((np.diff(times) * 1e6 + 0.5).astype(np.intc).tobytes())
+        fault = fault or events.fault
         if fault is None:
-            if not done and not finished:
+            if not events.done and not events.finished:
                 fault = ("truncated", "the stream ended without [DONE] and without a finish reason")
-            elif not count:
+            elif not events.token_ends:
                 fault = ("no_tokens", "the stream held no event with a token")
-            elif not isinstance(output_tokens, int):
+            elif not isinstance(usage.get("output_tokens"), int):
                 fault = ("no_usage", "the stream held no usage; the server ignores stream_options.include_usage")
         if error is None and fault is not None:
             error, detail = fault
@@ -250,13 +251,24 @@ def read(exchange: Exchange, start: float) -> Reply:
         first_byte_s=at(exchange.times[0] if exchange.times else None),
         first_token_s=at(first_token),
         last_token_s=at(last_token),
-        input_tokens=input_tokens,
-        cached_tokens=cached_tokens,
-        output_tokens=output_tokens,
-        events=count,
+        input_tokens=usage.get("input_tokens"),
+        cached_tokens=usage.get("cached_tokens"),
+        output_tokens=usage.get("output_tokens"),
+        events=len(events.token_ends),
         event_times_us=gaps,
         status=exchange.status,
         error=error,
         detail=detail,
         resent=exchange.resent,
     )
+
+
+def _usage(usage: dict[str, Any] | None) -> dict[str, Any]:
+    """The token counts of a usage; empty without one."""
+    if usage is None:
+        return {}
+    return {
+        "input_tokens": usage.get("prompt_tokens"),
+        "output_tokens": usage.get("completion_tokens"),
+        "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+    }

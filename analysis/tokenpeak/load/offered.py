@@ -1,0 +1,29 @@
+"""What came of one load that was offered."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import polars as pl
+
+from tokenpeak.load.crew import Observation
+from tokenpeak.load.order import Order
+from tokenpeak.load.scrape import Sample
+from tokenpeak.workload import ClosedLoad, LoadLevel, StagedLoad
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offered:
+    """What came of one load: its requests, and what the client and the engine say of it."""
+
+    level: LoadLevel
+    order: Order
+    seen: Observation
+    samples: list[Sample]
+    drained: bool | None
+    table: pl.DataFrame
+    began_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+def from_due(level: LoadLevel) -> bool:
+    """Whether latency counts from when a request was due: in an open loop."""
+    return not (isinstance(level, ClosedLoad) or (isinstance(level, StagedLoad) and not level.open))
