@@ -2,7 +2,8 @@
 
 The timetable server, and the peers, run on the same machine in the same minute: the ratio between them means more
 than the milliseconds. Peers: httpx with one client for all streams, and httpx over the project's own transport.
-`--only NAME` (repeatable) runs a part: streams, rate, search, engine, peers. `engine` takes some minutes.
+`--only NAME` (repeatable) runs a part: streams, rate, search, engine, peers, vllm. `engine` and `vllm` take some
+minutes each.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import httpx
 import numpy as np
 import uvloop
 
+from tokenpeak.load import beside_vllm
 from tokenpeak.load.calibrate import timetable_server
 from tokenpeak.load.job import LoadJob, run_job
 from tokenpeak.load.transport import RawTransport
@@ -241,12 +243,22 @@ def peers() -> Iterator[Line | str]:
         yield f"{name}: TTFT error p50 {p50 * 1e3:.1f}, p99 {p99 * 1e3:.1f} ms; CPU per token {cpu * 1e6:.1f} µs"
 
 
+def vllm() -> Iterator[Line | str]:
+    """The client and `vllm bench serve` in turns against vLLM on this machine's CPU."""
+    found = beside_vllm.installed()
+    if found is None:
+        yield "vllm bench serve: skipped, no engine here (`make sweep INVENTORY=cpu` installs one)"
+        return
+    yield from beside_vllm.lines(found)
+
+
 PARTS: dict[str, Callable[[], Iterator[Line | str]]] = {
     "streams": streams,
     "rate": rate,
     "search": search,
     "peers": peers,
     "engine": engine,
+    "vllm": vllm,
 }
 
 
