@@ -3,25 +3,22 @@
 Closed and open loop are one queue with a cap. A closed loop is always due: whenever fewer than the cap are in flight,
 the next request is due now. An open loop is due by its timetable, and waits in the queue only for its cap.
 
-Connections are kept and used again, the last used first; a server that closes an idle one costs nothing. An open loop
-keeps a few idle ones ready, so that connecting does not delay a request that is due. With `reuse_connections` off each
-request opens its own, and counts as sent when connecting began.
+With `reuse_connections` off each request opens a connection of its own, and counts as sent when connecting began.
 """
 
 import asyncio
-import json
-import ssl
 from collections import deque
 from time import perf_counter, sleep
 
 from tokenpeak.load.alarm import Alarm
 from tokenpeak.load.connection import Connection, Exchange
-from tokenpeak.load.order import Order, Talk, Target
+from tokenpeak.load.order import Order
+from tokenpeak.load.payload import Conversation, payload
+from tokenpeak.load.pool import SPARE_CONNECTIONS, Pool, connect_failure
 from tokenpeak.load.stream import Reply, read, text_of
 
 TICK_S = 0.01
-SPARE_CONNECTIONS = 16
-CONNECTING_AT_ONCE = 64
+OPEN_AHEAD_AT_MOST = 4096
 PAUSE_AFTER_FAILURE_S = 0.25
 COALESCE_ABOVE_PER_S = 5000.0
 COALESCE_S = 0.001
@@ -34,52 +31,6 @@ RAW_BYTES_KEPT = 256 * 1024 * 1024
 """Packets of ended requests are read after the run; beyond this many bytes the oldest are read during it."""
 
 
-def tls_context(target: Target) -> ssl.SSLContext | None:
-    """The TLS settings of a target; None for plain HTTP."""
-    if not target.tls:
-        return None
-    context = ssl.create_default_context(cafile=target.ca_file)
-    if not target.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-async def connect(target: Target, context: ssl.SSLContext | None, owner: "Offering") -> Connection:
-    """A new connection to the target; raises OSError."""
-    loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(
-        lambda: Connection(owner, direct_writes=context is None),
-        target.host,
-        target.port,
-        ssl=context,
-        server_hostname=target.host if context is not None else None,
-    )
-    return connection
-
-
-def connect_failure(error: OSError) -> str:
-    """The kind of a failure to connect."""
-    if isinstance(error, ConnectionRefusedError):
-        return "refused"
-    if isinstance(error, ssl.SSLError):
-        return "tls_failed"
-    return "connect_timeout" if isinstance(error, TimeoutError) else "connect_failed"
-
-
-class _Conversation:
-    """A talk under way: what has been said so far."""
-
-    __slots__ = ("messages", "talk", "turn")
-
-    def __init__(self, talk: Talk) -> None:
-        self.talk = talk
-        self.turn = 0
-        self.messages: list[dict[str, str]] = []
-        if talk.starter:
-            self.messages.append({"role": "system", "content": talk.starter})
-
-
 class Offering:
     """A run under way. `await run()` gives its replies; `progress()` says how far it is."""
 
@@ -89,13 +40,10 @@ class Offering:
         self.lags: list[float] = []
         self.stopped: str | None = None
         self._loop = loop
-        self._context = tls_context(order.target)
         self._done: asyncio.Future[None] = loop.create_future()
         self._alarm = Alarm(loop, self._on_alarm)
-        self._idle: list[Connection] = []
+        self._pool = Pool(order.target, self)
         self._busy: set[Connection] = set()
-        self._opening = 0
-        self._opening_spares = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._queue: deque[Exchange] = deque()
         self._later: list[tuple[float, Exchange]] = []
@@ -148,41 +96,10 @@ class Offering:
         if order.talks:
             number, self._talks_begun = self._talks_begun, self._talks_begun + 1
             talk = order.talks[number % len(order.talks)]
-            exchange.talk = _Conversation(talk)
+            exchange.talk = Conversation(talk)
             exchange.turn = 0
         self._next += 1
         return exchange
-
-    def _payload(self, exchange: Exchange) -> bytes:
-        order = self.order
-        conversation = exchange.talk
-        if isinstance(conversation, _Conversation):
-            turn = conversation.talk.turns[conversation.turn]
-            messages = [*conversation.messages, {"role": "user", "content": turn.text}]
-            options = dict(order.talk_options or {})
-            for key in ("max_tokens", "min_tokens"):
-                if key in options:
-                    options[key] = turn.output_tokens
-            body = json.dumps({**options, "messages": messages}).encode()
-        else:
-            number = (exchange.index - order.first) // order.stride
-            ask = order.asks[number % len(order.asks)]
-            salt = ask.salt
-            if order.resalt and number >= len(order.asks):
-                salt = self._salt(exchange.index, salt)
-            body = ask.prefix + salt + ask.suffix
-        return order.target.head + b"content-length: %d\r\n\r\n" % len(body) + body
-
-    def _salt(self, index: int, like: bytes) -> bytes:
-        """A salt as long as `like`, of this request's own."""
-        ids = self.order.salt_ids
-        if not ids:
-            return b"%08d " % index
-        words = []
-        for _ in range(like.count(b",")):
-            words.append(b"%d," % ids[index % len(ids)])
-            index = index // len(ids) + 7 * len(words)
-        return b"".join(words)
 
     # When it is sent
 
@@ -191,7 +108,7 @@ class Offering:
         order = self.order
         if order.target.reuse_connections:
             cap = self._cap if self._cap is not None else SPARE_CONNECTIONS
-            await self._open_ahead(min(cap, order.requests or cap, 4096))
+            await self._pool.open_ahead(min(cap, order.requests or cap, OPEN_AHEAD_AT_MOST))
         # Connecting may have taken longer than was allowed for: the run then starts late, not with a burst.
         self.start = max(self.start, perf_counter())
         self._alarm.set(self.start)
@@ -201,26 +118,14 @@ class Offering:
         finally:
             tick.cancel()
             self._alarm.close()
-            for connection in [*self._idle, *self._busy]:
+            self._pool.close()
+            for connection in self._busy:
                 connection.close()
             for task in list(self._tasks):
                 task.cancel()
         while self._ended:
             self._read_oldest()
         return self._replies
-
-    async def _open_ahead(self, number: int) -> None:
-        gate = asyncio.Semaphore(CONNECTING_AT_ONCE)
-
-        async def one() -> None:
-            async with gate:
-                try:
-                    self._idle.append(await connect(self.order.target, self._context, self))
-                except OSError:
-                    # The request that needs this connection will meet the same failure and be counted.
-                    return
-
-        await asyncio.gather(*(one() for _ in range(number)))
 
     def _on_alarm(self) -> None:
         """Something is due: a request of the timetable, a later turn of a conversation, or another cap."""
@@ -270,19 +175,15 @@ class Offering:
 
     def _dispatch(self, exchange: Exchange) -> None:
         self._in_flight += 1
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable:
-                self._busy.add(connection)
-                connection.send(exchange, self._payload(exchange))
-                break
+        connection = self._pool.take()
+        if connection is not None:
+            self._busy.add(connection)
+            connection.send(exchange, payload(self.order, exchange))
         else:
-            self._opening += 1
             self._spawn(self._connect_and_send(exchange))
         if self.order.due_s is not None and self.order.target.reuse_connections:
-            while len(self._idle) + self._opening_spares < SPARE_CONNECTIONS and self._opening_spares < 4:
-                self._opening_spares += 1
-                self._spawn(self._open_spare())
+            for _ in range(self._pool.spares_wanted()):
+                self._spawn(self._pool.open_spare())
 
     def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = self._loop.create_task(work)
@@ -294,31 +195,20 @@ class Offering:
         if not task.cancelled() and (error := task.exception()) is not None and not self._done.done():
             self._done.set_exception(error)
 
-    async def _open_spare(self) -> None:
-        try:
-            self._idle.insert(0, await connect(self.order.target, self._context, self))
-        except OSError:
-            # The request that needs this connection will meet the same failure and be counted.
-            return
-        finally:
-            self._opening_spares -= 1
-
     async def _connect_and_send(self, exchange: Exchange) -> None:
         if not self.order.target.reuse_connections and exchange.sent is None:
             exchange.sent = perf_counter()
         try:
             async with asyncio.timeout(self.order.stall_s):
-                connection = await connect(self.order.target, self._context, self)
+                connection = await self._pool.connect()
         except OSError as error:
             exchange.error = connect_failure(error)
             exchange.detail = str(error)
             exchange.ended = perf_counter()
             self._account(exchange)
             return
-        finally:
-            self._opening -= 1
         self._busy.add(connection)
-        connection.send(exchange, self._payload(exchange))
+        connection.send(exchange, payload(self.order, exchange))
 
     # What came back
 
@@ -327,20 +217,18 @@ class Offering:
         self._busy.discard(connection)
         if connection.usable:
             if self.order.target.reuse_connections:
-                self._idle.append(connection)
+                self._pool.put(connection)
             else:
                 connection.close()
         self._account(exchange)
 
     def gone(self, connection: Connection) -> None:
         """The server closed an idle connection."""
-        if connection in self._idle:
-            self._idle.remove(connection)
+        self._pool.forget(connection)
 
     def resend(self, exchange: Exchange) -> None:
         """The kept connection was stale: the request goes out on a new one."""
         self._busy = {connection for connection in self._busy if connection.exchange is not None}
-        self._opening += 1
         self._spawn(self._connect_and_send(exchange))
 
     def _account(self, exchange: Exchange) -> None:
@@ -354,7 +242,7 @@ class Offering:
             self._ttfts.append(exchange.times[min(1, len(exchange.times) - 1)] - (exchange.sent or exchange.due))
         self._judge(exchange, ok=ok)
         conversation = exchange.talk
-        if isinstance(conversation, _Conversation):
+        if isinstance(conversation, Conversation):
             self._continue(conversation, exchange, ok=ok)
         self._ended.append(exchange)
         self._packets_ended += len(exchange.packets)
@@ -373,7 +261,7 @@ class Offering:
         self._pausing -= 1
         self._pump()
 
-    def _continue(self, conversation: _Conversation, exchange: Exchange, *, ok: bool) -> None:
+    def _continue(self, conversation: Conversation, exchange: Exchange, *, ok: bool) -> None:
         turn = conversation.talk.turns[conversation.turn]
         conversation.turn += 1
         if not ok or conversation.turn >= len(conversation.talk.turns) or self._exhausted_but_for_talks():

@@ -1,0 +1,111 @@
+"""The connections of a run that carry nothing just now.
+
+They are kept and used again, the last used first; a server that closes an idle one costs nothing. An open loop keeps a
+few ready, so that connecting does not delay a request that is due.
+"""
+
+import asyncio
+import ssl
+
+from tokenpeak.load.connection import Connection, Owner
+from tokenpeak.load.order import Target
+
+SPARE_CONNECTIONS = 16
+OPENING_SPARES = 4
+CONNECTING_AT_ONCE = 64
+
+
+def _tls_context(target: Target) -> ssl.SSLContext | None:
+    """The TLS settings of a target; None for plain HTTP."""
+    if not target.tls:
+        return None
+    context = ssl.create_default_context(cafile=target.ca_file)
+    if not target.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def connect_failure(error: OSError) -> str:
+    """The kind of a failure to connect."""
+    if isinstance(error, ConnectionRefusedError):
+        return "refused"
+    if isinstance(error, ssl.SSLError):
+        return "tls_failed"
+    return "connect_timeout" if isinstance(error, TimeoutError) else "connect_failed"
+
+
+class Pool:
+    """Idle connections to a target, for an owner that is told what becomes of its exchanges."""
+
+    def __init__(self, target: Target, owner: Owner) -> None:
+        self._target = target
+        self._owner = owner
+        self._context = _tls_context(target)
+        self._idle: list[Connection] = []
+        self._opening_spares = 0
+
+    async def connect(self) -> Connection:
+        """A new connection, for its caller alone; raises OSError."""
+        target, context = self._target, self._context
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(self._owner, direct_writes=context is None),
+            target.host,
+            target.port,
+            ssl=context,
+            server_hostname=target.host if context is not None else None,
+        )
+        return connection
+
+    async def open_ahead(self, number: int) -> None:
+        """Have `number` connections ready before the first request is due."""
+        gate = asyncio.Semaphore(CONNECTING_AT_ONCE)
+
+        async def one() -> None:
+            async with gate:
+                await self._open()
+
+        await asyncio.gather(*(one() for _ in range(number)))
+
+    async def _open(self) -> None:
+        try:
+            self._idle.insert(0, await self.connect())
+        except OSError:
+            # The request that needs this connection will meet the same failure and be counted.
+            return
+
+    def take(self) -> Connection | None:
+        """A connection that is ready; None when a new one must be made."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    def put(self, connection: Connection) -> None:
+        """A connection has done its work and may serve again."""
+        self._idle.append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """The server has closed an idle connection."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def spares_wanted(self) -> int:
+        """How many calls of `open_spare` are due, a few at a time; each must follow."""
+        wanted = min(SPARE_CONNECTIONS - len(self._idle), OPENING_SPARES) - self._opening_spares
+        wanted = max(0, wanted)
+        self._opening_spares += wanted
+        return wanted
+
+    async def open_spare(self) -> None:
+        """Make one connection more than is needed now."""
+        try:
+            await self._open()
+        finally:
+            self._opening_spares -= 1
+
+    def close(self) -> None:
+        """Close them all."""
+        for connection in self._idle:
+            connection.close()
