@@ -96,8 +96,8 @@ replay: $(READY) ## Search ARCHIVE again, knowing the results: how far is the ad
 	@$(TOKENPEAK) replay $(ARCHIVE)
 
 .PHONY: calibrate
-calibrate: $(READY) ## Measure the load client's own error on this machine
-	@$(TOKENPEAK) calibrate
+calibrate: $(READY) ## Measure the load client's own error here (INVENTORY=x: on the way to its node)
+	@$(TOKENPEAK) calibrate $(if $(filter command,$(firstword $(origin INVENTORY))),--inventory $(INVENTORY))
 
 ##@ Develop
 .PHONY: setup

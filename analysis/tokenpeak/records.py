@@ -3,8 +3,8 @@
 format_version history:
     1   first format
     2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
-        null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; a
-        file of version 1 reads the same
+        null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; load
+        hosts: `hosts` of a run's client; a file of version 1 reads the same
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -263,7 +263,8 @@ class SweepRecord(Record):
     plans: tuple[Plan, ...]
     provenance: Provenance
     calibration: dict[str, object] | None = None
-    """What `make calibrate` found this load host able to measure."""
+    """`calibrations`: what `tokenpeak calibrate` had found the load client able to measure on this sweep's ways; None:
+    nothing was on record for them."""
     imported: Imported | None = None
     """None: measured by TokenPeak itself."""
 
@@ -287,7 +288,7 @@ class Series(Record):
     """Samples on one clock: `t_s` seconds after the trial's start, and a column of equal length for each quantity.
 
     Names carry units: requests_running, requests_waiting, kv_cache_usage (0..1), gpu0_power_w, gpu0_sm_clock_mhz,
-    gpu0_temperature_c, gpu0_vram_used_bytes, gpu0_utilization (0..1) and so on. None: no sample.
+    gpu0_temperature_c, gpu0_vram_used_bytes, gpu0_utilization (0..1), gpu0_slowed (0 or 1) and so on. None: no sample.
     """
 
     t_s: tuple[float, ...] = ()
@@ -321,6 +322,19 @@ class RunSummary(Record):
     latency_s: Distribution
 
 
+class LoadHostHealth(Record):
+    """One load host's part in a run that several offered together."""
+
+    name: str
+    requests: int
+    processes: int
+    cpu_s: float
+    began_late_s: float
+    """After the moment at which all hosts were to begin."""
+    clock_error_s: float
+    """By how much its clock, as read over the wire, may be wrong; latencies do not depend on it."""
+
+
 class ClientHealth(Record):
     """What the load client knows of its own error in this run; all None in an import, whose client was another."""
 
@@ -331,6 +345,8 @@ class ClientHealth(Record):
     """Sent − due."""
     loop_lag_s: Distribution
     """How late the event loop's ticks were."""
+    hosts: tuple[LoadHostHealth, ...] = ()
+    """The load hosts that offered the run together; empty: one machine did."""
 
 
 class EngineCounters(Record):
@@ -472,7 +488,7 @@ class Failure(Record):
     cause: str
     """out_of_memory, kv_cache_too_small, context_too_long, tensor_parallel_mismatch, dtype_unsupported,
     quantization_unsupported, unknown_flag, bad_flag_value, model_missing, model_unsupported, vram_taken, port_taken,
-    hung, crashed, refused, node_unreachable, interrupted, load_failed or unknown."""
+    hung, crashed, refused, node_unreachable, load_host_lost, interrupted, load_failed or unknown."""
     message: str
     evidence: tuple[str, ...] = ()
     """Lines of the engine's log that show it."""

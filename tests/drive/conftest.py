@@ -14,7 +14,7 @@ from tokenpeak import paths
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A home with the inventory `lone` (one simulated node) and `mixed` (the same, and one that cannot be reached)."""
+    """A home with the inventories `lone` (one node), `mixed` (and one out of reach) and `shared` (load hosts)."""
     root = tmp_path_factory.mktemp("home")
     for name in ("playbooks", "notebooks", "site"):
         (root / name).symlink_to(paths.ROOT / name)
@@ -25,10 +25,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     shared["tokenpeak_production"]["process"]["env"] = {"TOKENPEAK_SIM_START_S": "0.3"}
     one = {"tokenpeak_host": address, "tokenpeak_simulated_gpu": "NVIDIA L4"}
     gone = {**one, "ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
-    for name, hosts in (("lone", {"one": one}), ("mixed", {"one": one, "gone": gone})):
+    local = {"ansible_connection": "local"}
+    both = {"load_hosts": {"hosts": {"left": local, "right": local}}}
+    for name, hosts, children in (
+        ("lone", {"one": one}, {}),
+        ("mixed", {"one": one, "gone": gone}, {}),
+        ("shared", {"one": one}, both),
+    ):
         folder = root / "inventory" / name
         (folder / "group_vars").mkdir(parents=True)
-        (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+        (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "children": children}}))
         (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(shared))
     (root / "analysis" / "sweeps").mkdir(parents=True)
     (root / "analysis" / "sweeps" / "pair.yml").write_text(yaml.safe_dump(SPEC))

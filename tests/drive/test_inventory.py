@@ -1,11 +1,13 @@
 """Inventories as Ansible resolves them."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from tokenpeak import paths
 from tokenpeak.drive.inventory import inventory_names, read_inventory
+from tokenpeak.drive.load_hosts import load_hosts
 from tokenpeak.errors import InventoryError
 from tokenpeak.plan.spec import ModelSpec
 
@@ -30,6 +32,22 @@ def test_variables_are_merged_and_rendered(tmp_path: Path) -> None:
 
     assert ModelSpec(name="acme/model-7b") == inventory.model
     assert ("0.32.0", ("one", "two")) == (inventory.engine_version, tuple(node.name for node in inventory.nodes))
+
+
+def test_load_hosts_are_no_nodes(tmp_path: Path) -> None:
+    """Hosts of the group load_hosts offer the load; nothing is ever launched on them."""
+    folder = write_inventory(
+        tmp_path,
+        "all: {hosts: {gpu: }, children: {load_hosts: {hosts: {b: {ansible_connection: local}, "
+        "a: {ansible_host: 10.0.0.7, ansible_user: me, tokenpeak_load_home: ~/there}}}}}\n",
+        "tokenpeak_become: true\n",
+    )
+    inventory = read_inventory("mine", folder)
+    remote, local = load_hosts(inventory.limited_to(("gpu",)))
+
+    assert (["gpu"], ["a", "b"]) == ([node.name for node in inventory.nodes], [remote.name, local.name])
+    assert ("10.0.0.7", "there/.venv/bin/python -m tokenpeak.load.host") == remote.argv[-2:]
+    assert (sys.executable, "-m", "tokenpeak.load.host") == local.argv
 
 
 def test_only_what_a_plan_depends_on_is_taken_of_the_engine_s_environment(tmp_path: Path) -> None:

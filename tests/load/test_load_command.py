@@ -5,8 +5,11 @@ import pytest
 from click.testing import CliRunner
 
 from load.broken_server import serving, stream
+from load.delayed_way import delayed
+from tokenpeak.cli.calibrate import calibrate as calibrate_command
 from tokenpeak.cli.load import load
-from tokenpeak.load.calibrate import Calibration, beyond, calibrate, read_calibration
+from tokenpeak.load.calibrate import Calibration, Way, beyond, calibrate, checked, read_calibration
+from tokenpeak.load.timetable import timetable_server
 from tokenpeak.workload import ClosedLoad
 
 
@@ -44,5 +47,51 @@ def calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calibration:
 
 def test_calibration_is_kept(calibration: Calibration) -> None:
     """What was found is read back, and a level beyond it is named."""
-    assert calibration == read_calibration()
+    assert calibration == read_calibration(Way())
     assert "4096" in (beyond(calibration, ClosedLoad(concurrency=4096, requests=1)) or "")
+
+
+def test_only_a_calibration_of_the_way_stands_for_it(calibration: Calibration) -> None:
+    """A way over TLS or from other hosts is not covered by this one; one to elsewhere is, but for the way itself."""
+    elsewhere, secure, others = Way(server="far"), Way(tls=True), Way(load_hosts=("a", "b"))
+    found, doubts = checked([Way(), elsewhere, secure, others], [ClosedLoad(concurrency=1, requests=1)])
+
+    assert [calibration] == found
+    assert 2 == len(doubts)
+    assert "the way to far over http is not part of it" in doubts[0]
+    assert "calibrated to this machine over https, from a + b to this machine over http." in doubts[1]
+
+
+def test_calibration_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--tls` measures the client over https and keeps that by itself."""
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
+    result = CliRunner().invoke(calibrate_command, ["--tls", "--streams", "4", "--seconds", "0.6"])
+    found = read_calibration(Way(tls=True))
+
+    assert 0 == result.exit_code, result.output
+    assert found is not None
+    assert (4, None) == (found.points[0].streams, read_calibration(Way()))
+    assert abs(found.points[0].ttft_error_p50_s) < 0.05
+
+
+def test_calibration_through_a_way_of_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round trip on the way is found, is in TTFT's error, and is not held against the client."""
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
+    with timetable_server(0.05, 0.02) as url, delayed(url, 0.03) as far:
+        arguments = ["--through", far, "--streams", "2", "--seconds", "0.6"]
+        result = CliRunner().invoke(calibrate_command, arguments)
+    found = read_calibration(Way(server="127.0.0.1"))
+
+    assert 0 == result.exit_code, result.output
+    assert found is not None
+    assert 0.06 <= found.round_trip_s <= found.points[0].ttft_error_p50_s + 0.005
+    assert found.points[0].itl_error_p50_s < 0.02
+
+
+def test_another_server_is_no_timetable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL where no timetable server answers is an error that says so."""
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
+    with serving(lambda connection, _: connection.sendall(stream())) as url:
+        result = CliRunner().invoke(calibrate_command, ["--through", url])
+
+    assert "No timetable server answers" in str(result.exception)

@@ -14,9 +14,8 @@ import pytest
 
 from load.broken_server import DONE, END, HEAD, USAGE, chunk, serving, stream
 from tokenpeak.errors import LoadError
-from tokenpeak.load.calibrate import timetable_server
 from tokenpeak.load.job import LoadJob, run_job
-from tokenpeak.load.merge import merge
+from tokenpeak.load.timetable import timetable_server
 from tokenpeak.records import RunRecord
 
 SYNTHETIC = {"kind": "synthetic", "name": "x", "input_tokens": 8, "output_tokens": 3}
@@ -202,18 +201,6 @@ def test_processes_merge_into_one_result(tmp_path: Path) -> None:
 
     assert (2, 21, 5) == (record.client.processes, record.summary.requests_ok, listener.at_once)
     assert list(range(21)) == requests(tmp_path)["request_index"].to_list()
-
-
-def test_load_hosts_merge_into_one_result(tmp_path: Path) -> None:
-    """Two load hosts each offer their part of a job, and their outputs join into one of the same form."""
-    level = {"rate_per_s": 50, "requests": 21, "arrivals": "constant"}
-    with serving(Listener()) as url:
-        for part in range(2):
-            measure(url, tmp_path / str(part), level, part=part, parts=2, trial_started_at_unix_s=time.time())
-    record = merge([tmp_path / "0", tmp_path / "1"], tmp_path / "both")[0]
-
-    assert (2, 21) == (record.client.processes, record.summary.requests_ok)
-    assert list(range(21)) == requests(tmp_path / "both")["request_index"].to_list()
 
 
 def test_tls(tmp_path: Path) -> None:

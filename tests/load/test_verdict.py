@@ -6,8 +6,8 @@ import pytest
 from tokenpeak.load.rows import table
 from tokenpeak.load.stream import Reply
 from tokenpeak.load.summary import distribution, slo_met, summarize
-from tokenpeak.load.verdict import Evidence, clock_reason, judge, with_reasons
-from tokenpeak.records import ClientHealth, EngineCounters, Reason, Verdict
+from tokenpeak.load.verdict import Evidence, clock_reason, judge
+from tokenpeak.records import ClientHealth, EngineCounters, LoadHostHealth, Reason, Verdict
 from tokenpeak.workload import ClosedLoad, FixedWorkload, LoadLevel, OpenLoad, Slo, SyntheticWorkload, Workload
 
 SYNTHETIC = SyntheticWorkload(name="x", input_tokens=10, output_tokens=5)
@@ -47,6 +47,7 @@ def codes(
     slo: Slo | None = None,
     workload: Workload = SYNTHETIC,
     lag_s: float = 0.001,
+    hosts: tuple[LoadHostHealth, ...] = (),
     **keys: Any,
 ) -> list[str]:
     replies = steady() if replies is None else replies
@@ -60,7 +61,7 @@ def codes(
         slo=slo,
         requests=requests,
         summary=summarize(requests, slo, from_due=isinstance(level, OpenLoad)),
-        client=ClientHealth(dispatch_delay_s=distribution(delays), loop_lag_s=distribution([lag_s] * 100)),
+        client=ClientHealth(dispatch_delay_s=distribution(delays), loop_lag_s=distribution([lag_s] * 100), hosts=hosts),
         **{"busiest_share": 0.1, **keys},
     )
     return [reason.code for reason in judge(evidence).reasons]
@@ -127,13 +128,32 @@ def test_cache_hits_that_the_workload_means() -> None:
     )
 
 
-def test_clock_that_falls() -> None:
-    """A GPU clock that falls by more than a tenth is a reason; one that holds is not."""
-    reason = clock_reason([1500.0] * 10 + [1200.0] * 10)
+@pytest.mark.parametrize(
+    ("late_s", "error_s", "found"), [(0.01, 0.001, []), (0.6, 0.001, ["not_together"]), (0.01, 0.6, ["not_together"])]
+)
+def test_host_that_began_late(late_s: float, error_s: float, found: list[str]) -> None:
+    """A host that began late, or whose clock is not known well enough to tell, falsifies the throughput."""
+    host = LoadHostHealth(name="b", requests=100, processes=1, cpu_s=1.0, began_late_s=late_s, clock_error_s=error_s)
 
-    assert reason is not None
-    assert clock_reason([1500.0] * 20) is None
-    assert "invalid" == with_reasons(Verdict(status="valid"), [reason]).status
+    assert found == codes(hosts=(host,))
+
+
+@pytest.mark.parametrize(
+    ("clocks", "slowed", "code"),
+    [
+        ([1500.0] * 20, [0.0] * 20, None),
+        ([1500.0] * 10 + [1200.0] * 10, [], "clock_throttled"),
+        ([1500.0] * 7 + [1200.0] * 6 + [1500.0] * 7, [], "clock_throttled"),
+        ([1200.0] * 10 + [1500.0] * 10, [], "clock_drifting"),
+        ([1500.0] * 20, [0.0] * 15 + [1.0] * 5, "clock_throttled"),
+        ([1500.0, 900.0], [], None),
+    ],
+)
+def test_clock_of_a_gpu(clocks: list[float], slowed: list[float], code: str | None) -> None:
+    """A clock that leaves a tenth of its range, or that the driver holds back, is a reason; one that holds is not."""
+    reason = clock_reason("GPU 0", clocks, slowed)
+
+    assert code == (reason.code if reason else None)
 
 
 def test_metrics_follow_their_formulas() -> None:

@@ -78,6 +78,24 @@ def test_sample() -> None:
 
 
 @pytest.mark.parametrize(
+    ("bits", "slowed"), [("0x0000000000000004", 0.0), ("0x0000000000000048", 1.0), ("0x0000000000000020", 1.0)]
+)
+def test_slowed(bits: str, slowed: float) -> None:
+    """Heat and the power supply slow a board down; its power limit does not count."""
+    fields = (*smi.SAMPLE_FIELDS, smi.SLOWED_FIELDS[0])
+    found = smi.parse_sample(f"0, 689.41, 1755, 63, 73412, 100, {bits}\n", fields)
+
+    assert (slowed, 1755.0) == (found["gpu0_slowed"], found["gpu0_sm_clock_mhz"])
+
+
+def test_slowed_is_not_told() -> None:
+    """A board that does not say why its clock is as it is has no such column."""
+    fields = (*smi.SAMPLE_FIELDS, smi.SLOWED_FIELDS[0])
+
+    assert "gpu0_slowed" not in smi.parse_sample("0, 689.41, 1755, 63, 73412, 100, [N/A]\n", fields)
+
+
+@pytest.mark.parametrize(
     ("machine", "count", "name", "vram_mib", "used_mib", "power_limit_w"),
     [
         ("mi210", 1, "AMD Instinct MI210", 65520, 58211, 300.0),

@@ -1,4 +1,11 @@
-"""`tokenpeak calibrate`: what this machine can measure."""
+"""`tokenpeak calibrate`: what the load client can measure, here or on the way to a server."""
+
+import contextlib
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -7,14 +14,89 @@ import click
 @click.option("--streams", type=int, multiple=True, help="Streams to try; may be given several times.")
 @click.option("--rate", "rates", type=float, multiple=True, help="Tokens per second of each stream.")
 @click.option("--seconds", type=float, default=4.0, show_default=True, help="How long each point is measured.")
-def calibrate(streams: tuple[int, ...], rates: tuple[float, ...], seconds: float) -> None:
-    """Hold the load client against an exact timetable and keep its error on this machine."""
+@click.option("--tls", is_flag=True, help="Over https, with a certificate made for it.")
+@click.option("--inventory", "inventory_name", help="From its load hosts, to a timetable server put on its node.")
+@click.option("--node", "node_name", help="Which node of the inventory; the first when not given.")
+@click.option("--through", "url", help="To a timetable server (see --serve) at this URL: behind a proxy, a tunnel.")
+@click.option("--ca-file", type=click.Path(path_type=Path), help="Certificates to trust besides the system's.")
+@click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
+@click.option("--serve", metavar="ADDRESS:PORT", help="Serve the timetable there until Ctrl-C, and measure nothing.")
+def calibrate(serve: str | None, **given: Any) -> None:
+    """Hold the load client against an exact timetable and keep its error for that way to the server."""
     from tokenpeak.load import calibrate as module
 
-    found = module.calibrate(
-        lambda point: click.echo(f"{point.streams} streams: measured", err=True),
-        streams=streams or module.STREAMS,
-        rates=rates or (module.TOKEN_RATE_PER_STREAM,),
-        seconds=seconds,
-    )
+    if serve is not None:
+        _serve(serve)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        setup, server = _prepared(given, Path(folder))
+        if given["url"] is not None and given["rates"]:
+            raise click.UsageError("The rate is that of the server at --through; leave --rate out.")
+        found = module.calibrate(
+            lambda point: click.echo(f"{point.streams} streams: measured", err=True),
+            streams=given["streams"] or module.STREAMS,
+            rates=given["rates"] or (module.TOKEN_RATE_PER_STREAM,),
+            seconds=given["seconds"],
+            setup=setup,
+            server=server,
+        )
     click.echo(module.as_text(found))
+
+
+def _prepared(given: dict[str, Any], folder: Path) -> tuple[Any, Any]:
+    """The way as it was asked for, and what serves at its end."""
+    from tokenpeak.load.calibrate import Setup, Way
+    from tokenpeak.load.timetable import own_certificate, timetable_server
+
+    url = given["url"]
+    if given["tls"]:
+        if url is not None or given["inventory_name"] is not None:
+            raise click.UsageError("--tls is for this machine; give --through https://… for another way.")
+        certificate = own_certificate(folder)
+        return Setup(way=Way(tls=True), ca_file=certificate.certificate), lambda ttft_s, itl_s: timetable_server(
+            ttft_s, itl_s, certificate
+        )
+    if given["inventory_name"] is not None:
+        setup, server = _on_node(given["inventory_name"], given["node_name"], placed=url is None)
+    else:
+        setup, server = Setup(), timetable_server
+    if url is not None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        way = setup.way.model_copy(update={"tls": parts.scheme == "https", "server": str(parts.hostname)})
+        trust = {"ca_file": given["ca_file"], "verify_tls": not given["insecure"]}
+        return setup.model_copy(update={"way": way, **trust}), lambda _ttft_s, _itl_s: contextlib.nullcontext(url)
+    return setup, server
+
+
+def _on_node(inventory_name: str, node_name: str | None, *, placed: bool) -> tuple[Any, Any]:
+    """The way from an inventory's load hosts to its node, which is looked at only where the server is placed there."""
+    from tokenpeak.drive.calibrate import node_server, node_setup
+    from tokenpeak.drive.inventory import read_inventory
+    from tokenpeak.drive.load_hosts import prepare_load_hosts
+    from tokenpeak.drive.probe import probe
+    from tokenpeak.errors import NodeError
+
+    inventory = read_inventory(inventory_name)
+    node = inventory.node(node_name) if node_name else inventory.nodes[0]
+    prepare_load_hosts(inventory, say=lambda line: click.echo(line, err=True))
+    setup = node_setup(inventory, node)
+    if not placed:
+        return setup, None
+    found = probe(inventory.limited_to((node.name,)))
+    ready = found.answered.get(node.name)
+    if ready is None:
+        raise NodeError("\n".join(found.complaints()))
+    return setup, lambda ttft_s, itl_s: node_server(node, ready, ttft_s, itl_s)
+
+
+def _serve(where: str) -> None:
+    from tokenpeak.load.calibrate import TOKEN_RATE_PER_STREAM, TTFT_S
+    from tokenpeak.load.timetable import serving_argv, started
+
+    address, colon, port = where.rpartition(":")
+    if not colon or not port.isdigit():
+        raise click.UsageError(f"--serve takes an address and a port, such as 0.0.0.0:8099, not {where!r}.")
+    with started(serving_argv(address, int(port), TTFT_S, 1 / TOKEN_RATE_PER_STREAM)) as bound:
+        click.echo(f"A timetable is served at {address}:{bound}; Ctrl-C ends it.")
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()

@@ -2,15 +2,18 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from tokenpeak.drive.inventory import read_inventory
+from tokenpeak.drive.inventory import Inventory, read_inventory
+from tokenpeak.drive.load_hosts import prepare_load_hosts
 from tokenpeak.drive.probe import Probe
 from tokenpeak.drive.probe import probe as probe_nodes
 from tokenpeak.drive.stop import Stop, stop_on_signals
+from tokenpeak.errors import NodeError
 from tokenpeak.records import NodeFacts
 
 
@@ -31,14 +34,29 @@ def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     stop = Stop()
     with stop_on_signals(stop, lambda _: None):
         found = probe_nodes(inventory, cancelled=stop.gentle)
+        load = _load_hosts(inventory, stop)
     if style == "json":
-        click.echo(json.dumps(_as_json(found), indent=2))
+        click.echo(json.dumps({**_as_json(found), "load_hosts": load}, indent=2))
     else:
         Console().print(_table(found))
         for complaint in found.complaints():
             click.echo(f"PROBLEM {complaint}")
-    if found.complaints():
+        for name, problem in load.items():
+            click.echo(f"PROBLEM {problem}" if problem else f"{name} offers load")
+    if found.complaints() or any(load.values()):
         sys.exit(1)
+
+
+def _load_hosts(inventory: Inventory, stop: Stop) -> dict[str, str | None]:
+    """Each load host, and what is wrong with it or None."""
+    found: dict[str, str | None] = {}
+    for host in inventory.load_hosts:
+        try:
+            prepare_load_hosts(replace(inventory, load_hosts=(host,)), say=lambda _: None, cancelled=stop.gentle)
+            found[host.name] = None
+        except NodeError as error:
+            found[host.name] = str(error)
+    return found
 
 
 def _as_json(found: Probe) -> dict[str, object]:

@@ -41,9 +41,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def endpoint_inventory(endpoint: EndpointSpec) -> Inventory:
-    """The address as the one node of an inventory that no playbook is run on."""
+    """The address as the one node of an inventory, which no playbook is run on; its load hosts are the real one's."""
     node = Node(name=endpoint.address, variables={"ansible_connection": "local"})
-    return Inventory(name=INVENTORY, hosts_path=Path(os.devnull), nodes=(node,))
+    if endpoint.inventory is None:
+        return Inventory(name=INVENTORY, hosts_path=Path(os.devnull), nodes=(node,))
+    behind = read_inventory(endpoint.inventory)
+    return Inventory(name=INVENTORY, hosts_path=behind.hosts_path, nodes=(node,), load_hosts=behind.load_hosts)
 
 
 def look_at(endpoint: EndpointSpec, environment: Mapping[str, str] = os.environ) -> Probe:
@@ -186,8 +189,12 @@ def measure(
     )
     record, _ = trial_record(evidence, site.provenance)
     parquet = files.output / "requests.parquet"
+    lost = record.failure is not None and record.failure.cause == "load_host_lost"
     return TrialResult(
-        record=record, requests_parquet=parquet if parquet.is_file() else None, log_text="", node_trouble=None
+        record=record,
+        requests_parquet=parquet if parquet.is_file() else None,
+        log_text="",
+        node_trouble=record.failure.message if lost and record.failure is not None else None,
     )
 
 
@@ -207,6 +214,7 @@ def _write_job(order: TrialOrder, folder: Path, started_at_unix_s: float) -> Req
         headers=_headers(endpoint, os.environ),
         verify_tls=endpoint.verify_tls,
         ca_file=_path(endpoint.ca_file),
+        hosts=order.load_hosts,
         runs=load_runs(order.spec),
         trial_started_at_unix_s=started_at_unix_s,
         output_dir=files.output,

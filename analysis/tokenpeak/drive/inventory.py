@@ -1,4 +1,4 @@
-"""An inventory as Ansible resolves it: its nodes, and what group_vars say of them.
+"""An inventory as Ansible resolves it: its nodes, its load hosts, and what group_vars say of them.
 
 Ansible itself merges groups and renders Jinja (one `ansible … debug` on this machine, under a second); no node is
 contacted. Only the variables named here are read; the node's own declaration is rendered on the node by install.yml.
@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,14 @@ from tokenpeak.plan.spec import ModelSpec
 from tokenpeak.records import NodeFacts
 
 _WANTED = (
-    "^(tokenpeak_(become|default_sweep|engine_env|engine_version|facts|guard_command|model|simulated|tdp_w)"
+    "^(tokenpeak_(become|default_sweep|engine_env|engine_version|facts|guard_command|load_home|load_python|model"
+    "|simulated|tdp_w)|group_names"
     "|ansible_(host|port|user|connection|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
 )
 _HOST_BLOCK = re.compile(r"^(?P<host>\S+) \| (?P<status>[A-Z]+)!? => ", re.MULTILINE)
 _RESOLVE_TIMEOUT_S = 60
+LOAD_HOSTS = "load_hosts"
+"""The group whose hosts offer the load; they are no nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +86,12 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """Nodes and what they have in common."""
+    """Nodes and what they have in common, and the hosts that offer the load; without any, this machine does."""
 
     name: str
     hosts_path: Path
     nodes: tuple[Node, ...]
+    load_hosts: tuple[Node, ...] = ()
 
     @property
     def default_sweep(self) -> str | None:
@@ -129,7 +133,7 @@ class Inventory:
         """The inventory with these nodes only; all of them when `names` is empty."""
         if not names:
             return self
-        return Inventory(name=self.name, hosts_path=self.hosts_path, nodes=tuple(self.node(name) for name in names))
+        return replace(self, nodes=tuple(self.node(name) for name in names))
 
     def _shared(self, variable: str) -> Any:
         """The value that the nodes share; an error when they differ, because a sweep has one."""
@@ -153,10 +157,12 @@ def read_inventory(name: str, folder: Path = paths.INVENTORIES) -> Inventory:
     if not hosts_path.is_file():
         raise InventoryError(f"No inventory called {name!r} in {folder}. {suggestion(name, inventory_names(folder))}")
     variables = _resolved_variables(hosts_path)
-    if not variables:
+    hosts = tuple(Node(name=host, variables=variables[host]) for host in sorted(variables))
+    nodes = tuple(host for host in hosts if LOAD_HOSTS not in host.variables.get("group_names", ()))
+    if not nodes:
         raise InventoryError(f"{hosts_path} has no hosts; put yours into it.")
-    nodes = tuple(Node(name=host, variables=variables[host]) for host in sorted(variables))
-    return Inventory(name=name, hosts_path=hosts_path, nodes=nodes)
+    load_hosts = tuple(host for host in hosts if host not in nodes)
+    return Inventory(name=name, hosts_path=hosts_path, nodes=nodes, load_hosts=load_hosts)
 
 
 def common_extravars() -> dict[str, str]:

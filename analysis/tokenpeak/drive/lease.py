@@ -22,18 +22,22 @@ _CLOSE_TIMEOUT_S = 3.0
 
 
 def node_command(node: Node, arguments: Sequence[str]) -> list[str]:
-    """`arguments` as an argv that runs on the node with the connection that its inventory describes."""
-    variables = node.variables
-    remote = [*(["sudo", "-n"] if variables.get("tokenpeak_become") else []), *arguments]
-    if node.is_local:
-        return remote
+    """`arguments` as an argv that runs on the node, as root where the inventory says that it takes sudo."""
+    return host_command(node, [*(["sudo", "-n"] if node.variables.get("tokenpeak_become") else []), *arguments])
+
+
+def host_command(host: Node, arguments: Sequence[str]) -> list[str]:
+    """`arguments` as an argv that runs on the host with the connection that its inventory describes."""
+    variables = host.variables
+    if host.is_local:
+        return list(arguments)
     command = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ConnectTimeout=10"]
     for option, variable in (("-p", "ansible_port"), ("-l", "ansible_user"), ("-i", "ansible_ssh_private_key_file")):
         if variables.get(variable):
             command += [option, str(variables[variable])]
     for variable in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
         command += shlex.split(str(variables.get(variable) or ""))
-    return [*command, str(variables.get("ansible_host") or node.name), shlex.join(remote)]
+    return [*command, str(variables.get("ansible_host") or host.name), shlex.join(arguments)]
 
 
 def lease_command(node: Node, declaration: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.drive.inventory import Node
+from tokenpeak.load.fleet import LoadHost
 from tokenpeak.load.job import LoadJob
 from tokenpeak.load.run import JobRun
 from tokenpeak.plan.command import engine_argv, engine_env
@@ -40,6 +41,8 @@ class TrialOrder:
     keep_lock: bool
     trial_deadline_s: float | None = None
     """After this, the node gives itself back by itself."""
+    load_hosts: tuple[LoadHost, ...] = ()
+    """Who offers the load together; empty: this machine."""
 
     @property
     def config(self) -> Config:
@@ -177,6 +180,7 @@ def _load_job(order: TrialOrder, files: RequestFiles, started_at_unix_s: float) 
         base_url=base_url,
         model=order.config.model.served_name,
         api_key_file=files.api_key,
+        hosts=order.load_hosts,
         runs=load_runs(order.spec),
         trial_started_at_unix_s=started_at_unix_s,
         output_dir=files.output,

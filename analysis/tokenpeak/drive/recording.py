@@ -14,13 +14,15 @@ from typing import Any
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
+from tokenpeak.drive.clocks import clock_reasons
 from tokenpeak.drive.energy import run_energy
 from tokenpeak.drive.order import TrialOrder
 from tokenpeak.drive.timeline import clock_offset_s, fill_gaps, load_phase, merged, node_phases, task_spans
+from tokenpeak.load.job import LOST_HOST
+from tokenpeak.load.verdict import with_reasons
 from tokenpeak.plan.engine_log import classify_failure, startup_facts
 from tokenpeak.plan.hardware import gpu_facts
 from tokenpeak.records import (
-    Energy,
     Failure,
     Phase,
     Provenance,
@@ -66,8 +68,7 @@ def trial_record(evidence: Evidence, provenance: Provenance) -> tuple[TrialRecor
     telemetry = _telemetry(evidence.finish, offset_s + started_unix_s)
     windows = _measured_windows(evidence.output)
     runs = tuple(
-        run.model_copy(update={"energy": _energy(run, windows.get(run.run_index), telemetry, evidence)})
-        for run in _read_runs(evidence.output)
+        _with_telemetry(run, windows.get(run.run_index), telemetry, evidence) for run in _read_runs(evidence.output)
     )
     failure = _failure(evidence, runs, log)
     status = "ok" if failure is None else "interrupted" if _says_nothing_of_config(failure) else "failed"
@@ -155,6 +156,8 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
     if evidence.finish.get("given_back_by") == "guard":
         reason = "The node's guard gave it back while the trial was under way: its lease or its deadline had passed."
         return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
+    if (lost := _lost_host(evidence.output)) is not None:
+        return Failure(phase="load", cause="load_host_lost", message=lost)
     expected = sum(len(plan.levels) for plan in evidence.order.spec.workloads)
     if evidence.failure is None and len(runs) == expected and any(run.summary.requests_ok for run in runs):
         return None
@@ -166,7 +169,7 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
 
 
 def _says_nothing_of_config(failure: Failure) -> bool:
-    return failure.cause in ("interrupted", "node_unreachable")
+    return failure.cause in ("interrupted", "node_unreachable", "load_host_lost")
 
 
 def _phase_reached(evidence: Evidence) -> str:
@@ -215,6 +218,12 @@ def _read_runs(output: Path | None) -> tuple[RunRecord, ...]:
         return ()  # a client that was killed in the middle of writing; the trial is then a failed one
 
 
+def _lost_host(output: Path | None) -> str | None:
+    """Which load host was lost and why, in the client's words; None when none was."""
+    path = output / LOST_HOST if output else None
+    return path.read_text() if path is not None and path.is_file() else None
+
+
 def _read_metrics(output: Path | None) -> Series:
     path = output / "metrics.json" if output else None
     if path is None or not path.is_file():
@@ -246,23 +255,36 @@ def _measured_windows(output: Path | None) -> dict[int, tuple[float, float]]:
     }
 
 
-def _energy(run: RunRecord, window: tuple[float, float] | None, telemetry: Series, evidence: Evidence) -> Energy | None:
+def _with_telemetry(
+    run: RunRecord, window: tuple[float, float] | None, telemetry: Series, evidence: Evidence
+) -> RunRecord:
+    """The run with its energy, and what the GPUs' clocks say against it; `window` is in seconds after its start."""
     if window is None:
-        return None
-    facts = evidence.order.facts
-    known = [gpu_facts(gpu.name) for gpu in facts.gpus]
-    tdp_w = evidence.order.node.tdp_w
-    if tdp_w is None and known and all(gpu is not None for gpu in known):
-        tdp_w = sum(gpu.tdp_w for gpu in known if gpu is not None)
+        return run
     start = run.started_s or 0.0
-    return run_energy(
-        telemetry,
-        from_s=start + window[0],
-        to_s=start + window[1],
-        output_tokens=run.summary.output_tokens or 0,
-        tdp_w=tdp_w,
-        tdp_boundary="gpu_boards" if facts.gpus else "cpu_package",
+    from_s, to_s = start + window[0], start + window[1]
+    return run.model_copy(
+        update={
+            "energy": run_energy(
+                telemetry,
+                from_s=from_s,
+                to_s=to_s,
+                output_tokens=run.summary.output_tokens or 0,
+                tdp_w=_tdp_w(evidence),
+                tdp_boundary="gpu_boards" if evidence.order.facts.gpus else "cpu_package",
+            ),
+            "verdict": with_reasons(run.verdict, clock_reasons(run, telemetry, from_s=from_s, to_s=to_s)),
+        }
     )
+
+
+def _tdp_w(evidence: Evidence) -> float | None:
+    """What all processors draw at full load: as the inventory declares it, else as known for each GPU."""
+    if evidence.order.node.tdp_w is not None:
+        return evidence.order.node.tdp_w
+    known = [gpu_facts(gpu.name) for gpu in evidence.order.facts.gpus]
+    found = [gpu.tdp_w for gpu in known if gpu is not None]
+    return sum(found) if found and len(found) == len(known) else None
 
 
 def _ready_s(launch: Mapping[str, Any]) -> float | None:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.drive.allowance import Allowance
+from tokenpeak.drive.calibrate import calibrate_command, ways
 from tokenpeak.drive.endpoint import EndpointWorker, endpoint_inventory, look_at
 from tokenpeak.drive.inventory import Inventory, read_inventory
 from tokenpeak.drive.ledger import Ledger, last_number
+from tokenpeak.drive.load_hosts import prepare_load_hosts
 from tokenpeak.drive.probe import Probe, ReadyNode, node_secret, probe
 from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.provenance import read_provenance
@@ -23,13 +25,13 @@ from tokenpeak.drive.summary import Describer
 from tokenpeak.drive.trial import TrialSite
 from tokenpeak.drive.worker import NodeWorker, Worker
 from tokenpeak.errors import ArchiveError, NodeError, PlanError, suggestion
-from tokenpeak.load.calibrate import beyond, calibration_record, read_calibration
+from tokenpeak.load.calibrate import calibration_record, checked
 from tokenpeak.plan.hub import facts_from_hub
 from tokenpeak.plan.matrix import build_plan, model_facts_of
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
 from tokenpeak.store.raw import Archive
-from tokenpeak.workload import ExternalLoad
+from tokenpeak.workload import AnyLevel
 
 _JOIN_POLL_S = 0.25
 _IDS_TRIED = 100
@@ -89,8 +91,10 @@ def new_sweep(
     results: Path = paths.RESULTS,
 ) -> SweepOutcome:
     """Carry out `spec` on the probed nodes, into a new archive below `results`."""
-    for warning in _beyond_calibration(spec):
-        progress.say(f"WARNING {warning}")
+    prepare_load_hosts(inventory, say=progress.say, cancelled=stop.gentle)
+    calibrations, doubts = checked(ways(inventory, spec.endpoint), _levels(spec))
+    for doubt in doubts:
+        progress.say(f"WARNING {doubt} {calibrate_command(inventory, spec.endpoint)}")
     started_at = datetime.now(UTC)
     archive = _new_archive(results, f"{started_at:%Y%m%d-%H%M%S}-{spec.name}-{inventory.name}")
     usable = found.usable
@@ -105,7 +109,7 @@ def new_sweep(
         nodes=tuple(ready.facts for ready in usable.values()),
         plans=tuple(plans),
         provenance=read_provenance(),
-        calibration=calibration_record(),
+        calibration=calibration_record(calibrations),
     )
     archive.write_sweep(record)
     job = _Job(
@@ -121,13 +125,8 @@ def new_sweep(
         return _carry_out(job, folder, progress, stop)
 
 
-def _beyond_calibration(spec: SweepSpec) -> list[str]:
-    """The spec's load levels that this machine may not be able to measure well, by its calibration if there is one."""
-    calibration = read_calibration()
-    if calibration is None:
-        return []
-    levels = [level for plan in spec.workloads for level in plan.levels if not isinstance(level, ExternalLoad)]
-    return [warning for level in levels if (warning := beyond(calibration, level))]
+def _levels(spec: SweepSpec) -> list[AnyLevel]:
+    return [level for plan in spec.workloads for level in plan.levels]
 
 
 def resume_sweep(sweep_id: str, *, progress: Progress, stop: Stop, results: Path = paths.RESULTS) -> SweepOutcome:
@@ -153,6 +152,7 @@ def resume_sweep(sweep_id: str, *, progress: Progress, stop: Stop, results: Path
         else:
             release(inventory, archive, trials, progress, stop)
             found = prepare(inventory, progress, stop)
+        prepare_load_hosts(inventory, say=progress.say, cancelled=stop.gentle)
         job = _Job(
             record=record,
             spec=spec,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from tokenpeak.drive.allowance import Allowance, Granted, Later, Never
 from tokenpeak.drive.lease import LeaseChannel, lease_command
 from tokenpeak.drive.ledger import Ledger
+from tokenpeak.drive.load_hosts import load_hosts
 from tokenpeak.drive.order import RequestFiles, TrialOrder
 from tokenpeak.drive.probe import ReadyNode
 from tokenpeak.drive.progress import Progress
@@ -130,6 +131,7 @@ class Worker(threading.Thread):
             restore_production=self._spec.restore == "per_trial",
             keep_lock=True,
             trial_deadline_s=allowed.deadline_s,
+            load_hosts=load_hosts(self._site.inventory),
         )
         self._progress.trial_begins(self.node, trial_id, order.config.name, proposal.reason)
         record: TrialRecord | None = None

@@ -25,8 +25,8 @@ import numpy as np
 import uvloop
 
 from tokenpeak.load import beside_vllm
-from tokenpeak.load.calibrate import timetable_server
 from tokenpeak.load.job import LoadJob, run_job
+from tokenpeak.load.timetable import timetable_server
 from tokenpeak.load.transport import RawTransport
 from tokenpeak.load.virtual import virtual_case
 from tokenpeak.records import RunRecord

@@ -1,39 +1,43 @@
-"""What this machine can measure: the client held against a server of known timetable, over streams and token rates.
+"""What a load host can measure on a way to a server: the client held against a known timetable, over streams and rates.
 
-The result is written to `calibration.json` in the state folder, and a sweep attaches it to its archive. The server is
-a process of its own and records how late it was itself: an error is what the client reported minus the timetable, and
-the server's own lateness stands beside it.
+A calibration is good for its way: which machines offer the load, whether TLS is spoken, and where the server is. Each
+is kept in a file of its own below `calibrations/` in the state folder; a sweep looks up those of its own ways and
+attaches them to its archive. An error is what the client reported minus the timetable. Two things in it are not the
+client's: the server's own lateness, which it records, and the round trip, which is read from how soon the response's
+head came, since the server sends that at once.
 """
 
-import hashlib
-import json
 import os
-import shutil
-import subprocess
-import sys
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
-from pydantic import Field
+import polars as pl
+from pydantic import Field, ValidationError
 
 from tokenpeak import paths
 from tokenpeak.errors import LoadError
+from tokenpeak.load.fleet import LoadHost
 from tokenpeak.load.job import LoadJob, run_job, write_atomically
+from tokenpeak.load.target import Server
+from tokenpeak.load.timetable import timetable_server
 from tokenpeak.records import Record, RunRecord
 from tokenpeak.workload import AnyLevel, ClosedLoad, LoadLevel, StagedLoad
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 TTFT_S = 0.050
 STREAMS = (1, 16, 64, 256, 512, 1024)
 TOKEN_RATE_PER_STREAM = 50.0
 SECONDS = 4.0
 TTFT_ERROR_LIMIT_S = 0.010
 ITL_ERROR_LIMIT_S = 0.005
+HERE = "this machine"
 
 
 class Point(Record):
@@ -44,6 +48,8 @@ class Point(Record):
     tokens_per_s: float
     sustained_share: float
     """Tokens per second ÷ what the timetable gives."""
+    round_trip_p50_s: float
+    """From a request's first byte out to the response's first byte in; it is part of TTFT's error."""
     ttft_error_p50_s: float
     ttft_error_p99_s: float
     itl_error_p50_s: float
@@ -53,128 +59,124 @@ class Point(Record):
     server_lateness_p99_s: float
 
 
+class Way(Record):
+    """From whom to where, and how."""
+
+    load_hosts: tuple[str, ...] = ()
+    """Empty: the machine that ran the calibration."""
+    tls: bool = False
+    server: str = HERE
+    """A node's name, or an address."""
+
+    def __str__(self) -> str:
+        """In words."""
+        start = f"from {' + '.join(self.load_hosts)} " if self.load_hosts else ""
+        return f"{start}to {self.server} over {'https' if self.tls else 'http'}"
+
+
 class Calibration(Record):
-    """What a load host was found able to measure."""
+    """What the load client was found able to measure on a way."""
 
     format_version: int = FORMAT_VERSION
     measured_at: datetime
     host: str
     cpu_cores: int
+    way: Way
+    round_trip_s: float
+    """At the fewest streams."""
     points: tuple[Point, ...] = Field(min_length=1)
     highest_streams: int
     """The most streams at which TTFT's p99 error stayed under 10 ms and ITL's under 5 ms, and 98% was sustained."""
     highest_tokens_per_s: float
 
 
-def calibration_path() -> Path:
-    """Where this machine's calibration is kept."""
-    return paths.state_dir() / "calibration.json"
+class Setup(Record):
+    """How a calibration is carried out: its way, and what the client needs on it."""
+
+    way: Way = Way()
+    hosts: tuple[LoadHost, ...] = ()
+    ca_file: Path | None = None
+    verify_tls: bool = True
 
 
-def read_calibration() -> Calibration | None:
-    """What was kept for this machine; None when there is nothing, or something of another format."""
+def calibration_path(way: Way) -> Path:
+    """Where a way's calibration is kept."""
+    words = [*(way.load_hosts or ("here",)), "https" if way.tls else "http", way.server]
+    name = "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", word) for word in words)
+    return paths.state_dir() / "calibrations" / f"{name}.json"
+
+
+def read_calibration(way: Way) -> Calibration | None:
+    """What was kept for this way; None when there is nothing, or something of another format."""
     try:
-        return Calibration.model_validate_json(calibration_path().read_bytes())
-    except (OSError, ValueError):
+        return Calibration.model_validate_json(calibration_path(way).read_bytes())
+    except (OSError, ValidationError):
         return None
 
 
-def _compiled() -> Path | None:
-    """The timetable server as a program, built once with the machine's C compiler; None where there is none."""
-    source = Path(__file__).parent / "timetable.c"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    program = paths.state_dir() / f"timetable-{digest}"
-    if program.is_file():
-        return program
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None or sys.platform != "linux":
-        return None
-    program.parent.mkdir(parents=True, exist_ok=True)
-    partial = program.with_name(f".{program.name}.{os.getpid()}")
-    built = subprocess.run([compiler, "-O2", "-o", str(partial), str(source)], capture_output=True, check=False)
-    if built.returncode != 0:
-        return None
-    partial.replace(program)
-    return program
+def best_calibration(way: Way) -> Calibration | None:
+    """The way's own calibration, else that of the same client over the same protocol on one machine; else None."""
+    return read_calibration(way) or read_calibration(way.model_copy(update={"server": HERE}))
 
 
-@contextmanager
-def timetable_server(ttft_s: float, itl_s: float) -> Iterator[str]:
-    """The address of a timetable server that ends with the block.
+class _Stats:
+    """What the timetable server says of itself."""
 
-    Measured at 1,024 streams × 50 tok/s on one of two cores: the Python server is late by more than the client is, the
-    same server in C is not. So it is compiled where the machine has a compiler.
-    """
-    program = _compiled()
-    if program is not None:
-        argv = [str(program), "0", str(ttft_s * 1e3), str(itl_s * 1e3)]
-    else:
-        argv = [sys.executable, "-m", "tokenpeak.load.timetable_server"]
-        argv += ["--ttft-ms", str(ttft_s * 1e3), "--itl-ms", str(itl_s * 1e3)]
-    process = subprocess.Popen(
-        argv,
-        stdout=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        port = process.stdout.readline().strip()
-        if not port:
-            raise LoadError("The timetable server did not start; its message is above.")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(10)
-        if process.stdout is not None:
-            process.stdout.close()
+    def __init__(self, url: str, setup: Setup) -> None:
+        self._url = f"{url.rstrip('/').removesuffix('/v1')}/stats"
+        self._verify = Server(url, verify=setup.verify_tls, ca_file=setup.ca_file).trust()
+
+    def read(self) -> dict[str, float]:
+        """Its timetable and its lateness since it was last asked; raises LoadError when nothing of the kind answers."""
+        try:
+            told = httpx.get(self._url, verify=self._verify, timeout=10.0, trust_env=False).raise_for_status().json()
+            return {name: float(told[name]) for name in ("ttft_s", "itl_s", "p99_s")}
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise LoadError(f"No timetable server answers at {self._url}: {error}") from error
 
 
-def measure(url: str, level: LoadLevel, output_tokens: int, folder: Path) -> RunRecord:
-    """One run against a timetable server."""
+def _measure(url: str, setup: Setup, level: LoadLevel, output_tokens: int, folder: Path) -> RunRecord:
+    workload = {"kind": "synthetic", "name": "timetable", "input_tokens": 128, "output_tokens": output_tokens}
     job = LoadJob.model_validate(
         {
             "base_url": url,
             "model": "timetable",
             "output_dir": folder,
-            "runs": [
-                {
-                    "run_index": 0,
-                    "workload": {
-                        "kind": "synthetic",
-                        "name": "timetable",
-                        "input_tokens": 128,
-                        "output_tokens": output_tokens,
-                    },
-                    "level": level.model_dump(exclude_defaults=True),
-                }
-            ],
+            "hosts": setup.hosts,
+            "ca_file": setup.ca_file,
+            "verify_tls": setup.verify_tls,
+            "runs": [{"run_index": 0, "workload": workload, "level": level.model_dump(exclude_defaults=True)}],
         }
     )
     return run_job(job)[0]
 
 
-def point(url: str, streams: int, itl_s: float, seconds: float) -> Point:
-    """The client's error at so many streams of one token per `itl_s`."""
+def point(url: str, streams: int, seconds: float, setup: Setup | None = None) -> Point:
+    """The client's error at so many streams of the server's own timetable."""
+    setup = setup or Setup()
+    stats = _Stats(url, setup)
+    served = stats.read()
+    ttft_s, itl_s = served["ttft_s"], served["itl_s"]
     tokens = max(8, round(seconds / 3 / itl_s))
     with tempfile.TemporaryDirectory() as folder:
-        httpx.get(f"{url}/stats")
-        record = measure(url, ClosedLoad(concurrency=streams, requests=3 * streams), tokens, Path(folder))
-    late = httpx.get(f"{url}/stats").json()
+        record = _measure(url, setup, ClosedLoad(concurrency=streams, requests=3 * streams), tokens, Path(folder))
+        rows = pl.read_parquet(Path(folder) / "requests.parquet", columns=["sent_s", "first_byte_s"])
+    late = stats.read()
     summary = record.summary
     if summary.requests_failed or summary.ttft_s.p99 is None or summary.itl_s.p99 is None:
         raise LoadError(f"The timetable server failed {summary.requests_failed} requests: {summary.failures}.")
     assert summary.ttft_s.p50 is not None
     assert summary.itl_s.p50 is not None
-    request_s = TTFT_S + (tokens - 1) * itl_s
+    round_trip_s = float(np.median((rows["first_byte_s"] - rows["sent_s"]).to_numpy()))
+    request_s = ttft_s + (tokens - 1) * itl_s + round_trip_s
     return Point(
         streams=streams,
         token_rate_per_stream_s=1 / itl_s,
         tokens_per_s=summary.output_tok_per_s or 0.0,
         sustained_share=request_s / (summary.latency_s.mean or np.inf),
-        ttft_error_p50_s=summary.ttft_s.p50 - TTFT_S,
-        ttft_error_p99_s=summary.ttft_s.p99 - TTFT_S,
+        round_trip_p50_s=round_trip_s,
+        ttft_error_p50_s=summary.ttft_s.p50 - ttft_s,
+        ttft_error_p99_s=summary.ttft_s.p99 - ttft_s,
         itl_error_p50_s=summary.itl_s.p50 - itl_s,
         itl_error_p99_s=summary.itl_s.p99 - itl_s,
         cpu_per_token_s=record.client.cpu_per_token_s,
@@ -183,10 +185,10 @@ def point(url: str, streams: int, itl_s: float, seconds: float) -> Point:
     )
 
 
-def good(found: Point) -> bool:
-    """Whether the client's error, less the server's own lateness, is under the limits at this load."""
+def good(found: Point, round_trip_s: float = 0.0) -> bool:
+    """Whether the client's error, less the server's own lateness and the round trip, is under the limits."""
     return (
-        found.ttft_error_p99_s - found.server_lateness_p99_s <= TTFT_ERROR_LIMIT_S
+        found.ttft_error_p99_s - found.server_lateness_p99_s - round_trip_s <= TTFT_ERROR_LIMIT_S
         and found.itl_error_p99_s - found.server_lateness_p99_s <= ITL_ERROR_LIMIT_S
         and found.sustained_share >= 0.98
     )
@@ -198,32 +200,41 @@ def calibrate(
     streams: Sequence[int] = STREAMS,
     rates: Sequence[float] = (TOKEN_RATE_PER_STREAM,),
     seconds: float = SECONDS,
+    setup: Setup | None = None,
+    server: Callable[[float, float], AbstractContextManager[str]] = timetable_server,
 ) -> Calibration:
-    """Measure this machine's client and keep what was found."""
+    """Measure the client on a way and keep what was found; `server` serves a TTFT and an ITL at the URL that it gives.
+
+    One that is there already has a timetable of its own; give it one rate, which then says nothing.
+    """
+    setup = setup or Setup()
     points = []
     for rate in rates:
-        with timetable_server(TTFT_S, 1 / rate) as url:
+        with server(TTFT_S, 1 / rate) as url:
             for number in streams:
-                found = point(url, number, 1 / rate, seconds)
+                found = point(url, number, seconds, setup)
                 on_point(found)
                 points.append(found)
-    held = [found for found in points if good(found)]
+    round_trip_s = min(points, key=lambda found: found.streams).round_trip_p50_s
+    held = [found for found in points if good(found, round_trip_s)]
     calibration = Calibration(
         measured_at=datetime.now(UTC),
         host=os.uname().nodename,
         cpu_cores=os.cpu_count() or 1,
+        way=setup.way,
+        round_trip_s=round_trip_s,
         points=tuple(points),
         highest_streams=max((found.streams for found in held), default=0),
         highest_tokens_per_s=max((found.tokens_per_s for found in held), default=0.0),
     )
-    path = calibration_path()
+    path = calibration_path(setup.way)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, calibration.model_dump_json(indent=1))
     return calibration
 
 
 def beyond(calibration: Calibration, level: AnyLevel) -> str | None:
-    """Why this machine may not measure a load level well; None when nothing speaks against it."""
+    """Why a load level may not be measured well; None when nothing speaks against it."""
     if isinstance(level, ClosedLoad):
         streams: int | None = level.concurrency
     elif isinstance(level, StagedLoad):
@@ -232,10 +243,29 @@ def beyond(calibration: Calibration, level: AnyLevel) -> str | None:
         streams = getattr(level, "max_concurrency", None)
     if streams and streams > calibration.highest_streams:
         return (
-            f"{level.label} keeps {streams} streams; this machine was found to measure {calibration.highest_streams}. "
-            "Use a faster load host, or more of them."
+            f"{level.label} keeps {streams} streams; {calibration.highest_streams} were found to be measured well "
+            f"{calibration.way}. Use a faster load host, or more of them."
         )
     return None
+
+
+def checked(ways: Iterable[Way], levels: Sequence[AnyLevel]) -> tuple[list[Calibration], list[str]]:
+    """The calibrations that stand for these ways, and in sentences which ways or levels they do not cover."""
+    found: list[Calibration] = []
+    bare: list[str] = []
+    doubts: list[str] = []
+    for way in ways:
+        calibration = best_calibration(way)
+        if calibration is None:
+            bare.append(str(way))
+        elif calibration not in found:
+            found.append(calibration)
+            doubts += [doubt for level in levels if (doubt := beyond(calibration, level))]
+        if calibration is not None and calibration.way != way:
+            doubts.append(f"The calibration was made {calibration.way}; the way {way} is not part of it.")
+    if bare:
+        doubts.append(f"The load client has not been calibrated {', '.join(bare)}.")
+    return found, doubts
 
 
 def as_text(calibration: Calibration) -> str:
@@ -251,13 +281,18 @@ def as_text(calibration: Calibration) -> str:
         for found in calibration.points
     ]
     lines.append(
-        f"This machine measures up to {calibration.highest_streams} streams, "
-        f"{calibration.highest_tokens_per_s:,.0f} tok/s. Kept in {calibration_path()}."
+        f"Measured well {calibration.way}: up to {calibration.highest_streams} streams, "
+        f"{calibration.highest_tokens_per_s:,.0f} tok/s. The round trip of {calibration.round_trip_s * 1e3:.2f} ms is "
+        f"in TTFT's error. Kept in {calibration_path(calibration.way)}."
     )
     return "\n".join(lines)
 
 
-def calibration_record() -> dict[str, object] | None:
+def calibration_record(calibrations: Sequence[Calibration]) -> dict[str, Any] | None:
     """What a sweep attaches to its archive."""
-    found = read_calibration()
-    return None if found is None else json.loads(found.model_dump_json())
+    if not calibrations:
+        return None
+    return {
+        "format_version": FORMAT_VERSION,
+        "calibrations": [calibration.model_dump(mode="json") for calibration in calibrations],
+    }

@@ -18,6 +18,7 @@ from typing import Any
 from tokenpeak.errors import LoadError
 from tokenpeak.load.order import Order
 from tokenpeak.load.stream import Reply
+from tokenpeak.records import LoadHostHealth
 
 LEAD_S = 0.05
 """From giving the order to the run's start: connections are opened in it."""
@@ -36,6 +37,8 @@ class Observation:
     """CPU time of the busiest process ÷ wall-clock."""
     processes: int
     stopped: str | None
+    hosts: tuple[LoadHostHealth, ...] = ()
+    """Each load host's part; empty when this machine offered all of it."""
 
 
 Progress = dict[str, float | int | None]
@@ -116,14 +119,14 @@ class Crew:
                         results[part] = message[1]
                     else:
                         progress[part] = message[1]
-                        on_progress(_together(list(progress.values())))
+                        on_progress(together(list(progress.values())))
         except KeyboardInterrupt:
             for pipe in pipes:
                 pipe.send(("stop", "interrupted"))
             raise
         found = [results[part] for part in range(parts)]
         begin = min(result["start"] for result in found)
-        replies = [_shifted(reply, result["start"] - begin) for result in found for reply in result["replies"]]
+        replies = [shifted(reply, result["start"] - begin) for result in found for reply in result["replies"]]
         return Observation(
             replies=tuple(sorted(replies, key=lambda reply: reply.index)),
             lags=tuple(lag for result in found for lag in result["lags"]),
@@ -134,6 +137,15 @@ class Crew:
             processes=parts,
             stopped=next((result["stopped"] for result in found if result["stopped"]), None),
         )
+
+    def stop(self, why: str) -> None:
+        """Cut the run that is under way short; for another thread than the one that waits for it."""
+        for _, pipe in self._workers:
+            try:
+                pipe.send(("stop", why))
+            except OSError:
+                # That process has ended, which its run's own thread sees.
+                continue
 
     def close(self) -> None:
         """End the processes."""
@@ -163,7 +175,7 @@ def crew(processes: int) -> Iterator[Crew]:
         workers.close()
 
 
-def _together(parts: list[Progress]) -> Progress:
+def together(parts: list[Progress]) -> Progress:
     """The progress of all processes as one."""
     medians = sorted(part["ttft_s_p50"] for part in parts if part["ttft_s_p50"] is not None)
     merged: Progress = {key: sum(part[key] or 0 for part in parts) for key in ("ended", "ok", "in_flight", "packets")}
@@ -171,7 +183,7 @@ def _together(parts: list[Progress]) -> Progress:
     return merged
 
 
-def _shifted(reply: Reply, by: float) -> Reply:
+def shifted(reply: Reply, by: float) -> Reply:
     """A reply on a clock that began `by` seconds earlier."""
     if by == 0:
         return reply

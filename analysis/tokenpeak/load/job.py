@@ -9,22 +9,26 @@ import asyncio
 import json
 import os
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import polars as pl
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from tokenpeak.errors import LoadError
 from tokenpeak.load import rows
-from tokenpeak.load.crew import crew
+from tokenpeak.load.crew import Crew, crew
+from tokenpeak.load.fleet import Fleet, HostLostError, LoadHost
 from tokenpeak.load.run import JobRun, OnStatus, Run, Setting, Status
 from tokenpeak.load.scrape import Scraper
 from tokenpeak.load.target import Server
 from tokenpeak.load.tokens import Vocabulary, learn
-from tokenpeak.records import RunRecord
-from tokenpeak.workload import Declaration, LoadLevel, MaxRateLoad, StagedLoad
+from tokenpeak.records import Reason, RunRecord, Verdict
+from tokenpeak.workload import Declaration, LoadLevel, StagedLoad
 
 STREAMS_PER_PROCESS = 1024
+LOST_HOST = "lost-host"
+"""The file in the output folder that says which load host was lost and why; there only when one was."""
 
 
 class LoadJob(Declaration):
@@ -47,9 +51,8 @@ class LoadJob(Declaration):
     progress_file: Path | None = None
     processes: PositiveInt | None = None
     """None: as many as the highest load level needs."""
-    part: NonNegativeInt = 0
-    """Which load host this is, of `parts` that offer the same job together; `merge` joins their outputs."""
-    parts: PositiveInt = 1
+    hosts: tuple[LoadHost, ...] = ()
+    """The machines that offer the load together; empty: this one does."""
     run_deadline_s: PositiveFloat = 900
     stall_s: PositiveFloat = 120
     drain_s: PositiveFloat = 60
@@ -65,8 +68,6 @@ def read_job(path: Path) -> LoadJob:
 
 def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunRecord, ...]:
     """Carry out every run of a job and write its three files; raises LoadError when no load can be offered at all."""
-    if job.parts > 1 and any(isinstance(run.level, MaxRateLoad) for run in job.runs):
-        raise LoadError("A search for the highest rate cannot be shared by several load hosts; give it one.")
     job.output_dir.mkdir(parents=True, exist_ok=True)
     server = _server(job)
 
@@ -88,20 +89,23 @@ def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunReco
         vocabulary=vocabulary,
         scraper=scraper,
         origin_s=origin,
-        part=job.part,
-        parts=job.parts,
         run_deadline_s=job.run_deadline_s,
         stall_s=job.stall_s,
         drain_s=job.drain_s,
     )
-    processes = job.processes or max(_processes(run.level) for run in job.runs)
     try:
         scraper.start()
-        with crew(processes) as workers:
+        with _workers(job) as workers:
             for run in job.runs:
                 record, table = Run(run, setting, workers, tell).carry_out()
-                records.append(record)
+                lost = workers.lost if isinstance(workers, Fleet) else None
+                records.append(record if lost is None else _condemned(record, lost))
                 tables.append(table)
+                if lost is not None:
+                    raise lost
+    except HostLostError as lost:
+        write_atomically(job.output_dir / LOST_HOST, str(lost))
+        raise
     finally:
         scraper.stop()
         rows.write(job.output_dir / "requests.parquet", tables)
@@ -110,6 +114,24 @@ def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunReco
             job.output_dir / "runs.json", json.dumps([record.model_dump(mode="json") for record in records])
         )
     return tuple(records)
+
+
+def _workers(job: LoadJob) -> AbstractContextManager[Crew | Fleet]:
+    """Who offers the load: processes of this machine, or of each load host."""
+    streams = max(_streams(run.level) for run in job.runs)
+
+    def processes(cores: int) -> int:
+        share = -(-streams // max(1, len(job.hosts)))
+        return job.processes or max(1, min(cores - 1, -(-share // STREAMS_PER_PROCESS)))
+
+    return Fleet(job.hosts, processes) if job.hosts else crew(processes(os.cpu_count() or 2))
+
+
+def _condemned(record: RunRecord, lost: HostLostError) -> RunRecord:
+    """A run that went on without one of its load hosts: never silently a smaller one."""
+    reason = Reason(code="load_host_lost", text=f"{lost} What is shown is what the other hosts had offered until then.")
+    others = tuple(found for found in record.verdict.reasons if found.code != "stopped")
+    return record.model_copy(update={"verdict": Verdict(status="invalid", reasons=(reason, *others))})
 
 
 def _server(job: LoadJob) -> Server:
@@ -134,12 +156,11 @@ async def _learn(server: Server, model: str) -> Vocabulary:
         return await learn(client, model)
 
 
-def _processes(level: LoadLevel) -> int:
+def _streams(level: LoadLevel) -> int:
+    """The most requests in flight that a level asks for; 1 when it does not say."""
     if isinstance(level, StagedLoad):
-        streams = max(stage.concurrency or 1 for stage in level.stages)
-    else:
-        streams = getattr(level, "concurrency", None) or getattr(level, "max_concurrency", None) or 1
-    return max(1, min((os.cpu_count() or 2) - 1, -(-streams // STREAMS_PER_PROCESS)))
+        return max(stage.concurrency or 1 for stage in level.stages)
+    return getattr(level, "concurrency", None) or getattr(level, "max_concurrency", None) or 1
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -11,8 +11,9 @@ from pydantic import NonNegativeInt
 from tokenpeak.errors import LoadError
 from tokenpeak.load import rows
 from tokenpeak.load.arrivals import staged_caps, staged_timetable, timetable
-from tokenpeak.load.crew import Crew, Progress, share
+from tokenpeak.load.crew import Crew, Progress
 from tokenpeak.load.datasets import read_trace
+from tokenpeak.load.fleet import Fleet
 from tokenpeak.load.offered import Offered, from_due
 from tokenpeak.load.order import Order, Stop
 from tokenpeak.load.prompts import make
@@ -73,8 +74,6 @@ class Setting:
     vocabulary: Vocabulary
     scraper: Scraper
     origin_s: float
-    part: int
-    parts: int
     run_deadline_s: float
     stall_s: float
     drain_s: float
@@ -87,7 +86,7 @@ class Setting:
 class Run:
     """A run under way."""
 
-    def __init__(self, run: JobRun, setting: Setting, workers: Crew, tell: OnStatus) -> None:
+    def __init__(self, run: JobRun, setting: Setting, workers: Crew | Fleet, tell: OnStatus) -> None:
         self.run = run
         self.setting = setting
         self.workers = workers
@@ -146,7 +145,7 @@ class Run:
             duration = sum(stage.duration_s for stage in level.stages)
         if due is not None:
             requests, duration = len(due), None
-        # Salts must differ between runs, sweeps and hosts that share a server.
+        # Salts must differ between runs and sweeps that share a server.
         salt = f"{int(setting.origin_unix_s() * 1e3) % 2**32:08x}{run.run_index:02x}{self._offers:02x}"
         self._offers += 1
         prompts = make(run.workload, setting.model, setting.vocabulary, number=requests, seed=run.seed, salt=salt)
@@ -157,7 +156,7 @@ class Run:
                 due = due[:: run.workload.turns]
         else:
             endpoint = run.workload.endpoint
-        order = Order(
+        return Order(
             target=setting.server.target(endpoint),
             asks=prompts.asks,
             talks=prompts.talks,
@@ -175,7 +174,6 @@ class Run:
             deadline_s=setting.run_deadline_s,
             stop=stop,
         )
-        return share(order, setting.part, setting.parts)
 
     def offer(self, level: LoadLevel, stop: Stop | None = None) -> Offered:
         """Wait until the engine is idle, then offer a load."""
@@ -228,6 +226,7 @@ class Run:
             cpu_per_token_s=seen.cpu_s / tokens if tokens else None,
             dispatch_delay_s=distribution((dispatched["sent_s"] - dispatched["due_s"]).to_numpy()),
             loop_lag_s=distribution(seen.lags),
+            hosts=seen.hosts,
         )
         messages: dict[str, str] = {}
         for reply in seen.replies:

@@ -1,7 +1,8 @@
-/* The timetable server as C, for loads that the Python one is too slow for: same options, same answers, same /stats.
+/* The timetable server as C, for loads that the Python one is too slow for: same answers, same /stats, no TLS.
  *
- *     cc -O2 -o timetable timetable.c && ./timetable PORT TTFT_MS ITL_MS      (port 0: any; the port is printed)
+ *     cc -O2 -o timetable timetable.c && ./timetable ADDRESS PORT TTFT_MS ITL_MS    (port 0: any; the port is printed)
  *
+ * It ends when its standard input, a pipe, is closed: whoever started it need not be there to end it.
  * A stream's next token is an entry of a binary heap ordered by when it is due; epoll sleeps until the first of them.
  * Lateness is when a token was handed to the kernel minus when it was due.
  */
@@ -143,12 +144,13 @@ static void reply(stream *s, const char *status, const char *body) {
 }
 
 static void stats(stream *s) {
-    char body[256];
+    char body[320];
     double sum = 0;
     size_t n = late_count;
     qsort(late, n, sizeof *late, by_value);
     for (size_t i = 0; i < n; i++) sum += late[i];
-    sprintf(body, "{\"tokens\": %zu, \"mean_s\": %.9f, \"p50_s\": %.9f, \"p99_s\": %.9f, \"max_s\": %.9f}", n,
+    sprintf(body, "{\"ttft_s\": %.9f, \"itl_s\": %.9f, \"tokens\": %zu, \"mean_s\": %.9f, \"p50_s\": %.9f, \"p99_s\": %.9f, \"max_s\": %.9f}",
+            ttft / 1e9, itl / 1e9, n,
             n ? sum / n : 0, n ? late[n / 2] : 0, n ? late[(size_t)(n * 0.99)] : 0, n ? late[n - 1] : 0);
     late_count = 0;
     reply(s, "200 OK", body);
@@ -212,12 +214,15 @@ static void flush_out(stream *s) {
 
 int main(int count, char **given) {
     int one = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t size = sizeof address;
-    if (count != 4) { fprintf(stderr, "usage: timetable PORT TTFT_MS ITL_MS\n"); return 2; }
-    address.sin_port = htons(atoi(given[1]));
-    ttft = atof(given[2]) * 1e6;
-    itl = atof(given[3]) * 1e6;
+    if (count != 5 || !inet_aton(given[1], &address.sin_addr)) {
+        fprintf(stderr, "usage: timetable ADDRESS PORT TTFT_MS ITL_MS\n");
+        return 2;
+    }
+    address.sin_port = htons(atoi(given[2]));
+    ttft = atof(given[3]) * 1e6;
+    itl = atof(given[4]) * 1e6;
     late = malloc(LATEST * sizeof *late);
     signal(SIGPIPE, SIG_IGN);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -228,6 +233,9 @@ int main(int count, char **given) {
     poll_fd = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event joined = {EPOLLIN, {.ptr = NULL}}, ready[READY];
     epoll_ctl(poll_fd, EPOLL_CTL_ADD, listener, &joined);
+    /* What cannot be waited for (a file, /dev/null) is refused here, and then nobody's end is this server's. */
+    struct epoll_event owner = {EPOLLIN, {.ptr = &poll_fd}};
+    epoll_ctl(poll_fd, EPOLL_CTL_ADD, STDIN_FILENO, &owner);
     for (;;) {
         struct timespec wait, *until = NULL;
         if (due_count) {
@@ -239,6 +247,11 @@ int main(int count, char **given) {
         int n = epoll_pwait2(poll_fd, ready, READY, until, NULL);
         for (int i = 0; i < n; i++) {
             stream *s = ready[i].data.ptr;
+            if (ready[i].data.ptr == &poll_fd) {
+                char word[64];
+                if (read(STDIN_FILENO, word, sizeof word) <= 0) return 0;
+                continue;
+            }
             if (s) {
                 if (ready[i].events & EPOLLOUT && s->unsent) flush_out(s);
                 if (ready[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) hear(s);

@@ -1,9 +1,9 @@
 """A server that answers on an exact timetable, to hold the load client against.
 
-`python -m tokenpeak.load.timetable_server --port 0 --ttft-ms 50 --itl-ms 20`. It prints its port. Each completion
-request gets its first token one TTFT after its last byte was read, and each further token one ITL later, whatever the
-client does. How late each token was handed to the kernel is recorded; `GET /stats` tells the lateness in seconds since
-it was last asked.
+`python -m tokenpeak.load.timetable_server --port 0 --ttft-ms 50 --itl-ms 20`. It prints its port, and ends when its
+input does. Each completion request gets its first token one TTFT after its last byte was read, and each further token
+one ITL later, whatever the client does. How late each token was handed to the kernel (or to TLS) is recorded;
+`GET /stats` tells the timetable, and the lateness in seconds since it was last asked.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import gc
 import heapq
 import json
 import os
-import signal
+import ssl
 import sys
 from array import array
 from time import perf_counter
@@ -84,13 +84,14 @@ class Timetable:
             self._alarm.set(due[0][0])
 
     def stats(self) -> dict[str, float]:
-        """Lateness since the last call: count, mean, p50, p99, max in seconds."""
-        late = sorted(self.lateness)
+        """The timetable, and lateness since the last call: count, mean, p50, p99, max; in seconds."""
+        late = sorted(self.lateness) or [0.0]
+        tokens = len(self.lateness)
         del self.lateness[:]
-        if not late:
-            return {"tokens": 0, "mean_s": 0.0, "p50_s": 0.0, "p99_s": 0.0, "max_s": 0.0}
         return {
-            "tokens": len(late),
+            "ttft_s": self.ttft_s,
+            "itl_s": self.itl_s,
+            "tokens": tokens,
             "mean_s": sum(late) / len(late),
             "p50_s": late[len(late) // 2],
             "p99_s": late[int(len(late) * 0.99)],
@@ -114,7 +115,8 @@ class Stream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has come."""
         self._transport = cast(asyncio.Transport, transport)
-        self._descriptor = transport.get_extra_info("socket").fileno()
+        if transport.get_extra_info("ssl_object") is None:
+            self._descriptor = transport.get_extra_info("socket").fileno()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone: nothing more is due."""
@@ -175,35 +177,41 @@ class Stream(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         """Now, and not when the loop comes round to it: lateness is measured to here."""
         sent = 0
-        if not self._transport.get_write_buffer_size():
+        if self._descriptor >= 0 and not self._transport.get_write_buffer_size():
             with contextlib.suppress(BlockingIOError):
                 sent = os.write(self._descriptor, data)
         if sent < len(data):
             self._transport.write(data[sent:])
 
 
-async def _serve(port: int, ttft_s: float, itl_s: float) -> None:
+async def _serve(given: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
-    timetable = Timetable(ttft_s, itl_s, loop)
-    server = await loop.create_server(lambda: Stream(timetable), "127.0.0.1", port, backlog=4096)
+    timetable = Timetable(given.ttft_ms / 1e3, given.itl_ms / 1e3, loop)
+    context = None
+    if given.certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(given.certificate, given.key)
+    server = await loop.create_server(lambda: Stream(timetable), given.address, given.port, backlog=4096, ssl=context)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     gc.freeze()
     gc.disable()
     enough = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, enough.set)
+    loop.add_reader(sys.stdin.fileno(), enough.set)
     await enough.wait()
     server.close()
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until the input ends."""
     options = argparse.ArgumentParser()
+    options.add_argument("--address", default="127.0.0.1")
     options.add_argument("--port", type=int, default=0)
     options.add_argument("--ttft-ms", type=float, default=50.0)
     options.add_argument("--itl-ms", type=float, default=20.0)
-    given = options.parse_args()
-    uvloop.run(_serve(given.port, given.ttft_ms / 1e3, given.itl_ms / 1e3))
+    options.add_argument("--certificate")
+    options.add_argument("--key")
+    uvloop.run(_serve(options.parse_args()))
 
 
 if __name__ == "__main__":

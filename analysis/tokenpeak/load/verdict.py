@@ -25,7 +25,10 @@ CONCURRENCY_SHARE = 0.90
 CACHE_TOLERANCE = 0.05
 TREND_LIMIT = 0.5
 TREND_REQUESTS = 40
-CLOCK_DROP_LIMIT = 0.10
+TOGETHER_SHARE = 0.01
+TOGETHER_FLOOR_S = 0.050
+CLOCK_CHANGE_LIMIT = 0.10
+SLOWED_SHARE_LIMIT = 0.10
 CLOCK_SAMPLES = 8
 
 
@@ -55,6 +58,7 @@ def judge(evidence: Evidence) -> Verdict:
             _dispatch,
             _loop_lag,
             _cpu,
+            _began_together,
             _concurrency,
             _tokens,
             _prefix_cache,
@@ -118,6 +122,22 @@ def _cpu(evidence: Evidence) -> Reason | None:
         value=evidence.busiest_share,
         limit=CPU_SHARE_LIMIT,
     )
+
+
+def _began_together(evidence: Evidence) -> Reason | None:
+    """Throughput counts from the first host's start, so a host that begins late, or may have, falsifies it."""
+    limit = max(TOGETHER_FLOOR_S, TOGETHER_SHARE * (evidence.summary.duration_s or 0.0))
+    for host in evidence.client.hosts:
+        apart = abs(host.began_late_s) + host.clock_error_s
+        if apart > limit:
+            return Reason(
+                code="not_together",
+                text=f"Load host {host.name} began {host.began_late_s * 1e3:.0f} ms after the moment agreed on, by a "
+                f"clock known to {host.clock_error_s * 1e3:.1f} ms; the limit is {limit * 1e3:.0f} ms.",
+                value=apart,
+                limit=limit,
+            )
+    return None
 
 
 def reached_concurrency(requests: pl.DataFrame) -> float:
@@ -228,24 +248,33 @@ def _steady(evidence: Evidence) -> Reason | None:
     return Reason(code="not_steady", text=f"Latency per token {change}.", value=trend, limit=TREND_LIMIT)
 
 
-def clock_reason(clocks_mhz: Sequence[float]) -> Reason | None:
-    """Whether a GPU's clock fell during a run: its last quarter against its first, busy samples in order of time.
+def clock_reason(gpu: str, clocks_mhz: Sequence[float], slowed: Sequence[float] = ()) -> Reason | None:
+    """Why a GPU's clock speaks against a run, by its busy samples in order of time; None when it held.
 
-    The node's telemetry is joined after the load has ended, so the caller adds this to the verdict by `with_reasons`.
+    `slowed` is 1 for a sample at which the driver held it back for heat or its supply. Without that, the medians of the
+    run's quarters are compared: they must lie within 10% of the highest. The node's telemetry is joined after the load
+    has ended, so the caller adds this to the verdict by `with_reasons`.
     """
+    share = float(np.mean(slowed)) if slowed else 0.0
+    if share > SLOWED_SHARE_LIMIT:
+        return Reason(
+            code="clock_throttled",
+            text=f"{gpu} was slowed down by its driver, for heat or its power supply, in {share:.0%} of the samples.",
+            value=share,
+            limit=SLOWED_SHARE_LIMIT,
+        )
     if len(clocks_mhz) < CLOCK_SAMPLES:
         return None
-    quarter = len(clocks_mhz) // 4
-    early, late = float(np.median(clocks_mhz[:quarter])), float(np.median(clocks_mhz[-quarter:]))
-    drop = (early - late) / early if early > 0 else 0.0
-    if drop <= CLOCK_DROP_LIMIT:
+    quarters = [float(np.median(quarter)) for quarter in np.array_split(np.asarray(clocks_mhz), 4)]
+    high, low = max(quarters), min(quarters)
+    change = (high - low) / high if high > 0 else 0.0
+    if change <= CLOCK_CHANGE_LIMIT:
         return None
-    return Reason(
-        code="clock_throttled",
-        text=f"The GPU's clock fell from {early:.0f} to {late:.0f} MHz during the run: heat or a power limit.",
-        value=drop,
-        limit=CLOCK_DROP_LIMIT,
-    )
+    if quarters.index(low) > quarters.index(high):
+        code, words = "clock_throttled", f"{gpu}'s clock fell from {high:.0f} to {low:.0f} MHz during the run"
+    else:
+        code, words = "clock_drifting", f"{gpu}'s clock rose from {low:.0f} to {high:.0f} MHz during the run"
+    return Reason(code=code, text=f"{words}: heat or a power limit.", value=change, limit=CLOCK_CHANGE_LIMIT)
 
 
 def with_reasons(verdict: Verdict, reasons: Sequence[Reason]) -> Verdict:

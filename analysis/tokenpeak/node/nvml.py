@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 
+from tokenpeak.node import smi
+
 SUCCESS = 0
 CLOCK_SM = 1
 TEMPERATURE_GPU = 0
@@ -33,7 +35,7 @@ class Nvml:
         for index, board in enumerate(self._boards):
             power, energy = ctypes.c_uint(), ctypes.c_ulonglong()
             clock, temperature = ctypes.c_uint(), ctypes.c_uint()
-            memory, utilization = _Memory(), _Utilization()
+            memory, utilization, reasons = _Memory(), _Utilization(), ctypes.c_ulonglong()
             call, ref = self._library, ctypes.byref
             if call.nvmlDeviceGetPowerUsage(board, ref(power)) == SUCCESS:
                 found[f"gpu{index}_power_w"] = power.value / 1000
@@ -47,6 +49,8 @@ class Nvml:
                 found[f"gpu{index}_vram_used_bytes"] = float(memory.used)
             if call.nvmlDeviceGetUtilizationRates(board, ref(utilization)) == SUCCESS:
                 found[f"gpu{index}_utilization"] = utilization.gpu / 100
+            if call.nvmlDeviceGetCurrentClocksThrottleReasons(board, ref(reasons)) == SUCCESS:
+                found[f"gpu{index}_slowed"] = float(bool(reasons.value & smi.SLOWED))
         return found
 
 

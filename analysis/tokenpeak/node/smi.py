@@ -35,6 +35,11 @@ SAMPLE_FIELDS = (
     "memory.used",
     "utilization.gpu",
 )
+SLOWED_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+"""The same since driver 535 and before: a bit for each reason why the clock is not the highest."""
+SLOWED = 0x08 | 0x20 | 0x40 | 0x80
+"""Of these: slowed by hardware, for heat by software, for heat by hardware, by the power supply. Not the power limit,
+under which a busy board runs as it should. Bits: NVIDIA's NVML API reference, nvmlClocksEventReasons."""
 APP_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
 
 
@@ -131,8 +136,8 @@ def parse_apps(raw: str) -> list[dict[str, Any]]:
     return found
 
 
-def parse_sample(raw: str) -> dict[str, float]:
-    """The answer to SAMPLE_FIELDS as columns `gpuN_…` in the raw format's units; untold ones are absent."""
+def parse_sample(raw: str, fields: tuple[str, ...] = SAMPLE_FIELDS) -> dict[str, float]:
+    """The answer to SAMPLE_FIELDS, or these and one of SLOWED_FIELDS, as columns `gpuN_…`; untold ones are absent."""
     units = {
         "power.draw": ("power_w", 1.0),
         "clocks.sm": ("sm_clock_mhz", 1.0),
@@ -141,12 +146,17 @@ def parse_sample(raw: str) -> dict[str, float]:
         "utilization.gpu": ("utilization", 0.01),
     }
     found = {}
-    for row in rows(raw, SAMPLE_FIELDS):
+    for row in rows(raw, fields):
         index = number(row["index"])
+        if index is None:
+            continue
         for field, (name, factor) in units.items():
             value = number(row[field])
-            if index is not None and value is not None:
+            if value is not None:
                 found[f"gpu{int(index)}_{name}"] = round(value * factor, 3)
+        bits = row.get(fields[-1], "") if fields[-1] in SLOWED_FIELDS else ""
+        if re.fullmatch(r"0x[0-9a-fA-F]+", bits):
+            found[f"gpu{int(index)}_slowed"] = float(bool(int(bits, 16) & SLOWED))
     return found
 
 

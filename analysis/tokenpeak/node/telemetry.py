@@ -1,8 +1,8 @@
 """A sampler on the node: power, clocks, temperature, memory and load, once a second while a trial runs.
 
 Columns are named and scaled as in the raw format: `gpuN_power_w`, `gpuN_energy_j` (a counter), `gpuN_sm_clock_mhz`,
-`gpuN_temperature_c`, `gpuN_vram_used_bytes`, `gpuN_utilization` (0..1), `cpu_package_energy_j` (a counter),
-`cpu_utilization` (0..1), `memory_used_bytes`.
+`gpuN_temperature_c`, `gpuN_vram_used_bytes`, `gpuN_utilization` (0..1), `gpuN_slowed` (1 while the driver holds it back
+for heat or its supply), `cpu_package_energy_j` (a counter), `cpu_utilization` (0..1), `memory_used_bytes`.
 """
 
 from __future__ import annotations
@@ -80,24 +80,27 @@ def gpu_source(tools: str | None) -> Source | None:
         library = nvml.load()
         if library is not None:
             return library.sample
-    if smi.parse_sample(process.run(smi.query("gpu", smi.SAMPLE_FIELDS)).out):
-        return nvidia_stream()
+    for more in (*((field,) for field in smi.SLOWED_FIELDS), ()):
+        # A driver refuses the whole query for one field that it does not know.
+        fields = (*smi.SAMPLE_FIELDS, *more)
+        if smi.parse_sample(process.run(smi.query("gpu", fields)).out, fields):
+            return nvidia_stream(fields)
     amd = ["amd-smi", "metric", "--json"]
     if smi.parse_amd_sample(process.run(amd).out):
         return lambda: smi.parse_amd_sample(process.run(amd, timeout_s=5).out)
     return None
 
 
-def nvidia_stream() -> Source:
+def nvidia_stream(fields: tuple[str, ...]) -> Source:
     """One nvidia-smi that goes on printing: starting one each second would disturb what is measured."""
-    argv = [*smi.query("gpu", smi.SAMPLE_FIELDS), f"--loop-ms={PERIOD_S * 1000:.0f}"]
+    argv = [*smi.query("gpu", fields), f"--loop-ms={PERIOD_S * 1000:.0f}"]
     running = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     newest: dict[str, float] = {}
 
     def follow() -> None:
         assert running.stdout
         for line in running.stdout:
-            newest.update(smi.parse_sample(line.decode(errors="replace")))
+            newest.update(smi.parse_sample(line.decode(errors="replace"), fields))
 
     threading.Thread(target=follow, daemon=True).start()
 

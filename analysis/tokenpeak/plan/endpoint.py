@@ -61,7 +61,8 @@ class EndpointSpec(Declaration):
     metrics_url: Url | None = None
     """None: /metrics beside the API. A server without one leaves the engine's side out."""
     inventory: str | None = None
-    """The inventory of the machines behind it, for their GPUs' names and power; nothing is done to them."""
+    """The inventory of the machines behind it, for their GPUs' names and power; nothing is done to them. Its load
+    hosts, where it has some, offer the load."""
     simulated: bool = False
     """What is served there is a simulation, and its figures are marked so."""
 

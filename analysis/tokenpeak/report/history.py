@@ -8,6 +8,7 @@ import polars as pl
 from tokenpeak.metrics import METRICS
 from tokenpeak.report.answers import choices, recommendation
 from tokenpeak.report.blocks import number
+from tokenpeak.report.calibrations import calibrations
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
 
@@ -201,7 +202,7 @@ def methodology(views: Sequence[SweepView]) -> dict[str, Any]:
                     for plan in view.spec.workloads
                 ],
                 "energy": view.spec.energy,
-                "calibration": view.record.calibration or {},
+                "calibrations": calibrations(view.record.calibration),
                 "client": _client(view.runs),
             }
             for view in views

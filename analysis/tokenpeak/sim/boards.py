@@ -66,9 +66,16 @@ class Gpu:
 
     @property
     def clocks_mhz(self) -> tuple[int, int]:
-        """SM and memory clock: the highest while a process has a context, else the idle ones."""
+        """SM and memory clock: the highest while a process has a context and it is not too hot, else the idle ones."""
         highest = self.max_clocks_mhz
-        return highest if self.holders else (210, highest[1] if self.hbm else 405)
+        if not self.holders:
+            return 210, highest[1] if self.hbm else 405
+        return (round(0.7 * highest[0]), highest[1]) if self.slowed else highest
+
+    @property
+    def slowed(self) -> bool:
+        """It is too hot."""
+        return any(holder.slowed for holder in self.holders)
 
     @property
     def max_clocks_mhz(self) -> tuple[int, int]:
@@ -153,10 +160,10 @@ GPU_FIELDS: Mapping[str, Callable[[Gpu], tuple[str, str]]] = {
     "clocks.current.memory": lambda gpu: (f"{gpu.clocks_mhz[1]}", "MHz"),
     "clocks.max.sm": lambda gpu: (f"{gpu.max_clocks_mhz[0]}", "MHz"),
     "clocks.max.mem": lambda gpu: (f"{gpu.max_clocks_mhz[1]}", "MHz"),
-    "clocks_throttle_reasons.active": lambda _: _plain("0x0000000000000000"),
-    "clocks_event_reasons.active": lambda _: _plain("0x0000000000000000"),
+    "clocks_throttle_reasons.active": lambda gpu: _plain(_reasons(gpu)),
+    "clocks_event_reasons.active": lambda gpu: _plain(_reasons(gpu)),
     "clocks_event_reasons.sw_power_cap": lambda _: _plain("Not Active"),
-    "clocks_event_reasons.hw_thermal_slowdown": lambda _: _plain("Not Active"),
+    "clocks_event_reasons.hw_thermal_slowdown": lambda gpu: _plain("Active" if gpu.slowed else "Not Active"),
     "clocks_event_reasons.sw_thermal_slowdown": lambda _: _plain("Not Active"),
     "pcie.link.gen.current": lambda gpu: _plain(4 if gpu.holders else 1),
     "pcie.link.gen.max": lambda _: _plain(4),
@@ -179,6 +186,10 @@ APP_FIELDS: Mapping[str, Callable[[Gpu, Holder], tuple[str, str]]] = {
     "used_gpu_memory": lambda _, holder: _mib(holder.vram_bytes // MIB),
     "used_memory": lambda _, holder: _mib(holder.vram_bytes // MIB),
 }
+
+
+def _reasons(gpu: Gpu) -> str:
+    return f"0x{0x40 if gpu.slowed else 0:016x}"
 
 
 def _mig(gpu: Gpu) -> str:

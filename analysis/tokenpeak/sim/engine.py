@@ -53,7 +53,7 @@ class Engine:
         self._log = log
         self._faults = played
         self._state = state
-        self._meter = Meter(state, settings, played.slow_release or 0.0)
+        self._meter = Meter(state, settings, played.slow_release or 0.0, played.throttle_after_s)
         launch = state.next_launch() if state else 0
         seed = int(os.environ.get("TOKENPEAK_SIM_SEED", "0"))
         self._seed = crc32(f"{seed} {settings.arguments.seed or 0} {launch}".encode())

@@ -2,7 +2,8 @@
 
 A comma-separated list of: `hang_at_start`, `oom_at_start`, `crash_at_start`, `crash_after_s:S`,
 `crash_after_requests:N`, `ignore_sigterm`, `stall_mid_stream:TOKENS`, `error_500:EVERY`, `slow_release:S`,
-`orphan_worker` (a worker that outlives the engine and holds its memory).
+`orphan_worker` (a worker that outlives the engine and holds its memory), `throttle_after_s:S` (its GPUs get too hot:
+their clock falls and nvidia-smi says why; the engine is no slower).
 """
 
 import os
@@ -22,6 +23,7 @@ _KNOWN = {
     "error_500": 2.0,
     "slow_release": 3.0,
     "orphan_worker": None,
+    "throttle_after_s": 5.0,
 }
 
 
@@ -42,6 +44,7 @@ class Faults:
     slow_release: float | None = None
     """Seconds for which the memory stays taken after the engine has gone."""
     orphan_worker: bool = False
+    throttle_after_s: float | None = None
 
 
 def faults(environ: Mapping[str, str] = os.environ) -> Faults:

@@ -33,11 +33,14 @@ def step_power_w(tdp_w: float, step: StepTime) -> float:
 class Meter:
     """Adds up steps and writes the process's record, at most ten times a second while there is work."""
 
-    def __init__(self, state: NodeState | None, settings: Settings, release_s: float) -> None:
+    def __init__(
+        self, state: NodeState | None, settings: Settings, release_s: float, throttle_after_s: float | None = None
+    ) -> None:
         self._state = state if settings.gpus else None
         self._tdp_w = settings.devices.gpu.tdp_w
         self._gpus = settings.gpus
         self._release_s = release_s
+        self._slowed_from = float("inf") if throttle_after_s is None else time.time() + throttle_after_s
         self._pid = os.getpid()
         self._started = process_started(self._pid) or ""
         self._vram_bytes = 0
@@ -120,5 +123,6 @@ class Meter:
                 steady=steady,
                 written_at_unix_s=self._window_from,
                 release_s=self._release_s,
+                slowed=self._window_from >= self._slowed_from,
             )
         )

@@ -39,6 +39,8 @@ class Holder:
     release_s: float = 0.0
     """Seconds for which the memory stays taken after the process has gone."""
     gone_at_unix_s: float | None = None
+    slowed: bool = False
+    """The GPU is too hot and its clock held back."""
 
     def energy_at(self, unix_s: float) -> float:
         """Energy above idle until `unix_s`, J."""

@@ -1,0 +1,73 @@
+"""GPU clocks of a run, as the node's telemetry tells them."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tokenpeak.drive.clocks import clock_reasons
+from tokenpeak.records import ClientHealth, Distribution, RunRecord, RunSummary, Series, Verdict
+from tokenpeak.workload import ClosedLoad, LoadLevel, Slo, Stage, StagedLoad, SyntheticWorkload
+
+NONE = Distribution(n=0)
+
+
+def run(level: LoadLevel) -> RunRecord:
+    summary = RunSummary(
+        duration_s=20,
+        requests_sent=1,
+        requests_ok=1,
+        requests_failed=0,
+        input_tokens=1,
+        output_tokens=1,
+        request_output_tok_per_s=NONE,
+        ttft_s=NONE,
+        tpot_s=NONE,
+        itl_s=NONE,
+        latency_s=NONE,
+    )
+    return RunRecord(
+        run_index=0,
+        workload=SyntheticWorkload(name="x", input_tokens=1, output_tokens=1),
+        level=level,
+        level_label=level.label,
+        slo=Slo(),
+        started_at=datetime.now(UTC),
+        started_s=10.0,
+        seed=0,
+        summary=summary,
+        client=ClientHealth(dispatch_delay_s=NONE, loop_lag_s=NONE),
+        verdict=Verdict(status="valid"),
+    )
+
+
+def telemetry(clocks: list[float], utilization: list[float], slowed: list[float] | None = None) -> Series:
+    columns = {"gpu1_sm_clock_mhz": tuple(clocks), "gpu1_utilization": tuple(utilization)}
+    if slowed is not None:
+        columns["gpu1_slowed"] = tuple(slowed)
+    return Series(t_s=tuple(range(len(clocks))), columns=columns)
+
+
+FALLING = [1980.0] * 20 + [1500.0] * 20
+CLOSED = ClosedLoad(concurrency=4, requests=100)
+STAGED = StagedLoad(stages=(Stage(duration_s=10, concurrency=1), Stage(duration_s=10, concurrency=8)))
+
+
+@pytest.mark.parametrize(
+    ("level", "series", "window", "codes"),
+    [
+        (CLOSED, telemetry(FALLING, [1.0] * 40), (10, 30), ["clock_throttled"]),
+        (CLOSED, telemetry(FALLING[::-1], [1.0] * 40), (10, 30), ["clock_drifting"]),
+        (CLOSED, telemetry(FALLING, [1.0] * 40), (22, 38), []),
+        (CLOSED, telemetry(FALLING, [1.0] * 20 + [0.1] * 20), (10, 30), []),
+        (CLOSED, telemetry([1980.0] * 40, [1.0] * 40, [0.0] * 20 + [1.0] * 20), (10, 30), ["clock_throttled"]),
+        (STAGED, telemetry(FALLING, [1.0] * 40), (10, 30), []),
+        (CLOSED, Series(), (10, 30), []),
+    ],
+    ids=["falls", "rises", "fell before", "idle after", "slowed by its driver", "load changes", "no telemetry"],
+)
+def test_clock(level: LoadLevel, series: Series, window: tuple[float, float], codes: list[str]) -> None:
+    """Only what a busy GPU's clock did within the run speaks against it, and the GPU is named."""
+    reasons = clock_reasons(run(level), series, from_s=window[0], to_s=window[1])
+
+    assert codes == [reason.code for reason in reasons]
+    assert all("GPU 1" in reason.text for reason in reasons)
