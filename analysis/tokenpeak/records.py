@@ -4,7 +4,7 @@ format_version history:
     1   first format
     2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
         null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; load
-        hosts: `hosts` of a run's client; a file of version 1 reads the same
+        hosts: `load_hosts` of a sweep and `hosts` of a run's client; a file of version 1 reads the same
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -262,6 +262,8 @@ class SweepRecord(Record):
     nodes: tuple[NodeFacts, ...]
     plans: tuple[Plan, ...]
     provenance: Provenance
+    load_hosts: tuple[str, ...] = ()
+    """Who offered the load; empty: the controller did."""
     calibration: dict[str, object] | None = None
     """`calibrations`: what `tokenpeak calibrate` had found the load client able to measure on this sweep's ways; None:
     nothing was on record for them."""
@@ -325,7 +327,7 @@ class RunSummary(Record):
 class LoadHostHealth(Record):
     """One load host's part in a run that several offered together."""
 
-    name: str
+    load_host: str
     requests: int
     processes: int
     cpu_s: float

@@ -26,7 +26,9 @@ def test_load_hosts_offer_a_trial_together(home: Home) -> None:
 
     assert 0 == done.returncode, done.stdout
     assert "Load comes from left, right" in done.stdout
-    assert [[("left", 12), ("right", 12)]] * 2 == [[(host["name"], host["requests"]) for host in run] for run in hosts]
+    assert [[("left", 12), ("right", 12)]] * 2 == [
+        [(host["load_host"], host["requests"]) for host in run] for run in hosts
+    ]
     assert list(range(24)) == rows["request_index"].to_list()
 
 

@@ -50,7 +50,7 @@ def test_hosts_share_a_closed_loop(tmp_path: Path) -> None:
 
     assert (5, 41, 2) == (listener.at_once, record.summary.requests_ok, record.client.processes)
     assert list(range(41)) == requests(tmp_path)["request_index"].to_list()
-    assert [("one", 21), ("two", 20)] == [(host.name, host.requests) for host in record.client.hosts]
+    assert [("one", 21), ("two", 20)] == [(host.load_host, host.requests) for host in record.client.hosts]
 
 
 def test_hosts_share_a_timetable(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_more_hosts_than_streams(tmp_path: Path) -> None:
     with serving(listener) as url:
         record = measure(url, tmp_path, {"concurrency": 1, "requests": 5})
 
-    assert (1, ["one"]) == (listener.at_once, [host.name for host in record.client.hosts])
+    assert (1, ["one"]) == (listener.at_once, [host.load_host for host in record.client.hosts])
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="a clock of its own needs root")
@@ -104,7 +104,7 @@ def test_search_is_shared(tmp_path: Path) -> None:
 
     assert record.max_rate is not None
     assert [True, True] == [probe.holds for probe in record.max_rate.probes]
-    assert ["one", "two"] == [host.name for host in record.client.hosts]
+    assert ["one", "two"] == [host.load_host for host in record.client.hosts]
 
 
 @pytest.mark.parametrize(("blow", "why"), [(signal.SIGKILL, "it ended"), (signal.SIGSTOP, "it said nothing")])

@@ -133,7 +133,9 @@ def test_cache_hits_that_the_workload_means() -> None:
 )
 def test_host_that_began_late(late_s: float, error_s: float, found: list[str]) -> None:
     """A host that began late, or whose clock is not known well enough to tell, falsifies the throughput."""
-    host = LoadHostHealth(name="b", requests=100, processes=1, cpu_s=1.0, began_late_s=late_s, clock_error_s=error_s)
+    host = LoadHostHealth(
+        load_host="b", requests=100, processes=1, cpu_s=1.0, began_late_s=late_s, clock_error_s=error_s
+    )
 
     assert found == codes(hosts=(host,))
 

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from archive_factory import START, make_archive
+from tokenpeak.load.calibrate import Calibration, Point, Way, calibration_record
 from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.site import build_site
 
@@ -18,12 +19,42 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 LAUNCHED_OFTEN = {"max_num_seqs": [8, 64], "enforce_eager": [True, False]}
 FRAGILE = {"max_num_seqs": [16, 64], "max_num_batched_tokens": [2048, 8192], "gpu_memory_utilization": [0.9, 0.95]}
 
+CALIBRATION = Calibration(
+    measured_at=START,
+    host="ada-laptop",
+    cpu_cores=2,
+    way=Way(load_hosts=("lh-7",), server="rack-3"),
+    round_trip_s=0.00042,
+    points=(
+        Point(
+            streams=256,
+            token_rate_per_stream_s=50.0,
+            tokens_per_s=12_345.0,
+            sustained_share=0.998,
+            round_trip_p50_s=0.00042,
+            ttft_error_p50_s=0.0011,
+            ttft_error_p99_s=0.0031,
+            itl_error_p50_s=0.0001,
+            itl_error_p99_s=0.0014,
+            cpu_per_token_s=8.1e-6,
+            dispatch_delay_p99_s=0.001,
+            server_lateness_p99_s=0.0002,
+        ),
+    ),
+    highest_streams=256,
+    highest_tokens_per_s=12_345.0,
+)
+
 
 @pytest.fixture(scope="session")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three archives: a first sweep launched thrice, a later one with failures, and one with a hostile name in it."""
     folder = tmp_path_factory.mktemp("archives")
-    make_archive(folder / "20261119-220000-quick-rig", axes=LAUNCHED_OFTEN, replicates=3, simulated=False, seconds=20)
+    first = folder / "20261119-220000-quick-rig"
+    make_archive(first, axes=LAUNCHED_OFTEN, replicates=3, simulated=False, seconds=20)
+    record = json.loads((first / "sweep.json").read_text())
+    record |= {"load_hosts": ["lh-7"], "calibration": calibration_record([CALIBRATION])}
+    (first / "sweep.json").write_text(json.dumps(record))
     make_archive(
         folder / "20261120-220000-quick-sim", axes=FRAGILE, started_at=START + timedelta(days=1), seconds=20, seed=1
     )

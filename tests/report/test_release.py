@@ -44,3 +44,23 @@ def test_fields_that_name_a_machine_are_emptied() -> None:
     assert {
         "nodes": [{"gpus": [{"uuid": None, "name": "L4"}], "vram_holders": [], "production": {"url": None}}]
     } == clean({"nodes": [node]})
+
+
+def test_load_hosts_and_the_machine_of_a_calibration_are_renamed() -> None:
+    """Who offered the load, and where it was calibrated, is nobody's to publish either."""
+    clean = cleaner({"lh-1": "load host 1", "gpu": "node 1"}, set())
+    found = clean(
+        {
+            "load_hosts": ["lh-1"],
+            "client": {"hosts": [{"load_host": "lh-1", "requests": 3}]},
+            "calibrations": [{"host": "ada-laptop", "way": {"load_hosts": ["lh-1"], "server": "gpu"}}],
+            "text": "Load host lh-1 was lost.",
+        }
+    )
+
+    assert {
+        "load_hosts": ["load host 1"],
+        "client": {"hosts": [{"load_host": "load host 1", "requests": 3}]},
+        "calibrations": [{"host": None, "way": {"load_hosts": ["load host 1"], "server": "node 1"}}],
+        "text": "Load host load host 1 was lost.",
+    } == found

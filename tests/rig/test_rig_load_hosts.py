@@ -63,13 +63,15 @@ def test_two_load_hosts(yard: Yard) -> None:
 
     assert 0 == status, controller.said
     yard.bench.check_archive(archive, configs=2)
-    assert [[("lh1", 6), ("lh2", 6)]] * 2 == [[(host.name, host.requests) for host in run.client.hosts] for run in runs]
+    assert [[("lh1", 6), ("lh2", 6)]] * 2 == [
+        [(host.load_host, host.requests) for host in run.client.hosts] for run in runs
+    ]
     # Half a round trip, of which the delay is most; what this machine adds when it is busy is told as well.
     assert all(DELAY_MS / 2e3 <= run.client.hosts[1].clock_error_s for run in runs)
     for run in runs:
         for host in run.client.hosts:
             print(
-                f"{host.name}: began {host.began_late_s * 1e3:.1f} ms late, clock known to "
+                f"{host.load_host}: began {host.began_late_s * 1e3:.1f} ms late, clock known to "
                 f"{host.clock_error_s * 1e3:.2f} ms; verdict {run.verdict.status}"
             )
 

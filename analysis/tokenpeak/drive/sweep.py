@@ -109,6 +109,7 @@ def new_sweep(
         nodes=tuple(ready.facts for ready in usable.values()),
         plans=tuple(plans),
         provenance=read_provenance(),
+        load_hosts=tuple(host.name for host in inventory.load_hosts),
         calibration=calibration_record(calibrations),
     )
     archive.write_sweep(record)

@@ -79,7 +79,8 @@ class Calibration(Record):
 
     format_version: int = FORMAT_VERSION
     measured_at: datetime
-    host: str
+    host: str | None
+    """The machine that ran it; None where a published copy leaves its name out."""
     cpu_cores: int
     way: Way
     round_trip_s: float

@@ -312,7 +312,7 @@ def _merged(parts: Sequence[_Part], start: float, stopped: str | None) -> Observ
         stopped=stopped or next((part.stopped for part in seen if part.stopped), None),
         hosts=tuple(
             LoadHostHealth(
-                name=part.name,
+                load_host=part.name,
                 requests=len(part.seen.replies),
                 processes=part.seen.processes,
                 cpu_s=part.seen.cpu_s,

@@ -132,8 +132,8 @@ def _began_together(evidence: Evidence) -> Reason | None:
         if apart > limit:
             return Reason(
                 code="not_together",
-                text=f"Load host {host.name} began {host.began_late_s * 1e3:.0f} ms after the moment agreed on, by a "
-                f"clock known to {host.clock_error_s * 1e3:.1f} ms; the limit is {limit * 1e3:.0f} ms.",
+                text=f"Load host {host.load_host} began {host.began_late_s * 1e3:.0f} ms after the moment agreed on, "
+                f"by a clock known to {host.clock_error_s * 1e3:.1f} ms; the limit is {limit * 1e3:.0f} ms.",
                 value=apart,
                 limit=limit,
             )

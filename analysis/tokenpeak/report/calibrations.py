@@ -30,8 +30,9 @@ def _shown(found: Calibration) -> dict[str, Any]:
         "name": str(found.way),
         "words": f"{found.way}: up to {found.highest_streams:,} streams and {found.highest_tokens_per_s:,.0f} tok/s "
         "are measured with TTFT's p99 error under 10 ms and ITL's under 5 ms",
-        "made": f"on {found.host} ({found.cpu_cores} cores), {found.measured_at:%Y-%m-%d %H:%M} UTC; the round trip of "
-        f"{number(found.round_trip_s * 1e3)} ms and the server's own lateness are in the errors",
+        "made": f"on {found.host or 'a machine'} with {found.cpu_cores} cores, "
+        f"{found.measured_at:%Y-%m-%d %H:%M} UTC; the round trip of {number(found.round_trip_s * 1e3)} ms and the "
+        "server's own lateness are in the errors",
         "heads": HEADS,
         "rows": [
             (

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import zstandard
 
-from tokenpeak.records import NodeFacts
+from tokenpeak.records import NodeFacts, SweepRecord
 from tokenpeak.store.raw import Archive
 
 ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
@@ -21,15 +21,23 @@ ADDRESS_WORD = "address"
 HOME = re.compile(r"(?<![\w/])(?:/root|/home/[^/\s\"']+)(?=/|$)")
 """A home folder, which names a person."""
 HARMLESS = {"127.0.0.1", "0.0.0.0"}  # noqa: S104
-NODE_FIELDS = frozenset({"node", "nodes", "unrestored"})
-"""Fields whose strings are nodes."""
-HIDDEN = {"gpus": frozenset({"uuid"}), "nodes": frozenset({"vram_holders", "kernel"}), "production": frozenset({"url"})}
+NODE_FIELDS = frozenset({"node", "nodes", "unrestored", "load_host", "load_hosts", "server"})
+"""Fields whose strings are nodes or load hosts."""
+HIDDEN = {
+    "gpus": frozenset({"uuid"}),
+    "nodes": frozenset({"vram_holders", "kernel"}),
+    "production": frozenset({"url"}),
+    "calibrations": frozenset({"host"}),
+}
 """Fields that name a machine or what runs on it, by the record that holds them."""
 
 
-def labels(nodes: Iterable[NodeFacts]) -> dict[str, str]:
-    """What pages call each node: node 1, node 2, … in the sweep's order."""
-    return {node.node: f"node {index}" for index, node in enumerate(nodes, start=1)}
+def labels(record: SweepRecord) -> dict[str, str]:
+    """What pages call each node and load host: node 1, node 2, … in the sweep's order."""
+    return {
+        **{name: f"load host {index}" for index, name in enumerate(record.load_hosts, start=1)},
+        **{node.node: f"node {index}" for index, node in enumerate(record.nodes, start=1)},
+    }
 
 
 def release(source: Path, target: Path, *, node_names: bool) -> None:
@@ -39,7 +47,7 @@ def release(source: Path, target: Path, *, node_names: bool) -> None:
     """
     archive = Archive(source)
     record = archive.read_sweep()
-    clean = (lambda value: value) if node_names else cleaner(labels(record.nodes), hosts(record.nodes))
+    clean = (lambda value: value) if node_names else cleaner(labels(record), hosts(record.nodes))
     (target / "trials").mkdir(parents=True, exist_ok=True)
     for path in [source / "sweep.json", source / "end.json", *sorted((source / "trials").glob("[!.]*.json"))]:
         if path.is_file():
@@ -55,6 +63,7 @@ def release(source: Path, target: Path, *, node_names: bool) -> None:
 def hosts(nodes: Iterable[NodeFacts]) -> set[str]:
     """Host names and addresses that the nodes' facts give away."""
     urls = [node.production.url for node in nodes if node.production and node.production.url]
+    urls += [f"//{node.node}" for node in nodes if node.source == "endpoint" and "." in node.node]
     return {host for url in urls if (host := urlsplit(url).hostname) and host not in HARMLESS}
 
 
