@@ -93,7 +93,7 @@ def test_methodology_shows_the_calibration(site: Path) -> None:
     page = (site / "methodology.html").read_text()
 
     assert "from load host 1 to rack-3 over http: up to 256 streams and 12,345 tok/s" in page
-    assert "<td>99.8%</td><td>1.1</td><td>3.1</td><td>0.1</td><td>1.4</td><td>8.1</td><td>0.2</td>" in page
+    assert "<td>99.8%</td><td>1.100</td><td>3.100</td><td>0.100</td><td>1.400</td><td>8.100</td><td>0.200</td>" in page
     assert "ada-laptop" not in page
     assert "lh-7" not in page
 
