@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ HOSTILE = [
     "$(touch pwned) `touch pwned`; touch pwned",
     "%n%s \\x41 é \u202e 'quoted' \"too\"",
 ]
+SWEEP_S = 1500
 SERVED = HOSTILE[0] + HOSTILE[2] + HOSTILE[4]
 
 
@@ -71,7 +71,8 @@ def hostile_spec() -> dict[str, Any]:
             }
         ],
         "search": {"anchor_every": None},
-        "deadlines": {"engine_ready_s": 60, "run_s": 60, "production_ready_s": 60, "lease_s": 30},
+        # A busy machine makes everything slow, which is not what is tested here.
+        "deadlines": {"engine_ready_s": 600, "run_s": 600, "production_ready_s": 600, "lease_s": 600},
     }
 
 
@@ -132,17 +133,20 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     over = threading.Event()
 
     def watch() -> None:
-        while not over.is_set():
+        while not over.wait(0.05):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     seen.add(path.read_bytes())
                 except OSError:
                     continue
-            time.sleep(0.05)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    said, _ = running.communicate(timeout=300)
+    try:
+        said, _ = running.communicate(timeout=SWEEP_S)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        said = f"It did not end within {SWEEP_S} s.\n{running.communicate()[0]}"
     over.set()
     watcher.join()
     key = (state / "node-secret").read_bytes().strip()

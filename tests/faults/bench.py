@@ -90,6 +90,12 @@ class Controller:
         at = next(seen, None)
         return None if at is None else time.monotonic() - at
 
+    def end(self) -> None:
+        """Kill it, if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.wait(30)
+
     @property
     def said(self) -> str:
         """Everything it has printed."""
@@ -121,6 +127,7 @@ class Bench:
 
     def prepare(self) -> None:
         """Put the simulated machine and its production on the node, and write the inventory."""
+        self.root.mkdir(parents=True)
         machine = (sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", "NVIDIA L4", "--start-s", "1")
         self.node.sh(*machine)
         self.node.write("/etc/systemd/system/prod.service", production_unit(self.node.address))
@@ -240,13 +247,32 @@ class Bench:
         """The archives of this home, oldest first."""
         return sorted(path.parent for path in (self.root / "results").glob("*/sweep.json"))
 
-    def await_phase(self, controller: Controller, is_reached: Callable[["Bench", Controller], bool]) -> None:
-        """Return the moment that a phase is reached."""
+    def await_phase(self, controller: Controller, is_reached: Callable[["Bench", Controller], bool]) -> bool:
+        """Return the moment that a phase is reached; False when the sweep went through it unseen."""
         deadline = time.monotonic() + 240
         while not is_reached(self, controller):
-            assert controller.process.poll() is None, f"The sweep ended before the phase:\n{controller.said}"
+            if controller.process.poll() is not None:
+                assert controller.wait(10) == 0, f"The sweep failed before the phase:\n{controller.said}"
+                return False
             assert time.monotonic() < deadline, f"The phase never came ({self.phase()}):\n{controller.said}"
             time.sleep(0.003)
+        return True
+
+    def begin(self, is_reached: Callable[["Bench", Controller], bool], name: str = "one") -> tuple[Controller, int]:
+        """A sweep that has just reached a phase, and how many archives there were before it.
+
+        On a busy machine a phase of some milliseconds can go by unseen; then another sweep is begun.
+        """
+        for _ in range(5):
+            before = len(self.archives())
+            controller = self.sweep(name)
+            try:
+                if self.await_phase(controller, is_reached):
+                    return controller, before
+            except BaseException:
+                controller.end()
+                raise
+        raise AssertionError("five sweeps went through the phase unseen")
 
     def recovered_s(self, since: float, *, within_s: float) -> float:
         """How long after `since` the node was disarmed and production answered."""

@@ -16,7 +16,7 @@ from tokenpeak import paths
 
 
 def boot_node(folder: Path, name: str, last: int, disk: str = "2g") -> RigNode:
-    """Boot a node of the rig; one at a time on this machine."""
+    """Boot a node of the rig, in place of one that a killed session may have left under this name."""
     key = folder / "key"
     if not key.exists():
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
@@ -28,12 +28,8 @@ def boot_node(folder: Path, name: str, last: int, disk: str = "2g") -> RigNode:
         "TESTNODE_DISK": disk,
         "TESTNODE_SHARE": str(paths.ROOT),
     }
-    with Path("/tmp/tokenpeak-rig-boot.lock").open("w") as one_at_a_time:
-        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
-        # A session that was killed leaves its node running; nobody else has this name while its lock is held.
-        subprocess.run([str(TESTNODE), "down", name], env=environment, capture_output=True, check=False)
-        argv = [str(TESTNODE), "up", name, node.address, f"{key}.pub"]
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    argv = [str(TESTNODE), "up", name, node.address, f"{key}.pub"]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return node
 
@@ -71,12 +67,14 @@ def bench(place: Path, _benches: list[Bench], request: pytest.FixtureRequest) ->
         number = worker_number()
         home = Path(tempfile.mkdtemp(dir=place, prefix="home-"))
         made = Bench(node=boot_node(place, f"f{number}", 100 + number), root=home / "checkout", state=home / "state")
-        made.root.mkdir()
+        try:
+            made.prepare()
+        except BaseException:
+            made.node.testnode("down")
+            raise
         _benches.append(made)
-        made.prepare()
-    failed_before = request.session.testsfailed
     yield _benches[0]
-    if request.session.testsfailed > failed_before or getattr(request.node, "struck_badly", False):
+    if getattr(request.node, "went_wrong", False):
         spoilt = _benches.pop()
         spoilt.node.testnode("down")
         (place / "known_hosts").unlink(missing_ok=True)
@@ -87,7 +85,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Let the fixture know whether its test went wrong."""
     report = yield
     if report.when == "call" and report.failed:  # type: ignore[attr-defined]
-        item.struck_badly = True  # type: ignore[attr-defined]
+        item.went_wrong = True  # type: ignore[attr-defined]
     return report
 
 

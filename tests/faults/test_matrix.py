@@ -1,6 +1,5 @@
 """The fault matrix: whatever strikes in whichever phase, production serves again by itself and no result is lost."""
 
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -124,17 +123,13 @@ CELLS = [
 def test_cell(bench: Bench, fault: str, phase: str, record_property: Callable[[str, object], None]) -> None:
     """The node is given back in time, memory free, nothing left over, and the sweep is completed by a resume."""
     record_property("cell", f"{fault} × {phase}")
-    before = len(bench.archives())
     # One trial is enough, save where the fault strikes between two; every process costs a busy machine seconds.
     name = "pair" if phase == "between trials" else "one"
-    controller = bench.sweep(name)
+    controller, before = bench.begin(PHASES[phase], name)
     try:
-        bench.await_phase(controller, PHASES[phase])
         recovered_s = FAULTS[fault](bench, controller)
     finally:
-        if controller.process.poll() is None:
-            os.kill(controller.process.pid, signal.SIGKILL)
-            controller.wait(10)
+        controller.end()
     record_property("recovered_s", round(recovered_s, 2))
 
     archive = bench.finish_sweep(before=before, controller=controller, name=name)

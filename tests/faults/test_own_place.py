@@ -63,15 +63,15 @@ def test_broken_engines(bench: Bench, record_property: Record) -> None:
 def small(place: Path) -> Iterator[Bench]:
     """A node whose disk can be filled."""
     home = place / f"small-{time.monotonic_ns()}"
-    (home / "checkout").mkdir(parents=True)
     number = worker_number()
-    made = Bench(
-        node=boot_node(place, f"s{number}", 120 + number, disk="96m"), root=home / "checkout", state=home / "state"
-    )
-    made.prepare()
-    yield made
-    made.node.testnode("down")
-    (place / "known_hosts").unlink(missing_ok=True)
+    node = boot_node(place, f"s{number}", 120 + number, disk="96m")
+    made = Bench(node=node, root=home / "checkout", state=home / "state")
+    try:
+        made.prepare()
+        yield made
+    finally:
+        node.testnode("down")
+        (place / "known_hosts").unlink(missing_ok=True)
 
 
 def fill(bench: Bench) -> None:
@@ -79,28 +79,27 @@ def fill(bench: Bench) -> None:
     bench.node.sh("sh", "-c", "cat /dev/zero > /root/filler; sync")
 
 
-def end(controller: Controller) -> None:
-    if controller.process.poll() is None:
-        os.kill(controller.process.pid, signal.SIGKILL)
-        controller.wait(10)
+def started_at(bench: Bench) -> str:
+    """When production last became active; it moves by any restart."""
+    names = "NRestarts,ActiveEnterTimestampMonotonic,MainPID"
+    return bench.node.sh("systemctl", "show", "-p", names, "prod.service")
 
 
 def test_disk_full_while_recording(small: Bench, record_property: Record) -> None:
     """Production is not touched when the record cannot be written; with room again the sweep is completed."""
     record_property("cell", "node's disk full while recording")
-    controller = small.sweep()
-    small.await_phase(controller, lambda _, seen: " begins" in seen.said)
+    before = started_at(small)
+    controller, _ = small.begin(lambda _, seen: " begins" in seen.said)
     fill(small)
     controller.wait(200)
-    untouched = small.node.sh("systemctl", "show", "-p", "NRestarts,ActiveEnterTimestampMonotonic", "prod.service")
-    full = small.answers()
+    after = started_at(small)
+    answered = small.answers()
     small.node.sh("rm", "/root/filler")
 
     archive = small.finish_sweep(before=0, controller=controller)
 
-    assert full
     assert "No space left" in controller.said
-    assert untouched
+    assert (before, True) == (after, answered)
     small.check_archive(archive)
     small.check_as_it_was()
 
@@ -108,8 +107,7 @@ def test_disk_full_while_recording(small: Bench, record_property: Record) -> Non
 def test_disk_full_while_collecting(small: Bench, record_property: Record) -> None:
     """Production comes back though nothing can be written any more."""
     record_property("cell", "node's disk full while collecting")
-    controller = small.sweep()
-    small.await_phase(controller, PHASES["under load"])
+    controller, _ = small.begin(PHASES["under load"])
     fill(small)
     struck = time.monotonic()
     within_s = 20 + LEASE_S + small.production_start_s + SLACK_S
@@ -127,9 +125,7 @@ def test_disk_full_while_collecting(small: Bench, record_property: Record) -> No
 def test_production_refuses_once(bench: Bench, record_property: Record) -> None:
     """The guard tries again when production did not start at once."""
     record_property("cell", "production refuses to start once")
-    before = len(bench.archives())
-    controller = bench.sweep()
-    bench.await_phase(controller, PHASES["under load"])
+    controller, before = bench.begin(PHASES["under load"])
     bench.node.sh("touch", "/root/refuse")
     struck = time.monotonic()
     recovered_s = bench.recovered_s(struck, within_s=20 + LEASE_S + bench.production_start_s + SLACK_S)
@@ -145,9 +141,7 @@ def test_production_refuses_once(bench: Bench, record_property: Record) -> None:
 def test_production_refuses_always(bench: Bench, record_property: Record) -> None:
     """Loud, with an exit status, and the guard keeps trying until production starts."""
     record_property("cell", "production refuses to start, always")
-    before = len(bench.archives())
-    controller = bench.sweep()
-    bench.await_phase(controller, PHASES["under load"])
+    controller, before = bench.begin(PHASES["under load"])
     bench.node.sh("touch", "/root/refuse", "/root/always")
     status = controller.wait(200)
     armed = bench.is_armed()
@@ -179,11 +173,9 @@ def main_pid(bench: Bench) -> str:
 def test_guard_fires_twice(bench: Bench, record_property: Record) -> None:
     """A second firing, and a third together with `make restore`, change nothing."""
     record_property("cell", "guard fired twice")
-    before = len(bench.archives())
-    controller = bench.sweep()
-    bench.await_phase(controller, PHASES["under load"])
+    controller, before = bench.begin(PHASES["under load"])
     struck = time.monotonic()
-    end(controller)
+    controller.end()
     recovered_s = bench.recovered_s(struck, within_s=LEASE_S + bench.production_start_s + SLACK_S)
     record_property("recovered_s", round(recovered_s, 2))
     served_by = main_pid(bench)
@@ -213,9 +205,7 @@ def lease_processes(controller: Controller) -> list[int]:
 def test_lease_channel_is_lost_alone(bench: Bench, how: str, record_property: Record) -> None:
     """A channel that ends is opened again and the trial goes on; one that hangs costs the trial, not production."""
     record_property("cell", f"lease channel {how}, alone")
-    before = len(bench.archives())
-    controller = bench.sweep()
-    bench.await_phase(controller, PHASES["engine starting"])
+    controller, before = bench.begin(PHASES["engine starting"])
     channel = lease_processes(controller)
     assert 1 == len(channel)
     os.kill(channel[0], signal.SIGKILL if how == "killed" else signal.SIGSTOP)

@@ -103,6 +103,7 @@ def test_restoring_twice(node: Node) -> None:
 
     assert (True, True) == (first["restored"], second["restored"])
     assert production == node.read("production.json"), "production was not started again"
+    assert "No trial has this node. Production (command) runs and serves prod. It was given" in second["message"]
 
 
 def test_finish_after_the_guard(node: Node) -> None:
@@ -174,3 +175,62 @@ def test_reboot(node: Node) -> None:
 
     assert restored(node)
     assert node.run("status")["production"]["running"]
+
+
+def test_guard_follows_the_next_trial(node: Node) -> None:
+    """A watch that still lives when the next trial begins watches that one, instead of ending with the one before."""
+    node.run("launch", node.launch_request())
+    guard, record = node.read("guard.json"), node.read("record.json")
+    assert guard is not None
+    assert record is not None
+
+    (node.folder / "record.json").write_text(json.dumps({**record, "nonce": "another"}))
+
+    assert clock.wait_until(lambda: (node.read("guard.json") or {}).get("nonce") == "another", 10)
+    assert guard["pid"] == (node.read("guard.json") or {})["pid"]
+    assert node.run("status")["guard_alive"]
+
+
+def test_launch_after_a_lease_that_lapsed(node: Node) -> None:
+    """A trial that the guard is about to end is given back first; the next one begins from a production that serves."""
+    node.production()
+    node.run("produce")
+    node.run("launch", node.launch_request(trial_id="0000-a"))
+    guard, before = node.read("guard.json"), node.read("record.json")
+    assert guard is not None
+    os.kill(guard["pid"], signal.SIGKILL)
+    lease = node.read("lease.json")
+    assert lease is not None
+    (node.folder / "lease.json").write_text(json.dumps({**lease, "renewed_boot_s": lease["renewed_boot_s"] - 60}))
+
+    launched = node.run("launch", node.launch_request(trial_id="0001-b"))
+    outcome, record = node.read("outcome.json"), node.read("record.json")
+
+    assert launched["ready"]
+    assert outcome is not None
+    assert record is not None
+    assert ("0000-a", "launch", True) == (outcome["trial_id"], outcome["by"], outcome["restored"])
+    assert before is not None
+    assert before["nonce"] != record["nonce"]
+    assert node.run("status")["production"]["running"] is False
+
+
+def test_launch_after_one_that_died_before_production_had_ended(node: Node) -> None:
+    """The next trial of the sweep ends production itself; no engine starts beside it."""
+    node.production()
+    node.run("produce")
+    node.run("launch", node.launch_request(trial_id="0000-a"))
+    record = node.read("record.json")
+    lock = node.read("lock.json")
+    node.run("restore")
+    assert record is not None
+    unfinished = {key: value for key, value in record.items() if key not in ("baseline_bytes", "stopped")}
+    (node.folder / "record.json").write_text(json.dumps(unfinished))
+    (node.folder / "lock.json").write_text(json.dumps(lock))
+
+    launched = node.run("launch", node.launch_request(trial_id="0001-b"))
+    during = node.run("status")["production"]["running"]
+    finished = node.run("finish", node.finish_request(trial_id="0001-b"))
+
+    assert (True, False) == (launched["ready"], during)
+    assert finished["restoration"]["restored"]

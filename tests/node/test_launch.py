@@ -205,7 +205,7 @@ def test_finish_without_launch(node: Node) -> None:
     finished = node.run("finish", node.finish_request())
 
     assert finished["restoration"]["restored"]
-    assert "Nothing was recorded" in finished["restoration"]["message"]
+    assert "No trial has this node." == finished["restoration"]["message"]
 
 
 def test_key_is_derived_and_kept_secret(node: Node) -> None:

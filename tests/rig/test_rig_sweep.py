@@ -28,7 +28,6 @@ def pair(place: Path, tmp_path: Path) -> Iterator[tuple[Bench, Bench]]:  # noqa:
     made = []
     for number in (1, 2):
         root = tmp_path / f"checkout-{number}"
-        root.mkdir()
         node = boot_node(place, f"pair{number}", 140 + number)
         made.append(Bench(node=node, root=root, state=tmp_path / f"state-{number}"))
         made[-1].prepare()

@@ -2,12 +2,10 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from tokenpeak.drive.inventory import read_inventory
 from tokenpeak.drive.runner import run_playbook
@@ -21,8 +19,8 @@ _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 @click.option(
     "--format",
     "style",
-    type=click.Choice(["table", "json"]),
-    default="table",
+    type=click.Choice(["text", "json"]),
+    default="text",
     show_default=True,
     help="For people or for machines.",
 )
@@ -36,34 +34,64 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         for name, node in result.nodes.items()
         if not answers[name]
     }
+    problems = {name: list(_problems(answer)) for name, answer in answers.items() if answer}
     if style == "json":
         told = {name: answer for name, answer in answers.items() if answer}
         click.echo(json.dumps({"nodes": told, "silent": silent}, indent=2))
     else:
-        table = Table(box=None, pad_edge=False)
-        for title in ("node", "production", "engine", "held by", "guard", "lease left"):
-            table.add_column(title)
         for name, answer in answers.items():
             if answer:
-                table.add_row(name, *_cells(answer))
-        Console().print(table)
-        for name, reason in silent.items():
-            click.echo(f"PROBLEM {name}: {reason}")
-    if silent:
+                click.echo(f"{name}: {' '.join(_sentences(answer))}")
+        for name, words in [*silent.items(), *((name, " ".join(words)) for name, words in problems.items() if words)]:
+            click.echo(f"PROBLEM {name}: {words}")
+        if any(answer.get("armed") for answer in answers.values()):
+            click.echo(f"Give production back now, ending the trial: make restore INVENTORY={inventory_name}")
+    if silent or any(problems.values()):
         sys.exit(1)
 
 
-def _cells(answer: Mapping[str, Any]) -> tuple[str, ...]:
-    production = answer.get("production") or {}
-    serves = "serves" if production.get("running") else "down"
-    lease_s = answer.get("lease_remaining_s")
-    guard = "armed" if answer.get("armed") else "not armed"
-    if answer.get("armed") and not answer.get("guard_alive"):
-        guard = "armed, but nobody watches"
-    return (
-        f"{production.get('manager', '?')} {serves} {production.get('model') or ''}".strip(),
-        f"trial {answer['trial_id']}" if answer.get("engine") and answer.get("trial_id") else "",
-        answer.get("holder") or "",
-        guard,
-        "" if lease_s is None else f"{lease_s:.0f} s",
-    )
+def _sentences(answer: Mapping[str, Any]) -> Iterator[str]:
+    """How the node stands, for somebody who was just woken up."""
+    production = answer.get("production")
+    if production is None:
+        yield "Production cannot be asked."
+    elif production.get("manager") == "none":
+        yield "No production."
+    else:
+        name = " ".join(word for word in (production.get("manager"), production.get("unit")) if word)
+        yield f"Production ({name}) {_state(production)}."
+    holder = answer.get("holder") or "nobody"
+    if answer.get("armed"):
+        yield f"Trial {answer.get('trial_id')} of {holder} has the node (phase {answer.get('phase')})."
+        lease_s = answer.get("lease_remaining_s")
+        if lease_s is None:
+            yield "The guard waits for the trial's deadline."
+        elif lease_s > 0:
+            yield f"The guard gives production back if the controller stays silent for {lease_s:.0f} s more."
+        else:
+            yield "The controller is silent; the guard is giving production back."
+    elif answer.get("holder"):
+        yield f"Between two trials of {holder}."
+    else:
+        yield "No trial has the node."
+
+
+def _state(production: Mapping[str, Any]) -> str:
+    if not production.get("running"):
+        return "does not run"
+    if production.get("model"):
+        return f"serves {production['model']}"
+    return f"runs, and does not answer at {production['url']}" if production.get("url") else "runs"
+
+
+def _problems(answer: Mapping[str, Any]) -> Iterator[str]:
+    """What somebody should do something about."""
+    if answer.get("problem"):
+        yield str(answer["problem"])
+    if not answer.get("armed"):
+        return
+    if not answer.get("guard_alive"):
+        yield "A trial has the node and no guard watches: make restore gives it back."
+    last = answer.get("last_restoration") or {}
+    if last.get("trial_id") == answer.get("trial_id") and not last.get("restored"):
+        yield f"Production is not back: {last.get('message')} The guard keeps trying."

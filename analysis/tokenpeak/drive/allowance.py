@@ -13,18 +13,22 @@ from datetime import UTC, datetime, timedelta
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.plan.window import parse_window
 from tokenpeak.records import TrialRecord
+from tokenpeak.workload import MaxRateLoad
 
 _MARGIN = 1.25
 """A trial may take this much longer than the longest before it."""
 _SHARE = 0.9
 """What is asked of a window at most: longer trials get a whole one, and no more."""
+_HARD = 2.0
+_BESIDES_S = 600.0
+"""Where nothing was granted, the node still ends a trial that takes so many times its deadlines, and this more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Granted:
-    """A trial may begin. `deadline_s`: when the node ends it by itself, from now; None: only its own deadlines."""
+    """A trial may begin. `deadline_s`: when the node ends it by itself, from now, whatever the controller says."""
 
-    deadline_s: float | None
+    deadline_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +63,12 @@ class Allowance:
         self._window = parse_window(spec.window) if spec.window else None
         self._max_downtime_s = spec.max_downtime
         deadlines = spec.deadlines
-        runs = sum(len(plan.levels) for plan in spec.workloads)
+        levels = [level for plan in spec.workloads for level in plan.levels]
+        searches_s = sum(level.budget_s for level in levels if isinstance(level, MaxRateLoad))
         self._longest_s = (
             deadlines.engine_ready_s
-            + runs * deadlines.run_s
+            + len(levels) * deadlines.run_s
+            + searches_s
             + deadlines.engine_stop_s
             + (deadlines.production_ready_s if spec.restore == "per_trial" else 0.0)
         )
@@ -106,7 +112,7 @@ class Allowance:
                 deadlines_s.append(left_s)
                 self._reserved_s[node] = min(needed_s, left_s)
         if not deadlines_s:
-            return Granted(deadline_s=None)
+            return Granted(deadline_s=_HARD * self._longest_s + _BESIDES_S)
         granted_s = min(deadlines_s)
         # The guard's own work, giving production back, must end in what was granted too.
         return Granted(deadline_s=max(granted_s / 2, granted_s - self._production_ready_s))

@@ -23,8 +23,8 @@ FILE = "guard.json"
 LOG = "guard.log"
 LOOK_S = 1.0
 """A deadline is noticed within this; reading two small files costs nothing."""
-_ARM_TRIES = 5
-_ARM_PAUSE_S = 0.3
+_ARM_TRIES = 4
+_ARM_WAIT_S = 5.0
 UNITS = Path("/etc/systemd/system")
 
 
@@ -102,31 +102,44 @@ def _systemctl(*words: str) -> None:
 
 def arm(state: State, nonce: str) -> str:
     """See that a watch for the record with this nonce runs before anything else happens; which kind it is."""
-    if has_systemd() and (UNITS / f"{unit_name(state)}.service").is_file():
-        unit = f"{unit_name(state)}.service"
-        # A unit that has just ended may fail to start at once; production is touched only when the guard is seen alive.
-        for _ in range(_ARM_TRIES - 1):
-            if process.run(["systemctl", "start", unit], timeout_s=60).status == 0 and is_armed(state, nonce):
-                return "systemd"
-            time.sleep(_ARM_PAUSE_S)
-        _systemctl("start", unit)
-        if not is_armed(state, nonce):
-            raise Trouble("guard", f"The guard {unit} ends as soon as it is started, so nothing was stopped.")
-        return "systemd"
-    if is_armed(state, nonce):
-        return "watchdog"
-    argv = [*process.self_argv(), "guard", "--state", str(state.folder)]
-    process.start_detached(argv, log=state.path(LOG), env=dict(os.environ), cwd="/")
-    if not clock.wait_until(lambda: is_armed(state, nonce), 15.0):
-        said = state.path(LOG).read_text(errors="replace")[-300:]
-        raise Trouble("guard", f"The guard did not come up within 15 s, so nothing was stopped. It said: {said}")
-    return "watchdog"
+    unit = f"{unit_name(state)}.service"
+    kind = "systemd" if _is_installed(state) else "watchdog"
+    if _watches(state, nonce):
+        return kind
+    if kind == "watchdog":
+        argv = [*process.self_argv(), "guard", "--state", str(state.folder)]
+        process.start_detached(argv, log=state.path(LOG), env=dict(os.environ), cwd="/")
+        if not clock.wait_until(lambda: _watches(state, nonce), _ARM_TRIES * _ARM_WAIT_S):
+            said = state.path(LOG).read_text(errors="replace")[-300:]
+            raise Trouble("guard", f"The guard did not come up, so nothing was stopped. It said: {said}")
+        return kind
+    # A unit that is just ending is no watch, though systemd calls it active: production is touched only when the
+    # guard itself has said that it watches this record.
+    said = ""
+    for _ in range(_ARM_TRIES):
+        said = process.run(["systemctl", "start", unit], timeout_s=60).err.strip()[-300:]
+        if clock.wait_until(lambda: _watches(state, nonce), _ARM_WAIT_S):
+            return kind
+    raise Trouble(
+        "guard", f"The guard {unit} does not come up, so nothing was stopped; see its journal. {said}".strip()
+    )
 
 
 def is_armed(state: State, nonce: str) -> bool:
-    """Whether somebody watches the record with this nonce."""
-    if has_systemd() and (UNITS / f"{unit_name(state)}.service").is_file():
-        return process.run(["systemctl", "is-active", "--quiet", f"{unit_name(state)}.service"]).status == 0
+    """Whether somebody watches the record with this nonce, as far as can be seen from outside."""
+    if _watches(state, nonce):
+        return True
+    # On a full disk the guard cannot say that it watches.
+    unit = f"{unit_name(state)}.service"
+    return _is_installed(state) and process.run(["systemctl", "is-active", "--quiet", unit]).status == 0
+
+
+def _is_installed(state: State) -> bool:
+    return has_systemd() and (UNITS / f"{unit_name(state)}.service").is_file()
+
+
+def _watches(state: State, nonce: str) -> bool:
+    """Whether a guard that lives has said that it watches the record with this nonce."""
     watching = state.read(FILE)
     return bool(watching and watching.get("nonce") == nonce and process.is_alive(watching))
 
@@ -144,32 +157,34 @@ def is_due(state: State, record: Json) -> str | None:
 
 
 def watch(state: State) -> Json:
-    """Watch the record that is there until it has gone, and restore when that is due; keeps trying."""
-    record = state.read(RECORD)
-    if record is None:
-        return {"watched": False, "message": "Nothing is armed."}
-    nonce = record["nonce"]
-    try:
-        state.write(FILE, {"nonce": nonce, **process.identity(os.getpid())}, durable=False)
-    except OSError as error:
-        # On a full disk the guard watches all the same; systemd knows that it does.
-        _say(f"cannot say who watches: {error}")
+    """Watch the record that is there, and the one after it, until there is none; restore when due, and keep trying."""
+    nonce: str | None = None
     pause_s = 1.0
     while True:
         record = state.read(RECORD)
-        if record is None or record["nonce"] != nonce:
-            return {"watched": True, "message": "The trial ended."}
+        if record is None:
+            return {"watched": nonce is not None, "message": "No trial has the node."}
+        if record["nonce"] != nonce:
+            nonce, pause_s = str(record["nonce"]), 1.0
+            _say_who_watches(state, nonce)
         why = is_due(state, record)
         if why is None:
             clock.wait_until(lambda: not state.path(RECORD).exists(), _look_again_s(state), poll_s=0.5)
             continue
         _say(f"giving the node back: {why}")
-        outcome = _attempt(state, nonce)
+        outcome = _attempt(state, str(record["nonce"]))
         _say(outcome["message"])
-        if outcome["restored"]:
-            return {"watched": True, "message": outcome["message"]}
-        clock.wait_until(lambda: not state.path(RECORD).exists(), pause_s, poll_s=0.5)
-        pause_s = min(pause_s * 2, 60.0)
+        if not outcome["restored"]:
+            clock.wait_until(lambda: not state.path(RECORD).exists(), pause_s, poll_s=0.5)
+            pause_s = min(pause_s * 2, 60.0)
+
+
+def _say_who_watches(state: State, nonce: str) -> None:
+    try:
+        state.write(FILE, {"nonce": nonce, **process.identity(os.getpid())}, durable=False)
+    except OSError as error:
+        # On a full disk the guard watches all the same; systemd knows that it does.
+        _say(f"cannot say who watches: {error}")
 
 
 def _look_again_s(state: State) -> float:

@@ -72,6 +72,12 @@ def borrow(state: State, declaration: Json, request: Json, phases: Phases) -> Js
     """
     lock.take(state, request["holder"])
     record = state.read(RECORD)
+    if record is not None and guard.is_due(state, record):
+        # The guard is about to give this back, or waits for its turn: a trial must not begin under its hands.
+        outcome = restore(state, phases, by="launch")
+        if not outcome["restored"]:
+            raise Trouble("production", f"An earlier trial's production is not back: {outcome['message']}")
+        record = None
     if record is not None:
         # Production was stopped by an earlier trial of this sweep (restore: per_sweep), or that trial's end was lost.
         lease.renew(state, request.get("lease_s"))
@@ -79,7 +85,8 @@ def borrow(state: State, declaration: Json, request: Json, phases: Phases) -> Js
         record = {**record, **_trial_part(request)}
         state.write(RECORD, record)
         guard.arm(state, record["nonce"])
-        return record
+        # Whoever wrote the record may have died before production had ended.
+        return record if "baseline_bytes" in record else _stopped_production(state, record, phases)
     stop_engine(state, phases, ENGINE_STOP_S, None)
     with phases.span("recording"):
         try:
@@ -106,13 +113,18 @@ def borrow(state: State, declaration: Json, request: Json, phases: Phases) -> Js
             state.remove(RECORD)
             lock.release(state)
             raise
+    return _stopped_production(state, record, phases)
+
+
+def _stopped_production(state: State, record: Json, phases: Phases) -> Json:
+    """The record when production has been stopped; if it cannot be, the node is given back and Trouble raised."""
     try:
         return _stop_production(state, record, phases)
-    except Trouble as trouble:
+    except (Trouble, OSError) as error:
         outcome = restore(state, phases, by="launch")
         if outcome["restored"]:
             lock.release(state)
-        raise Trouble(trouble.code, f"{trouble.text} The node was given back: {outcome['message']}") from trouble
+        raise Trouble("production", f"{str(error).rstrip('.')}. Given back: {outcome['message']}") from error
 
 
 def _trial_part(request: Json) -> Json:
@@ -124,7 +136,8 @@ def _trial_part(request: Json) -> Json:
 
 
 def _stop_production(state: State, record: Json, phases: Phases) -> Json:
-    stopped: Json = {"unix_s": time.time(), "boot_s": clock.boot_s(), "boot_id": clock.boot_id()}
+    now: Json = {"unix_s": time.time(), "boot_s": clock.boot_s(), "boot_id": clock.boot_id()}
+    stopped = record.get("stopped", now)
     if record["production"]["running"]:
         state.write(RECORD, {**record, "stopped": stopped})
         with phases.span("production_stop"):

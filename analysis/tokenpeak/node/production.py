@@ -6,7 +6,7 @@ import time
 
 from tokenpeak.node import clock, serving
 from tokenpeak.node.managers import make_manager
-from tokenpeak.node.managers.base import Manager
+from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
@@ -96,6 +96,8 @@ def _start_at_last(manager: Manager, definition: Json) -> None:
 
 def start(manager: Manager, definition: Json) -> None:
     """Start production that does not run; a stranger at its address would pass for it, and is an error."""
+    # A stop that outlived whoever asked for it: production may answer for as long as that takes.
+    clock.wait_until(lambda: not manager.is_ending(), STOP_TIMEOUT_S, poll_s=0.25)
     url = manager.declared.get("url")
     stranger = serving.request(f"{url}/v1/models", timeout_s=2).status if url else 0
     if stranger:

@@ -11,6 +11,7 @@ from tokenpeak.node import clock, lock, memory, production, telemetry
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
 
 RECORD = "record.json"
 OUTCOME = "outcome.json"
@@ -46,7 +47,7 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
             "was_running": False,
             "model": None,
             "downtime_s": None,
-            "message": "Nothing was recorded: the node was not in use.",
+            "message": "No trial has this node.",
             "trial_id": None,
         }
     was = record["production"]
@@ -92,11 +93,35 @@ def _downtime_s(record: Json) -> float | None:
     return round(max(0.0, time.time() - float(stopped["unix_s"])), 3)
 
 
-def restore_command(state: State) -> Json:
+def restore_command(state: State, declaration: Json) -> Json:
     """`make restore`: give the node back now, and break the lock."""
     phases = Phases(state)
     with state.exclusive():
         outcome = restore(state, phases, by="restore")
         if outcome["restored"]:
             lock.release(state)
+    if outcome["trial_id"] is None:
+        outcome["message"] += " " + _told_of_free_node(state, declaration)
     return {"phases": phases.spans, "restoration": outcome}
+
+
+def _told_of_free_node(state: State, declaration: Json) -> str:
+    """How production stands where there was nothing to give back, and who gave it back last."""
+    try:
+        found = production.look(declaration.get("production") or {"manager": "none"}, state)
+    except Trouble as trouble:
+        return trouble.text
+    name = " ".join(word for word in (found["manager"], found["unit"]) if word)
+    if found["manager"] == "none":
+        said = "It has no production."
+    elif not found["running"]:
+        said = f"Production ({name}) does not run, and no trial stopped it: start it as usual if it should."
+    elif found["url"] and not found["model"]:
+        said = f"Production ({name}) runs but does not answer at {found['url']} (yet)."
+    else:
+        said = f"Production ({name}) runs{' and serves ' + found['model'] if found['model'] else ''}."
+    last = state.read(OUTCOME)
+    if last and last["restored"]:
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last["at_unix_s"]))
+        said += f" It was given back last by {last['by']}, {when}."
+    return said

@@ -36,6 +36,10 @@ class Manager:
         """Whether the manager has it running or starting."""
         raise AssertionError("each manager says so itself")
 
+    def is_ending(self) -> bool:
+        """Whether a stop is under way that somebody else asked for; False where the manager does not tell."""
+        return False
+
     def is_enabled(self) -> bool | None:
         """Whether it comes back at boot; None where the manager has no such notion."""
         return None

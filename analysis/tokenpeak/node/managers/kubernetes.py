@@ -36,9 +36,13 @@ class KubernetesManager(Manager):
         return {"replicas": found["spec"].get("replicas", 1), "spec": found["spec"]}
 
     def is_running(self) -> bool:
-        """Whether any replica is asked for or still there."""
+        """Whether any replica is asked for."""
+        return bool(self._object()["spec"].get("replicas", 1))
+
+    def is_ending(self) -> bool:
+        """Whether none is asked for and some are still there."""
         found = self._object()
-        return bool(found["spec"].get("replicas", 1) or found.get("status", {}).get("replicas"))
+        return not found["spec"].get("replicas", 1) and bool(found.get("status", {}).get("replicas"))
 
     def stop(self) -> None:
         """Scale to 0 and wait until the last pod has gone."""

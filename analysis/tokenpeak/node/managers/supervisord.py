@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import process
+from tokenpeak.node import clock, process
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json
 from tokenpeak.node.trouble import Trouble
@@ -24,8 +24,8 @@ class SupervisordManager(Manager):
         config = ["-c", str(self.declared["config"])] if "config" in self.declared else []
         return ["supervisorctl", *config, *words]
 
-    def is_running(self) -> bool:
-        """Whether it runs or is being started; supervisorctl's exit status speaks of something else."""
+    def _state(self) -> str:
+        """What supervisorctl says of it; its exit status speaks of something else."""
         unit = str(self.needed("unit"))
         ran = process.run(self._supervisorctl("status", unit))
         found = parse_status(ran.out, unit)
@@ -34,12 +34,22 @@ class SupervisordManager(Manager):
             raise Trouble(
                 "production", f"supervisord does not answer for {unit!r}: {said}. Correct tokenpeak_production."
             )
-        return found in ("RUNNING", "STARTING", "BACKOFF", "STOPPING")
+        return found
+
+    def is_running(self) -> bool:
+        """Whether it runs or is being started."""
+        return self._state() in ("RUNNING", "STARTING", "BACKOFF")
+
+    def is_ending(self) -> bool:
+        """Whether it is on its way down."""
+        return self._state() == "STOPPING"
 
     def stop(self) -> None:
-        """`supervisorctl stop`, which waits for the program's end."""
+        """`supervisorctl stop`, which waits for the program's end, or the end of a stop that is under way."""
         if self.is_running():
             self.do(self._supervisorctl("stop", str(self.needed("unit"))), STOP_TIMEOUT_S)
+        if not clock.wait_until(lambda: not self.is_ending(), STOP_TIMEOUT_S, poll_s=0.25):
+            raise Trouble("production", f"{self.unit} is still stopping after {STOP_TIMEOUT_S:g} s.")
 
     def start(self, recorded: Json) -> None:
         """`supervisorctl start`, unless it runs already."""

@@ -42,6 +42,10 @@ class SystemdManager(Manager):
         """Whether it is active or on its way there."""
         return self._show().get("ActiveState") in ("active", "activating", "reloading")
 
+    def is_ending(self) -> bool:
+        """Whether it is on its way down."""
+        return self._show().get("ActiveState") == "deactivating"
+
     def is_enabled(self) -> bool | None:
         """Whether systemd starts it at boot."""
         return self._show().get("UnitFileState") in ("enabled", "enabled-runtime")
