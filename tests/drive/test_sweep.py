@@ -1,6 +1,7 @@
 """A sweep on a simulated node through the command line: from probing to the end record."""
 
 import collections
+import json
 import os
 import random
 import re
@@ -9,6 +10,8 @@ import time
 
 import pytest
 from driven_home import MODEL, Home, read_until
+
+from tokenpeak.node import clock
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +158,29 @@ def test_killed_at_random_and_resumed_loses_and_repeats_nothing(home: Home, seed
     assert 0 == done.returncode, done.stdout
     assert {"max_num_seqs=8": 1, "max_num_seqs=64": 1} == dict(made)
     assert MODEL == home.production_answers()
+
+
+@pytest.mark.e2e
+def test_downtime_that_a_killed_controller_left_is_counted(home: Home) -> None:
+    """What the guard gave back for a controller that died stands in the sweep's downtime, once."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "pair", "--no-report")
+    read_until(process, "engine starts")
+    armed = home.state / "nodes" / "one" / "record.json"
+    assert clock.wait_until(armed.exists, 60)
+    process.kill()
+    process.communicate(timeout=60)
+    assert clock.wait_until(lambda: not armed.exists(), 120, poll_s=0.2)
+    unrecorded_s = json.loads(armed.with_name("outcome.json").read_text())["downtime_s"]
+
+    done = home.run("sweep", "--resume", home.archives()[-1].name, "--no-report")
+    again = home.run("sweep", "--resume", home.archives()[-1].name, "--no-report")
+    trials = home.trials(home.archives()[-1])
+    recorded_s = sum(trial["restoration"]["downtime_s"] for trial in trials)  # type: ignore[index]
+    end = json.loads((home.archives()[-1] / "end.json").read_text())
+
+    assert (0, 0) == (done.returncode, again.returncode), done.stdout + again.stdout
+    assert unrecorded_s > 0
+    assert pytest.approx(recorded_s + unrecorded_s, abs=0.1) == end["production_downtime_s"]["one"]
 
 
 @pytest.mark.e2e

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from tokenpeak.drive.inventory import Inventory
 from tokenpeak.drive.probe import ReadyNode
@@ -22,18 +23,22 @@ def holder(sweep_id: str) -> str:
 def release(
     inventory: Inventory, archive: Archive, trials: Sequence[TrialRecord], progress: Progress, stop: Stop
 ) -> None:
-    """Give back the nodes that this sweep still holds from when its controller died, and note that it did."""
+    """Give back the nodes that this sweep still holds from when its controller died, and note what that time cost."""
     told = run_playbook("status.yml", inventory, cancelled=stop.gentle)
+    answers = {name: result.answers.get("status", {}) for name, result in told.nodes.items()}
     ours = holder(archive.path.name)
-    held = [name for name, result in told.nodes.items() if result.answers.get("status", {}).get("holder") == ours]
-    if not held:
+    held = [name for name, answer in answers.items() if answer.get("holder") == ours]
+    downtime_s = _given_back_meanwhile_s(answers, archive, trials)
+    if held:
+        progress.say(f"Giving back {', '.join(held)}, held since this sweep was cut off")
+        given = run_playbook("restore.yml", inventory, nodes=held, cancelled=stop.abrupt)
+        for name in held:
+            outcome = given.nodes[name].answers.get("restore", {}).get("restoration", {})
+            downtime_s[name] = downtime_s.get(name, 0.0) + (outcome.get("downtime_s") or 0.0)
+    if not downtime_s:
         return
-    progress.say(f"Giving back {', '.join(held)}, held since this sweep was cut off")
-    given = run_playbook("restore.yml", inventory, nodes=held, cancelled=stop.abrupt)
-    downtime_s = downtime_before_s(archive, trials)
-    for name in held:
-        outcome = given.nodes[name].answers.get("restore", {}).get("restoration", {})
-        downtime_s[name] = downtime_s.get(name, 0.0) + (outcome.get("downtime_s") or 0.0)
+    for name, seconds in downtime_before_s(archive, trials).items():
+        downtime_s[name] = downtime_s.get(name, 0.0) + seconds
     archive.write_end(
         EndRecord(
             sweep_id=archive.path.name,
@@ -41,16 +46,29 @@ def release(
             ended_at=datetime.now(UTC),
             trials=len(trials),
             production_downtime_s=downtime_s,
-            problems=("Its controller died; production was given back when the sweep was resumed.",),
+            problems=("Its controller died; production was given back by the node's guard, or when it was resumed.",),
         )
     )
 
 
-def downtime_before_s(archive: Archive, trials: Sequence[TrialRecord]) -> dict[str, float]:
-    """What production was down on each node so far, by the last end record or, where higher, by the trials.
+def _given_back_meanwhile_s(
+    answers: Mapping[str, Mapping[str, Any]], archive: Archive, trials: Sequence[TrialRecord]
+) -> dict[str, float]:
+    """How long production was down for a trial that nobody recorded, where the node's guard gave it back."""
+    before = archive.read_end()
+    since_unix_s = before.ended_at.timestamp() if before else 0.0
+    recorded = {trial.trial_id for trial in trials}
+    found = {}
+    for name, answer in answers.items():
+        last = answer.get("last_restoration") or {}
+        is_ours = last.get("holder") == holder(archive.path.name) and last.get("restored")
+        if is_ours and last["trial_id"] not in recorded and last["at_unix_s"] > since_unix_s:
+            found[name] = float(last.get("downtime_s") or 0.0)
+    return found
 
-    A controller that was killed wrote no end record, and what the guard gave back in its place is in neither.
-    """
+
+def downtime_before_s(archive: Archive, trials: Sequence[TrialRecord]) -> dict[str, float]:
+    """What production was down on each node so far, by the last end record or, where higher, by the trials."""
     before = archive.read_end()
     total_s = dict(before.production_downtime_s) if before else {}
     by_trials_s: dict[str, float] = {}

@@ -63,7 +63,7 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
         "trial_id": record["trial_id"],
     }
     try:
-        state.write(OUTCOME, {**outcome, "by": by, "at_unix_s": time.time()})
+        state.write(OUTCOME, {**outcome, "holder": record["holder"], "by": by, "at_unix_s": time.time()})
     except OSError as error:
         # A full disk: production is what counts, and taking the record away needs no room.
         outcome["message"] += f" That could not be written down: {error.strerror}."
