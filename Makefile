@@ -13,6 +13,7 @@ FAULT_NODES ?= 3
 TARGET ?= dir
 DEST ?=
 DRY_RUN ?=
+FORMAT ?=
 
 PYTHON ?= python3
 VENV := .venv
@@ -85,6 +86,10 @@ archive: $(READY) ## Pack the sweep SWEEP_ID into one file (WITHOUT="node-names 
 .PHONY: import
 import: $(READY) ## Make an archive of another benchmark's results (FILES=, or a mapping file for CSV)
 	@$(TOKENPEAK) import $(FILES)
+
+.PHONY: export
+export: $(READY) ## Write ARCHIVE for others (FORMAT=csv|parquet|vllm-bench|vllm-bench-detailed) into exported/
+	@$(TOKENPEAK) export $(ARCHIVE) $(addprefix --format=,$(FORMAT))
 
 ##@ Trust
 .PHONY: explain

@@ -52,11 +52,6 @@ def runs(**columns: pl.Expr) -> Planted:
     return lambda seen: replace(seen, runs=seen.runs.with_columns(**columns))
 
 
-def trials(**columns: pl.Expr) -> Planted:
-    """Change columns of the trials."""
-    return lambda seen: replace(seen, trials=seen.trials.with_columns(**columns))
-
-
 def times(column: str, factor: float) -> pl.Expr:
     """The first row's figure times a factor."""
     return pl.when(FIRST).then(pl.col(column) * factor).otherwise(pl.col(column))
@@ -98,6 +93,16 @@ def two_releases(seen: Evidence) -> Evidence:
     return replace(seen, trials=seen.trials.with_columns(engine_version=version))
 
 
+def all_heads_counted(seen: Evidence) -> Evidence:
+    """As if a model with a KV head for four query heads had been foretold a cache for all of them."""
+    foretold = (pl.col("kv_cache_tokens") / 4).cast(pl.Int64)
+    return replace(
+        seen,
+        configs=seen.configs.with_columns(model_name=pl.lit("meta-llama/Llama-3.1-8B-Instruct")),
+        trials=seen.trials.with_columns(predicted_kv_cache_tokens=foretold),
+    )
+
+
 PLANTED: dict[str, Planted] = {
     "rates": runs(
         output_tok_per_s=pl.when(FIRST)
@@ -105,7 +110,7 @@ PLANTED: dict[str, Planted] = {
         .otherwise(pl.col("output_tok_per_s"))
     ),
     "units": runs(energy_j_per_output_tok=pl.col("energy_j_per_output_tok") * 0.001),
-    "memory": trials(predicted_kv_cache_tokens=(pl.col("kv_cache_tokens") / 4).cast(pl.Int64)),
+    "memory": all_heads_counted,
     "events": runs(itl_s_mean=times("itl_s_mean", 16)),
     "pairs": only_the_diagonal,
     "lengths": longer_answers,
@@ -145,10 +150,13 @@ def test_measured_sweeps_have_no_findings(measured: Evidence) -> None:
 @pytest.mark.parametrize("guard", PLANTED)
 def test_planted_mistakes_are_found_in_measured_sweeps(guard: str, measured: Evidence) -> None:
     """The same mistakes in copies of sweeps that were carried out."""
-    if guard in ("limits", "memory") and not measured.nodes["gpu_count"].max():
-        pytest.skip("a CPU's limits are estimates, and its model is made on the machine")
+    found = guarded(PLANTED[guard](measured))
+    if guard == "limits" and not measured.nodes["gpu_count"].max():
+        # What a CPU can do is no more than estimated; a speed beyond it is still not that of its tokens and time.
+        assert not found[guard].looked_at
+        guard = "rates"
 
-    assert guarded(PLANTED[guard](measured))[guard].findings
+    assert found[guard].findings
 
 
 def test_every_guard_has_its_mistake_planted() -> None:

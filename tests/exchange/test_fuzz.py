@@ -14,7 +14,11 @@ from tokenpeak.exchange.sources import read_sources
 from tokenpeak.store.frames import open_frames
 
 FIXTURES = Path(__file__).parent / "fixtures"
-SOURCES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in (".json", ".txt", ".csv", ".yml"))
+SOURCES = sorted(
+    path
+    for path in FIXTURES.rglob("*")
+    if path.suffix in (".json", ".txt", ".yml") or (path.suffix == ".csv" and (path.parent / "mapping.yml").is_file())
+)
 CASES = 10_000
 HOSTILE: tuple[Any, ...] = (
     None, True, -1, 0, 1e308, 10**400, float("nan"), float("inf"), "", "x", "1e5", "-3", "NaN", "🙂" * 50,
@@ -103,18 +107,26 @@ MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
 )
 
 
+def laid_out(source: Path, folder: Path) -> tuple[Path, Path]:
+    """Where a damaged copy of the source is to be, and what is then given to the import."""
+    if source.name.startswith("run="):
+        # A run of a sweep's folder: the folder is given.
+        target = folder / source.parent.name / source.name
+        target.parent.mkdir(parents=True)
+        return target, folder
+    folder.mkdir()
+    if source.suffix in (".yml", ".csv"):
+        for sibling in source.parent.iterdir():
+            (folder / sibling.name).write_bytes(sibling.read_bytes())
+    return folder / source.name, folder / ("mapping.yml" if source.suffix == ".csv" else source.name)
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.relative_to(FIXTURES).as_posix())
 def test_damaged_files_are_an_error_or_a_whole_import(source: Path, tmp_path: Path) -> None:
     """Thousands of files made of each real one: never another exception, and never half an archive."""
     data = source.read_bytes()
     chance = random.Random(source.name)
-    folder = tmp_path / "in"
-    folder.mkdir()
-    for sibling in source.parent.iterdir():
-        if sibling.is_file() and source.suffix in (".yml", ".csv"):
-            (folder / sibling.name).write_bytes(sibling.read_bytes())
-    target = folder / source.name
-    given = folder / "mapping.yml" if source.suffix == ".csv" else target
+    target, given = laid_out(source, tmp_path / "in")
     errors = whole = 0
     for case in range(CASES // len(SOURCES) + 1):
         target.write_bytes(chance.choice(MUTATIONS)(data, chance))

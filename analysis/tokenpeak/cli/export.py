@@ -10,9 +10,9 @@ FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet")
 @click.command()
 @click.argument("archives", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True, help="What to write.")
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder of the files.")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("exported"), show_default=True, help="Folder.")
 def export(archives: tuple[Path, ...], form: str, output: Path) -> None:
-    """Write ARCHIVES as tables (csv, parquet) or as results of vllm bench serve."""
+    """Write ARCHIVES as tables, with columns.csv to say what each column is, or as results of vllm bench serve."""
     from tokenpeak.exchange.export import export_tables, export_vllm_bench
     from tokenpeak.store.frames import open_frames
     from tokenpeak.store.raw import find_archives

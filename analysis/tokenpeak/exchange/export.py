@@ -16,13 +16,18 @@ from tokenpeak.store.tables import REQUESTS, TABLES
 from tokenpeak.workload import ClosedLoad, ExternalLoad, OpenLoad
 
 TIMES = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_s": "itl", "latency_s": "e2el"}
-WORDS = {"mean": "mean", "p50": "median", "std": "std"} | {name: name for name in STATISTICS if name[0] == "p"}
+WORDS = {"mean": "mean", "median": "p50", "std": "std"} | {name: name for name in STATISTICS if name[0] == "p"}
+"""Its words for statistics; the median has two."""
+
+NOT_KEPT = ("max_concurrent_requests", "rtfx", "generated_texts")
+"""Keys of that tool without a value of ours: requests that touched its fullest second, of audio, and answers."""
 
 
 def vllm_bench_result(trial: TrialRecord, run: RunRecord, requests: pl.DataFrame | None = None) -> dict[str, Any]:
     """A run as `vllm bench serve --save-result` would have written it, with lists when its requests are given.
 
-    What that schema has no key for (verdict, energy, engine counters) is left to the tables.
+    Percentiles are those that we keep. What that schema has no key for (verdict, energy, engine counters) is left to
+    the tables; what it has and we do not keep is NOT_KEPT.
     """
     summary, level = run.summary, run.level
     cap = level.concurrency if isinstance(level, ClosedLoad | ExternalLoad) else getattr(level, "max_concurrency", None)
@@ -50,25 +55,30 @@ def vllm_bench_result(trial: TrialRecord, run: RunRecord, requests: pl.DataFrame
     }
     for ours, theirs in TIMES.items():
         distribution: Distribution = getattr(summary, ours)
-        for statistic, word in WORDS.items():
+        for word, statistic in WORDS.items():
             value = getattr(distribution, statistic)
             if value is not None:
                 result[f"{word}_{theirs}_ms"] = value * 1000
     if requests is not None and requests.height:
-        result |= _lists(requests)
+        result |= _lists(requests, run.started_at.timestamp())
     return result
 
 
-def _lists(requests: pl.DataFrame) -> dict[str, Any]:
-    """The lists of a detailed result, from the measured requests in the order in which they were due."""
+def _lists(requests: pl.DataFrame, started_unix_s: float) -> dict[str, Any]:
+    """The lists of a detailed result, from the measured requests in the order in which they were due.
+
+    Times count from when a request was due, as our figures do; `queue_times` has what each then waited in the client.
+    """
     rows = requests.filter(pl.col("phase") == "measured").sort("request_index")
-    gaps = [[gap / 1e6 for gap in between or []] for between in rows["event_times_us"].to_list()]
+    rows = rows.with_columns(pl.coalesce("due_s", "sent_s").alias("due_s"))
     return {
         "input_lens": rows["input_tokens"].fill_null(0).to_list(),
         "output_lens": rows["output_tokens"].fill_null(0).to_list(),
-        "ttfts": (rows["first_token_s"] - rows["sent_s"]).fill_null(0.0).to_list(),
-        "itls": gaps,
-        "start_times": rows["sent_s"].fill_null(0.0).to_list(),
+        "ttfts": (rows["first_token_s"] - rows["due_s"]).fill_null(0.0).to_list(),
+        "itls": [[gap / 1e6 for gap in gaps or []] for gaps in rows["event_times_us"].to_list()],
+        "latencies": (rows["last_token_s"] - rows["due_s"]).fill_null(0.0).to_list(),
+        "start_times": (rows["due_s"] + started_unix_s).fill_null(0.0).to_list(),
+        "queue_times": (rows["sent_s"] - rows["due_s"]).fill_null(0.0).to_list(),
         "errors": [error or "" for error in rows["error"].to_list()],
     }
 

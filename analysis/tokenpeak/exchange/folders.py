@@ -1,6 +1,9 @@
 """Folders that a tuner left: `vllm bench sweep serve` and auto_tune.sh."""
 
+import json
 import re
+from collections.abc import Iterable, Mapping
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,12 @@ BENCH_KEYS = frozenset(
         "input_len", "output_len", "dataset_name", "seed",
     }
 )  # fmt: skip
-"""Keys of a sweep that ask for a load; every other one that is no figure is a server's flag."""
-RESULT_KEYS = re.compile(r"(mean|median|std|p[0-9.]+)_\w+_ms$|spec_decode_|max_concurrent_requests$|run_number$")
+"""Keys that ask for a load even where the folder's name does not say so."""
+REPEATS = (
+    "vllm bench sweep repeats a load within one launch: what stands here as launches are repeats of one launch, so "
+    "their spread leaves out what a relaunch changes."
+)
+RUN_NUMBER, OWN_NAME = "run_number", "_benchmark_name"
 BM_LOG = re.compile(r"bm_log_(?P<seqs>\d+)_(?P<tokens>\d+)_requestrate_(?P<rate>inf|\d+)\.txt")
 TUNED = re.compile(r"max_num_seqs: (\d+), max_num_batched_tokens: (\d+)(?:, request_rate: (inf|\d+)| does not meet)")
 LARGEST_FOLDER = 20_000
@@ -46,20 +53,23 @@ def read_vllm_sweep(folder: Path) -> tuple[list[ForeignRun], list[str], list[Pat
     for path in files:
         if path.name.endswith(".failure.json"):
             continue
+        server, _, load = path.parent.name.removeprefix("SERVE--").partition("BENCH--")
         for fields, raw in vllm_bench.read_results(path):
-            flags = _server_flags(fields, raw)
+            flags = _server_flags(fields, raw, load)
+            choices = {name.replace(".", "_"): _word(value) for name, value in flags.items()}
+            named = "" if "=" in server or OWN_NAME not in raw else server.strip("-")
+            fields.ignore([OWN_NAME])
             run = vllm_bench.run_of(
                 fields,
                 flags=flags,
-                choices={key: _word(value) for key, value in flags.items()},
-                config=", ".join(f"{key}={_word(value)}" for key, value in flags.items()) or "as-run",
+                choices=choices,
+                config=named or ", ".join(f"{axis}={word}" for axis, word in choices.items()) or "as-run",
                 # Its run numbers count measurements of one launch; a trial of ours holds each load level once.
-                replicate=fields.count("run_number"),
+                replicate=fields.count(RUN_NUMBER),
             )
             runs.append(run)
             unread += fields.unread()
-    failures = sorted(folder.glob("**/*.failure.json"))
-    for path in failures:
+    for path in sorted(folder.glob("**/*failure.json")):
         raw = read_json(path)
         words = raw.get("error_type", "error") if isinstance(raw, dict) else "error"
         unread.append(f"{path.parent.name}/{path.name}: a run that failed ({words})")
@@ -68,22 +78,22 @@ def read_vllm_sweep(folder: Path) -> tuple[list[ForeignRun], list[str], list[Pat
     return runs, unread, files
 
 
-def _server_flags(fields: Fields, raw: dict[str, Any]) -> dict[str, Flag]:
-    known = {*vllm_bench.FIGURES, *vllm_bench.DETAIL, *vllm_bench.NOT_TOLD, "model_id", "label", "backend"}
+def _server_flags(fields: Fields, raw: Mapping[str, Any], load: str) -> dict[str, Flag]:
+    """What a combination set of the server: its own keys follow the run's number, and `load` names the client's."""
     flags: dict[str, Flag] = {}
-    for key, value in raw.items():
-        name = key.removeprefix("--").replace("-", "_").replace(".", "_")
-        if (
-            key in known
-            or name in BENCH_KEYS
-            or RESULT_KEYS.search(key)
-            or not re.fullmatch(r"[a-z][a-z0-9_]{1,60}", name)
-        ):
+    for key in _after(raw, RUN_NUMBER):
+        name = key.lstrip("-").replace("-", "_")
+        if name in BENCH_KEYS or f"{key}=" in load or not re.fullmatch(r"[a-z][a-z0-9_.]{1,60}", name):
             continue
-        if isinstance(value, bool | int | float | str):
-            flags[name] = value
+        value = raw[key]
+        if isinstance(value, bool | int | float | str | dict):
+            flags[name] = json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
             fields.ignore([key])
     return flags
+
+
+def _after(keys: Iterable[str], last: str) -> list[str]:
+    return list(dropwhile(lambda key: key != last, keys))[1:]
 
 
 def _word(value: Flag) -> str:

@@ -55,7 +55,11 @@ def read_sources(
                 format=", ".join(formats),
                 tool=", ".join(dict.fromkeys(each.tool for each in read)),
                 files=tuple(_files(read)),
-                mapping={ours: theirs for each in read for ours, theirs in each.mapping.items()},
+                mapping={
+                    f"{each.tool.split()[0]}: {ours}" if several else ours: theirs
+                    for each in read
+                    for ours, theirs in each.mapping.items()
+                },
                 differences=tuple(dict.fromkeys(words for each in read for words in each.differences)),
                 unmapped=tuple(dict.fromkeys(words for each in read for words in each.unread)),
                 unknown=("The machine" if gpu is None and "node" in nodes else "The machine's state",)
@@ -196,20 +200,20 @@ def _is_run_record(raw: object) -> bool:
     return isinstance(raw, dict) and {"run_index", "workload", "summary", "verdict"} <= raw.keys()
 
 
-def _bench(runs: list[ForeignRun], unread: list[str], files: list[Path], kind: str) -> _Read:
+def _bench(runs: list[ForeignRun], unread: list[str], files: list[Path], kind: str, *differences: str) -> _Read:
     return _Read(
         format=kind,
         tool="vllm-bench",
         runs=runs,
         unread=unread,
         files=files,
-        differences=(vllm_bench.SENT_NOT_DUE,),
+        differences=(vllm_bench.SENT_NOT_DUE, *differences),
         mapping={ours: theirs for theirs, ours in vllm_bench.FIGURES.items() if not theirs.endswith(":")},
     )
 
 
 def _sweep(folder: Path) -> _Read:
-    return _bench(*folders.read_vllm_sweep(folder), "vllm_sweep")
+    return _bench(*folders.read_vllm_sweep(folder), "vllm_sweep", folders.REPEATS)
 
 
 def _auto_tune(folder: Path) -> _Read:

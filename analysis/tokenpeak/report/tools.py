@@ -89,6 +89,7 @@ def blocks(view: SweepView) -> list[Block]:
             note="A dash: the tool does not say. Runs of one tool at one load are averaged.",
         )
     ]
+    found += _explained(view)
     imported = view.record.imported
     if imported is not None:
         found += [note(words) for words in imported.differences]
@@ -99,6 +100,61 @@ def blocks(view: SweepView) -> list[Block]:
         )
     )
     return found
+
+
+PARTS = ("output_tok_per_s", "request_per_s", "latency_s_mean", "ttft_s_mean", "tpot_s_mean", "output_tokens",
+         "requests_ok")  # fmt: skip
+
+
+def _explained(view: SweepView) -> list[Block]:
+    """Each tool's throughput at the shared load as requests in flight × tokens ÷ latency, against the highest."""
+    runs = view.objective_runs().filter(pl.all_horizontal(pl.col(name) > 0 for name in PARTS))
+    means = runs.group_by(f"axis_{AXIS}", maintain_order=True).agg(pl.col(name).mean() for name in PARTS)
+    if means.height < 2:
+        return []
+    frame = means.with_columns(
+        tool=pl.col(f"axis_{AXIS}"),
+        in_flight=pl.col("request_per_s") * pl.col("latency_s_mean"),
+        tokens=pl.col("output_tokens") / pl.col("requests_ok"),
+        latency_ms=pl.col("latency_s_mean") * 1000,
+        ttft_ms=pl.col("ttft_s_mean") * 1000,
+        rest_ms=(pl.col("latency_s_mean") - pl.col("ttft_s_mean")) * 1000,
+        tpot_ms=pl.col("tpot_s_mean") * 1000,
+        whole_ms=pl.col("latency_s_mean") * 1000 / (pl.col("output_tokens") / pl.col("requests_ok")),
+    ).sort("output_tok_per_s", descending=True)
+    best = frame.row(0, named=True)
+    against = [_against(row, best) for row in frame.iter_rows(named=True)]
+    return [
+        table(
+            frame.with_columns(pl.Series("against", against)),
+            [
+                Column(key="tool", title="Tool"),
+                Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number"),
+                Column(key="in_flight", title="Requests in flight", kind="number", digits=2),
+                Column(key="tokens", title="Tokens a request", kind="number"),
+                Column(key="latency_ms", title="Latency", unit="ms", kind="number", digits=1),
+                Column(key="ttft_ms", title="Of it TTFT", unit="ms", kind="number", digits=1),
+                Column(key="rest_ms", title="Of it decoding", unit="ms", kind="number", digits=1),
+                Column(key="tpot_ms", title="TPOT", unit="ms", kind="number", digits=2),
+                Column(key="whole_ms", title="Latency ÷ tokens", unit="ms", kind="number", digits=2),
+                Column(key="against", title=f"Against {best['tool']}"),
+            ],
+            name="tools-explained",
+            title="What makes their throughput differ",
+            note=(
+                "Means. Throughput is requests in flight × tokens a request ÷ latency; in flight are requests a second "
+                "× latency. What lacks to the load's own number is time in which a client asked nothing: between an "
+                "answer and its next request, and at the ends of a run. Latency ÷ tokens has TTFT in it, unlike TPOT."
+            ),
+        )
+    ]
+
+
+def _against(row: dict[str, float], best: dict[str, float]) -> str:
+    """By which factors of its throughput a tool is apart from the best, those under a percent left out."""
+    words = (("in_flight", "in flight"), ("tokens", "tokens"), ("latency_ms", "latency"))
+    shares = [(name, row[key] / best[key] - 1) for key, name in words]
+    return ", ".join(f"{name} {percent(share)}" for name, share in shares if abs(share) >= 0.01) or "–"
 
 
 def _mean(values: pl.Series) -> float | None:
