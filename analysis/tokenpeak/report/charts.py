@@ -53,21 +53,21 @@ def dots(
         edges = group.select(
             pl.coalesce("low", "value").min().alias("from"), pl.coalesce("high", "value").max().alias("to")
         )
-        layers.append(alt.Chart(edges).mark_rect(color=theme.BAND).encode(x=alt.X("from:Q"), x2="to:Q"))
+        layers.append(alt.Chart(edges).mark_rect(color=theme.BAND).encode(x=alt.X("from:Q"), x2=alt.X2("to:Q")))
     if reference:
         mark = pl.DataFrame({"value": [reference[0]], "name": [reference[1]]})
-        rule = alt.Chart(mark).mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x="value:Q")
+        rule = alt.Chart(mark).mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.X("value:Q"))
         name = (
             alt.Chart(mark)
             .mark_text(color=theme.QUIET, align="center", baseline="bottom", dy=12, fontSize=11)
-            .encode(x="value:Q", y=alt.value("height"), text="name:N")
+            .encode(x=alt.X("value:Q"), y=alt.value("height"), text=alt.Text("name:N"))
         )
         layers += [rule, name]
     if shown["low"].is_not_null().any():
         layers.append(
             base.transform_filter("isValid(datum.low)")
             .mark_rule(strokeWidth=2, color=theme.QUIET)
-            .encode(x=alt.X("low:Q"), x2="high:Q")
+            .encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
         )
     fill = alt.Color(
         "group:N",
@@ -98,7 +98,7 @@ def dots(
         layers.append(
             base.transform_filter("!isValid(datum.value)")
             .mark_text(align="left", color=theme.BAD, fontSize=11, fontStyle="italic")
-            .encode(x=alt.value(6), text="remark:N")
+            .encode(x=alt.value(6), text=alt.Text("remark:N"))
         )
     return alt.layer(*layers).properties(width=theme.WIDTH, height=alt.Step(24))
 
@@ -145,15 +145,17 @@ def heatmap(
     words = (
         base.transform_filter("datum.state === 'value'")
         .mark_text(fontSize=13, fontWeight=600, dy=-7)
-        .encode(text="words:N", color=ink)
+        .encode(text=alt.Text("words:N"), color=ink)
     )
     under = (
-        base.transform_filter("datum.state === 'value'").mark_text(fontSize=11, dy=9).encode(text="under:N", color=ink)
+        base.transform_filter("datum.state === 'value'")
+        .mark_text(fontSize=11, dy=9)
+        .encode(text=alt.Text("under:N"), color=ink)
     )
     other = (
         base.transform_filter("datum.state !== 'value'")
         .mark_text(fontSize=11, color=theme.QUIET)
-        .encode(text="words:N")
+        .encode(text=alt.Text("words:N"))
     )
     # Fill and ink are two colour scales over one field: layers must not share them.
     layered = alt.layer(filled, hatched, failed, alt.layer(words, under), other).resolve_scale(color="independent")
@@ -174,9 +176,15 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
     )
     x = alt.X("effect:Q", title=title, axis=alt.Axis(format="+.0%", tickCount=5), scale=alt.Scale(padding=16))
     zero = alt.Chart().mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.XDatum(0))
-    bar = base.mark_rule(strokeWidth=2, color=theme.QUIET).encode(x="low:Q", x2="high:Q")
+    bar = base.mark_rule(strokeWidth=2, color=theme.QUIET).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
     dot = base.mark_point(filled=True, size=80, color=theme.ACCENT, opacity=1).encode(
-        x=x, tooltip=["axis:N", "alternative:N", alt.Tooltip("effect:Q", format="+.1%"), "n:Q"]
+        x=x,
+        tooltip=[
+            alt.Tooltip("axis:N"),
+            alt.Tooltip("alternative:N"),
+            alt.Tooltip("effect:Q", format="+.1%"),
+            alt.Tooltip("n:Q"),
+        ],
     )
     layers = [zero, bar, dot] if frame["low"].is_not_null().any() else [zero, dot]
     chart: alt.FacetChart = (
@@ -228,10 +236,10 @@ def rate_curves(
     pale = (
         alt.Chart(frame.filter(pl.col("named") == ""))
         .mark_line(color=theme.FAINT, strokeWidth=1.2)
-        .encode(x=x, y=y, detail="label:N", tooltip=["label:N"])
+        .encode(x=x, y=y, detail=alt.Detail("label:N"), tooltip=[alt.Tooltip("label:N")])
     )
     chosen = alt.Chart(frame.filter(pl.col("named") != ""))
-    line = chosen.mark_line().encode(x=x, y=y, color=colour, detail="label:N")
+    line = chosen.mark_line().encode(x=x, y=y, color=colour, detail=alt.Detail("label:N"))
     tip = [
         alt.Tooltip("label:N", title="config"),
         alt.Tooltip("rate_per_s:Q", title="req/s"),
@@ -248,22 +256,28 @@ def rate_curves(
         .mark_point(filled=False, size=45, opacity=0.75, strokeWidth=1.5, fill=theme.PAPER)
         .encode(x=x, y=y, color=colour, shape=shape, tooltip=tip)
     )
-    text = alt.Chart(ends).mark_text(align="left", dx=9, fontSize=11).encode(x=x, y=y, text="named:N", color=colour)
+    text = (
+        alt.Chart(ends)
+        .mark_text(align="left", dx=9, fontSize=11)
+        .encode(x=x, y=y, text=alt.Text("named:N"), color=colour)
+    )
     layers: list[alt.Chart] = [pale, line, held, broke, text]
     if limit:
         at = pl.DataFrame({"value": [limit[0]], "words": [limit[1]]})
-        rule = alt.Chart(at).mark_rule(color=theme.BAD, strokeWidth=1.2).encode(y="value:Q")
+        rule = alt.Chart(at).mark_rule(color=theme.BAD, strokeWidth=1.2).encode(y=alt.Y("value:Q"))
         word = (
             alt.Chart(at)
             .mark_text(align="left", baseline="bottom", dx=2, dy=-3, color=theme.BAD, fontSize=11)
-            .encode(x=alt.value(0), y="value:Q", text="words:N")
+            .encode(x=alt.value(0), y=alt.Y("value:Q"), text=alt.Text("words:N"))
         )
         layers += [rule, word]
     if holds is not None and holds.height:
         layers.append(
             alt.Chart(holds)
             .mark_rule(strokeDash=[2, 2], strokeWidth=1.4)
-            .encode(x="rate_per_s:Q", color=colour, tooltip=["named:N", "rate_per_s:Q"])
+            .encode(
+                x=alt.X("rate_per_s:Q"), color=colour, tooltip=[alt.Tooltip("named:N"), alt.Tooltip("rate_per_s:Q")]
+            )
         )
     return alt.layer(*layers).properties(width=width, height=height)
 
@@ -296,6 +310,6 @@ def tradeoff(frame: pl.DataFrame, *, x_title: str, y_title: str) -> alt.TopLevel
     text = (
         front.transform_filter("datum.named !== ''")
         .mark_text(align="left", dx=9, dy=-8, fontSize=11)
-        .encode(x=x, y=y, text="named:N")
+        .encode(x=x, y=y, text=alt.Text("named:N"))
     )
     return alt.layer(pale, line, point, text).properties(width=theme.WIDTH + 60, height=340)

@@ -138,7 +138,7 @@ def _shares(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: st
             color=colour,
             strokeDash=dash,
             tooltip=[
-                "label:N",
+                alt.Tooltip("label:N"),
                 alt.Tooltip("share:Q", format=".0%"),
                 alt.Tooltip("value:Q", format=",.4~g", title="ms"),
             ],
@@ -194,9 +194,15 @@ def _by(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: str, w
     )
     base = alt.Chart(frame).encode(x=alt.X("x:Q", title=f"{words} ({unit})" if unit else words), color=colour)
     chart = alt.layer(
-        base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", title="TTFT (ms)"), y2="high:Q"),
+        base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", title="TTFT (ms)"), y2=alt.Y2("high:Q")),
         base.mark_line(point=True).encode(
-            y="value:Q", tooltip=["label:N", "x:Q", alt.Tooltip("value:Q", format=",.4~g"), "n:Q"]
+            y=alt.Y("value:Q"),
+            tooltip=[
+                alt.Tooltip("label:N"),
+                alt.Tooltip("x:Q"),
+                alt.Tooltip("value:Q", format=",.4~g"),
+                alt.Tooltip("n:Q"),
+            ],
         ),
     ).properties(width=330, height=220)
     return Figure(

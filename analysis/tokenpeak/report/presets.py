@@ -126,7 +126,12 @@ def _bars(view: SweepView, model: str, context: str) -> Figure:
             x=alt.X("output_tok_per_s:Q", title="output tok/s of the node"),
             y=alt.Y("node:N", title=None, sort=None),
             opacity=alt.condition("datum.failed", alt.value(0.45), alt.value(1)),
-            tooltip=["node:N", "output_tok_per_s:Q", "input_tok_per_s:Q", "requests_failed:Q"],
+            tooltip=[
+                alt.Tooltip("node:N"),
+                alt.Tooltip("output_tok_per_s:Q"),
+                alt.Tooltip("input_tok_per_s:Q"),
+                alt.Tooltip("requests_failed:Q"),
+            ],
         )
         .properties(width=theme.WIDTH - 140, height=alt.Step(18))
     )

@@ -5,6 +5,7 @@ Pure: a view in, a frame out. Failed and invalid configs are rows too, at the en
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import polars as pl
 
@@ -63,6 +64,7 @@ class Ranking:
         return self.frame.filter(pl.col("group") == "tie")
 
 
+@lru_cache(maxsize=32)
 def rank(view: SweepView, hardware: str) -> Ranking:
     """The ranking of a sweep's configs on one kind of hardware by the spec's objective."""
     trials = view.trials.filter(pl.col("hardware") == hardware)

@@ -89,7 +89,8 @@ def fresh_cells() -> Iterator[Cells]:
     shell: Any = _Shell.instance(config=_QUIET, user_ns={})
     collected: list[Any] = []
     shell.display_pub = _PUBLISHER(shell=shell)
-    shell.displayhook = shell.display_trap.hook = _HOOK(shell=shell)
+    # A hook that remembers results collects garbage each time that it forgets them: half a second of a large heap.
+    shell.displayhook = shell.display_trap.hook = _HOOK(shell=shell, cache_size=0)
     shell.display_pub.collected = shell.displayhook.collected = collected
     try:
         yield Cells(shell, collected)

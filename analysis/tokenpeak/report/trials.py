@@ -55,8 +55,13 @@ def time_split(view: SweepView) -> Figure:
             x=alt.X("seconds:Q", title="seconds", stack="zero"),
             y=alt.Y("trial_id:N", title=None, sort=None),
             color=alt.Color("kind:N", scale=colours, legend=alt.Legend(title=None)),
-            order="order:Q",
-            tooltip=["trial_id:N", "label:N", "kind:N", alt.Tooltip("seconds:Q", format=".1f")],
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("trial_id:N"),
+                alt.Tooltip("label:N"),
+                alt.Tooltip("kind:N"),
+                alt.Tooltip("seconds:Q", format=".1f"),
+            ],
         )
         .properties(width=theme.WIDTH - 140, height=alt.Step(18))
     )

@@ -27,9 +27,9 @@ class Baseline:
     value: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SweepView:
-    """The frames of one sweep, with its record and spec."""
+    """The frames of one sweep, with its record and spec. Equal to itself only, so that what follows from it is kept."""
 
     path: Path
     record: SweepRecord
