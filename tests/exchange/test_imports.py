@@ -11,7 +11,7 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.foreign import Import
 from tokenpeak.exchange.sources import read_sources
-from tokenpeak.report import open_archive, tools
+from tokenpeak.report import SweepView, open_archive, tools
 from tokenpeak.store.frames import open_frames
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -225,21 +225,53 @@ def test_tables_by_a_mapping(tmp_path: Path) -> None:
     assert ("results.csv: remark",) == found.imported.unmapped
 
 
-def test_one_workload_by_four_tools(tmp_path: Path) -> None:
-    """Runs of four tools stand side by side in one table, with what makes their figures differ."""
-    found = imported("vllm-plain.json", "guidellm.json", "profile_export_aiperf.json", "tokenpeak.json")
-    archive = write_import(found, tmp_path, sweep_id="four")
-    view = open_archive(archive.path)
-    table, *notes = tools.blocks(view)
-    payload = table.payload()
+FOUR = ("vllm-plain.json", "guidellm.json", "profile_export_aiperf.json", "tokenpeak.json")
+TOOLS = {"vllm-bench", "guidellm", "aiperf", "tokenpeak"}
 
-    assert {"vllm-bench", "guidellm", "aiperf", "tokenpeak"} == set(view.axes["tool"])
-    assert [column["key"] for column in payload["columns"]][3:-1] == list(view.axes["tool"])
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> SweepView:
+    """One workload that four tools measured against the same real engine: 96 requests, 128 in and 32 out, 8 at once."""
+    return open_archive(write_import(imported(*FOUR), tmp_path_factory.mktemp("four"), sweep_id="four").path)
+
+
+def test_one_workload_by_four_tools(four: SweepView) -> None:
+    """Runs of four tools stand side by side in one table: the same requests, tokens and load, each figure of each."""
+    payload = tools.blocks(four)[0].payload()
+
+    assert set(four.axes["tool"]) == TOOLS
+    assert [column["key"] for column in payload["columns"]][3:-1] == list(four.axes["tool"])
     assert {"Output throughput", "Time to first token p50", "Time per output token mean"} <= {
         row[1]["text"] for row in payload["rows"]
     }
-    assert {3072} == set(view.runs["output_tokens"])
-    assert 5 <= len(notes)
+    assert {(96, 3072, "concurrency=8")} == set(four.runs.select("requests_ok", "output_tokens", "level_label").rows())
+    assert 12298 >= four.runs["input_tokens"].max() >= four.runs["input_tokens"].min() >= 12288  # type: ignore[operator]
+
+
+def test_differences_between_tools_are_explained(four: SweepView) -> None:
+    """Each tool's throughput is taken apart into factors that give it again, and each definition is told apart."""
+    _, explained, *notes = (block.payload() for block in tools.blocks(four))
+    keys = [column["key"] for column in explained["columns"]]
+    rows = [dict(zip(keys, row, strict=True)) for row in explained["rows"]]
+    told = " ".join(part for each in notes for part in each["parts"])
+
+    assert {row["tool"]["text"] for row in rows} == TOOLS
+    for row in rows:
+        product = row["in_flight"]["value"] * row["tokens"]["value"] / row["latency_ms"]["value"] * 1000
+        assert product == pytest.approx(row["output_tok_per_s"]["value"], rel=0.01)
+        assert 5 < row["in_flight"]["value"] <= 8.01
+        assert row["ttft_ms"]["value"] + row["rest_ms"]["value"] == pytest.approx(row["latency_ms"]["value"])
+        assert row["whole_ms"]["value"] > row["tpot_ms"]["value"]
+    assert all("latency" in row["against"]["text"] for row in rows[1:])
+    assert "–" == rows[0]["against"]["text"]
+    for words in (
+        "GuideLLM's inter-token latency is (last − first token) ÷ (tokens − 1)",
+        "time per output token counts TTFT in",
+        "AIPerf's inter-token latency is (latency − TTFT) ÷ (tokens − tokens of the first chunk)",
+        "count from when a request was sent",
+        "whose own work slows what it measures",
+    ):
+        assert words in told
 
 
 def test_an_import_is_not_judged(tmp_path: Path) -> None:

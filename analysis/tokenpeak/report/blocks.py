@@ -151,14 +151,15 @@ class Table(Block):
 
 
 def number(value: float | None, digits: int | None = None) -> str:
-    """A number for reading: thin thousands, `digits` after the point or four significant ones; — for none."""
+    """A number for reading: thin thousands, `digits` after the point or at most four significant ones; – for none."""
     if value is None or value != value:
         return "–"
-    if digits is None:
-        size = abs(value)
-        digits = 0 if size >= 1000 or size == int(size) else 1 if size >= 100 else 2 if size >= 10 else 3
-    text = f"{value:,.{digits}f}"
-    return "0" if not text.strip("-0.") and digits == 0 else text.replace("-", "−")
+    size = abs(value)
+    most = 0 if size >= 1000 or size == int(size) else 1 if size >= 100 else 2 if size >= 10 else 3
+    text = f"{value:,.{most if digits is None else digits}f}"
+    if digits is None and "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text.replace("-", "−")
 
 
 def table(

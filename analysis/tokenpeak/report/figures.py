@@ -78,6 +78,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
                 title=f"{view.metric_title} ({unit})",
                 reference=reference,
                 tooltips=["value:Q", "low:Q", "high:Q", "n:Q"],
+                digits=",.0f" if (frame["value"].max() or 0) >= 100 else ",.4~g",  # type: ignore[operator]
             )
         ),
         data=table(
@@ -204,7 +205,7 @@ def energy_dots(view: SweepView, hardware: str) -> Figure:
                 title="J per output token",
                 reference=None,
                 tooltips=["value:Q", "n:Q"],
-                digits=",.3~r",
+                digits=",.4~r",
                 zero=True,
             )
         ),

@@ -13,7 +13,8 @@ from tokenpeak.report.view import SweepView
 
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel")
 PRESETS = ("performance_mode", "preset", "optimization_level")
-FORMATS = ("quantization", "dtype", "kv_cache_dtype", "model", "checkpoint")
+FORMATS = ("quantization", "dtype", "kv_cache_dtype")
+MODELS = ("model", "checkpoint")
 
 
 def answer_hardware(view: SweepView) -> Sentence:
@@ -101,9 +102,14 @@ def side_by_side(view: SweepView) -> list[Block]:
 
 
 def speedups(view: SweepView) -> list[Block]:
-    """For each axis of parallelism, presets or number formats: each alternative against the first, all else equal."""
+    """For each axis of parallelism, presets, formats or models: each alternative against the first, all else equal."""
     found: list[Block] = []
-    for title, names in (("Parallelism", PARALLEL), ("Presets", PRESETS), ("Number formats", FORMATS)):
+    for title, names in (
+        ("Parallelism", PARALLEL),
+        ("Presets", PRESETS),
+        ("Number formats", FORMATS),
+        ("Models", MODELS),
+    ):
         axes = [axis for axis in view.axes if axis in names and len(view.axes[axis]) > 1]
         if axes:
             found += [_speedup_table(view, axis, title) for axis in axes]
@@ -111,7 +117,9 @@ def speedups(view: SweepView) -> list[Block]:
         tried = ", ".join(view.axes) or "none"
         return [
             note(
-                "This sweep varies neither parallelism nor presets nor number formats; its axes are ", code(tried), "."
+                "This sweep varies neither parallelism nor presets, number formats or models; its axes are ",
+                code(tried),
+                ".",
             )
         ]
     return found

@@ -148,7 +148,7 @@ def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
             made = view.record.provenance
             environment = {
                 "Sweep": view.sweep_id,
-                "Date": f"{view.record.started_at:%Y-%m-%d %H:%M} UTC",
+                "Date": view.date_words,
                 "Simulated": "yes" if view.record.simulated else "no",
                 "Hardware": hardware,
                 "Driver": ", ".join(sorted({gpu.driver for gpu in node.gpus if gpu.driver}))

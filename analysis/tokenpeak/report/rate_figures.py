@@ -133,7 +133,8 @@ def _caption(
     launches = "one launch each, no interval" if most == 1 else f"mean of up to {most} launches"
     words = [f"{measure.title} ({measure.unit}) against offered rate, {launches}."]
     if pale > 0:
-        words.append(f"{pale} others pale{f' ({drawn} of them drawn)' if drawn < pale else ''}; all are in the data.")
+        part = f" ({drawn} of them drawn)" if drawn < pale else ""
+        words.append(f"{pale} {'other is' if pale == 1 else 'others are'} pale{part}; all are in the data.")
     if untold:
         words.append(f"{untold} runs that could not be judged are left out.")
     if view.slo_words or rates.searched_limits(view):

@@ -87,8 +87,8 @@ def build_site(
 ) -> Path:
     """Build the site of the archives at or below the given paths; returns the page to open.
 
-    Nodes appear as `node 1`, … unless `node_names`. With `live` there is also a page that
-    loads itself again while a sweep runs.
+    Nodes appear as `node 1`, … unless `node_names`, or a publication names them already. With `live` there is also a
+    page that loads itself again while a sweep runs.
     The former site stays in place until the new one is whole; pages of a sweep that are still right are taken from it.
     """
     sources = _sources(archives)
@@ -110,7 +110,7 @@ def build_site(
             if sweep_id in kept:
                 reuse.take(output / sweep_id, staging / sweep_id)
             else:
-                release(archive.path, raw, node_names=node_names)
+                release(archive.path, raw, node_names=node_names or _published(archive))
             views[sweep_id] = open_archive(raw)
         newest = sorted(views.values(), key=lambda view: view.record.started_at, reverse=True)
         for view in newest:
@@ -137,6 +137,12 @@ def _sources(archives: Sequence[Path]) -> dict[str, Archive]:
             )
         found[sweep_id] = archive
     return found
+
+
+def _published(archive: Archive) -> bool:
+    """The archive's figures, names of nodes included, are from a publication."""
+    imported = archive.read_sweep().imported
+    return imported is not None and imported.title is not None
 
 
 def _studies(sources: Mapping[str, Archive]) -> dict[str, list[str]]:

@@ -191,6 +191,10 @@ def found_rates(hardware: str, workload: str, found: pl.DataFrame) -> Table:
 SHOWN_RUNS = 250
 
 
+def _any(texts: pl.Series) -> bool:
+    return bool((texts.str.len_chars() > 0).any())
+
+
 def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
     """Runs with their metrics, each at its load level."""
     shown = in_milliseconds(frame).with_columns(
@@ -212,7 +216,8 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
             *[metric_column(metric, hidden=metric not in visible) for metric in MEASURED if metric in shown.columns],
             Column(key="requests_ok", title="Requests ok", kind="number"),
             Column(key="requests_failed", title="Requests failed", kind="number"),
-            Column(key="reasons", title="Why not", hidden=not (shown["reasons"].str.len_chars() > 0).any()),
+            # Every run of an import has the same reason, which the page's head tells already.
+            Column(key="reasons", title="Why not", hidden=bool(view.record.imported) or not _any(shown["reasons"])),
             Column(key="trial_id", title="Trial", kind="code", hidden=True),
         ],
         name=name,

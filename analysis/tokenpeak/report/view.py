@@ -128,7 +128,7 @@ class SweepView:
         seen = sorted({node.engine_version for node in self.record.nodes if node.engine_version})
         pairs = [
             ("Sweep", self.sweep_id),
-            ("Date", self._date()),
+            ("Date", self.date_words),
             ("Hardware", "; ".join(self.hardware)),
             ("Model", self.model_name),
             ("Engine", "vLLM " + ", ".join(engines or seen) if engines or seen else "unknown"),
@@ -139,7 +139,8 @@ class SweepView:
         pairs.append(("n", n or f"{self.trials.height} trials, {self.runs.height} runs"))
         return tuple(pairs)
 
-    def _date(self) -> str:
+    @property
+    def date_words(self) -> str:
         """When it was measured; an import's source may not say."""
         if self.record.imported:
             return f"{self.record.imported.measured or 'not known'}, imported {self.record.started_at:%Y-%m-%d}"
