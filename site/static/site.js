@@ -251,7 +251,7 @@
     const write = (cell, number) => {
       if (number === null) { cell.textContent = "–"; delete cell.dataset.value; return; }
       const size = Math.abs(number);
-      cell.textContent = number.toLocaleString("en", { minimumFractionDigits: 0, maximumFractionDigits: size >= 200 ? 0 : size >= 20 ? 1 : size >= 2 ? 2 : size >= 0.2 ? 3 : 4 });
+      cell.textContent = number.toLocaleString("en", { minimumFractionDigits: 0, maximumFractionDigits: size ? Math.min(12, Math.max(0, 2 - Math.floor(Math.log10(size / 2)))) : 0 });
       cell.dataset.value = number;
     };
     const apply = () => {

@@ -12,7 +12,8 @@ from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.table import read_tables
 from tokenpeak.report import open_archive, rates
 from tokenpeak.report.energy import per_config
-from tokenpeak.report.presets import observations, parallel_speedups
+from tokenpeak.report.parallel import parallel_speedups
+from tokenpeak.report.presets import observations
 from tokenpeak.report.ranking import rank
 from tokenpeak.store.frames import Frames
 from tokenpeak.store.raw import Archive

@@ -8,7 +8,15 @@ from tokenpeak.report.blocks import Column, number, shared_digits, table
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(2874.6, "2,875"), (137.21, "137.2"), (32.671, "32.67"), (0.13249, "0.132"), (-4.0, "−4"), (None, "–")],
+    [
+        (2874.6, "2,875"),
+        (137.21, "137.2"),
+        (32.671, "32.67"),
+        (0.13249, "0.132"),
+        (0.0030127, "0.00301"),
+        (-4.0, "−4"),
+        (None, "–"),
+    ],
 )
 def test_numbers_have_four_significant_digits(value: float | None, text: str) -> None:
     """A number alone shows four digits at most, thin thousands and a real minus."""

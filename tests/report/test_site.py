@@ -113,7 +113,8 @@ def test_failures_are_shown_with_their_cause(site: Path) -> None:
     """A trial without a result is in the ranking, with what happened and the log's own line."""
     html = (site / SIM / "ranking.html").read_text()
 
-    assert "out of memory: The GPU ran out of memory." in html
+    assert '<td class="k-text">out of memory</td>' in html
+    assert "The GPU ran out of memory." in html
     assert "torch.OutOfMemoryError" in html
 
 

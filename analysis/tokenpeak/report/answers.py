@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, number, strong, warning
+from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, number, strong, trimmed, warning
 from tokenpeak.report.interactions import importance
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView
@@ -13,8 +13,9 @@ NOTHING = "No config gave a result that may be ranked."
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A difference as a signed percentage."""
-    return f"{share * 100:+.{digits}f}%".replace("-", "−")
+    """A difference as a signed percentage; a small one has a digit more."""
+    shown = digits or int(0 < abs(share) < 0.01)
+    return f"{share * 100:+.{shown}f}%".replace("-", "−")
 
 
 def choices(view: SweepView, row: dict[str, object]) -> str:
@@ -59,12 +60,17 @@ def _tie_words(view: SweepView, ranked: Ranking) -> list[Part]:
     assert best is not None
     margin = f"{view.spec.search.margin:.0%}"
     if best["low"] is None:
+        why = (
+            "The launches of one config are too few, or differ too much, for the gain to have an interval."
+            if ranked.vague
+            else "One launch each: how a relaunch varies is not known, so the gain has no interval."
+        )
         others = (
             f"{_count(ties, 'other config is', 'other configs are')} within {margin} of it"
             if ties
             else f"no other is within {margin} of it"
         )
-        return [f"; {others}. One launch each: how a relaunch varies is not known, so the gain has no interval."]
+        return [f"; {others}. {why}"]
     low, high = number(_float(best["low"])), number(_float(best["high"]))
     interval = f" (95% interval {low} to {high} {view.metric.unit}, n={best['n']})"
     tied = (
@@ -137,7 +143,7 @@ def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
     same = held.filter(pl.col("holds") == best["holds"])
     parts: list[Part] = [
         f"On {hardware}, ",
-        strong(f"{number(best['holds'])} req/s"),
+        strong(f"{trimmed(best['holds'])} req/s"),
         f" is the highest rate tried at which {slo} held",
     ]
     if same.height == 1:
@@ -148,7 +154,7 @@ def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
     if open_end:
         parts.append(f"; {open_end} of them held at every rate that could be judged, so their limit is not reached.")
     else:
-        parts.append(f"; the limit lies between {number(best['holds'])} and {number(best['breaks'])} req/s.")
+        parts.append(f"; the limit lies between {trimmed(best['holds'])} and {trimmed(best['breaks'])} req/s.")
     return answer(*parts)
 
 

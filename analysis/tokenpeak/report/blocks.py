@@ -5,6 +5,7 @@ under Vega-Lite's own, so that Jupyter draws it), and the site's templates rende
 text is text, and the template decides how it looks.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any, Literal
@@ -155,7 +156,8 @@ def number(value: float | None, digits: int | None = None) -> str:
     if value is None or value != value:
         return "–"
     size = abs(value)
-    most = 0 if size >= 1000 or size == int(size) else 1 if size >= 100 else 2 if size >= 10 else 3
+    whole = size >= 1000 or size == int(size)
+    most = 0 if whole else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 0.1 else _places(size)
     text = f"{value:,.{most if digits is None else digits}f}"
     if digits is None and "." in text:
         text = text.rstrip("0").rstrip(".")
@@ -199,13 +201,23 @@ def table(
     )
 
 
+def trimmed(value: float) -> str:
+    """A number that somebody chose, such as a rate: four significant digits at most, none of them for show."""
+    return f"{value:,.4g}"
+
+
 def shared_digits(values: pl.Series) -> int:
     """Digits after the point that give a column's typical value three significant ones, so that points line up."""
     numbers = values.drop_nulls().drop_nans() if values.dtype.is_float() else values.drop_nulls()
     if numbers.is_empty() or numbers.dtype.is_integer():
         return 0
     size = abs(float(numbers.abs().median() or 0.0))  # type: ignore[arg-type]
-    return 0 if size >= 200 else 1 if size >= 20 else 2 if size >= 2 else 3 if size >= 0.2 else 4
+    return max(0, _places(size / 2)) if size else 4
+
+
+def _places(size: float) -> int:
+    """Digits after the point that give a number three significant ones."""
+    return 2 - math.floor(math.log10(size))
 
 
 @dataclass(frozen=True, kw_only=True)

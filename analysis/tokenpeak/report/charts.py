@@ -29,7 +29,7 @@ def dots(
     title: str,
     reference: tuple[float, str] | None,
     tooltips: Sequence[str] = (),
-    digits: str = ",.0f",
+    digits: str,
     zero: bool = False,
 ) -> alt.TopLevelMixin:
     """Configs on one axis, best first, with their intervals, the winner's group in a band.
@@ -45,7 +45,7 @@ def dots(
         axis=alt.Axis(labelLimit=300, labelColor=theme.INK, grid=True),
     )
     x_scale = alt.Scale(zero=True, nice=True) if zero else alt.Scale(zero=False, nice=True, padding=28)
-    axis = alt.Axis(format=digits, orient="top", tickCount=6)
+    axis = alt.Axis(format=digits, orient="top", tickCount=6, labelOverlap="greedy", labelSeparation=6)
     base = alt.Chart(shown).encode(y=y)
     layers: list[alt.Chart | alt.LayerChart] = []
     group = shown.filter(pl.col("group").is_in(["best", "tie"]))

@@ -151,7 +151,7 @@ def _shares(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: st
         title=f"{word} over requests on {ranked.hardware}",
         caption=(
             f"The {len(names)} best configs at {view.objective_place}; "
-            f"n={number(min(counts))} to {number(max(counts))} "
+            f"n={number(min(counts))}{f' to {number(max(counts))}' if max(counts) > min(counts) else ''} "
             "measured requests each. A steep line: requests alike."
         ),
         spec=charts.spec_of(chart),

@@ -7,12 +7,16 @@ import polars as pl
 
 from tokenpeak.metrics import BY_NAME
 from tokenpeak.report import charts, energy, interactions
-from tokenpeak.report.blocks import Column, Figure, table
+from tokenpeak.report.blocks import Column, Figure, shared_digits, table
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView
 
 SINGLE = (
     "Each config was launched once, so there is no interval: "
+    "configs that differ by less than {margin:.0%} are not told apart."
+)
+VAGUE = (
+    "Launches of one config are too few, or differ too much, for an interval: "
     "configs that differ by less than {margin:.0%} are not told apart."
 )
 REPLICATED = (
@@ -21,6 +25,10 @@ REPLICATED = (
 )
 
 
+EFFECT_BARS = (
+    "Bars are 95% intervals over the matched configs (t); they show how much the effect depends on the other axes, "
+    "not how a relaunch varies."
+)
 BEATEN = 400
 """Most beaten points that a trade-off draws."""
 
@@ -31,9 +39,11 @@ def slug(text: str) -> str:
     return "-".join(word for word in words if word)
 
 
-def interval_words(view: SweepView, *, replicated: bool) -> str:
+def interval_words(view: SweepView, ranked: Ranking) -> str:
     """What the intervals of a figure are, or why it has none."""
-    return REPLICATED if replicated else SINGLE.format(margin=view.spec.search.margin)
+    if ranked.replicated:
+        return REPLICATED
+    return (VAGUE if ranked.vague else SINGLE).format(margin=view.spec.search.margin)
 
 
 def ranking(view: SweepView, ranked: Ranking) -> Figure:
@@ -49,9 +59,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
         pl.col("objective").alias("value"),
         pl.col("state"),
         pl.col("why").fill_null("").alias("remark"),
-    ).with_columns(
-        remark=pl.concat_str("state", pl.lit(": "), pl.col("remark").str.split(": ").list.first().str.slice(0, 60))
-    )
+    ).with_columns(remark=pl.concat_str("state", pl.lit(": "), "remark"))
     ok = int((frame["state"] == "ok").sum())
     reference = (
         (ranked.baseline.value, "median" if ranked.baseline.config_id is None else ranked.baseline.words)
@@ -70,7 +78,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
         title=f"{view.metric_title} on {ranked.hardware}",
         caption=(
             f"{view.metric_title} at {view.objective_place} for {ok} of {frame.height} configs; "
-            f"{_axes_words(view)}.{band}{dashed} {interval_words(view, replicated=ranked.replicated)}{more}"
+            f"{_axes_words(view)}.{band}{dashed} {interval_words(view, ranked)}{more}"
         ),
         spec=charts.spec_of(
             charts.dots(
@@ -78,7 +86,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
                 title=f"{view.metric_title} ({unit})",
                 reference=reference,
                 tooltips=["value:Q", "low:Q", "high:Q", "n:Q"],
-                digits=",.0f" if (frame["value"].max() or 0) >= 100 else ",.4~g",  # type: ignore[operator]
+                digits=f",.{shared_digits(frame['value'])}f",
             )
         ),
         data=table(
@@ -155,13 +163,13 @@ def _baseline_words(view: SweepView) -> str:
 def main_effects(view: SweepView) -> Figure:
     """What each alternative does by itself."""
     effects = interactions.effects(view).with_columns(choice=pl.concat_str("axis", pl.lit(" = "), "alternative"))
+    bars = EFFECT_BARS if effects["low"].is_not_null().any() else "Too few matched configs for an interval."
     return Figure(
         name="effects",
         title="What each alternative does by itself",
         caption=(
             f"Difference in {view.metric_title.lower()} from the mean of its axis, "
-            "among configs equal in every other axis. Bars are 95% intervals over the matched configs (t); they show "
-            "how much the effect depends on the other axes, not how a relaunch varies."
+            f"among configs equal in every other axis. {bars}"
         ),
         spec=charts.spec_of(charts.effects(effects, title="difference from the axis's mean")),
         data=table(

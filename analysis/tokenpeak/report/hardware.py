@@ -8,10 +8,10 @@ import polars as pl
 from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, code, note, number, strong, table
 from tokenpeak.report.figures import slug
 from tokenpeak.report.overview import gpus_of
+from tokenpeak.report.parallel import PARALLEL
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
 
-PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel")
 PRESETS = ("performance_mode", "preset", "optimization_level")
 FORMATS = ("quantization", "dtype", "kv_cache_dtype")
 MODELS = ("model", "checkpoint")
@@ -102,18 +102,13 @@ def side_by_side(view: SweepView) -> list[Block]:
 
 
 def speedups(view: SweepView) -> list[Block]:
-    """For each axis of parallelism, presets, formats or models: each alternative against the first, all else equal."""
+    """For each axis of presets, number formats or models: each alternative against the first, all else equal."""
     found: list[Block] = []
-    for title, names in (
-        ("Parallelism", PARALLEL),
-        ("Presets", PRESETS),
-        ("Number formats", FORMATS),
-        ("Models", MODELS),
-    ):
+    for title, names in (("Presets", PRESETS), ("Number formats", FORMATS), ("Models", MODELS)):
         axes = [axis for axis in view.axes if axis in names and len(view.axes[axis]) > 1]
         if axes:
             found += [_speedup_table(view, axis, title) for axis in axes]
-    if not found:
+    if not found and not (PARALLEL & view.axes.keys()):
         tried = ", ".join(view.axes) or "none"
         return [
             note(

@@ -6,9 +6,10 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.metrics import METRICS
-from tokenpeak.report.answers import choices, recommendation
+from tokenpeak.report.answers import choices
 from tokenpeak.report.blocks import number
 from tokenpeak.report.calibrations import calibrations
+from tokenpeak.report.overview import answers_of
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
 
@@ -25,30 +26,24 @@ COMPARED = (
 
 def entries(views: Sequence[SweepView]) -> list[dict[str, Any]]:
     """For each sweep, newest first: what the index says of it."""
-    found = []
-    for view in views:
-        ranked = [rank(view, hardware) for hardware in view.hardware]
-        found.append(
-            {
-                "sweep_id": view.sweep_id,
-                "name": view.record.name,
-                "inventory": view.record.inventory,
-                "started_at": view.record.started_at,
-                "facts": view.facts(),
-                "marks": view.marks(),
-                "trials": view.trials.height,
-                "failed": int((view.trials["status"] != "ok").sum()),
-                "answers": [recommendation(view, each).payload() for each in ranked],
-                "hardware": view.hardware,
-                "model": view.model_name,
-                "status": "completed"
-                if view.end and view.end.status == "completed"
-                else "interrupted"
-                if view.end
-                else "running",
-            }
-        )
-    return found
+    return [
+        {
+            "sweep_id": view.sweep_id,
+            "name": view.record.name,
+            "inventory": view.record.inventory,
+            "started_at": view.record.started_at,
+            "date": dict(view.facts())["Date"].removesuffix(" UTC").partition(", imported")[0],
+            "facts": view.facts(),
+            "marks": view.marks(),
+            "trials": view.trials.height,
+            "failed": int((view.trials["status"] != "ok").sum()),
+            "answers": [each.payload() for each in answers_of(view)],
+            "hardware": view.hardware,
+            "model": view.model_name,
+            "status": "running" if view.end is None else view.end.status,
+        }
+        for view in views
+    ]
 
 
 def best_of(view: SweepView) -> list[dict[str, Any]]:

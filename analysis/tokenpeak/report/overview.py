@@ -1,17 +1,32 @@
 """The overview's own blocks: key figures of the winner, what the sweep cost, what to look at next."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import polars as pl
 
 from tokenpeak.records import Config
-from tokenpeak.report import rates
-from tokenpeak.report.answers import percent
-from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number
+from tokenpeak.report import presets, rates, tools
+from tokenpeak.report.answers import percent, recommendation
+from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number, trimmed
 from tokenpeak.report.deploy import snippets
 from tokenpeak.report.figures import slug
-from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.ranking import Ranking, rank
 from tokenpeak.report.view import SweepView
+
+
+def recommends(view: SweepView) -> bool:
+    """A config is to be recommended: the sweep compares configs, rather than tools or presets of hardware."""
+    return not (tools.compares(view) or presets.has_presets(view))
+
+
+def answers_of(view: SweepView) -> list[Sentence]:
+    """What the sweep says in a sentence, or in one for each kind of hardware."""
+    if tools.compares(view):
+        return [tools.answer_tools(view)]
+    if presets.has_presets(view):
+        return [presets.answer_presets(view)]
+    return [recommendation(view, rank(view, hardware)) for hardware in view.hardware]
 
 
 def winner_config(view: SweepView, ranked: Ranking) -> Config | None:
@@ -60,7 +75,7 @@ def winner_tiles(view: SweepView, ranked: Ranking) -> Tiles | None:
     interval = (
         f"{_show(best['low'])} to {_show(best['high'])} (95%), n={best['n']}"
         if best["low"] is not None
-        else "one launch, no interval"
+        else f"n={best['n']}, no interval"
     )
     tiles = [Tile(label=view.metric_title, value=_show(best["objective"]), unit=view.metric.unit, note=interval)]
     if ranked.baseline and best["gain"] is not None:
@@ -84,11 +99,11 @@ def winner_tiles(view: SweepView, ranked: Ranking) -> Tiles | None:
         )
         if highest.height and view.slo_words:
             row = highest.row(0, named=True)
-            bound = f"breaks at {number(row['breaks'])}" if row["breaks"] is not None else "none judged breaks it"
+            bound = f"breaks at {trimmed(row['breaks'])}" if row["breaks"] is not None else "none judged breaks it"
             tiles.append(
                 Tile(
                     label="Rate within SLO",
-                    value=number(row["holds"]) if row["holds"] is not None else "none",
+                    value=trimmed(row["holds"]) if row["holds"] is not None else "none",
                     unit="req/s" if row["holds"] is not None else "",
                     note=bound,
                 )
@@ -186,13 +201,14 @@ def cost_of_sweep(view: SweepView) -> Facts:
             f"{number(view.runs.height)} at {view.runs['level_label'].n_unique()} load levels, "
             f"{number(int(view.runs['requests_ok'].sum()))} requests answered",
         ),
+        *_unjudged(view),
         ("Wall-clock", _span(ended) if ended else "not ended"),
         ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),
         (
             "Production not serving",
             f"{_span(downtime)} over {len(view.record.nodes)} node{'s' if len(view.record.nodes) != 1 else ''}",
         ),
-        ("Energy under load", f"{number(energy_j / 3.6e6)} kWh" if energy_j else "not known"),
+        ("Energy under load", f"{number(energy_j / 3600)} Wh" if energy_j else "not known"),
     ]
     if view.end:
         pairs.append(
@@ -205,7 +221,17 @@ def cost_of_sweep(view: SweepView) -> Facts:
         )
     if view.malformed:
         pairs.append(("Files that could not be read", "; ".join(view.malformed)))
-    return Facts(pairs=tuple(pairs))
+    return Facts(title="What it took", pairs=tuple(pairs))
+
+
+def _unjudged(view: SweepView) -> list[tuple[str, str]]:
+    """How many runs take no part in any ranking, and why."""
+    invalid = view.runs.filter(pl.col("verdict") == "invalid")
+    if invalid.is_empty():
+        return []
+    counts = Counter(code.replace("_", " ") for codes in invalid["verdict_codes"].to_list() for code in codes)
+    words = ", ".join(f"{code} {count}" for code, count in counts.most_common())
+    return [("Runs that rank nothing", f"{number(invalid.height)} of {number(view.runs.height)}: {words}")]
 
 
 def _span(seconds: float) -> str:

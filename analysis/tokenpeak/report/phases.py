@@ -4,6 +4,7 @@ A phase is a kind of config, so that one sweep can hold several and a study of s
 its config with the highest rate.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,19 @@ import polars as pl
 from tokenpeak.plan.speculation import speculative_config
 from tokenpeak.records import Config
 from tokenpeak.report import rates
-from tokenpeak.report.blocks import Block, Column, Part, Sentence, answer, code, note, number, strong, table
+from tokenpeak.report.blocks import (
+    Block,
+    Column,
+    Part,
+    Sentence,
+    answer,
+    code,
+    note,
+    shared_digits,
+    strong,
+    table,
+    trimmed,
+)
 from tokenpeak.report.rate_figures import curves
 from tokenpeak.report.view import SweepView
 
@@ -54,7 +67,7 @@ def reached(views: Sequence[SweepView], workload: str) -> list[Reached]:
     for phase in PHASES:
         own = [each for each in found if each.phase == phase]
         if own:
-            best.append(max(own, key=lambda each: (each.holds or 0.0, each.breaks or 0.0)))
+            best.append(max(own, key=lambda each: (each.holds or 0.0, each.breaks or math.inf)))
     return best
 
 
@@ -119,7 +132,7 @@ def _answer(phases: Sequence[Reached]) -> Sentence:
     if last.holds is None:
         return answer(f"From {first.phase} to {last.phase}: {last.phase} (", code(last.label), ") held no rate tried.")
     parts: list[Part] = [f"From {first.phase} to {last.phase}, the highest rate that held goes from "]
-    parts += [strong(number(first.holds) if first.holds else "none"), " to ", strong(f"{number(last.holds)} req/s")]
+    parts += [strong(trimmed(first.holds) if first.holds else "none"), " to ", strong(f"{trimmed(last.holds)} req/s")]
     least, most = gain(first, last)
     if least is not None and least > 0:
         upper = f" and at most {most:+.0%}" if most is not None else ""
@@ -147,14 +160,15 @@ def _table(phases: Sequence[Reached]) -> Block:
                 "launches": each.launches,
             }
         )
+    digits = shared_digits(pl.Series([rate for each in phases for rate in (each.holds, each.breaks)], dtype=pl.Float64))
     schema = dict.fromkeys(("holds", "breaks", "least", "most"), pl.Float64)
     return table(
         pl.DataFrame(rows, schema_overrides=schema),
         [
             Column(key="phase", title="Phase"),
             Column(key="label", title="Best config", kind="code"),
-            Column(key="holds", title="Highest rate that held", unit="req/s", kind="number"),
-            Column(key="breaks", title="First that did not", unit="req/s", kind="number"),
+            Column(key="holds", title="Highest rate that held", unit="req/s", kind="number", digits=digits),
+            Column(key="breaks", title="First that did not", unit="req/s", kind="number", digits=digits),
             Column(key="least", title=f"Over {first.phase}, at least", unit="%", kind="number", digits=1),
             Column(key="most", title="at most", unit="%", kind="number", digits=1),
             Column(key="launches", title="Launches", kind="number"),

@@ -1,13 +1,13 @@
-"""Presets of hardware side by side for each model and context: bars, what is highest, what failed, and parallelism."""
+"""Presets of hardware side by side for each model and context: what is highest, what failed, and bars."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import altair as alt
 import polars as pl
 
 from tokenpeak.report import charts, theme
-from tokenpeak.report.answers import percent
-from tokenpeak.report.blocks import Block, Column, Figure, Sentence, Table, code, note, number, strong, table
+from tokenpeak.report.blocks import Column, Figure, Sentence, Table, answer, number, strong, table
 from tokenpeak.report.view import SweepView
 
 PARALLELISM = "parallelism"
@@ -56,64 +56,67 @@ def observations(view: SweepView, model: str, context: str) -> Observations:
     )
 
 
-def parallel_speedups(view: SweepView) -> pl.DataFrame:
-    """Tensor over pipeline parallel on each node: the last launch of each, equal in all else.
+def pairs(view: SweepView) -> list[tuple[str, str]]:
+    """Models and contexts that were measured."""
+    every = [(model, context) for context in view.axes[CONTEXT] for model in view.axes[MODEL]]
+    return [pair for pair in every if rows(view, *pair).height]
 
-    Columns: node, gpus, then prompt and output throughput of both and the speedups as shares.
-    """
-    runs = view.objective_runs()
-    pipeline = runs.filter(pl.col(f"axis_{PARALLELISM}") == "pipeline")
-    tensor = (
-        runs.filter(pl.col(f"axis_{PARALLELISM}") == "tensor")
-        .sort("replicate")
-        .group_by("node", f"axis_{MODEL}", f"axis_{CONTEXT}", maintain_order=True)
-        .last()
-    )
-    both = pipeline.join(tensor, on=["node", f"axis_{MODEL}", f"axis_{CONTEXT}"], suffix="_tensor")
-    gpus = {node.node: len(node.gpus) for node in view.record.nodes}
-    return both.select(
-        "node",
-        pl.col("node").replace_strict(gpus, return_dtype=pl.Int64).alias("gpus"),
-        pl.col("input_tok_per_s").alias("pipeline_prompt"),
-        pl.col("input_tok_per_s_tensor").alias("tensor_prompt"),
-        pl.col("output_tok_per_s").alias("pipeline_output"),
-        pl.col("output_tok_per_s_tensor").alias("tensor_output"),
-        (pl.col("input_tok_per_s_tensor") / pl.col("input_tok_per_s") - 1).alias("prompt_speedup"),
-        (pl.col("output_tok_per_s_tensor") / pl.col("output_tok_per_s") - 1).alias("output_speedup"),
+
+def answer_presets(view: SweepView) -> Sentence:
+    """Which preset leads how often, over all pairs of model and context."""
+    leaders = Counter(observations(view, *pair).output_node for pair in pairs(view)).most_common()
+    return answer(
+        "No config is to be recommended: models differ, and each is compared over presets of hardware. Of "
+        f"{len(pairs(view))} pairs of model and context, the highest output throughput is that of ",
+        strong(", ".join(f"{node} in {count}" for node, count in leaders)),
+        ".",
     )
 
 
-def blocks(view: SweepView) -> list[Block]:
-    """For each context and model: the observations and the bars of all presets; then parallelism."""
-    found: list[Block] = []
-    if not has_presets(view):
-        return found
-    for context in view.axes[CONTEXT]:
-        for model in view.axes[MODEL]:
-            if rows(view, model, context).height:
-                found += [_sentence(view, model, context), _bars(view, model, context)]
-    if PARALLELISM in view.axes:
-        found.append(_parallel_table(view))
-    return found
-
-
-def _sentence(view: SweepView, model: str, context: str) -> Sentence:
-    seen = observations(view, model, context)
-    errors = ", ".join(f"{node} ({count})" for node, count in seen.errors)
-    return note(
-        code(model),
-        " at a context of ",
-        code(context),
-        ": highest prompt throughput on ",
-        strong(seen.prompt_node),
-        f" ({number(seen.prompt_tok_per_s, 2)} tok/s), highest output throughput on ",
-        strong(seen.output_node),
-        f" ({number(seen.output_tok_per_s, 2)} tok/s); ",
-        f"requests failed on {errors}." if errors else "no request failed.",
+def highest(view: SweepView) -> Table:
+    """The preset with the highest throughputs for each model and context, and where requests failed."""
+    rows_found = []
+    for model, context in pairs(view):
+        seen = observations(view, model, context)
+        rows_found.append(
+            {
+                "model": model,
+                "context": int(context),
+                "output_node": seen.output_node,
+                "output": seen.output_tok_per_s,
+                "prompt_node": seen.prompt_node,
+                "prompt": seen.prompt_tok_per_s,
+                "failed": _failed_words(seen) or None,
+            }
+        )
+    return table(
+        pl.DataFrame(rows_found),
+        [
+            Column(key="model", title="Model", kind="code"),
+            Column(key="context", title="Context", unit="tokens", kind="number"),
+            Column(key="output_node", title="Highest output", kind="code"),
+            Column(key="output", title="Output", unit="tok/s", kind="number", digits=2),
+            Column(key="prompt_node", title="Highest prompt", kind="code"),
+            Column(key="prompt", title="Prompt", unit="tok/s", kind="number", digits=2),
+            Column(key="failed", title="Requests failed on"),
+        ],
+        name="highest",
+        title="The highest throughputs of each model and context",
+        note="One launch each, over the presets on which it was measured.",
     )
+
+
+def _failed_words(seen: Observations) -> str:
+    return ", ".join(f"{node} ({count})" for node, count in seen.errors)
+
+
+def bars(view: SweepView) -> list[Figure]:
+    """A figure for each model and context, with all presets."""
+    return [_bars(view, *pair) for pair in pairs(view)]
 
 
 def _bars(view: SweepView, model: str, context: str) -> Figure:
+    seen = observations(view, model, context)
     frame = rows(view, model, context).select(
         "node", "output_tok_per_s", "input_tok_per_s", "latency_s_mean", "request_output_tok_per_s_mean",
         "requests_failed", "requests_sent",
@@ -133,12 +136,17 @@ def _bars(view: SweepView, model: str, context: str) -> Figure:
                 alt.Tooltip("requests_failed:Q"),
             ],
         )
-        .properties(width=theme.WIDTH - 140, height=alt.Step(18))
+        .properties(width=330, height=alt.Step(18))
     )
     return Figure(
         name=f"presets-{model}-{context}".replace(".", "-"),
         title=f"{model} at a context of {context}",
-        caption="Output throughput of each preset, one launch each; paler where requests failed.",
+        caption=(
+            f"Output throughput of each preset, one launch each. Highest output {seen.output_node} "
+            f"({number(seen.output_tok_per_s, 2)} tok/s), highest prompt {seen.prompt_node} "
+            f"({number(seen.prompt_tok_per_s, 2)} tok/s). "
+            + (f"Paler where requests failed: {_failed_words(seen)}." if seen.errors else "No request failed.")
+        ),
         spec=charts.spec_of(chart),
         data=table(
             frame,
@@ -155,29 +163,3 @@ def _bars(view: SweepView, model: str, context: str) -> Figure:
             title="Data of the figure",
         ),
     )
-
-
-def _parallel_table(view: SweepView) -> Table:
-    frame = parallel_speedups(view).with_columns(pl.col("prompt_speedup", "output_speedup") * 100)
-    single = frame.filter(pl.col("gpus") == 1)["output_speedup"]
-    spread = f" On one GPU both are the same engine: the difference there, up to {percent(_most(single) / 100, 1)}, is "
-    return table(
-        frame,
-        [
-            Column(key="node", title="Preset", kind="code"),
-            Column(key="gpus", title="GPUs", kind="number"),
-            Column(key="pipeline_prompt", title="Pipeline, prompt", unit="tok/s", kind="number", digits=2),
-            Column(key="tensor_prompt", title="Tensor, prompt", unit="tok/s", kind="number", digits=2),
-            Column(key="pipeline_output", title="Pipeline, output", unit="tok/s", kind="number", digits=2),
-            Column(key="tensor_output", title="Tensor, output", unit="tok/s", kind="number", digits=2),
-            Column(key="prompt_speedup", title="Prompt speedup", unit="%", kind="number", digits=1),
-            Column(key="output_speedup", title="Output speedup", unit="%", kind="number", digits=1),
-        ],
-        name="pipeline-against-tensor",
-        title="Tensor against pipeline parallel",
-        note=f"One launch each.{spread}how runs vary." if single.len() else "One launch each.",
-    )
-
-
-def _most(values: pl.Series) -> float:
-    return max((abs(float(value)) for value in values), default=0.0)

@@ -37,6 +37,10 @@ MEASURED = (
 """Columns of the objective's run that a ranking carries, averaged over launches."""
 
 
+WIDEST = math.log(2)
+"""Half of the widest interval of a log mean that is worth giving: one from half to double the value."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
     """The configs of one kind of hardware, best first.
@@ -44,13 +48,16 @@ class Ranking:
     `frame` has config_id, label, config_name, rank (null without a result), objective, low, high (95%, null where no
     config was launched again), n (launches with a result), launches, gain (share over the baseline; gain_low and
     gain_high where the baseline is a config), group (best, tie or empty), state
-    (ok, invalid or failed), why, trial_id (the config's first trial) and the columns of MEASURED.
+    (ok, invalid or failed), why (in a few words), details (in sentences), trial_id (the config's first trial) and the
+    columns of MEASURED.
     """
 
     hardware: str
     frame: pl.DataFrame
     baseline: Baseline | None
     replicated: bool
+    vague: bool
+    """Configs were launched again, but so few times or so differently that an interval would say nothing."""
 
     @property
     def best(self) -> dict[str, object] | None:
@@ -64,12 +71,17 @@ class Ranking:
         return self.frame.filter(pl.col("group") == "tie")
 
 
+def reason_words() -> pl.Expr:
+    """Why a run is invalid, in a few words."""
+    return pl.col("verdict_codes").list.join(", ").str.replace_all("_", " ")
+
+
 @lru_cache(maxsize=32)
 def rank(view: SweepView, hardware: str) -> Ranking:
     """The ranking of a sweep's configs on one kind of hardware by the spec's objective."""
     trials = view.trials.filter(pl.col("hardware") == hardware)
     measured = [name for name in MEASURED if name in view.runs.columns]
-    runs = view.objective_runs().select("trial_id", "verdict", "verdict_reasons", *measured)
+    runs = view.objective_runs().select("trial_id", "verdict", "verdict_codes", "verdict_reasons", *measured)
     joined = trials.join(runs, on="trial_id", how="left")
     axes = [f"axis_{axis}" for axis in view.axes if f"axis_{axis}" in trials.columns]
     has = pl.col("objective").is_not_null()
@@ -83,7 +95,8 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         (pl.col("status") == "ok").any().alias("started"),
         pl.col("failure_cause").drop_nulls().first().alias("cause"),
         pl.col("failure_message").drop_nulls().first().alias("message"),
-        pl.col("verdict_reasons").list.join("; ").filter(pl.col("verdict") == "invalid").first().alias("reasons"),
+        reason_words().filter(pl.col("verdict") == "invalid").first().alias("reasons"),
+        pl.col("verdict_reasons").list.join(" ").filter(pl.col("verdict") == "invalid").first().alias("sentences"),
     )
     frame = frame.with_columns(
         state=pl.when(pl.col("n") > 0)
@@ -95,9 +108,8 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         .then(None)
         .when(pl.col("started"))
         .then(pl.coalesce("reasons", pl.lit("the objective's run was not made")))
-        .otherwise(
-            pl.concat_str(pl.col("cause").str.replace_all("_", " "), pl.lit(": "), pl.col("message"), ignore_nulls=True)
-        ),
+        .otherwise(pl.coalesce(pl.col("cause").str.replace_all("_", " "), pl.lit("failed"))),
+        details=pl.when(pl.col("n") == 0).then(pl.coalesce("message", "sentences")),
     )
     baseline = _baseline(view, frame)
     frame = frame.sort(
@@ -109,7 +121,9 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     launches = trials.filter(pl.col("objective").is_not_null() & (pl.col("objective") > 0))
     frame = _standings(view, frame, launches.select("config_id", "objective"), baseline)
     frame = frame.with_columns(rank=pl.when(pl.col("state") == "ok").then(pl.int_range(1, pl.len() + 1)))
-    return Ranking(hardware=hardware, frame=frame, baseline=baseline, replicated=bool(frame["low"].is_not_null().any()))
+    replicated = bool(frame["low"].is_not_null().any())
+    vague = not replicated and bool((frame["n"] > 1).any())
+    return Ranking(hardware=hardware, frame=frame, baseline=baseline, replicated=replicated, vague=vague)
 
 
 def _baseline(view: SweepView, frame: pl.DataFrame) -> Baseline | None:
@@ -161,5 +175,10 @@ def _standings(view: SweepView, frame: pl.DataFrame, launches: pl.DataFrame, bas
 
 
 def _half(found: Verdicts, share: float) -> float | None:
-    """Half the 95% interval of a log mean (or of a difference) with this sum of 1/launches; None without a spread."""
-    return None if found.noise is None else t_critical(found.freedom) * found.noise * math.sqrt(share)
+    """Half the 95% interval of a log mean (or of a difference) with this sum of 1/launches.
+
+    None without a spread, and for all where that of a single launch would be wider than from half to double.
+    """
+    if found.noise is None or t_critical(found.freedom) * found.noise > WIDEST:
+        return None
+    return t_critical(found.freedom) * found.noise * math.sqrt(share)

@@ -49,7 +49,9 @@ def measures(view: SweepView) -> tuple[Measure, ...]:
 def rate_figures(view: SweepView, hardware: str, workload: str, best: str | None, baseline: str | None) -> list[Figure]:
     """A figure for each measure; a config has one colour in all of them."""
     runs = rates.open_runs(view, hardware, workload)
-    names = rates.named_configs(rates.highest_rates(runs), best, baseline)
+    columns = [measure.column for measure in measures(view) if measure.column in runs.columns]
+    measured = runs.filter("told", pl.any_horizontal(pl.col(columns).is_not_null()))["label"]
+    names = rates.named_configs(rates.highest_rates(runs.filter(pl.col("label").is_in(measured))), best, baseline)
     return curves(view, hardware, workload, runs, names)
 
 
@@ -61,7 +63,8 @@ def curves(
     found = []
     for measure in measures(view):
         points = rates.curve(runs, measure.column, names, measure.scale)
-        if points.height and points["value"].max():
+        # One point is no curve; the tables have it.
+        if points.height > 1 and points["value"].max():
             name = f"rates-{slug(what)}-{slug(workload)}-{slug(measure.title)}"
             untold = runs.filter(~pl.col("told")).height
             found.append(_figure(view, name, f"{measure.title}{of}", measure, points, highest, names, untold))

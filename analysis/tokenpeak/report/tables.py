@@ -7,7 +7,7 @@ from tokenpeak.records import OVERLOADED
 from tokenpeak.report.blocks import Column, Table, table
 from tokenpeak.report.energy import DERIVED
 from tokenpeak.report.figures import slug
-from tokenpeak.report.ranking import MEASURED, Ranking
+from tokenpeak.report.ranking import MEASURED, Ranking, reason_words
 from tokenpeak.report.rates import overloaded
 from tokenpeak.report.view import SweepView, metric_word
 
@@ -77,6 +77,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
             Column(key="rank", title="Rank", kind="number"),
             *axes,
             Column(key="result", title="Result", kind="state"),
+            *([Column(key="why", title="Why not")] if frame["why"].is_not_null().any() else []),
             Column(key="objective", title=title, unit=unit, kind="number"),
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
@@ -84,7 +85,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
             Column(key="n", title="n", kind="number", help="Launches with a result"),
             Column(key="slo", title="SLO", kind="state"),
             *[metric_column(name, hidden=name not in SHOWN) for name in measured],
-            Column(key="why", title="Why not"),
+            Column(key="details", title="Why not, in full", hidden=True),
             Column(key="config_id", title="Config id", kind="code", hidden=True),
         ],
         name=f"ranking-{slug(ranked.hardware)}",
@@ -93,6 +94,11 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         hrefs={"label": "href"},
         note="A config's link leads to its first trial.",
     )
+
+
+def _one(frame: pl.DataFrame, column: str) -> bool:
+    """All rows share the column's value, so that it says nothing."""
+    return frame[column].n_unique() == 1
 
 
 def failures(view: SweepView) -> Table | None:
@@ -110,7 +116,7 @@ def failures(view: SweepView) -> Table | None:
         [
             Column(key="trial_id", title="Trial", kind="code"),
             Column(key="label", title="Config", kind="code"),
-            Column(key="hardware", title="Hardware"),
+            Column(key="hardware", title="Hardware", hidden=_one(shown, "hardware")),
             Column(key="cause", title="Cause", kind="state"),
             Column(key="failure_phase", title="Phase"),
             Column(key="failure_message", title="What happened"),
@@ -191,19 +197,22 @@ def found_rates(hardware: str, workload: str, found: pl.DataFrame) -> Table:
 SHOWN_RUNS = 250
 
 
-def _any(texts: pl.Series) -> bool:
-    return bool((texts.str.len_chars() > 0).any())
-
-
 def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
     """Runs with their metrics, each at its load level."""
     shown = in_milliseconds(frame).with_columns(
         href=trial_href(pl.col("trial_id")),
-        slo=pl.when(overloaded() | ~pl.col("slo_met")).then(pl.lit("broken")).when("slo_met").then(pl.lit("held")),
-        reasons=pl.col("verdict_reasons").list.join("; "),
+        slo=pl.when(overloaded())
+        .then(pl.lit("broken"))
+        .when(pl.col("verdict") != "invalid")
+        .then(pl.col("slo_met").replace_strict({True: "held", False: "broken"}, return_dtype=pl.String)),
+        why=pl.when(pl.col("verdict") == "invalid").then(reason_words()),
+        reasons=pl.col("verdict_reasons").list.join(" "),
         verdict=pl.when(overloaded()).then(pl.lit(OVERLOADED)).otherwise(pl.col("verdict").str.replace_all("_", " ")),
     )
-    visible = ("output_tok_per_s", "goodput_request_per_s", "ttft_s_p50", "ttft_s_p95", "tpot_s_p95")
+    measured = [metric for metric in MEASURED if metric in shown.columns and shown[metric].is_not_null().any()]
+    visible: tuple[str, ...] = ("output_tok_per_s", "goodput_request_per_s", "ttft_s_p50", "ttft_s_p95", "tpot_s_p95")
+    if not set(visible) & set(measured):
+        visible = tuple(measured)
     several = view.runs["workload_name"].n_unique() > 1
     return table(
         shown,
@@ -212,12 +221,15 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
             *([Column(key="workload_name", title="Workload")] if several else []),
             Column(key="level_label", title="Load", kind="code"),
             Column(key="verdict", title="Verdict", kind="state"),
-            Column(key="slo", title="SLO", kind="state"),
-            *[metric_column(metric, hidden=metric not in visible) for metric in MEASURED if metric in shown.columns],
-            Column(key="requests_ok", title="Requests ok", kind="number"),
-            Column(key="requests_failed", title="Requests failed", kind="number"),
-            # Every run of an import has the same reason, which the page's head tells already.
-            Column(key="reasons", title="Why not", hidden=bool(view.record.imported) or not _any(shown["reasons"])),
+            *([Column(key="why", title="Why")] if shown["why"].is_not_null().any() else []),
+            *([Column(key="slo", title="SLO", kind="state")] if shown["slo"].is_not_null().any() else []),
+            *[metric_column(metric, hidden=metric not in visible) for metric in measured],
+            *(
+                Column(key=key, title=title, kind="number")
+                for key, title in (("requests_ok", "Requests ok"), ("requests_failed", "Requests failed"))
+                if shown[key].is_not_null().any()
+            ),
+            Column(key="reasons", title="Why, in full", hidden=True),
             Column(key="trial_id", title="Trial", kind="code", hidden=True),
         ],
         name=name,
@@ -274,11 +286,11 @@ def trials(view: SweepView) -> Table:
         [
             Column(key="trial_id", title="Trial", kind="code"),
             Column(key="label", title="Config", kind="code"),
-            Column(key="hardware", title="Hardware"),
-            Column(key="node", title="Node"),
+            Column(key="hardware", title="Hardware", hidden=_one(shown, "hardware")),
+            Column(key="node", title="Node", hidden=_one(shown, "node")),
             Column(key="replicate", title="Replicate", kind="number", hidden=not (shown["replicate"] > 0).any()),
             Column(key="status", title="Status", kind="state"),
-            Column(key="cause", title="Cause"),
+            *([Column(key="cause", title="Cause")] if shown["cause"].is_not_null().any() else []),
             Column(key="objective", title=view.metric_title, unit=view.metric.unit, kind="number"),
             Column(key="duration_s", title="Duration", unit="s", kind="number", digits=1),
             Column(key="engine_start_s", title="Engine start", unit="s", kind="number", digits=1),

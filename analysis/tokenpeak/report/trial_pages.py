@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak.plan.engine_log import LEAKED
 from tokenpeak.records import RunRecord, TrialRecord
 from tokenpeak.report import tables
 from tokenpeak.report.blocks import number
@@ -16,7 +17,7 @@ from tokenpeak.store.raw import Archive
 
 ACCESS = re.compile(r'"(?:GET|POST) /\S* HTTP/')
 LOG_LINES = 40
-"""Lines of the engine's log that a page shows, from its end, without the line that each request leaves."""
+"""Lines of the engine's log that a page shows, from its end, without those that requests and Python's leaks leave."""
 
 
 def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
@@ -24,6 +25,8 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
     archive = Archive(view.path)
     series = view.series.partition_by("trial_id", as_dict=True) if view.series.height else {}
     every = tables.runs(view, view.runs, "runs", "Runs of this trial")
+    # Each page is of one config: its name in each row would say nothing.
+    every = replace(every, columns=every.columns[1:], rows=tuple(row[1:] for row in every.rows))
     rows: dict[str, list[tuple[dict[str, Any], ...]]] = {}
     for trial_id, row in zip(view.runs["trial_id"], every.rows, strict=True):
         rows.setdefault(trial_id, []).append(row)
@@ -120,4 +123,6 @@ def _objective_run(view: SweepView, trial: TrialRecord) -> RunRecord | None:
 
 def _log_end(archive: Archive, trial_id: str) -> str:
     text = archive.read_log(trial_id) or ""
-    return "\n".join([line for line in text.splitlines() if not ACCESS.search(line)][-LOG_LINES:])
+    return "\n".join(
+        [line for line in text.splitlines() if not ACCESS.search(line) and not LEAKED.search(line)][-LOG_LINES:]
+    )

@@ -131,7 +131,7 @@ class SweepView:
             ("Date", self.date_words),
             ("Hardware", "; ".join(self.hardware)),
             ("Model", self.model_name),
-            ("Engine", "vLLM " + ", ".join(engines or seen) if engines or seen else "unknown"),
+            ("Engine", ", ".join(map(_engine, engines or seen)) or "unknown"),
             ("Workload", "; ".join(f"{plan.workload.name} ({plan.workload.kind})" for plan in self.spec.workloads)),
         ]
         if self.slo_words:
@@ -165,6 +165,11 @@ def limits_words(slo: Slo) -> str:
     return ", ".join(
         f"{metric_word(name)} {percentile} ≤ {limit * 1000:g} ms" for name, percentile, limit in slo.limits()
     )
+
+
+def _engine(version: str) -> str:
+    """An engine by its version; an import may name one that is not vLLM."""
+    return f"vLLM {version}" if version[:1].isdigit() else version
 
 
 def metric_word(name: str) -> str:

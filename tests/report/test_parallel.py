@@ -1,0 +1,43 @@
+"""Parallelism: arrangements are named in a word and compared only where all else is equal."""
+
+import pytest
+
+from tokenpeak import paths
+from tokenpeak.report import open_archive, parallel
+from tokenpeak.report.blocks import Table, plain
+
+
+@pytest.mark.parametrize(
+    ("choices", "word"),
+    [
+        ([("tensor_parallel_size", "2"), ("pipeline_parallel_size", "4")], "TP2 × PP4"),
+        ([("tensor_parallel_size", "8"), ("pipeline_parallel_size", "1")], "TP8"),
+        ([("tensor_parallel_size", "1"), ("enable_expert_parallel", "true")], "EP"),
+        ([("tensor_parallel_size", "1"), ("pipeline_parallel_size", None)], "one GPU"),
+    ],
+)
+def test_an_arrangement_has_a_word(choices: list[tuple[str, str | None]], word: str) -> None:
+    """What is one or off is left out."""
+    assert word == parallel.arrangement(choices)
+
+
+def test_tensor_against_pipeline_of_a_published_sweep() -> None:
+    """Of the published runs only those with one prompt differ in nothing but parallelism: 51.63 ÷ 13.09 tok/s."""
+    sentence, table = parallel.arrangements(open_archive(paths.ARCHIVES / "a100x8-llama70b"))
+    assert isinstance(table, Table)
+
+    assert [("TP8", "3.94"), ("TP2 × PP4", "1.00")] == [(row[0]["text"], row[4]["text"]) for row in table.rows]
+    assert "TP8 gives 3.94 times the output of TP2 × PP4" in plain(sentence.parts)  # type: ignore[attr-defined]
+
+
+def test_tensor_against_pipeline_of_published_presets() -> None:
+    """On two GPUs tensor parallel leads on all three presets; one GPU shows how runs vary."""
+    sentence, figure, _ = parallel.of_presets(open_archive(paths.ARCHIVES / "multi-gpu-presets"))
+
+    assert "+11% to +25% output over pipeline parallel (3 presets" in plain(sentence.parts)  # type: ignore[attr-defined]
+    assert "H100X2" in str(figure.payload())
+
+
+def test_a_sweep_without_axes_of_parallelism_says_nothing_of_it() -> None:
+    """No block stands for a comparison that was not made."""
+    assert [] == parallel.arrangements(open_archive(paths.ARCHIVES / "t4-mistral7b"))
