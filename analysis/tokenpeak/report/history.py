@@ -32,7 +32,7 @@ def entries(views: Sequence[SweepView]) -> list[dict[str, Any]]:
             "name": view.record.name,
             "inventory": view.record.inventory,
             "started_at": view.record.started_at,
-            "date": dict(view.facts())["Date"].removesuffix(" UTC").partition(", imported")[0],
+            "date": view.date_words.removesuffix(" UTC").partition(", imported")[0],
             "facts": view.facts(),
             "marks": view.marks(),
             "trials": view.trials.height,
