@@ -1,7 +1,8 @@
 """The load client beside `vllm bench serve`, in turns against one real engine: vLLM on this machine's CPU.
 
 Both ask for the same lengths, concurrency and number of requests with the same seed, five times each, alternating. What
-is compared is what both measure: output throughput, TTFT and TPOT, each with its own spread between runs.
+is compared is what both measure: output throughput, TTFT and TPOT, each with its own spread between runs. The engine
+has the first core to itself and the clients the others: a client that takes the engine's CPU measures itself.
 """
 
 import json
@@ -52,7 +53,16 @@ def _serving(engine: CpuEngine) -> Iterator[str]:
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [
-                *(str(engine.executable), "serve", str(engine.model), "--served-model-name", "tiny"),
+                *(
+                    "taskset",
+                    "-c",
+                    "0",
+                    str(engine.executable),
+                    "serve",
+                    str(engine.model),
+                    "--served-model-name",
+                    "tiny",
+                ),
                 *("--host", "127.0.0.1", "--port", str(PORT), "--max-num-seqs", str(CONCURRENCY)),
                 *("--max-model-len", "2048", "--enforce-eager", "--no-enable-prefix-caching"),
             ],
@@ -72,6 +82,17 @@ def _serving(engine: CpuEngine) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(60)
+
+
+@contextmanager
+def _on(cores: set[int]) -> Iterator[None]:
+    """Keep to some of the cores, with all that is started meanwhile."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _environment() -> dict[str, str]:
@@ -132,7 +153,8 @@ def _theirs(engine: CpuEngine, url: str, seed: int) -> Figures:
 
 def beside_vllm(engine: CpuEngine) -> Iterator[tuple[str, list[float], list[float]]]:
     """Each figure's name, ours by run, theirs by run. The first pair of runs warms the engine up and is dropped."""
-    with _serving(engine) as url:
+    cores = os.sched_getaffinity(0)
+    with _serving(engine) as url, _on(cores - {0} or cores):
         tools: tuple[Callable[[int], Figures], ...] = (
             lambda seed: _ours(url, seed),
             lambda seed: _theirs(engine, url, seed),
