@@ -179,6 +179,8 @@ class NodeFacts(Record):
     os: str | None = None
     kernel: str | None = None
     engine_version: str | None = None
+    engine_help: tuple[str, ...] = ()
+    """The lines of the installed engine's own help that begin with a flag; empty when it was not asked."""
     engine_env: dict[str, str] = {}
     """What its inventory sets in the engine's environment, as far as a plan depends on it."""
     production: Production | None = None

@@ -1,11 +1,13 @@
 """What the probe says of a node, and which problems it names."""
 
+import os
 import socket
 from pathlib import Path
 
 from tests.node.conftest import Node
 
 from tokenpeak.node import probe, version
+from tokenpeak.node.state import State
 from tokenpeak.records import NodeFacts
 
 
@@ -108,3 +110,30 @@ def test_version_by_asking(tmp_path: Path) -> None:
     program.chmod(0o755)
 
     assert "0.10.1.1" == version.engine_version([str(program), "serve"])
+
+
+def test_help_is_asked_once(tmp_path: Path) -> None:
+    """The engine's flags come from its own help, which is kept until the installation changes."""
+    program = tmp_path / "vllm"
+    asked = tmp_path / "asked"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {asked}\necho "Config:"\necho "  --brand-new N         Words."\n')
+    program.chmod(0o755)
+    state = State(tmp_path / "state")
+
+    lines = [version.engine_help([str(program), "serve"], "0.32.0", state) for _ in range(2)]
+    os.utime(program, ns=(1, 1))
+    version.engine_help([str(program), "serve"], "0.32.0", state)
+
+    assert [["  --brand-new N         Words."]] * 2 == lines
+    assert ["serve --help=all", "serve --help=all"] == asked.read_text().splitlines()
+
+
+def test_no_help_without_an_engine(tmp_path: Path) -> None:
+    """Nothing is asked where there is no engine, and an engine that fails to tell is not believed."""
+    broken = tmp_path / "vllm"
+    broken.write_text("#!/bin/sh\necho '  --half'\nexit 1\n")
+    broken.chmod(0o755)
+    state = State(tmp_path / "state")
+
+    assert [] == version.engine_help(["/nonexistent/vllm", "serve"], None, state)
+    assert [] == version.engine_help([str(broken), "serve"], "0.32.0", state)

@@ -224,3 +224,13 @@ def test_leaves_something_to_try_of_each_default_grid(grid: str, gpu: str, count
     (plan,) = build_plan(read_spec(grid), [node(gpu, count)], ModelSpec(name=model), version)
 
     assert len(plan.feasible) >= 4
+
+
+def test_a_node_s_own_help_decides_its_flags() -> None:
+    """A flag that the table knows but the engine on the node does not list is refused before anything is touched."""
+    own = node().model_copy(update={"engine_help": ("  --max-num-seqs MAX_NUM_SEQS", "  --brand-new BRAND_NEW")})
+
+    (plan,) = build_plan(spec(axes={"brand_new": [1, 2]}), [own], LLAMA)
+    assert 2 == len(plan.feasible)
+    with pytest.raises(PlanError, match="the help of the engine on the node does not list it"):
+        build_plan(spec(axes={"enable_prefix_caching": [True, False]}), [own], LLAMA)

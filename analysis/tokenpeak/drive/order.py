@@ -17,6 +17,7 @@ from tokenpeak.load.fleet import LoadHost
 from tokenpeak.load.job import LoadJob
 from tokenpeak.load.run import JobRun
 from tokenpeak.plan.command import engine_argv, engine_env
+from tokenpeak.plan.flags import FlagFacts, installed_flags
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import Config, NodeFacts, PlannedConfig
 from tokenpeak.workload import ExternalLoad, ExternalWorkload
@@ -66,12 +67,16 @@ class TrialOrder:
             port=int(self.declaration["port"]),
             engine_version=self.engine_pin,
             executable=tuple(self.declaration["engine"]["command"]),
+            known=self._known_flags(),
         )
 
     def env(self) -> dict[str, str]:
         """The variables that the config sets on top of the inventory's, in this version's words."""
         inventory = self.declaration["engine"].get("env")
-        return engine_env(self.config, engine_version=self.engine_pin, inventory=inventory)
+        return engine_env(self.config, engine_version=self.engine_pin, inventory=inventory, known=self._known_flags())
+
+    def _known_flags(self) -> Mapping[str, FlagFacts] | None:
+        return installed_flags(self.facts.engine_help, self.facts.engine_version, self.engine_pin)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,6 +116,7 @@ def probe(state: State, declaration: Json) -> Json:
         "gpus": [{key: gpu[key] for key in GPU_KEYS} for gpu in found_gpus],
         **facts,
         "engine_version": engine_version,
+        "engine_help": [] if declaration.get("simulated") else version.engine_help(command, engine_version, state),
         "production": found_production,
         "vram_holders": [holder_text(holder) for holder in holders],
         "engine_port_free": bind_error is None,

@@ -8,6 +8,7 @@
     engine.json       the engine under test: unit or process, log
     guard.json        the watchdog that is watching, where no systemd does
     production.json   production's own process, where the node script starts it itself
+    engine-help.json  what the engine's own help says of its flags
     telemetry.csv     samples of the current trial
     outcome.json      how the last restoration ended
 

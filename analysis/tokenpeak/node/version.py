@@ -1,4 +1,8 @@
-"""Which version an engine's command is, without starting it where possible: `vllm --version` takes seconds."""
+"""Which version an engine's command is and which flags it takes, asking it as seldom as possible.
+
+`vllm --version` takes seconds and `vllm serve --help=all` ten and more: the version is read from the installation's
+metadata where there is any, and the help is kept in the state folder until the installation changes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,12 @@ import shutil
 from pathlib import Path
 
 from tokenpeak.node import process
+from tokenpeak.node.state import State
+
+HELP = "engine-help.json"
+HELP_TIMEOUT_S = 180
+WHOLE_HELP_SINCE = (0, 9)
+"""From this release on `--help` prints an overview and `--help=all` the flags."""
 
 
 def engine_version(command: list[str]) -> str | None:
@@ -20,6 +30,26 @@ def engine_version(command: list[str]) -> str | None:
     argv = [word for word in command if word != "serve"]
     ran = process.run([*argv, "--version"], timeout_s=120)
     return parse_version(ran.out) if ran.status == 0 else None
+
+
+def engine_help(command: list[str], engine_version: str | None, state: State) -> list[str]:
+    """The lines of the engine's own help that begin with a flag; none where there is no engine or it will not say."""
+    program = shutil.which(command[0])
+    if program is None or engine_version is None:
+        return []
+    made_ns = Path(program).resolve().stat().st_mtime_ns
+    key = [command, engine_version, made_ns]
+    kept = state.read(HELP)
+    if kept is not None and kept["of"] == key:
+        return list(kept["lines"])
+    major, minor = (int(number) for number in engine_version.split(".")[:2])
+    whole = "--help=all" if (major, minor) >= WHOLE_HELP_SINCE else "--help"
+    ran = process.run([*command, whole], timeout_s=HELP_TIMEOUT_S)
+    if ran.status != 0:
+        return []
+    lines = [line for line in ran.out.splitlines() if line.startswith("  -")]
+    state.write(HELP, {"of": key, "lines": lines})
+    return lines
 
 
 def parse_version(said: str) -> str | None:

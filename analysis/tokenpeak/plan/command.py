@@ -91,14 +91,18 @@ def engine_argv(
 
 
 def engine_env(
-    config: Config, *, engine_version: str | None, inventory: Mapping[str, str] | None = None
+    config: Config,
+    *,
+    engine_version: str | None,
+    inventory: Mapping[str, str] | None = None,
+    known: Mapping[str, FlagFacts] | None = None,
 ) -> dict[str, str]:
     """The variables to set on top of the inventory's when the engine starts.
 
     VLLM_CPU_KVCACHE_SPACE beats kv_cache_memory_bytes unless it is empty (0.32.0 platforms/cpu.py), so a config that
     sets the flag empties the inventory's variable.
     """
-    env = launch(config, engine_version).env
+    env = launch(config, engine_version, known).env
     if config.flags.get("kv_cache_memory_bytes") is not None and "VLLM_CPU_KVCACHE_SPACE" in (inventory or {}):
         env.setdefault("VLLM_CPU_KVCACHE_SPACE", "")
     return env
@@ -193,8 +197,12 @@ def _unknown_flag(config: Config, name: str, version: str | None, takes: Mapping
         first, last = life
         table = flag_table()
         index = table.index(version)
-        gone = index > table.releases.index(last)
-        when = f"It went after {last}." if gone else f"It came with {first}."
+        if index > table.releases.index(last):
+            when = f"It went after {last}."
+        elif index < table.releases.index(first):
+            when = f"It came with {first}."
+        else:
+            when = "That release has it, but the help of the engine on the node does not list it."
         return f"{start} {when} {ADVICE.get(name, 'Leave it out, or pin an engine that has it.')}"
     return f"{start} {suggestion(name, takes)}"
 

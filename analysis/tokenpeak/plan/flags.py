@@ -159,6 +159,19 @@ def parse_help(text: str, engine_version: str | None = None) -> Mapping[str, Fla
     return found
 
 
+@cache
+def installed_flags(
+    engine_help: tuple[str, ...], installed_version: str | None, wanted_version: str | None
+) -> Mapping[str, FlagFacts] | None:
+    """Name → facts by an installed engine's own help lines; None where the table is to be asked.
+
+    That is where there is no help, or where a spec wants the words of another release than the installed one.
+    """
+    if not engine_help or wanted_version != installed_version:
+        return None
+    return parse_help("\n".join(engine_help), installed_version) or None
+
+
 _SAME_FORM = {
     "value": ("int", "float", "size", "size_or_auto", "str", "json", "append", "value"),
     "bool_or_str": ("bool_or_str", "bool_value"),

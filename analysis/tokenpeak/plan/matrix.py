@@ -12,6 +12,7 @@ from tokenpeak.plan.demand import demands, objective_demand
 from tokenpeak.plan.endpoint import endpoint_config, endpoint_plan
 from tokenpeak.plan.estimate import estimate
 from tokenpeak.plan.fit import fit
+from tokenpeak.plan.flags import installed_flags
 from tokenpeak.plan.model import ModelFacts, model_facts
 from tokenpeak.plan.predict import predict
 from tokenpeak.plan.rules import advice, dropped_because
@@ -133,7 +134,8 @@ def _plan(
     for config in every:
         model = facts[config.model.name]
         version = config.engine_version or engine_version or node.engine_version
-        launch(config, version)  # raises for a flag that this release does not take, before anything is touched
+        known = installed_flags(node.engine_help, node.engine_version, version)
+        launch(config, version, known)  # raises for a flag that this engine does not take, before anything is touched
         if twin := seen.get(config.config_id):
             dropped.append(Dropped(config=config, rule="duplicate", reason=f"it is the same as {twin!r}"))
             continue
