@@ -127,7 +127,7 @@ class Bench:
 
     def prepare(self) -> None:
         """Put the simulated machine and its production on the node, and write the inventory."""
-        self.root.mkdir(parents=True)
+        self.root.mkdir(parents=True, exist_ok=True)
         machine = (sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", "NVIDIA L4", "--start-s", "1")
         self.node.sh(*machine)
         self.node.write("/etc/systemd/system/prod.service", production_unit(self.node.address))
@@ -255,7 +255,7 @@ class Bench:
                 assert controller.wait(10) == 0, f"The sweep failed before the phase:\n{controller.said}"
                 return False
             assert time.monotonic() < deadline, f"The phase never came ({self.phase()}):\n{controller.said}"
-            time.sleep(0.003)
+            time.sleep(0.005)
         return True
 
     def begin(self, is_reached: Callable[["Bench", Controller], bool], name: str = "one") -> tuple[Controller, int]:

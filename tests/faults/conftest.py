@@ -14,9 +14,16 @@ from tests.rig.conftest import TESTNODE, RigNode, why_no_rig
 
 from tokenpeak import paths
 
+NUMBERS = range(20)
+_names: dict[str, int] = {}
+"""Locks on the names of nodes that this process has used; another process that wants one waits for this one's end."""
+
 
 def boot_node(folder: Path, name: str, last: int, disk: str = "2g") -> RigNode:
     """Boot a node of the rig, in place of one that a killed session may have left under this name."""
+    if name not in _names:
+        _names[name] = os.open(f"/tmp/tokenpeak-rig-{name}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(_names[name], fcntl.LOCK_EX)
     key = folder / "key"
     if not key.exists():
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
@@ -34,22 +41,36 @@ def boot_node(folder: Path, name: str, last: int, disk: str = "2g") -> RigNode:
     return node
 
 
-def worker_number() -> int:
-    """Which of the processes that run tests this is."""
-    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+def _free_number() -> tuple[int, int]:
+    """A number that no other process on this machine has, and the descriptor whose lock keeps it."""
+    for number in NUMBERS:
+        lock = os.open(f"/tmp/tokenpeak-faults-{number}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return number, lock
+    raise AssertionError(f"{len(NUMBERS)} processes use the rig already")
 
 
 @pytest.fixture(scope="session")
 def place() -> Iterator[Path]:
-    """A folder for this process's nodes, whose names nobody else on this machine uses meanwhile."""
+    """A folder for this process's nodes; `number` in it is what their names and addresses are made of."""
     reason = why_no_rig()
     if reason:
         pytest.skip(reason)
-    with Path(f"/tmp/tokenpeak-faults-{worker_number()}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        folder = Path(tempfile.mkdtemp(prefix="tokenpeak-faults-"))
-        yield folder
-        shutil.rmtree(folder, ignore_errors=True)
+    number, lock = _free_number()
+    folder = Path(tempfile.mkdtemp(prefix="tokenpeak-faults-"))
+    (folder / "number").write_text(str(number))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
+
+
+def number_of(place: Path) -> int:
+    """What tells this process's nodes from those of others."""
+    return int((place / "number").read_text())
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +85,7 @@ def _benches(place: Path) -> Iterator[list[Bench]]:
 def bench(place: Path, _benches: list[Bench], request: pytest.FixtureRequest) -> Iterator[Bench]:
     """A node of this process with its controller; a node that a test has left in disorder is thrown away."""
     if not _benches:
-        number = worker_number()
+        number = number_of(place)
         home = Path(tempfile.mkdtemp(dir=place, prefix="home-"))
         made = Bench(node=boot_node(place, f"f{number}", 100 + number), root=home / "checkout", state=home / "state")
         try:

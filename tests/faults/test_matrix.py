@@ -93,19 +93,14 @@ def power(bench: Bench, controller: Controller) -> float:
 
 
 FAULTS = {"SIGKILL": kill, "SIGINT": interrupt, "cut": cut, "blip": blip, "power": power}
-IN_CI = {(fault, "under load") for fault in FAULTS} | {
-    ("power", "arming"),
-    ("power", "production stopping"),
-    ("power", "verifying"),
-    ("SIGKILL", "engine starting"),
-    ("SIGKILL", "between trials"),
-    ("SIGINT", "production stopping"),
-    ("SIGINT", "probing"),
-    ("cut", "production starting"),
-    ("cut", "collecting"),
-    ("blip", "engine stopping"),
+IN_CI = {
+    ("SIGKILL", "under load"),
+    ("SIGINT", "production starting"),
+    ("cut", "engine starting"),
     ("blip", "warming up"),
+    ("power", "production stopping"),
 }
+"""Each fault once, where it hurts: CI runs these in minutes."""
 
 CELLS = [
     pytest.param(

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from tests.faults.bench import LEASE_S, SLACK_S, SPEC, Bench, Controller
-from tests.faults.conftest import boot_node, worker_number
+from tests.faults.conftest import boot_node, number_of
 from tests.faults.test_matrix import PHASES
 from tests.rig.conftest import STATE
 
 from tokenpeak.node import clock
 from tokenpeak.store.raw import Archive
 
-pytestmark = [pytest.mark.faults, pytest.mark.faults_ci]
+pytestmark = [pytest.mark.faults]
 
 Record = Callable[[str, object], None]
 
@@ -63,7 +63,7 @@ def test_broken_engines(bench: Bench, record_property: Record) -> None:
 def small(place: Path) -> Iterator[Bench]:
     """A node whose disk can be filled."""
     home = place / f"small-{time.monotonic_ns()}"
-    number = worker_number()
+    number = number_of(place)
     node = boot_node(place, f"s{number}", 120 + number, disk="96m")
     made = Bench(node=node, root=home / "checkout", state=home / "state")
     try:
@@ -85,6 +85,7 @@ def started_at(bench: Bench) -> str:
     return bench.node.sh("systemctl", "show", "-p", names, "prod.service")
 
 
+@pytest.mark.faults_ci
 def test_disk_full_while_recording(small: Bench, record_property: Record) -> None:
     """Production is not touched when the record cannot be written; with room again the sweep is completed."""
     record_property("cell", "node's disk full while recording")
@@ -122,6 +123,7 @@ def test_disk_full_while_collecting(small: Bench, record_property: Record) -> No
     small.check_as_it_was()
 
 
+@pytest.mark.faults_ci
 def test_production_refuses_once(bench: Bench, record_property: Record) -> None:
     """The guard tries again when production did not start at once."""
     record_property("cell", "production refuses to start once")
@@ -170,6 +172,7 @@ def main_pid(bench: Bench) -> str:
     return bench.node.sh("systemctl", "show", "-p", "MainPID", "--value", "prod.service").strip()
 
 
+@pytest.mark.faults_ci
 def test_guard_fires_twice(bench: Bench, record_property: Record) -> None:
     """A second firing, and a third together with `make restore`, change nothing."""
     record_property("cell", "guard fired twice")
