@@ -137,7 +137,7 @@ bench: $(READY) ## Measure the load client against its targets and a peer, in on
 
 .PHONY: faults
 faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (FAULTS=ci: a part)
-	$(BIN)/pytest -v -m $(if $(filter ci,$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup
+	$(BIN)/pytest -v -m $(if $(filter ci,$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup tests/faults tests/rig tests/node
 
 .PHONY: lock
 lock: ## Compile requirements.lock: exact versions and hashes, no addresses
