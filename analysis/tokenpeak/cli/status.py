@@ -34,14 +34,14 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         for name, node in result.nodes.items()
         if not answers[name]
     }
-    problems = {name: list(_problems(answer)) for name, answer in answers.items() if answer}
+    problems = {name: list(problems(answer)) for name, answer in answers.items() if answer}
     if style == "json":
         told = {name: answer for name, answer in answers.items() if answer}
         click.echo(json.dumps({"nodes": told, "silent": silent}, indent=2))
     else:
         for name, answer in answers.items():
             if answer:
-                click.echo(f"{name}: {' '.join(_sentences(answer))}")
+                click.echo(f"{name}: {' '.join(sentences(answer))}")
         for name, words in [*silent.items(), *((name, " ".join(words)) for name, words in problems.items() if words)]:
             click.echo(f"PROBLEM {name}: {words}")
         if any(answer.get("armed") for answer in answers.values()):
@@ -50,7 +50,7 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         sys.exit(1)
 
 
-def _sentences(answer: Mapping[str, Any]) -> Iterator[str]:
+def sentences(answer: Mapping[str, Any]) -> Iterator[str]:
     """How the node stands, for somebody who was just woken up."""
     production = answer.get("production")
     if production is None:
@@ -59,10 +59,11 @@ def _sentences(answer: Mapping[str, Any]) -> Iterator[str]:
         yield "No production."
     else:
         name = " ".join(word for word in (production.get("manager"), production.get("unit")) if word)
-        yield f"Production ({name}) {_state(production)}."
+        yield f"Production ({name}) {_state(production, is_borrowed=bool(answer.get('armed')))}."
     holder = answer.get("holder") or "nobody"
     if answer.get("armed"):
-        yield f"Trial {answer.get('trial_id')} of {holder} has the node (phase {answer.get('phase')})."
+        phase = str(answer.get("phase") or "unknown").replace("_", " ")
+        yield f"Trial {answer.get('trial_id')} of {holder} has the node (now: {phase})."
         lease_s = answer.get("lease_remaining_s")
         if lease_s is None:
             yield "The guard waits for the trial's deadline."
@@ -76,15 +77,15 @@ def _sentences(answer: Mapping[str, Any]) -> Iterator[str]:
         yield "No trial has the node."
 
 
-def _state(production: Mapping[str, Any]) -> str:
+def _state(production: Mapping[str, Any], *, is_borrowed: bool) -> str:
     if not production.get("running"):
-        return "does not run"
+        return "is stopped" if is_borrowed else "does not run"
     if production.get("model"):
         return f"serves {production['model']}"
     return f"runs, and does not answer at {production['url']}" if production.get("url") else "runs"
 
 
-def _problems(answer: Mapping[str, Any]) -> Iterator[str]:
+def problems(answer: Mapping[str, Any]) -> Iterator[str]:
     """What somebody should do something about."""
     if answer.get("problem"):
         yield str(answer["problem"])

@@ -1,0 +1,61 @@
+"""What `make status` says of a node, from the node's own answer."""
+
+from typing import Any
+
+import pytest
+
+from tokenpeak.cli.status import problems, sentences
+
+PRODUCTION = {"manager": "systemd", "unit": "prod.service", "running": True, "url": "http://n:8000", "model": "llama"}
+STOPPED = {**PRODUCTION, "running": False, "model": None}
+TRIAL = {
+    "production": STOPPED,
+    "armed": True,
+    "guard_alive": True,
+    "holder": "sweep x from tuner",
+    "trial_id": "0003-abc",
+    "phase": "engine_start",
+    "lease_remaining_s": 41.6,
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "wrong"),
+    [
+        ({"production": PRODUCTION}, "Production (systemd prod.service) serves llama. No trial has the node.", ""),
+        ({"production": STOPPED}, "Production (systemd prod.service) does not run. No trial has the node.", ""),
+        (
+            TRIAL,
+            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
+            "engine start). The guard gives production back if the controller stays silent for 42 s more.",
+            "",
+        ),
+        (
+            {**TRIAL, "lease_remaining_s": -3.0, "last_restoration": {"trial_id": "0002-abc", "restored": False}},
+            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
+            "engine start). The controller is silent; the guard is giving production back.",
+            "",
+        ),
+        (
+            {
+                **TRIAL,
+                "lease_remaining_s": -90.0,
+                "guard_alive": False,
+                "last_restoration": {"trial_id": "0003-abc", "restored": False, "message": "Refused."},
+            },
+            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
+            "engine start). The controller is silent; the guard is giving production back.",
+            "A trial has the node and no guard watches: make restore gives it back. "
+            "Production is not back: Refused. The guard keeps trying.",
+        ),
+        (
+            {"production": None, "problem": "systemd has no unit 'pord'.", "holder": "sweep x from tuner"},
+            "Production cannot be asked. Between two trials of sweep x from tuner.",
+            "systemd has no unit 'pord'.",
+        ),
+    ],
+    ids=["free", "down", "trial", "silent", "not back", "misnamed"],
+)
+def test_what_a_node_is_said_to_do(answer: dict[str, Any], said: str, wrong: str) -> None:
+    """Sentences for whoever was just woken up; what asks for somebody's hand is a problem."""
+    assert (said, wrong) == (" ".join(sentences(answer)), " ".join(problems(answer)))
