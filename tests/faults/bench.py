@@ -249,7 +249,7 @@ class Bench:
 
     def await_phase(self, controller: Controller, is_reached: Callable[["Bench", Controller], bool]) -> bool:
         """Return the moment that a phase is reached; False when the sweep went through it unseen."""
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while not is_reached(self, controller):
             if controller.process.poll() is not None:
                 assert controller.wait(10) == 0, f"The sweep failed before the phase:\n{controller.said}"

@@ -11,7 +11,6 @@ from tokenpeak.errors import PlanError
 from tokenpeak.metrics import metric_of
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
-from tokenpeak.search.adaptive import Adaptive
 from tokenpeak.search.grid import Grid
 from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, next_replicate, outcome_of
 
@@ -44,5 +43,8 @@ def make_strategy(search: SearchSpec, plan: Plan, *, metric: str = "output_tok_p
     found = metric_of(metric)
     direction = found[0].direction if found else "neither"
     if search.strategy == "adaptive":
+        # Imported here: its model of the space costs a second of processor time that a grid does not need.
+        from tokenpeak.search.adaptive import Adaptive
+
         return Adaptive(search, plan, metric=metric, direction=direction)
     return Grid(search, plan, direction=direction)

@@ -1,15 +1,14 @@
 """How well a few launches, or a few hundred requests, tell a number.
 
 Launches are compared as logarithms, by Student's t: speeds vary by shares, and a handful of launches is too few for a
-bootstrap. Shares of requests use the binomial distribution.
+bootstrap. Shares of requests use the binomial distribution. SciPy's distributions are imported where one is asked for:
+that takes a second of processor time, which a sweep that only drives nodes should not cost.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-
-from scipy import stats
 
 CONFIDENCE = 0.95
 
@@ -66,6 +65,8 @@ def wilson_interval(successes: int, n: int, confidence: float = CONFIDENCE) -> I
     """The share of successes (Wilson's score interval), for tables; it holds its confidence on average."""
     if n == 0:
         return Interval(estimate=math.nan, low=None, high=None, n=0)
+    from scipy import stats
+
     z = float(stats.norm.ppf((1 + confidence) / 2))
     share = successes / n
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
@@ -78,6 +79,8 @@ def clopper_pearson_interval(successes: int, n: int, confidence: float = CONFIDE
     if n == 0:
         return Interval(estimate=math.nan, low=None, high=None, n=0)
     tail = (1 - confidence) / 2
+    from scipy import stats
+
     low = float(stats.beta.ppf(tail, successes, n - successes + 1)) if successes > 0 else 0.0
     high = float(stats.beta.ppf(1 - tail, successes + 1, n - successes)) if successes < n else 1.0
     return Interval(estimate=successes / n, low=low, high=high, n=n)
@@ -90,6 +93,8 @@ def slo_confidence(within: int, n: int, percentile: float) -> float:
     """
     if n == 0:
         return 0.0
+    from scipy import stats
+
     return float(1 - stats.binom.sf(within - 1, n, percentile))
 
 
@@ -100,6 +105,8 @@ def requests_needed(percentile: float, confidence: float = CONFIDENCE) -> int:
 
 def t_critical(freedom: float, confidence: float = CONFIDENCE) -> float:
     """The two-sided critical value of Student's t."""
+    from scipy import stats
+
     return float(stats.t.ppf((1 + confidence) / 2, freedom))
 
 

@@ -14,8 +14,6 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Literal
 
-from scipy import stats
-
 from tokenpeak.stats.intervals import CONFIDENCE, t_critical
 
 MARGIN = 0.02
@@ -157,4 +155,6 @@ def _range_critical(means: int, freedom: int, confidence: float) -> float:
         return 0.0
     if means == 2:
         return t_critical(freedom, confidence) * math.sqrt(2)
+    from scipy import stats  # a second of processor time, which a sweep without relaunches need not spend
+
     return float(stats.studentized_range.ppf(confidence, means, freedom))
