@@ -176,7 +176,7 @@ def test_reports_of_guidellm() -> None:
     found = imported("guidellm.json")
     (run,) = found.runs
 
-    assert 8 == run.level.concurrency
+    assert (8, "tiny") == (run.level.concurrency, run.model)
     assert metrics["inter_token_latency_ms"]["successful"]["mean"] / 1000 == pytest.approx(run.summary.tpot_s.mean)
     assert metrics["time_to_first_token_ms"]["successful"]["percentiles"]["p99"] / 1000 == pytest.approx(
         run.summary.ttft_s.p99

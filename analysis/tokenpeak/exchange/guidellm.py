@@ -61,16 +61,17 @@ def read_guidellm(path: Path) -> tuple[list[ForeignRun], list[str]]:
     benchmarks = report.items("benchmarks", required=True)
     if not benchmarks:
         raise ArchiveError(f"{path}: a GuideLLM report without benchmarks.")
+    model = _model(report.part("config"))
     runs: list[ForeignRun] = []
     unread: list[str] = []
     for index, raw in enumerate(benchmarks):
-        run, own = _run(Fields(raw, path, f"benchmarks[{index}]"))
+        run, own = _run(Fields(raw, path, f"benchmarks[{index}]"), model)
         runs.append(run)
         unread += own
     return runs, list(dict.fromkeys(unread))
 
 
-def _run(benchmark: Fields) -> tuple[ForeignRun, list[str]]:
+def _run(benchmark: Fields, model: str | None) -> tuple[ForeignRun, list[str]]:
     metrics = benchmark.part("metrics")
     if metrics is None:
         benchmark.refuse("metrics", "is missing")
@@ -105,7 +106,7 @@ def _run(benchmark: Fields) -> tuple[ForeignRun, list[str]]:
     config = benchmark.part("config")
     return (
         ForeignRun(
-            model=_model(config),
+            model=model or _model(config) or "unknown",
             workload=ExternalWorkload(name=word(f"bench-{shape}" if shape else "bench"), **lengths),
             level=_level(config, values),
             summary=summary_of(values),
@@ -156,6 +157,8 @@ def _level(config: Fields | None, values: Mapping[str, float]) -> ExternalLoad:
     return ExternalLoad(external=True, concurrency=count or None, requests=requests)
 
 
-def _model(config: Fields | None) -> str:
-    backend = config.part("backend") if config is not None else None
-    return (backend.text("model") if backend is not None else None) or "unknown"
+def _model(config: Fields | None) -> str | None:
+    """The backend's model: of the report's configuration in version 2, of each benchmark's in version 1."""
+    spec = (config.part("spec") or config) if config is not None else None
+    backend = spec.part("backend") if spec is not None else None
+    return backend.text("model") if backend is not None else None

@@ -20,7 +20,7 @@ def provenance(view: SweepView) -> Facts | None:
         *(("File", f"{file.name} (SHA-256 {file.sha256[:16]}…)") for file in imported.files),
         *(("Differs", words) for words in imported.differences),
         *(("Not known", words) for words in imported.unknown),
-        *(("Not mapped", words) for words in imported.unmapped),
+        ("Not mapped", "; ".join(imported.unmapped)),
         ("Mapping", "; ".join(f"{field} from {source}" for field, source in imported.mapping.items())),
     ]
     return Facts(title="Where this is from", pairs=tuple((word, value) for word, value in pairs if value))

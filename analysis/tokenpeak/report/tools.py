@@ -130,6 +130,7 @@ def _explained(view: SweepView) -> list[Block]:
             [
                 Column(key="tool", title="Tool"),
                 Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number"),
+                Column(key="against", title=f"Against {best['tool']}"),
                 Column(key="in_flight", title="Requests in flight", kind="number", digits=2),
                 Column(key="tokens", title="Tokens a request", kind="number"),
                 Column(key="latency_ms", title="Latency", unit="ms", kind="number", digits=1),
@@ -137,7 +138,6 @@ def _explained(view: SweepView) -> list[Block]:
                 Column(key="rest_ms", title="Of it decoding", unit="ms", kind="number", digits=1),
                 Column(key="tpot_ms", title="TPOT", unit="ms", kind="number", digits=2),
                 Column(key="whole_ms", title="Latency ÷ tokens", unit="ms", kind="number", digits=2),
-                Column(key="against", title=f"Against {best['tool']}"),
             ],
             name="tools-explained",
             title="What makes their throughput differ",
@@ -165,7 +165,7 @@ def _mean(values: pl.Series) -> float | None:
 def _row(level: str, column: str, values: dict[str, float | None]) -> dict[str, str]:
     found = metric_of(column)
     scale, unit = 1.0, "s" if column == "duration_s" else ""
-    title = column.replace("_", " ").removesuffix(" s")
+    title = column.replace("_", " ").removesuffix(" s").capitalize()
     if found:
         metric, statistic = found
         title = f"{metric.title} {statistic}" if statistic else metric.title
