@@ -10,6 +10,7 @@ from published_names import A100, H200, PRESETS, T4, V100
 
 from tokenpeak import paths
 from tokenpeak.report import claims, open_archive
+from tokenpeak.report.release import release
 from tokenpeak.report.site import SWEEP_PAGES, build_site
 from tokenpeak.stats.checks.outcome import VERDICT_WORDS
 
@@ -62,10 +63,20 @@ def test_claims_stand_with_verdict_and_arithmetic(name: str, site: Path) -> None
     assert [] == [text for text in told if re.sub(r"\s+", " ", text) not in page]
 
 
+def test_claims_hold_without_node_names(tmp_path: Path) -> None:
+    """A copy under labels names no preset, also not in its claims, whose verdicts stay."""
+    release(paths.ARCHIVES / PRESETS, tmp_path / "copy", node_names=False)
+    told = "".join(path.read_text() for path in (tmp_path / "copy").rglob("*") if path.suffix in (".json", ".yml"))
+    before, after = (claims.judged(open_archive(path)) for path in (paths.ARCHIVES / PRESETS, tmp_path / "copy"))
+
+    assert [each.outcome.verdict for each in before] == [each.outcome.verdict for each in after]
+    assert [] == re.findall(r"H100X[12]|gpu-(?:small|medium|large|xlarge)|mi210x[12]", told)
+
+
 def test_pages_show_what_they_are_for(site: Path) -> None:
     """Ranking, energy, SLO rates, presets and comparison have the published figures in them."""
     assert "21.8" in words(site / V100 / "ranking.html")
-    assert "10.89" in words(site / V100 / "energy.html")
+    assert "55.05 J per output token" in words(site / V100 / "energy.html")
     assert "moderate" in words(site / H200 / "ranking.html")
     assert "gpu-large" in words(site / PRESETS / "hardware.html")
     assert "492.47" in words(site / PRESETS / "hardware.html")

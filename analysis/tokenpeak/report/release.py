@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import yaml
 import zstandard
 
 from tokenpeak.records import NodeFacts, SweepRecord
@@ -53,7 +54,7 @@ def release(source: Path, target: Path, *, node_names: bool) -> None:
         if path.is_file():
             _copy_json(path, target / path.relative_to(source), clean)
     if (claims := source / "claims.yml").is_file():
-        _link(claims, target / claims.name)
+        _copy_claims(claims, target / claims.name, clean, as_is=node_names)
     for path in sorted((source / "trials").glob("[!.]*.parquet")):
         _link(path, target / "trials" / path.name)
     for path in sorted((source / "trials").glob("[!.]*.log.zst")):
@@ -109,6 +110,18 @@ def _copy_json(source: Path, target: Path, clean: Callable[[Any], Any]) -> None:
     except ValueError:
         return
     target.write_text(json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def _copy_claims(source: Path, target: Path, clean: Callable[[Any], Any], *, as_is: bool) -> None:
+    """Claims pick runs by their node, so that labels stand there too."""
+    if as_is:
+        _link(source, target)
+        return
+    try:
+        value = yaml.safe_load(source.read_text())
+    except yaml.YAMLError:
+        return
+    target.write_text(yaml.safe_dump(clean(value), allow_unicode=True, sort_keys=False))
 
 
 def _copy_log(source: Path, target: Path, clean: Callable[[Any], Any], *, as_is: bool) -> None:
