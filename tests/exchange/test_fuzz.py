@@ -18,6 +18,7 @@ SOURCES = sorted(
     path
     for path in FIXTURES.rglob("*")
     if path.suffix in (".json", ".txt", ".yml") or (path.suffix == ".csv" and (path.parent / "mapping.yml").is_file())
+    if path.name != "summary.json"
 )
 CASES = 10_000
 HOSTILE: tuple[Any, ...] = (
