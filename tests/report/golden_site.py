@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent / "golden"
 ARCHIVE, SITE = FOLDER / "archive", FOLDER / "site"
 TEXTS = (".html", ".atom")
 LONG = re.compile(r"-?\d+\.\d{9,}(?:e-?\d+)?")
-PICTURE = re.compile(r'<svg class="marks".*?</svg>', re.DOTALL)
+PICTURE = re.compile(r'<svg [^>]*class="marks".*?</svg>', re.DOTALL)
 WORDS = re.compile(r"<text[^>]*>(.*?)</text>", re.DOTALL)
 SIZE = re.compile(r'(<a href="[^"]*" download>[^<]*</a></td><td class="k-number") data-value="\d+">[\d.,]+')
 

@@ -17,8 +17,8 @@ def test_site_is_the_golden_one(tmp_path: Path) -> None:
 
 def test_words_of_pictures_are_compared() -> None:
     """A picture's words and its figure's numbers count; its layout and a float's last digits do not."""
-    one = '<svg class="marks" width="10"><text x="1">A100</text></svg> 0.12345678912345'
-    other = '<svg class="marks" width="11"><text x="2">A100</text></svg> 0.12345678912399'
+    one = '<svg version="1.1" class="marks" width="10"><text x="1">A100</text></svg> 0.12345678912345'
+    other = '<svg version="1.1" class="marks" width="11"><text x="2">A100</text></svg> 0.12345678912399'
 
     assert normal(one) == normal(other)
     assert normal(one) != normal(other.replace("A100", "L4"))

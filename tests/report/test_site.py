@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from datetime import timedelta
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -93,7 +94,7 @@ def test_methodology_shows_the_calibration(site: Path) -> None:
     page = (site / "methodology.html").read_text()
 
     assert "from load host 1 to rack-3 over http: up to 256 streams and 12,345 tok/s" in page
-    assert "<td>99.8%</td><td>1.100</td><td>3.100</td><td>0.100</td><td>1.400</td><td>8.100</td><td>0.200</td>" in page
+    assert "<td>99.8%</td><td>1.1</td><td>3.1</td><td>0.1</td><td>1.4</td><td>8.1</td><td>0.2</td>" in page
     assert "ada-laptop" not in page
     assert "lh-7" not in page
 
@@ -150,7 +151,13 @@ def test_pages_that_are_still_right_stay(tmp_path: Path) -> None:
     build_site([tmp_path / "results"], tmp_path / "site")
     before = (tmp_path / "site" / "one" / "ranking.html").stat().st_ino
     Archive(tmp_path / "results" / "two").write_end(
-        EndRecord(sweep_id="two", status="completed", ended_at=START, trials=1, production_downtime_s={})
+        EndRecord(
+            sweep_id="two",
+            status="completed",
+            ended_at=START + timedelta(minutes=2),
+            trials=1,
+            production_downtime_s={},
+        )
     )
     build_site([tmp_path / "results"], tmp_path / "site", say=said.append)
 

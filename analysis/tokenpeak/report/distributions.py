@@ -42,12 +42,16 @@ def answer_tradeoff(view: SweepView) -> Sentence:
 
 
 def _objective_requests(view: SweepView, ranked: Ranking) -> pl.DataFrame:
-    """Measured requests of the objective's run of the best configs: label, ttft_s, tpot_s, input_tokens, turn."""
-    best = ranked.frame.filter(pl.col("state") == "ok").head(SHOWN)["config_id"].to_list()
+    """Measured requests of the objective's run of the best configs: label, ttft_s, tpot_s, input_tokens, turn.
+
+    They are in the order of the ranking, then of launches and time.
+    """
+    best = ranked.frame.filter(pl.col("state") == "ok").head(SHOWN).select("config_id", order="rank")
     chosen = (
         view.objective_runs()
-        .filter(pl.col("hardware") == ranked.hardware, pl.col("config_id").is_in(best), pl.col("verdict") != "invalid")
-        .select("trial_id", "run_index", "label", "level_kind")
+        .filter(pl.col("hardware") == ranked.hardware, pl.col("verdict") != "invalid")
+        .join(best, on="config_id")
+        .select("trial_id", "run_index", "label", "level_kind", "order")
     )
     if chosen.is_empty():
         return pl.DataFrame()
@@ -76,6 +80,7 @@ def _objective_requests(view: SweepView, ranked: Ranking) -> pl.DataFrame:
                 (pl.col("last_token_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1)
             ),
         )
+        .sort("order", "trial_id", "run_index", "sent_s")
         .collect()
     )
 

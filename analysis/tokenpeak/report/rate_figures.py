@@ -50,7 +50,7 @@ def rate_figures(view: SweepView, hardware: str, workload: str, best: str | None
     """A figure for each measure; a config has one colour in all of them."""
     runs = rates.open_runs(view, hardware, workload)
     columns = [measure.column for measure in measures(view) if measure.column in runs.columns]
-    measured = runs.filter("told", pl.any_horizontal(pl.col(columns).is_not_null()))["label"]
+    measured = runs.filter("told", pl.any_horizontal(pl.col(columns).is_not_null()))["label"].to_list()
     names = rates.named_configs(rates.highest_rates(runs.filter(pl.col("label").is_in(measured))), best, baseline)
     return curves(view, hardware, workload, runs, names)
 
