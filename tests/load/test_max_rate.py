@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tokenpeak.load.max_rate import Found, Probe, Search, Try, growth, percentile_spread
+from tokenpeak.load.rate_search import BEYOND_DOUBT
 from tokenpeak.load.virtual import virtual_case
 
 
@@ -105,7 +106,7 @@ def test_growth_of_an_overload_is_seen(overload: float) -> None:
     slope, error = growth(due, delays)
 
     assert slope == pytest.approx(overload, rel=0.15)
-    assert slope > 2 * error
+    assert slope > BEYOND_DOUBT * error
 
 
 def test_a_queue_below_capacity_does_not_grow() -> None:
@@ -120,9 +121,9 @@ def test_a_queue_below_capacity_does_not_grow() -> None:
             free = max(free, moment) + 0.01
             served[number] = free
         slope, error = growth(due, served - due)
-        grew += slope > 2 * error
+        grew += slope > BEYOND_DOUBT * error
 
-    assert grew / 200 <= 0.05
+    assert grew / 200 <= 0.02
 
 
 def test_too_few_requests_do_not_tell_growth() -> None:

@@ -24,6 +24,8 @@ WARMUP_SHARE = 0.1
 START_REQUESTS = 5
 START_SHARE = 4.0
 """Without a start, a search begins at this many times the rate of requests sent one after another."""
+BEYOND_DOUBT = 3.0
+"""Standard errors by which delays must have grown: one quiet probe in a hundred passes for that."""
 SPENT_TWICE = 2.0
 """Delays are projected to where an overload of the tolerance would have spent the limit this many times."""
 
@@ -154,7 +156,7 @@ def _probe(
             due = ok.filter(pl.col(metric).is_not_null())["due_s"].to_numpy()
             slope, slope_error = growth(due, values)
             horizon_s = SPENT_TWICE * limit / level.tolerance
-            if slope > 2 * slope_error and due.size:
+            if slope > BEYOND_DOUBT * slope_error and due.size:
                 value += slope * max(0.0, horizon_s - float(due[-1] - due[0]))
                 error = max(error, slope_error / slope)
         if value / limit > ratio:
