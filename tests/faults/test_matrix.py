@@ -22,6 +22,11 @@ def is_probing(_: Bench, controller: Controller) -> bool:
     return (controller.since_s("Probing") or 0.0) > 2.0
 
 
+def is_collecting(bench: Bench, controller: Controller) -> bool:
+    """The node packs what it kept, which takes milliseconds, or its answer is on its way to the controller."""
+    return "collecting" in controller.said and bench.phase() in ("collecting", "finished")
+
+
 PHASES: dict[str, Callable[[Bench, Controller], bool]] = {
     "probing": is_probing,
     "arming": node_says("arming"),
@@ -29,7 +34,7 @@ PHASES: dict[str, Callable[[Bench, Controller], bool]] = {
     "engine starting": node_says("engine_start"),
     "warming up": node_says("first_completion"),
     "under load": lambda bench, _: bench.load_phase() == "loading",
-    "collecting": node_says("collecting"),
+    "collecting": is_collecting,
     "engine stopping": node_says("engine_stop"),
     "production starting": node_says("production_start"),
     "verifying": node_says("verifying"),
