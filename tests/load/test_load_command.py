@@ -1,4 +1,5 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,18 @@ from tokenpeak.cli.calibrate import calibrate as calibrate_command
 from tokenpeak.cli.load import load
 from tokenpeak.load.calibrate import Calibration, Way, beyond, calibrate, checked, read_calibration
 from tokenpeak.load.timetable import timetable_server
-from tokenpeak.workload import ClosedLoad
+from tokenpeak.workload import (
+    ClosedLoad,
+    LoadLevel,
+    MaxRateLoad,
+    OpenLoad,
+    Slo,
+    Stage,
+    StagedLoad,
+    SyntheticWorkload,
+)
+
+WORKLOAD = SyntheticWorkload(name="x", input_tokens=10, output_tokens=10)
 
 
 def test_stands_alone(tmp_path: Path) -> None:
@@ -39,22 +51,43 @@ def test_schema_is_printed() -> None:
     assert "TokenPeak workload" == json.loads(CliRunner().invoke(load, ["--workload-schema"]).output)["title"]
 
 
-@pytest.fixture
-def calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calibration:
-    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
-    return calibrate(streams=(4,), seconds=0.6)
+@pytest.fixture(scope="module")
+def calibration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calibration]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOKENPEAK_STATE", str(tmp_path_factory.mktemp("state")))
+        yield calibrate(streams=(4,), seconds=0.6)
 
 
 def test_calibration_is_kept(calibration: Calibration) -> None:
-    """What was found is read back, and a level beyond it is named."""
+    """What was found is read back."""
     assert calibration == read_calibration(Way())
-    assert "4096" in (beyond(calibration, ClosedLoad(concurrency=4096, requests=1)) or "")
+
+
+@pytest.mark.parametrize(
+    ("level", "words"),
+    [
+        (ClosedLoad(concurrency=4096, requests=1), "keeps 4096 streams; 64 were found"),
+        (OpenLoad(rate_per_s=10, requests=1, max_concurrency=65), "keeps 65 streams; 64 were found"),
+        (OpenLoad(rate_per_s=400, requests=1), "makes 4,000 tok/s due; 3,000 were found"),
+        (OpenLoad(rate_per_s=250, requests=1, max_concurrency=64), None),
+        (StagedLoad(stages=(Stage(duration_s=9, rate_per_s=9), Stage(duration_s=9, rate_per_s=900))), "makes 9,000"),
+        (ClosedLoad(concurrency=64, requests=1), None),
+        (MaxRateLoad(max_rate_under=Slo(ttft_p99_ms=9)), None),
+    ],
+)
+def test_level_beyond_the_calibration(calibration: Calibration, level: LoadLevel, words: str | None) -> None:
+    """A level with more streams, or more tokens due, than were measured well is named with both figures."""
+    known = calibration.model_copy(update={"highest_streams": 64, "highest_tokens_per_s": 3000.0})
+    found = beyond(known, WORKLOAD, level)
+
+    assert (words is None) == (found is None)
+    assert (words or "") in (found or "")
 
 
 def test_only_a_calibration_of_the_way_stands_for_it(calibration: Calibration) -> None:
     """A way over TLS or from other hosts is not covered by this one; one to elsewhere is, but for the way itself."""
     elsewhere, secure, others = Way(server="far"), Way(tls=True), Way(load_hosts=("a", "b"))
-    found, doubts = checked([Way(), elsewhere, secure, others], [ClosedLoad(concurrency=1, requests=1)])
+    found, doubts = checked([Way(), elsewhere, secure, others], [])
 
     assert [calibration] == found
     assert 2 == len(doubts)

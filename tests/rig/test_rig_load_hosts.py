@@ -14,6 +14,7 @@ from tests.faults.bench import SPEC, Bench
 from tests.faults.conftest import boot_node, place  # noqa: F401
 from tests.rig.conftest import RigNode
 
+from tokenpeak.load.calibrate import Calibration, Way
 from tokenpeak.store.raw import Archive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
@@ -96,3 +97,22 @@ def test_cable_of_a_load_host_is_pulled(yard: Yard) -> None:
     assert any("lh2" in reason.text for reason in first.runs[0].verdict.reasons)
     assert "Load host lh2 was lost" in controller.said
     yard.bench.check_as_it_was()
+
+
+def test_calibration_on_the_way_to_a_node(yard: Yard) -> None:
+    """A timetable server is put on the node over SSH, measured from the load hosts, and gone afterwards."""
+    bench = yard.bench
+    delay = ("qdisc", "add", "dev", f"tp-{bench.node.name}", "root", "netem", "delay", f"{DELAY_MS}ms")
+    subprocess.run(["tc", *delay], check=True)
+    controller = bench.start("calibrate", "--inventory", "rig", "--streams", "2", "--seconds", "1")
+    status = controller.wait(300)
+    (kept,) = (bench.state / "calibrations").glob("*.json")
+    found = Calibration.model_validate_json(kept.read_bytes())
+
+    assert 0 == status, controller.said
+    assert Way(load_hosts=("lh1", "lh2"), server=bench.node.name) == found.way
+    assert DELAY_MS / 1e3 <= found.round_trip_s <= found.points[0].ttft_error_p50_s + 0.01
+    assert "timetable" not in bench.node.sh("ps", "-eo", "args")
+    assert "" == bench.node.sh("find", "/tmp", "-name", "timetable").strip()
+    bench.check_as_it_was()
+    print(controller.said)

@@ -16,6 +16,7 @@ from tokenpeak.drive.endpoint import EndpointWorker, endpoint_inventory, look_at
 from tokenpeak.drive.inventory import Inventory, read_inventory
 from tokenpeak.drive.ledger import Ledger, last_number
 from tokenpeak.drive.load_hosts import prepare_load_hosts
+from tokenpeak.drive.order import load_runs
 from tokenpeak.drive.probe import Probe, ReadyNode, node_secret, probe
 from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.provenance import read_provenance
@@ -31,7 +32,6 @@ from tokenpeak.plan.matrix import build_plan, model_facts_of
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
 from tokenpeak.store.raw import Archive
-from tokenpeak.workload import AnyLevel
 
 _JOIN_POLL_S = 0.25
 _IDS_TRIED = 100
@@ -92,7 +92,9 @@ def new_sweep(
 ) -> SweepOutcome:
     """Carry out `spec` on the probed nodes, into a new archive below `results`."""
     prepare_load_hosts(inventory, say=progress.say, cancelled=stop.gentle)
-    calibrations, doubts = checked(ways(inventory, spec.endpoint), _levels(spec))
+    calibrations, doubts = checked(
+        ways(inventory, spec.endpoint), [(run.workload, run.level) for run in load_runs(spec)]
+    )
     for doubt in doubts:
         progress.say(f"WARNING {doubt} {calibrate_command(inventory, spec.endpoint)}")
     started_at = datetime.now(UTC)
@@ -124,10 +126,6 @@ def new_sweep(
     )
     with _alone(record.sweep_id) as folder:
         return _carry_out(job, folder, progress, stop)
-
-
-def _levels(spec: SweepSpec) -> list[AnyLevel]:
-    return [level for plan in spec.workloads for level in plan.levels]
 
 
 def resume_sweep(sweep_id: str, *, progress: Progress, stop: Stop, results: Path = paths.RESULTS) -> SweepOutcome:

@@ -27,8 +27,9 @@ from tokenpeak.load.fleet import LoadHost
 from tokenpeak.load.job import LoadJob, run_job, write_atomically
 from tokenpeak.load.target import Server
 from tokenpeak.load.timetable import timetable_server
+from tokenpeak.plan.demand import demand
 from tokenpeak.records import Record, RunRecord
-from tokenpeak.workload import AnyLevel, ClosedLoad, LoadLevel, StagedLoad
+from tokenpeak.workload import ClosedLoad, LoadLevel, OpenLoad, StagedLoad, Workload
 
 FORMAT_VERSION = 2
 TTFT_S = 0.050
@@ -234,24 +235,35 @@ def calibrate(
     return calibration
 
 
-def beyond(calibration: Calibration, level: AnyLevel) -> str | None:
-    """Why a load level may not be measured well; None when nothing speaks against it."""
-    if isinstance(level, ClosedLoad):
-        streams: int | None = level.concurrency
-    elif isinstance(level, StagedLoad):
-        streams = max((stage.concurrency or 0 for stage in level.stages), default=0)
+def beyond(calibration: Calibration, workload: Workload, level: LoadLevel) -> str | None:
+    """Why a load level may not be measured well; None when nothing speaks against it.
+
+    A closed level is judged by its streams, an open one by its cap and by the tokens that it makes due each second.
+    """
+    streams, rate_per_s = _most(level)
+    tokens_per_s = rate_per_s * demand(workload, level).output_tokens
+    if streams > calibration.highest_streams:
+        found = f"keeps {streams} streams; {calibration.highest_streams}"
+    elif tokens_per_s > calibration.highest_tokens_per_s:
+        found = f"makes {tokens_per_s:,.0f} tok/s due; {calibration.highest_tokens_per_s:,.0f}"
     else:
-        streams = getattr(level, "max_concurrency", None)
-    if streams and streams > calibration.highest_streams:
+        return None
+    return f"{level.label} {found} were found to be measured well {calibration.way}. Use a faster load host, or more."
+
+
+def _most(level: LoadLevel) -> tuple[int, float]:
+    """The most streams and the highest rate that a level is known to have; 0 where it does not say."""
+    if isinstance(level, StagedLoad):
         return (
-            f"{level.label} keeps {streams} streams; {calibration.highest_streams} were found to be measured well "
-            f"{calibration.way}. Use a faster load host, or more of them."
+            max(stage.concurrency or 0 for stage in level.stages),
+            max(stage.rate_per_s or 0.0 for stage in level.stages),
         )
-    return None
+    streams = level.concurrency if isinstance(level, ClosedLoad) else level.max_concurrency
+    return streams or 0, level.rate_per_s if isinstance(level, OpenLoad) else 0.0
 
 
-def checked(ways: Iterable[Way], levels: Sequence[AnyLevel]) -> tuple[list[Calibration], list[str]]:
-    """The calibrations that stand for these ways, and in sentences which ways or levels they do not cover."""
+def checked(ways: Iterable[Way], runs: Sequence[tuple[Workload, LoadLevel]]) -> tuple[list[Calibration], list[str]]:
+    """The calibrations that stand for these ways, and in sentences which ways or runs they do not cover."""
     found: list[Calibration] = []
     bare: list[str] = []
     doubts: list[str] = []
@@ -261,7 +273,7 @@ def checked(ways: Iterable[Way], levels: Sequence[AnyLevel]) -> tuple[list[Calib
             bare.append(str(way))
         elif calibration not in found:
             found.append(calibration)
-            doubts += [doubt for level in levels if (doubt := beyond(calibration, level))]
+            doubts += [doubt for run in runs if (doubt := beyond(calibration, *run))]
         if calibration is not None and calibration.way != way:
             doubts.append(f"The calibration was made {calibration.way}; the way {way} is not part of it.")
     if bare:
