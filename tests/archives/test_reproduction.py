@@ -13,7 +13,7 @@ from tokenpeak.exchange.table import read_tables
 from tokenpeak.report import open_archive, rates
 from tokenpeak.report.energy import per_config
 from tokenpeak.report.parallel import parallel_speedups
-from tokenpeak.report.presets import observations
+from tokenpeak.report.presets import bars, observations
 from tokenpeak.report.ranking import rank
 from tokenpeak.store.frames import Frames
 from tokenpeak.store.raw import Archive
@@ -174,6 +174,29 @@ def test_every_preset_row_is_there(published: Frames) -> None:
         assert float(row["mean_latency_s"]) == own["latency_s_mean"]
         assert float(row["request_generation_tok_per_s"]) == own["request_output_tok_per_s_mean"]
         assert int(row["errors"]) == own["requests_failed"]
+
+
+def test_every_preset_row_is_drawn() -> None:
+    """A bar chart for each model and context has a bar as long as each published figure, pale where requests failed."""
+    words = {"1.5B": "qwen-1.5b", "3B": "llama-3b", "8B": "llama-8b", "32B": "qwen-32b"}
+    published = {
+        (
+            next(word for part, word in words.items() if f"-{part}" in row["model"]),
+            row["max_model_len"],
+            row["preset"],
+            float(row["generation_tok_per_s"]),
+            int(row["errors"]) > 0,
+        )
+        for row in source(PRESETS, "presets.csv")
+    }
+    drawn = set()
+    for (model, context), figure in zip(OBSERVED, bars(open_archive(paths.ARCHIVES / PRESETS)), strict=True):
+        (values,) = figure.spec["datasets"].values()
+        assert f"{model} at a context of {context}" == figure.title
+        assert {"output_tok_per_s", "node"} == {figure.spec["encoding"][axis]["field"] for axis in ("x", "y")}
+        drawn |= {(model, context, row["node"], row["output_tok_per_s"], row["failed"]) for row in values}
+
+    assert published == drawn
 
 
 OBSERVED = {
