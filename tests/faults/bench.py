@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -25,6 +26,8 @@ from tokenpeak.store.raw import Archive
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 MACHINE = "/opt/machine"
+ENGINE = f"{MACHINE}/engine"
+CHATTER = "/root/chatter"
 LEASE_S = 8.0
 SLACK_S = 15.0
 """For what is neither the lease nor production's own start: the fault's detection, the engine's end, a busy machine."""
@@ -63,6 +66,13 @@ KillMode=mixed
 Restart=no
 [Install]
 WantedBy=multi-user.target
+"""
+
+
+ENGINE_SCRIPT = f"""#!/bin/sh
+# The simulated engine; with much to say before it starts, where there is something for it to say.
+if [ "$1" = serve ] && [ -e {CHATTER} ]; then cat {CHATTER}; fi
+exec {MACHINE}/vllm "$@"
 """
 
 
@@ -130,6 +140,8 @@ class Bench:
         self.root.mkdir(parents=True, exist_ok=True)
         machine = (sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", "NVIDIA L4", "--start-s", "1")
         self.node.sh(*machine)
+        self.node.write(ENGINE, ENGINE_SCRIPT)
+        self.node.sh("chmod", "755", ENGINE)
         self.node.write("/etc/systemd/system/prod.service", production_unit(self.node.address))
         self.node.sh("systemctl", "daemon-reload")
         self.node.sh("systemctl", "enable", "-q", "prod.service")
@@ -156,7 +168,7 @@ class Bench:
             "tokenpeak_model": {"name": MODEL, "served_name": MODEL},
             "tokenpeak_engine_version": "0.32.0",
             "tokenpeak_tools": MACHINE,
-            "tokenpeak_engine_command": [f"{MACHINE}/vllm", "serve"],
+            "tokenpeak_engine_command": [ENGINE, "serve"],
             "tokenpeak_host": "{{ ansible_host }}",
             "tokenpeak_port": 8099,
             "tokenpeak_production": {
@@ -192,6 +204,15 @@ class Bench:
                 start_new_session=True,
             )
         )
+
+    def let_engine_chatter(self) -> None:
+        """Give the engine a log that takes most of a second to pack, so that its collection can be struck."""
+        letters = random.Random(0).choices("ab", k=7 << 20)
+        self.node.write(CHATTER, "\n".join("".join(letters[at : at + 100]) for at in range(0, len(letters), 100)))
+
+    def silence_engine(self) -> None:
+        """Let the engine say no more than usual."""
+        self.node.sh("rm", "-f", CHATTER)
 
     def sweep(self, name: str = "one") -> Controller:
         """Start a sweep, with nothing left from the one before."""
@@ -286,7 +307,7 @@ class Bench:
         """Resume what was begun, or begin anew what never was, until it is complete; the archive."""
         begun = self.archives()[before:]
         ended = Archive(begun[-1]).read_end() if begun else None
-        if ended is not None and ended.status == "completed":
+        if ended is not None and ended.status == "completed" and not ended.unrestored:
             return begun[-1]
         arguments = ["--resume", begun[-1].name] if begun else ["--inventory", "rig", "--sweep", name]
         again = self.start("sweep", *arguments, "--no-report")

@@ -22,11 +22,6 @@ def is_probing(_: Bench, controller: Controller) -> bool:
     return (controller.since_s("Probing") or 0.0) > 2.0
 
 
-def is_collecting(bench: Bench, controller: Controller) -> bool:
-    """The node packs what it kept, which takes milliseconds, or its answer is on its way to the controller."""
-    return "collecting" in controller.said and bench.phase() in ("collecting", "finished")
-
-
 PHASES: dict[str, Callable[[Bench, Controller], bool]] = {
     "probing": is_probing,
     "arming": node_says("arming"),
@@ -34,7 +29,7 @@ PHASES: dict[str, Callable[[Bench, Controller], bool]] = {
     "engine starting": node_says("engine_start"),
     "warming up": node_says("first_completion"),
     "under load": lambda bench, _: bench.load_phase() == "loading",
-    "collecting": is_collecting,
+    "collecting": node_says("collecting"),
     "engine stopping": node_says("engine_stop"),
     "production starting": node_says("production_start"),
     "verifying": node_says("verifying"),
@@ -126,11 +121,14 @@ def test_cell(bench: Bench, fault: str, phase: str, record_property: Callable[[s
     record_property("cell", f"{fault} × {phase}")
     # One trial is enough, save where the fault strikes between two; every process costs a busy machine seconds.
     name = "pair" if phase == "between trials" else "one"
+    if phase == "collecting":
+        bench.let_engine_chatter()
     controller, before = bench.begin(PHASES[phase], name)
     try:
         recovered_s = FAULTS[fault](bench, controller)
     finally:
         controller.end()
+        bench.silence_engine()
     record_property("recovered_s", round(recovered_s, 2))
 
     archive = bench.finish_sweep(before=before, controller=controller, name=name)

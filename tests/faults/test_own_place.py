@@ -64,7 +64,7 @@ def small(place: Path) -> Iterator[Bench]:
     """A node whose disk can be filled."""
     home = place / f"small-{time.monotonic_ns()}"
     number = number_of(place)
-    node = boot_node(place, f"s{number}", 120 + number, disk="96m")
+    node = boot_node(place, f"s{number}", 120 + number, disk="1400m")
     made = Bench(node=node, root=home / "checkout", state=home / "state")
     try:
         made.prepare()
@@ -74,9 +74,17 @@ def small(place: Path) -> Iterator[Bench]:
         (place / "known_hosts").unlink(missing_ok=True)
 
 
+FILLER, REST = "/root/filler", "/root/filler-rest"
+
+
+def fill_nearly(bench: Bench) -> None:
+    """Leave two megabytes on the node's disk, which a probe wants to be roomy."""
+    bench.node.sh("sh", "-c", f"fallocate -l $(($(df --output=avail -B1 /root | tail -1) - 2097152)) {FILLER}")
+
+
 def fill(bench: Bench) -> None:
-    """Leave not a byte on the node's disk."""
-    bench.node.sh("sh", "-c", "cat /dev/zero > /root/filler; sync")
+    """Leave not a byte."""
+    bench.node.sh("sh", "-c", f"cat /dev/zero > {REST}; sync")
 
 
 def started_at(bench: Bench) -> str:
@@ -90,12 +98,14 @@ def test_disk_full_while_recording(small: Bench, record_property: Record) -> Non
     """Production is not touched when the record cannot be written; with room again the sweep is completed."""
     record_property("cell", "node's disk full while recording")
     before = started_at(small)
-    controller, _ = small.begin(lambda _, seen: " begins" in seen.said)
+    controller, _ = small.begin(lambda _, seen: "are feasible" in seen.said)
+    fill_nearly(small)
+    assert small.await_phase(controller, lambda _, seen: " begins" in seen.said)
     fill(small)
     controller.wait(200)
     after = started_at(small)
     answered = small.answers()
-    small.node.sh("rm", "/root/filler")
+    small.node.sh("rm", FILLER, REST)
 
     archive = small.finish_sweep(before=0, controller=controller)
 
@@ -108,13 +118,15 @@ def test_disk_full_while_recording(small: Bench, record_property: Record) -> Non
 def test_disk_full_while_collecting(small: Bench, record_property: Record) -> None:
     """Production comes back though nothing can be written any more."""
     record_property("cell", "node's disk full while collecting")
-    controller, _ = small.begin(PHASES["under load"])
+    controller, _ = small.begin(lambda _, seen: "are feasible" in seen.said)
+    fill_nearly(small)
+    assert small.await_phase(controller, PHASES["under load"])
     fill(small)
     struck = time.monotonic()
     within_s = 20 + LEASE_S + small.production_start_s + SLACK_S
     recovered_s = small.recovered_s(struck, within_s=within_s)
     controller.wait(200)
-    small.node.sh("rm", "/root/filler")
+    small.node.sh("rm", FILLER, REST)
     record_property("recovered_s", round(recovered_s, 2))
 
     archive = small.finish_sweep(before=0, controller=controller)
