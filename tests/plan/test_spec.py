@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from tokenpeak.errors import SpecError
+from tokenpeak.plan.matrix import configs
 from tokenpeak.plan.spec import SweepSpec, parse_spec, read_spec, sweep_names
 
 WORKLOAD: dict[str, Any] = {
@@ -75,6 +76,44 @@ def test_item_that_fails_is_complained_of_once() -> None:
 def test_axis_that_is_none_is_refused(axes: object, expected: str) -> None:
     """An empty, scalar or repeating axis is an error that says so."""
     assert expected in complaint(axes=axes)
+
+
+def test_numbers_between_two_ends_are_an_axis() -> None:
+    """A range gives whole numbers between whole ends, evenly by ratio where it says so, and floats between floats."""
+    axes = spec(
+        axes={
+            "max_num_seqs": {"from": 8, "to": 512, "steps": 4, "log": True},
+            "gpu_memory_utilization": {"from": 0.85, "to": 0.95, "steps": 3},
+        }
+    ).axes
+
+    assert ["8", "32", "128", "512"] == [choice.name for choice in axes["max_num_seqs"]]
+    assert [0.85, 0.9, 0.95] == [choice.flags["gpu_memory_utilization"] for choice in axes["gpu_memory_utilization"]]
+
+
+def test_axis_of_a_choice_is_absent_without_it() -> None:
+    """An axis that depends on an alternative of an earlier one is varied with it and left out of other configs."""
+    drafts = {"values": [2, 4], "when": {"enable_prefix_caching": True}}
+    found = configs(
+        spec(model={"name": "m"}, axes={"enable_prefix_caching": [True, False], "block_size": drafts}), None, None
+    )
+
+    assert [
+        {"enable_prefix_caching": "true", "block_size": "2"},
+        {"enable_prefix_caching": "true", "block_size": "4"},
+        {"enable_prefix_caching": "false"},
+    ] == [config.choices for config in found]
+    assert "block_size" not in found[2].flags
+
+
+def test_condition_on_what_is_not_there_is_refused() -> None:
+    """A condition names an alternative of an axis before its own, else the error names those there are."""
+    later = {"block_size": {"values": [16], "when": {"dtype": "half"}}, "dtype": ["half"]}
+    other = {"dtype": ["half"], "block_size": {"values": [16], "when": {"dtype": "hulf"}}}
+
+    assert "depends on 'dtype'" in complaint(axes=later)
+    assert "Did you mean half?" in complaint(axes=other)
+    assert "either values, or from and to" in complaint(axes={"block_size": {"from": 1}})
 
 
 def test_objective_names_a_run_that_exists() -> None:

@@ -1,7 +1,6 @@
 """The matrix: every config of a spec, and for each kind of hardware which of them are worth a launch."""
 
 import hashlib
-import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -35,14 +34,28 @@ def _configs(spec: SweepSpec, model_default: ModelSpec | None, engine_version: s
         yield endpoint_config(spec.endpoint)
         return
     base = spec.model or model_default
-    names = list(spec.axes)
-    for choice in itertools.product(*spec.axes.values()):
-        patches = (spec.fixed, *choice)
-        label = ", ".join(f"{axis}={picked.name}" for axis, picked in zip(names, choice, strict=True)) or "fixed"
-        chosen = {axis: picked.name for axis, picked in zip(names, choice, strict=True)}
-        yield _config(label, base, patches, engine_version, choices=chosen)
+    for picked in _product(spec.axes):
+        chosen = {axis: alternative.name for axis, alternative in picked.items()}
+        label = ", ".join(f"{axis}={name}" for axis, name in chosen.items()) or "fixed"
+        yield _config(label, base, (spec.fixed, *picked.values()), engine_version, choices=chosen)
     for extra in spec.extra_configs:
         yield _config(extra.name, base, (spec.fixed, extra), engine_version, force=extra.force)
+
+
+def _product(axes: Mapping[str, Sequence[Alternative]]) -> list[dict[str, Alternative]]:
+    """One alternative of each axis, the last axis varying fastest; an axis none of whose conditions holds is absent."""
+    combinations: list[dict[str, Alternative]] = [{}]
+    for axis, alternatives in axes.items():
+        grown: list[dict[str, Alternative]] = []
+        for picked in combinations:
+            fitting = [
+                alternative
+                for alternative in alternatives
+                if all(other in picked and picked[other].name == name for other, name in alternative.when.items())
+            ]
+            grown += [{**picked, axis: alternative} for alternative in fitting] or [picked]
+        combinations = grown
+    return combinations
 
 
 def model_facts_of(spec: SweepSpec, model_default: ModelSpec | None = None) -> dict[str, ModelFacts | None]:

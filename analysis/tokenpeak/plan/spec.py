@@ -56,6 +56,8 @@ class Alternative(Declaration):
     """One choice of an axis: a patch over model, flags, environment and engine version."""
 
     name: str
+    when: dict[str, str] = {}
+    """It is a choice only together with these alternatives of earlier axes; an axis left without any is absent."""
     flags: dict[str, FlagValue] = {}
     env: dict[str, str] = {}
     model: ModelPatch = ModelPatch()
@@ -74,24 +76,86 @@ class ExtraConfig(Declaration):
     """Launch it even when a rule says that it cannot work; its failure is then a result."""
 
 
+class Values(Declaration):
+    """An axis in its long form: a list, or numbers evenly spaced from one to another, evenly by ratio with `log`."""
+
+    values: list[Any] | None = None
+    low: int | float | None = Field(default=None, alias="from")
+    high: int | float | None = Field(default=None, alias="to")
+    steps: int = Field(default=5, ge=2)
+    log: bool = False
+    when: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "Values":
+        low, high = self.low, self.high
+        if (self.values is None) == (low is None or high is None):
+            raise ValueError("give either values, or from and to")
+        if low is not None and high is not None and not (low < high and (low > 0 or not self.log)):
+            raise ValueError(f"from {low:g} to {high:g} is no range{' of ratios' if self.log else ''}")
+        return self
+
+    def listed(self) -> list[Any]:
+        """Every value; between two whole numbers all are whole."""
+        low, high = self.low, self.high
+        if low is None or high is None:
+            return list(self.values or ())
+        parts = [place / (self.steps - 1) for place in range(self.steps)]
+        spaced = [low * (high / low) ** part if self.log else low + (high - low) * part for part in parts]
+        whole = isinstance(low, int) and isinstance(high, int)
+        return list(dict.fromkeys(round(value) if whole else float(f"{value:.6g}") for value in spaced))
+
+
 def _axes(raw: object) -> object:
-    """The short form `flag: [values]` as alternatives; the long form is left as it is."""
+    """The short form `flag: [values]` and the long form as alternatives; alternatives are left as they are."""
     if not isinstance(raw, Mapping):
         return raw
-    axes: dict[str, Any] = {}
-    for axis, choices in raw.items():
-        if not isinstance(choices, list):
+    axes: dict[str, list[dict[str, Any]]] = {}
+    for axis, given in raw.items():
+        when: dict[str, str] = {}
+        choices = given
+        if isinstance(given, Mapping):
+            spelled = _long_form(axis, given)
+            choices, when = spelled.listed(), {other: _word(value) for other, value in spelled.when.items()}
+        if not isinstance(choices, list | tuple):
             raise ValueError(f"axis {axis!r} must be a list of values or alternatives, not {choices!r}")
         if not choices:
             raise ValueError(f"axis {axis!r} has no alternatives; give at least one or remove it")
-        axes[axis] = [
-            choice if isinstance(choice, dict) else {"name": _word(choice), "flags": {axis: choice}}
+        alternatives = [
+            dict(choice) if isinstance(choice, Mapping) else {"name": _word(choice), "flags": {axis: choice}}
             for choice in choices
         ]
-        names = [choice.get("name") for choice in axes[axis]]
+        names = [alternative.get("name") for alternative in alternatives]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"axis {axis!r} names {', '.join(map(repr, twice))} twice")
+        for alternative in alternatives:
+            _conditions(axis, alternative, when, axes)
+        axes[axis] = alternatives
     return axes
+
+
+def _long_form(axis: str, given: Mapping[str, Any]) -> Values:
+    try:
+        return Values.model_validate(given)
+    except ValidationError as error:
+        found = ", ".join(f"{'.'.join(map(str, each['loc']))} {each['msg']}".strip() for each in error.errors())
+        raise ValueError(f"axis {axis!r}: {found}") from error
+
+
+def _conditions(
+    axis: str, alternative: dict[str, Any], when: Mapping[str, str], earlier: Mapping[str, list[dict[str, Any]]]
+) -> None:
+    """Join the axis's conditions with the alternative's own; each must name an alternative of an earlier axis."""
+    own = alternative.get("when") or {}
+    joined = dict(when) | {other: _word(value) for other, value in own.items()}
+    for other, name in joined.items():
+        if other not in earlier:
+            raise ValueError(f"axis {axis!r} depends on {other!r}. {suggestion(other, earlier)} It must come earlier")
+        names = [str(choice.get("name")) for choice in earlier[other]]
+        if name not in names:
+            raise ValueError(f"axis {axis!r} depends on {other}={name}. {suggestion(name, names)}")
+    if joined:
+        alternative["when"] = joined
 
 
 def _word(value: object) -> str:
