@@ -1,10 +1,15 @@
 """The winner group: the configs that the launches cannot tell from the best, or that are as good in practice.
 
 Launches are the unit. Configs are ranked by geometric mean; the spread between launches is pooled over all of them.
-A single winner needs to beat each other config by more than the margin and by Student's t at the two-sided level: with
-two configs tied for best that is wrong as often as the level says, with more of them less often, and whatever the rest
-is (Gutmann and Maymin, 1987). Otherwise the r-th is left out when it is behind the first by more than the margin and
-than the studentized range of r means allows, and so is everything ranked below it (Newman and Keuls's steps).
+A single winner is named in two ways. It beats each other config by more than the margin and by Student's t at the
+two-sided level: with two configs tied for best that is wrong as often as the level says, with more of them less often,
+and whatever the rest is (Gutmann and Maymin, 1987). Or it stands out: the others cannot be told from each other, it is
+further from their common mean than chance allows for the best of so many, and it beats each of them by more than the
+margin and by OUTLIER_GAP standard errors; many configs that are alike tell more of the second best than its own few
+launches do. With all configs alike, both together name one in 2% of sweeps; at worst, with two tied for best and the
+rest just too near to be told from them, in 16%. Otherwise the r-th is left out when it is behind the first by more than
+the margin and than the studentized range of r means allows, and so is everything ranked below it (Newman and Keuls's
+steps).
 """
 
 import math
@@ -18,6 +23,9 @@ from tokenpeak.stats.intervals import CONFIDENCE, t_critical
 
 MARGIN = 0.02
 """Configs that differ by less are equally good in practice."""
+
+OUTLIER_GAP = 1.25
+"""Standard errors by which a config that stands out beats each other."""
 
 Standing = Literal["winner", "tied", "equal", "worse", "unknown"]
 """winner: the best, alone or first of its group. tied: cannot be told from it. equal: surely worse, by less than the
@@ -77,12 +85,14 @@ def winner_group(
     freedom = sum(len(values) - 1 for values in logs.values())
     squares = sum((value - means[config]) ** 2 for config, values in logs.items() for value in values)
     noise = math.sqrt(squares / freedom) if freedom else None
-    alone = len(order) > 1 and all(
-        _behind(means, order[0], config, sign) > max(math.log1p(margin), t_critical(freedom, confidence) * error)
-        if (error := _error(noise, len(logs[order[0]]), len(logs[config]))) is not None
-        else False
-        for config in order[1:]
-    )
+    counts = {config: len(values) for config, values in logs.items()}
+    critical = t_critical(freedom, confidence) if freedom else math.inf
+    if _beats_all(order, means, counts, noise, critical, margin):
+        alone = True
+    else:
+        alone = _beats_all(order, means, counts, noise, OUTLIER_GAP, margin) and _stands_out(
+            order, means, counts, noise, freedom, confidence
+        )
     found: list[Standings] = []
     below_out = True
     for rank in range(len(order), 0, -1):
@@ -123,6 +133,48 @@ def take(group: Sequence[str], costs: Mapping[str, Sequence[float]]) -> str:
     A config without costs comes last; the better ranked wins a draw.
     """
     return min(group, key=lambda config: (config not in costs, tuple(costs.get(config, ())), group.index(config)))
+
+
+def _beats_all(
+    order: Sequence[str],
+    means: Mapping[str, float],
+    counts: Mapping[str, int],
+    noise: float | None,
+    critical: float,
+    margin: float,
+) -> bool:
+    """Whether the first is ahead of each other by more than the margin and by `critical` standard errors."""
+    best = order[0] if order else ""
+    for config in order[1:]:
+        error = _error(noise, counts[best], counts[config])
+        if error is None or abs(means[best] - means[config]) <= max(math.log1p(margin), critical * error):
+            return False
+    return len(order) > 1
+
+
+def _stands_out(
+    order: Sequence[str],
+    means: Mapping[str, float],
+    counts: Mapping[str, int],
+    noise: float | None,
+    freedom: int,
+    confidence: float,
+) -> bool:
+    """Whether the others are alike, and the first is too far from their common mean to be the best of as many alike."""
+    best, others = order[0], order[1:]
+    if noise is None or len(others) < 2:
+        return False
+    widest = _error(noise, counts[others[0]], counts[others[-1]])
+    assert widest is not None, "there is noise"
+    if _beyond(
+        abs(means[others[0]] - means[others[-1]]) * math.sqrt(2) / widest, len(others), len(others), freedom, confidence
+    ):
+        return False
+    launches = sum(counts[config] for config in others)
+    common = sum(counts[config] * means[config] for config in others) / launches
+    error = noise * math.sqrt(1 / counts[best] + 1 / launches)
+    critical = t_critical(freedom, 1 - 2 * (1 - confidence) / len(order))
+    return abs(means[best] - common) > critical * error
 
 
 def _behind(means: Mapping[str, float], best: str, config: str, sign: float) -> float:
