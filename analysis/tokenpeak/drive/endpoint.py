@@ -215,7 +215,7 @@ def _write_job(order: TrialOrder, folder: Path, started_at_unix_s: float) -> Req
         verify_tls=endpoint.verify_tls,
         ca_file=_path(endpoint.ca_file),
         hosts=order.load_hosts,
-        runs=load_runs(order.spec),
+        runs=load_runs(order.spec, other_requests=order.other_requests),
         trial_started_at_unix_s=started_at_unix_s,
         output_dir=files.output,
         progress_file=files.progress,

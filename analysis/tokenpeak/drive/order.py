@@ -23,6 +23,8 @@ from tokenpeak.records import Config, NodeFacts, PlannedConfig
 from tokenpeak.workload import ExternalLoad, ExternalWorkload
 
 _SEEDS_PER_WORKLOAD = 1000
+_OTHER_REQUESTS = 500
+"""Beyond the seeds of all other trials."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,8 @@ class TrialOrder:
     """After this, the node gives itself back by itself."""
     load_hosts: tuple[LoadHost, ...] = ()
     """Who offers the load together; empty: this machine."""
+    other_requests: bool = False
+    """Ask other requests than every other trial does."""
 
     @property
     def config(self) -> Config:
@@ -165,15 +169,16 @@ def write_finish(order: TrialOrder, files: RequestFiles, *, restore_production: 
     )
 
 
-def load_runs(spec: SweepSpec) -> tuple[JobRun, ...]:
+def load_runs(spec: SweepSpec, *, other_requests: bool = False) -> tuple[JobRun, ...]:
     """Every workload at each of its load levels, in order, as the load client takes them."""
     runs: list[JobRun] = []
+    shift = _OTHER_REQUESTS if other_requests else 0
     for plan in spec.workloads:
         for level in plan.levels:
             # The same run of every config has the same seed, so that configs are compared on the same requests.
             assert not isinstance(plan.workload, ExternalWorkload), "a plan refuses what cannot be offered"
             assert not isinstance(level, ExternalLoad), "a plan refuses what cannot be offered"
-            seed = plan.workload.seed * _SEEDS_PER_WORKLOAD + len(runs)
+            seed = plan.workload.seed * _SEEDS_PER_WORKLOAD + shift + len(runs)
             runs.append(JobRun(run_index=len(runs), workload=plan.workload, level=level, slo=spec.slo, seed=seed))
     return tuple(runs)
 
@@ -186,7 +191,7 @@ def _load_job(order: TrialOrder, files: RequestFiles, started_at_unix_s: float) 
         model=order.config.model.served_name,
         api_key_file=files.api_key,
         hosts=order.load_hosts,
-        runs=load_runs(order.spec),
+        runs=load_runs(order.spec, other_requests=order.other_requests),
         trial_started_at_unix_s=started_at_unix_s,
         output_dir=files.output,
         progress_file=files.progress,

@@ -132,6 +132,7 @@ class Worker(threading.Thread):
             keep_lock=True,
             trial_deadline_s=allowed.deadline_s,
             load_hosts=load_hosts(self._site.inventory),
+            other_requests=proposal.other_requests,
         )
         self._progress.trial_begins(self.node, trial_id, order.config.name, proposal.reason)
         record: TrialRecord | None = None

@@ -4,7 +4,7 @@ Screening starts with the baselines, then launches the config by which the best 
 chance to work. That may be the second launch of one that looked good, when launches are noisy. It ends when the trials
 are used up or no untried config has a fair chance of being notably better. Finalists are then launched again, in
 randomized blocks, so that the choice rests on launches that it was not picked by; the choice itself is launched once
-more, and that launch tells what it is worth.
+more, asked other requests, and that launch tells what it is worth.
 
 There is no search state: every answer is computed from the history, so a resumed sweep goes on as if nothing had
 happened. Trials that run now count as made, with an unknown result.
@@ -24,8 +24,8 @@ from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
 from tokenpeak.search.budget import Budget
 from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_rules
-from tokenpeak.search.grid import TRANSIENT_CAUSES
-from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, next_replicate
+from tokenpeak.search.finals import FINALISTS, Finals
+from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Wait, next_replicate
 from tokenpeak.search.space import Floats, space_of
 from tokenpeak.search.surrogate import Belief, Settings, believe, draw_settings
 from tokenpeak.search.trends import trend
@@ -36,9 +36,6 @@ FEWEST_TRIALS = 6
 """Screening does not end by itself before so many results."""
 SCREENING_LAUNCHES = 2
 """A config is launched at most so often in the screening; later launches have replicate numbers from here on."""
-FINALISTS = 3
-FINAL_LAUNCHES = 3
-"""Fresh launches of each finalist, at least."""
 POOR_CHANCE = 0.02
 """A config is no finalist when the probability that it is within the margin of the best is below this."""
 
@@ -56,6 +53,7 @@ class Adaptive:
         self._baseline = [names[name] for name in search.baseline if name in names]
         self._margin = math.log1p(search.margin)
         self._finalists = FINALISTS if search.finalists is None else search.finalists
+        self._finals = Finals(search=search, seed=self._seed, first=SCREENING_LAUNCHES, sign=self._sign)
         # A predictor makes trends superfluous; they are of throughput.
         self._informed = not np.isnan(self._space.expected).all()
         silent = self._informed or direction == "lower"
@@ -91,7 +89,7 @@ class Adaptive:
             return Wait(reason=f"{step}; what follows depends on trials that are running")
         if self._finalists == 0:
             return Stop(reason=step)
-        return self._final(step, screened, done, pending)
+        return self._finals.step(self._pick_finalists(screened), step, done, pending)
 
     def choose(self, history: Sequence[Outcome]) -> str | None:
         """The config to take by what all trials tell; None when none ran within the SLO."""
@@ -170,38 +168,6 @@ class Adaptive:
         launches = sum(outcome.config_id == anchor for outcome in done) + sum(key[0] == anchor for key in pending)
         return launches <= tried // every
 
-    def _final(
-        self,
-        why: str,
-        screened: Sequence[Outcome],
-        done: Sequence[Outcome],
-        pending: Collection[tuple[str, int]],
-    ) -> Proposal | Wait | Stop:
-        """The next launch of a finalist, of the choice, or the end."""
-        finalists = self._pick_finalists(screened)
-        if not finalists:
-            return Stop(reason=f"{why}; no config ran within the SLO")
-        blocks = max(self._search.replicates, FINAL_LAUNCHES) if len(finalists) > 1 else 0
-        taken = {(outcome.config_id, outcome.replicate) for outcome in done} | set(pending)
-        hopeless = _hopeless(done)
-        for block in range(blocks):
-            order = random.Random(f"{self._seed} block {block}").sample(finalists, len(finalists))  # noqa: S311
-            for config_id in order:
-                key = (config_id, SCREENING_LAUNCHES + block)
-                if key not in taken and config_id not in hopeless:
-                    reason = f"finalist, block {block + 1} of {blocks} ({why})"
-                    return Proposal(config_id=key[0], replicate=key[1], reason=reason)
-        if any(config_id in finalists and replicate < SCREENING_LAUNCHES + blocks for config_id, replicate in pending):
-            return Wait(reason="the choice depends on finalists that are running")
-        choice = self._decide(finalists, blocks, done)
-        if choice is None:
-            return Stop(reason=f"{why}; every finalist failed in a further launch")
-        again = (choice, SCREENING_LAUNCHES + blocks)
-        if again not in taken:
-            reason = "the choice once more: a launch that it was not picked by"
-            return Proposal(config_id=again[0], replicate=again[1], reason=reason)
-        return Wait(reason="the choice is being measured once more") if pending else Stop(reason=why)
-
     def _later_launch(
         self, config_id: str, done: Sequence[Outcome], pending: Collection[tuple[str, int]], reason: str
     ) -> Proposal:
@@ -222,21 +188,6 @@ class Adaptive:
         near = belief.chance_over(points, -self._margin)
         chosen = [point for point in ranked if near[point] >= POOR_CHANCE or point == ranked[0]]
         return [self._space.configs[point] for point in chosen[: max(1, self._finalists)]]
-
-    def _decide(self, finalists: Sequence[str], blocks: int, done: Sequence[Outcome]) -> str | None:
-        """The finalist with the best mean over the blocks alone; None when all failed."""
-        hopeless = _hopeless(done)
-        final = range(SCREENING_LAUNCHES, SCREENING_LAUNCHES + blocks)
-        means: dict[str, float] = {}
-        for config_id in finalists:
-            values = [
-                self._logarithm(outcome)
-                for outcome in done
-                if outcome.config_id == config_id and outcome.replicate in final and outcome.feasible
-            ]
-            if config_id not in hopeless and (values or not blocks):
-                means[config_id] = float(np.mean(values)) if values else 0.0
-        return max(means, key=means.__getitem__, default=None)
 
     def _believe(self, outcomes: Sequence[Outcome], running: Sequence[int]) -> Belief:
         measured = [
@@ -269,12 +220,3 @@ class Adaptive:
     def _logarithm(self, outcome: Outcome) -> float:
         assert outcome.value is not None, "only measured outcomes have a logarithm"
         return self._sign * math.log(outcome.value)
-
-
-def _hopeless(done: Sequence[Outcome]) -> set[str]:
-    """Configs of which a launch failed by their own fault."""
-    return {
-        outcome.config_id
-        for outcome in done
-        if outcome.status == "failed" and outcome.failure_cause not in TRANSIENT_CAUSES
-    }

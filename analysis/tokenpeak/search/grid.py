@@ -9,10 +9,8 @@ from tokenpeak.metrics import Direction
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
 from tokenpeak.search.budget import Budget
-from tokenpeak.search.history import Outcome, Proposal, Stop, Wait
-
-TRANSIENT_CAUSES = frozenset({"vram_taken", "port_taken", "hung", "node_unreachable", "interrupted", "load_failed"})
-"""Failures that say nothing about the config: its next launch may do."""
+from tokenpeak.search.finals import Finals
+from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, by_own_fault
 
 
 class Grid:
@@ -24,41 +22,58 @@ class Grid:
     """
 
     def __init__(self, search: SearchSpec, plan: Plan, *, direction: Direction = "higher") -> None:
-        self._sign = -1.0 if direction == "lower" else 1.0
+        sign = -1.0 if direction == "lower" else 1.0
+        self._sign = sign
         self._order = _order(search, plan)
         self._budget = Budget.of(search, plan)
         self._trials = search.trials
+        self._finalists = search.finalists or 0
+        first = 1 + max(replicate for _, replicate in self._order)
+        self._finals = Finals(search=search, seed=f"{search.seed} {plan.hardware}", first=first, sign=sign)
 
     def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
-        """The first trial of the order that was not made and is not running."""
+        """The first trial of the order that was not made and is not running; after the last, those of finalists."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]
-        if self._trials is not None and len(done) + len(pending) >= self._trials:
-            return Stop(reason=f"all {self._trials} trials are made")
         if spent := self._budget.spent(done, pending):
             return Stop(reason=spent)
-        taken = {(outcome.config_id, outcome.replicate) for outcome in done} | set(pending)
-        hopeless = {
-            outcome.config_id
-            for outcome in done
-            if outcome.status == "failed" and outcome.failure_cause not in TRANSIENT_CAUSES
-        }
-        for number, (config_id, replicate) in enumerate(self._order, start=1):
-            if (config_id, replicate) in taken or config_id in hopeless:
-                continue
-            return Proposal(
-                config_id=config_id,
-                replicate=replicate,
-                reason=f"number {number} of {len(self._order)} in random order",
-            )
-        return Stop(reason="every config has been tried")
+        tried = [outcome for outcome in done if outcome.replicate < self._finals.first]
+        running = [key for key in pending if key[1] < self._finals.first]
+        step = self._next(tried, running)
+        if isinstance(step, Proposal):
+            return step
+        if not self._finalists:
+            return Stop(reason=step)
+        if running:
+            return Wait(reason=f"{step}; finalists depend on trials that are running")
+        means = self._means(tried)
+        best = sorted(means, key=means.__getitem__, reverse=True)[: self._finalists]
+        return self._finals.step(best, step, done, pending)
 
     def choose(self, history: Sequence[Outcome]) -> str | None:
         """The config with the best mean over its launches."""
+        means = self._means(history)
+        return max(means, key=means.__getitem__, default=None)
+
+    def _next(self, tried: Sequence[Outcome], running: Collection[tuple[str, int]]) -> Proposal | str:
+        """The next trial of the order, or why there is none."""
+        if self._trials is not None and len(tried) + len(running) >= self._trials:
+            return f"all {self._trials} trials are made"
+        taken = {(outcome.config_id, outcome.replicate) for outcome in tried} | set(running)
+        failed = by_own_fault(tried)
+        for number, (config_id, replicate) in enumerate(self._order, start=1):
+            if (config_id, replicate) in taken or config_id in failed:
+                continue
+            reason = f"number {number} of {len(self._order)} in random order"
+            return Proposal(config_id=config_id, replicate=replicate, reason=reason)
+        return "every config has been tried"
+
+    def _means(self, history: Sequence[Outcome]) -> dict[str, float]:
+        """The mean over its launches of each config that ran within the SLO, best high."""
         values: dict[str, list[float]] = {}
         for outcome in history:
             if outcome.feasible and outcome.value is not None:
                 values.setdefault(outcome.config_id, []).append(self._sign * outcome.value)
-        return max(values, key=lambda config_id: fmean(values[config_id]), default=None)
+        return {config_id: fmean(found) for config_id, found in values.items()}
 
 
 def _order(search: SearchSpec, plan: Plan) -> tuple[tuple[str, int], ...]:

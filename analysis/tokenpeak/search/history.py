@@ -10,6 +10,9 @@ from tokenpeak.stats.objective import objective_run, objective_value
 
 Status = Literal["ok", "failed", "interrupted"]
 
+TRANSIENT_CAUSES = frozenset({"vram_taken", "port_taken", "hung", "node_unreachable", "interrupted", "load_failed"})
+"""Failures that say nothing about the config: its next launch may do."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
@@ -38,6 +41,8 @@ class Proposal:
     config_id: str
     replicate: int
     reason: str
+    other_requests: bool = False
+    """The load is drawn from other seeds than in every other trial."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -79,3 +84,12 @@ def next_replicate(config_id: str, history: Sequence[Outcome], pending: Collecti
     taken = {outcome.replicate for outcome in history if outcome.config_id == config_id}
     taken |= {replicate for pending_id, replicate in pending if pending_id == config_id}
     return next(number for number in range(len(taken) + 1) if number not in taken)
+
+
+def by_own_fault(history: Sequence[Outcome]) -> set[str]:
+    """The configs of which a launch failed for a reason that lies in them: another launch would fail too."""
+    return {
+        outcome.config_id
+        for outcome in history
+        if outcome.status == "failed" and outcome.failure_cause not in TRANSIENT_CAUSES
+    }
