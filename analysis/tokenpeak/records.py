@@ -158,6 +158,8 @@ class Production(Record):
     enabled: bool | None = None
     url: str | None = None
     model: str | None = None
+    arguments: tuple[str, ...] = ()
+    """What its engine was started with, the model first; empty when that cannot be seen. Secrets are left out."""
 
 
 class NodeFacts(Record):

@@ -19,7 +19,7 @@ SPEC = {
             "levels": [{"concurrency": 4, "requests": 24}],
         }
     ],
-    "search": {"anchor_every": None},
+    "search": {"anchor_every": None, "baseline": []},
     "deadlines": {"engine_ready_s": 60, "run_s": 60, "production_ready_s": 60, "lease_s": 20},
 }
 

@@ -35,6 +35,7 @@ SHORT = {
             "levels": [{"concurrency": 16, "requests": 64}],
         }
     ],
+    "search": {"baseline": []},
     "deadlines": {"engine_ready_s": 300, "lease_s": 20},
 }
 
@@ -118,11 +119,11 @@ def production_answers() -> bool:
 
 
 def test_sweep_of_a_real_engine_ends_with_a_ranking(swept: tuple[str, Path, list[dict[str, Any]]]) -> None:
-    """Eight configs give a result on a vLLM that says its version, and the best one's command is printed."""
+    """Eight configs and the engine's defaults give a result, and the best one's command is printed."""
     said, _, trials = swept
     ok = [trial for trial in trials if trial["status"] == "ok"]
 
-    assert 8 == len({trial["config"]["config_id"] for trial in ok})
+    assert 9 == len({trial["config"]["config_id"] for trial in ok})
     assert {"0.32.0"} == {trial["startup"]["engine_version"] for trial in ok}
     assert all(trial["startup"]["kv_cache_tokens"] for trial in ok)
     assert "vllm serve" in said

@@ -15,6 +15,7 @@ from rich.table import Table
 from tokenpeak.drive.inventory import Inventory, read_inventory
 from tokenpeak.drive.probe import last_facts
 from tokenpeak.errors import FactsError, SpecError, suggestion
+from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.demand import objective_demand
 from tokenpeak.plan.estimate import Estimate, estimate
 from tokenpeak.plan.fit import fit, missing_hardware, missing_model
@@ -60,10 +61,11 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
             f"Run `make sweep SWEEP={name}`; nothing is launched or stopped."
         )
     facts = known_facts(inventory)
+    spec, left_out = with_baselines(spec, facts, inventory.model, inventory.engine_version)
     models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, inventory.model).items()}
     plans = build_plan(spec, facts, inventory.model, inventory.engine_version)
     estimates = [estimate(spec, one, _nodes_of(one, facts), models) for one in plans]
-    notes = _notes(facts, models)
+    notes = [*_notes(facts, models), *left_out]
     if format_ == "json":
         document = as_json(inventory.name, spec, plans, estimates, notes)
         click.echo(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))

@@ -13,6 +13,7 @@ from tokenpeak.drive.stop import Stop, stop_on_signals
 from tokenpeak.drive.summary import plan_lines, summary_lines
 from tokenpeak.drive.sweep import SweepOutcome, new_sweep, plan_sweep, prepare, resume_sweep
 from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
+from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
 
@@ -81,7 +82,10 @@ def _spec(inventory: Inventory, sweep_name: str | None) -> SweepSpec:
 
 def _start(spec: SweepSpec, inventory: Inventory, progress: Progress, stop: Stop) -> SweepOutcome:
     found = prepare(inventory, progress, stop)
+    facts = [ready.facts for ready in found.usable.values()]
+    spec, notes = with_baselines(spec, facts, inventory.model, inventory.engine_version)
     plans = plan_sweep(spec, inventory, found)
+    _print(notes)
     _print(plan_lines(plans))
     return new_sweep(spec, inventory, found, plans, progress=progress, stop=stop)
 

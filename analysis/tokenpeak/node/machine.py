@@ -12,6 +12,9 @@ from pathlib import Path
 from tokenpeak.node import memory
 from tokenpeak.node.state import Json
 
+SECRET = re.compile("(key|token)$|secret|password", re.IGNORECASE)
+"""Flags that are not told, nor their values."""
+
 
 def parse_cpu_name(cpuinfo: str) -> str | None:
     """The processor's name in /proc/cpuinfo; ARM machines often give none."""
@@ -56,6 +59,35 @@ def listeners(port: int) -> list[str]:
                 inodes.add(f"socket:[{cells[9]}]")
     entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()] if inodes else []
     return sorted(f"{entry.name} {(entry / 'comm').read_text().strip()}" for entry in entries if _holds(entry, inodes))
+
+
+def served_with(port: int) -> list[str]:
+    """The arguments of the engine that listens on a TCP port, from `serve` on, without what may be secret.
+
+    Empty when this user may not see it, or when it is no engine that we know by its command line.
+    """
+    for listener in listeners(port):
+        try:
+            raw = Path("/proc", listener.split()[0], "cmdline").read_bytes()
+        except OSError:
+            continue
+        words = raw.decode(errors="replace").rstrip("\0").split("\0")
+        starts = [place for place, word in enumerate(words) if word == "serve" or word.endswith("api_server")]
+        if starts:
+            return without_secrets(words[starts[0] + 1 :])
+    return []
+
+
+def without_secrets(words: list[str]) -> list[str]:
+    """The words of a command line less flags that may hold secrets, and their values."""
+    kept: list[str] = []
+    secret = False
+    for word in words:
+        if word.startswith("-"):
+            secret = bool(SECRET.search(word.split("=")[0]))
+        if not secret:
+            kept.append(word)
+    return kept
 
 
 def _holds(entry: Path, inodes: set[str]) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from urllib.parse import urlsplit
 
-from tokenpeak.node import clock, serving
+from tokenpeak.node import clock, machine, serving
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.phases import Phases
@@ -16,7 +17,7 @@ _START_PAUSE_S = 1.0
 
 
 def look(declared: Json, state: State) -> Json:
-    """Production as it is now: manager, unit, running, enabled, url, model. Changes nothing."""
+    """Production as it is now: manager, unit, running, enabled, url, model, arguments. Changes nothing."""
     manager = make_manager(declared, state)
     running = manager.is_running()
     url = declared.get("url")
@@ -28,6 +29,7 @@ def look(declared: Json, state: State) -> Json:
         "enabled": manager.is_enabled(),
         "url": url,
         "model": model,
+        "arguments": machine.served_with(urlsplit(url).port or 80) if running and url else [],
     }
 
 

@@ -1,0 +1,110 @@
+"""What the user has: the engine's defaults, and production's own settings, as configs of the sweep."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tokenpeak.errors import PlanError
+from tokenpeak.plan.command import OURS, launch
+from tokenpeak.plan.flags import FlagFacts, installed_flags, known_flags
+from tokenpeak.plan.matrix import configs
+from tokenpeak.plan.spec import ExtraConfig, FlagValue, ModelSpec, SweepSpec
+from tokenpeak.records import NodeFacts
+
+DEFAULTS, PRODUCTION = "defaults", "production"
+
+SHORT = {
+    "-tp": "tensor_parallel_size",
+    "-pp": "pipeline_parallel_size",
+    "-dp": "data_parallel_size",
+    "-q": "quantization",
+}
+"""Short names of flags, as people start engines with."""
+
+
+def with_baselines(
+    spec: SweepSpec, nodes: Sequence[NodeFacts], model: ModelSpec | None, engine_version: str | None
+) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The spec with the baselines that it asks for and does not define, and why one is left out.
+
+    `defaults` is the fixed part with every axis left to the engine. `production` is the first node's production as it
+    was found to run, where it serves the model that the sweep tunes: its flags alone, without the fixed part's.
+    """
+    if not spec.axes:
+        return spec, ()
+    wanted = [name for name in spec.search.baseline if name not in {extra.name for extra in spec.extra_configs}]
+    added = [ExtraConfig(name=DEFAULTS)] if DEFAULTS in wanted else []
+    notes: tuple[str, ...] = ()
+    running = next((node for node in nodes if node.production and node.production.arguments), None)
+    if PRODUCTION in wanted and running is not None:
+        found = _production(spec, running, model, engine_version or running.engine_version)
+        if isinstance(found, ExtraConfig):
+            added.append(found)
+        else:
+            notes = (found,)
+    return spec.model_copy(update={"extra_configs": (*spec.extra_configs, *added)}), notes
+
+
+def _production(
+    spec: SweepSpec, node: NodeFacts, model: ModelSpec | None, engine_version: str | None
+) -> ExtraConfig | str:
+    """The node's production as a config of the sweep, or why it cannot be one."""
+    assert node.production is not None, "only a node with production is asked"
+    tuned = spec.model or model
+    names = () if tuned is None else (tuned.name, tuned.served_name)
+    name, flags = parse_arguments(node.production.arguments, node.engine_version)
+    if name not in names and node.production.model not in names:
+        return f"production of {node.node} serves {node.production.model}, so it is no baseline of this sweep"
+    unset: dict[str, FlagValue] = dict.fromkeys(spec.fixed.flags)
+    extra = ExtraConfig(name=PRODUCTION, flags={**unset, **flags})
+    alone = spec.model_copy(update={"axes": {}, "extra_configs": (extra,)})
+    try:
+        known = installed_flags(node.engine_help, node.engine_version, engine_version)
+        launch(configs(alone, model, engine_version)[-1], engine_version, known)
+    except PlanError as error:
+        return f"production's settings are no baseline of this sweep: {error}"
+    return extra
+
+
+def parse_arguments(arguments: Sequence[str], engine_version: str | None) -> tuple[str | None, dict[str, FlagValue]]:
+    """The model and the flags of an engine's command line; what the sweep sets itself (address, names) is left out."""
+    known = known_flags(engine_version)
+    model: str | None = None
+    flags: dict[str, FlagValue] = {}
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("-"):
+            model = model or word
+            continue
+        spelled, _, given = word.partition("=")
+        name = SHORT.get(spelled, spelled.lstrip("-").replace("-", "_"))
+        values = [given] if given else []
+        while words and not given and not words[0].startswith("--") and _takes_more(known.get(name), values):
+            values.append(words.pop(0))
+        if name == "model":
+            model = values[0] if values else model
+        elif name not in OURS:
+            negated = name.removeprefix("no_")
+            if name not in known and negated in known:
+                flags[negated] = False
+            else:
+                flags[name] = _value(values, known.get(name))
+    return model, flags
+
+
+def _takes_more(facts: FlagFacts | None, values: Sequence[str]) -> bool:
+    """Whether the next word is a value of this flag."""
+    if facts is not None and facts.kind in ("bool", "switch"):
+        return False
+    return not values or (facts is not None and facts.kind == "list")
+
+
+def _value(values: Sequence[str], facts: FlagFacts | None) -> Any:
+    if len(values) != 1:
+        return list(values) or True
+    word, kind = values[0], facts.kind if facts is not None else "value"
+    if word in ("True", "False") and kind not in ("str", "value"):
+        return word == "True"
+    if kind in ("int", "size", "size_or_auto") and word.lstrip("-").isdigit():
+        return int(word)
+    return float(word) if kind == "float" else word

@@ -1,0 +1,90 @@
+"""What the user has becomes configs of the sweep."""
+
+from pathlib import Path
+from typing import Any
+
+from tokenpeak.plan.baseline import parse_arguments, with_baselines
+from tokenpeak.plan.matrix import configs
+from tokenpeak.plan.spec import ModelSpec, SweepSpec, parse_spec
+from tokenpeak.records import NodeFacts, Production
+
+MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
+ARGUMENTS = (
+    *("meta-llama/Llama-3.1-8B-Instruct", "--host", "0.0.0.0", "--port=8000", "--max-model-len", "4096"),
+    *(
+        "-tp",
+        "2",
+        "--no-enable-prefix-caching",
+        "--served-model-name",
+        "chat",
+        "llama",
+        "--gpu-memory-utilization=0.85",
+    ),
+)
+
+
+def spec(**keys: Any) -> SweepSpec:
+    given = {
+        "axes": {"max_num_seqs": [8, 64]},
+        "fixed": {"name": "fixed", "flags": {"dtype": "bfloat16"}},
+        "workloads": [
+            {
+                "workload": {"kind": "fixed", "name": "hello", "prompt": "Hello", "output_tokens": 8},
+                "levels": [{"concurrency": 4, "requests": 8}],
+            }
+        ],
+    }
+    return parse_spec({**given, **keys}, Path("mine.yml"))
+
+
+def node(*arguments: str, model: str = "chat") -> NodeFacts:
+    production = Production(manager="systemd", running=True, model=model, arguments=arguments)
+    return NodeFacts(node="n", source="probed", engine_version="0.32.0", production=production)
+
+
+def test_command_line_as_flags() -> None:
+    """Names with dashes, short names, values after = and negated switches are flags; addresses and names are not."""
+    model, flags = parse_arguments(ARGUMENTS, "0.32.0")
+
+    assert "meta-llama/Llama-3.1-8B-Instruct" == model
+    assert {
+        "max_model_len": 4096,
+        "tensor_parallel_size": 2,
+        "enable_prefix_caching": False,
+        "gpu_memory_utilization": 0.85,
+    } == flags
+
+
+def test_defaults_and_production_are_configs() -> None:
+    """Defaults are the fixed part alone; production has its own flags and not the fixed part's."""
+    with_both, notes = with_baselines(spec(), [node(*ARGUMENTS)], MODEL, "0.32.0")
+    found = {config.name: config.flags for config in configs(with_both, MODEL, "0.32.0")}
+
+    assert () == notes
+    assert {"dtype": "bfloat16"} == found["defaults"]
+    assert "dtype" not in found["production"]
+    assert 4096 == found["production"]["max_model_len"]
+
+
+def test_production_of_another_model_is_no_baseline() -> None:
+    """Its flags say nothing of the model that is tuned; the note says why it is left out."""
+    spoken, notes = with_baselines(spec(), [node("other/model", model="other/model")], MODEL, "0.32.0")
+
+    assert ["defaults"] == [extra.name for extra in spoken.extra_configs]
+    assert "serves other/model" in notes[0]
+
+
+def test_flags_that_this_engine_lacks_are_no_baseline() -> None:
+    """A production of another release whose flags are gone is left out, and the note names the flag."""
+    old = node(*ARGUMENTS, "--num-scheduler-steps", "8")
+    _, notes = with_baselines(spec(), [old], MODEL, "0.32.0")
+
+    assert "num_scheduler_steps" in notes[0]
+
+
+def test_own_definitions_are_kept() -> None:
+    """A spec that defines its baseline, or wants none, gets no other."""
+    own = {"extra_configs": [{"name": "defaults", "flags": {"max_num_seqs": 4}}], "search": {"baseline": ["defaults"]}}
+
+    assert 1 == len(with_baselines(spec(**own), [node(*ARGUMENTS)], MODEL, None)[0].extra_configs)
+    assert () == with_baselines(spec(search={"baseline": []}), [node(*ARGUMENTS)], MODEL, None)[0].extra_configs
