@@ -13,6 +13,8 @@ from tokenpeak.plan.hindsight import hindsight_lines
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.plan.spec import ModelSpec, SweepSpec
 from tokenpeak.records import Config, Plan, SweepRecord, TrialRecord
+from tokenpeak.stats.drift import drift
+from tokenpeak.stats.intervals import ratio_interval
 from tokenpeak.stats.objective import objective_direction, objective_value
 from tokenpeak.stats.ties import winner_group
 
@@ -114,6 +116,7 @@ def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRe
             lines.append(f"      … and {len(ranked) - _SHOWN} more")
         lines += _failures([trial for trial in trials if trial.hardware == plan.hardware])
         lines += _winner(ranked)
+        lines += [f"  {line}" for line in evidence_lines(spec, trials, plan.hardware, ranked)]
         lines += [f"  {line}" for line in hindsight_lines(spec, plan, node, trials, models)]
     return lines
 
@@ -141,6 +144,37 @@ def _winner(ranked: Sequence[Ranked]) -> list[str]:
     else:
         words = f"Winner: {best.config.name}"
     return ["", f"  {words}", f"    {paste_command(best.config)}"]
+
+
+def evidence_lines(
+    spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str, ranked: Sequence[Ranked]
+) -> list[str]:
+    """What the best config gains over each baseline, with its interval, and whether the node changed meanwhile."""
+    own = [trial for trial in trials if trial.hardware == hardware and trial.status == "ok"]
+    launches: dict[str, list[tuple[float, float]]] = {}
+    for trial in sorted(own, key=lambda trial: trial.started_at):
+        value = objective_value(trial.runs, spec)
+        if value is not None and value > 0:
+            since_s = (trial.started_at - own[0].started_at).total_seconds()
+            launches.setdefault(trial.config.config_id, []).append((since_s, value))
+    if not ranked or not launches:
+        return []
+    names = {trial.config.name: trial.config.config_id for trial in own}
+    best = ranked[0].config
+    lines = []
+    for baseline in spec.search.baseline:
+        config_id = names.get(baseline)
+        if config_id in launches and config_id != best.config_id:
+            own_values, others = ([value for _, value in launches[each]] for each in (best.config_id, config_id))
+            gain = ratio_interval(own_values, others)
+            bounds = "" if gain.low is None or gain.high is None else f" ({gain.low - 1:+.1%} to {gain.high - 1:+.1%})"
+            lines.append(f"{gain.estimate - 1:+.1%}{bounds} against {baseline}")
+    seen = drift(max(launches.values(), key=len), margin=spec.search.margin)
+    if seen.verdict == "steady" and seen.change is not None:
+        lines.append(f"The node drifted by {seen.change - 1:+.1%} over the sweep, by launches of one config again.")
+    elif seen.verdict == "erratic" and seen.spread is not None:
+        lines.append(f"Launches of one config vary by {seen.spread:.1%}: compare within blocks, or on a quieter node.")
+    return lines
 
 
 def _failures(trials: Sequence[TrialRecord]) -> list[str]:
