@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.bench import LEASE_S, SLACK_S, SPEC, Bench, Controller
+from tests.faults.bench import LEASE_S, MACHINE, SLACK_S, SPEC, Bench, Controller
 from tests.faults.conftest import boot_node, number_of
 from tests.faults.test_matrix import PHASES
 from tests.rig.conftest import STATE
@@ -67,6 +67,9 @@ def small(place: Path) -> Iterator[Bench]:
     node = boot_node(place, f"s{number}", 120 + number, disk="1400m")
     made = Bench(node=node, root=home / "checkout", state=home / "state")
     try:
+        # A full disk is the node's, not the simulated boards': what these hold lies in memory.
+        node.sh("mkdir", "-p", MACHINE, "/run/boards")
+        node.sh("ln", "-s", "/run/boards", f"{MACHINE}/state")
         made.prepare()
         yield made
     finally:

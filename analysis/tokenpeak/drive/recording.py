@@ -33,6 +33,7 @@ from tokenpeak.records import (
     TrialRecord,
 )
 
+_NO_SPACE = "[Errno 28] No space left on device"
 _RUNS = TypeAdapter(tuple[RunRecord, ...])
 
 
@@ -147,9 +148,10 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
         reason = str(evidence.launch.get("message") or "The node's lease lapsed and its guard gave it back.")
         return Failure(phase="launch", cause="interrupted", message=reason)
     if not evidence.launch["ready"]:
-        return classify_failure(
+        phase = str(evidence.launch.get("failure_phase") or "engine_start")
+        return _full_disk(log, phase) or classify_failure(
             log,
-            phase=str(evidence.launch.get("failure_phase") or "engine_start"),
+            phase=phase,
             exit_status=evidence.launch.get("exit_status"),
             timed_out=bool(evidence.launch.get("timed_out")),
         )
@@ -161,11 +163,18 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
     expected = sum(len(plan.levels) for plan in evidence.order.spec.workloads)
     if evidence.failure is None and len(runs) == expected and any(run.summary.requests_ok for run in runs):
         return None
-    found = classify_failure(log, phase="load", exit_status=None, timed_out=False)
+    found = _full_disk(log, "load") or classify_failure(log, phase="load", exit_status=None, timed_out=False)
     if found.cause != "unknown":
         return found
     reason = evidence.failure or f"No request of {len(runs)} runs ended well; {expected} runs were ordered."
     return Failure(phase="load", cause="load_failed", message=reason, evidence=found.evidence)
+
+
+def _full_disk(log: str, phase: str) -> Failure | None:
+    """What a full disk did to an engine says nothing of its config: the trial is to be made again."""
+    if _NO_SPACE not in log:
+        return None
+    return Failure(phase=phase, cause="interrupted", message=f"The node's disk is full: the engine met '{_NO_SPACE}'.")
 
 
 def _says_nothing_of_config(failure: Failure) -> bool:
