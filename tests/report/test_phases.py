@@ -17,13 +17,14 @@ def stand(holds: float | None, breaks: float | None) -> Reached:
     """A phase whose limit lies between these rates."""
     return Reached(
         phase="tuned",
+        config_id="x",
         label="x",
         sweep_id="s",
         hardware="h",
         holds=holds,
         breaks=breaks,
         launches=1,
-        runs=pl.DataFrame(),
+        sweep_runs=pl.DataFrame(),
     )
 
 

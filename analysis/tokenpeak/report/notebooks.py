@@ -22,8 +22,9 @@ with warnings.catch_warnings():
     import papermill
     from papermill.engines import Engine, papermill_engines
     from papermill.exceptions import PapermillExecutionError
+    from papermill.execute import raise_for_execution_errors
 
-ENGINE = "tokenpeak"
+ENGINE, KERNEL = "tokenpeak", "python3"
 
 
 class SharedProcess(Engine):  # type: ignore[misc]
@@ -66,21 +67,24 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
         with contextlib.chdir(output.parent):
-            # Papermill would write the notebook thrice; it is written once, below.
-            executed = papermill.execute_notebook(
+            # Papermill copies and writes a notebook several times over; with outputs in it, that takes longer than the
+            # cells. So it prepares one without outputs, and the executed one is written once, below.
+            prepared = papermill.execute_notebook(
                 _literal(notebook),
                 None,
                 parameters=dict(parameters),
                 engine_name=ENGINE,
-                kernel_name="python3",
+                kernel_name=KERNEL,
+                prepare_only=True,
                 progress_bar=False,
-                log_output=False,
             )
+            executed = papermill_engines.execute_notebook_with_engine(ENGINE, prepared, KERNEL, progress_bar=False)
+            raise_for_execution_errors(executed, None)
     except PapermillExecutionError as error:
         raise ReportError(
             f"{notebook.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n{_where(error)}"
         ) from error
-    output.write_text(json.dumps(executed, ensure_ascii=False, indent=1) + "\n")
+    output.write_text(json.dumps(executed, ensure_ascii=False) + "\n")
     return executed
 
 

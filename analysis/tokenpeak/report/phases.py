@@ -37,18 +37,24 @@ class Reached:
     """A phase by its best config: the highest rate within the SLO lies from `holds` to `breaks` (null: not known)."""
 
     phase: str
+    config_id: str
     label: str
     sweep_id: str
     hardware: str
     holds: float | None
     breaks: float | None
     launches: int
-    runs: pl.DataFrame
+    sweep_runs: pl.DataFrame
+    """Every run at a rate of the config's sweep on its hardware."""
 
     @property
     def name(self) -> str:
         """The phase with its config."""
         return f"{self.phase}: {self.label}"
+
+    def runs(self) -> pl.DataFrame:
+        """The config's own runs, under the phase's name."""
+        return self.sweep_runs.filter(pl.col("config_id") == self.config_id).with_columns(label=pl.lit(self.name))
 
 
 def phase_of(config: Config, baselines: Sequence[str]) -> str:
@@ -76,19 +82,27 @@ def _of_sweep(view: SweepView, workload: str) -> list[Reached]:
     for plan in view.record.plans:
         phases = {each.config.config_id: phase_of(each.config, view.spec.search.baseline) for each in plan.feasible}
         runs = rates.open_runs(view, plan.hardware, workload)
-        searched = rates.found_rates(view, plan.hardware, workload).filter(pl.col("rate").is_not_null())
+        searched = {
+            row["config_id"]: row
+            for row in rates.found_rates(view, plan.hardware, workload)
+            .filter(pl.col("rate").is_not_null())
+            .group_by("config_id")
+            .agg(pl.col("low").min(), pl.col("high").max())
+            .iter_rows(named=True)
+        }
         for row in rates.highest_rates(runs).iter_rows(named=True):
-            own = searched.filter(pl.col("config_id") == row["config_id"])
+            own = searched.get(row["config_id"])
             found.append(
                 Reached(
                     phase=phases.get(row["config_id"], "tuned"),
+                    config_id=row["config_id"],
                     label=row["label"],
                     sweep_id=view.sweep_id,
                     hardware=plan.hardware,
-                    holds=own["low"].min() if own.height else row["holds"],  # type: ignore[arg-type]
-                    breaks=own["high"].max() if own.height else row["breaks"],  # type: ignore[arg-type]
+                    holds=own["low"] if own else row["holds"],
+                    breaks=own["high"] if own else row["breaks"],
                     launches=row["launches"] or 0,
-                    runs=runs.filter(pl.col("config_id") == row["config_id"]),
+                    sweep_runs=runs,
                 )
             )
     return found
@@ -122,7 +136,7 @@ def blocks(view: SweepView, others: Sequence[SweepView], workload: str) -> list[
         found.append(note(f"{left} of the study's sweeps asked another workload or SLO and are left out."))
     if len({each.hardware for each in phases}) > 1:
         found.append(note("The phases ran on different hardware, which is part of their difference."))
-    runs = pl.concat([each.runs.with_columns(label=pl.lit(each.name)) for each in phases], how="diagonal")
+    runs = pl.concat([each.runs() for each in phases], how="diagonal")
     return [*found, *curves(view, "phases", workload, runs, [each.name for each in phases], " by phase")]
 
 

@@ -138,39 +138,27 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
     Columns: config_id, label, holds (null: none did), breaks (null: none did), n (rates that could tell), untold
     (rates that could not), launches. The true highest rate lies between holds and breaks.
     """
-    rows = []
-    for (config_id, label), group in runs.group_by("config_id", "label", maintain_order=True):
-        judged = (
-            group.filter(pl.col("held").is_not_null())
-            .group_by("rate_per_s")
-            .agg(pl.col("held").all(), launches=pl.len())
-            .sort("rate_per_s")
-        )
-        broken = judged.filter(~pl.col("held"))["rate_per_s"].min()
-        below = judged.filter(pl.col("held"))["rate_per_s"]
-        held = (below.filter(below < broken) if broken is not None else below).max()
-        rows.append(
-            {
-                "config_id": config_id,
-                "label": label,
-                "holds": held,
-                "breaks": broken,
-                "n": judged.height,
-                "untold": group["rate_per_s"].n_unique() - judged.height,
-                "launches": judged["launches"].max(),
-            }
-        )
-    schema = {
-        "config_id": pl.String,
-        "label": pl.String,
-        "holds": pl.Float64,
-        "breaks": pl.Float64,
-        "n": pl.Int64,
-        "untold": pl.Int64,
-        "launches": pl.Int64,
-    }
-    return pl.DataFrame(rows, schema=schema).sort(
-        "holds", "breaks", descending=True, nulls_last=True, maintain_order=True
+    config = ("config_id", "label")
+    judged = (
+        runs.filter(pl.col("held").is_not_null())
+        .group_by(*config, "rate_per_s")
+        .agg(pl.col("held").all(), launches=pl.len().cast(pl.Int64))
+        .with_columns(breaks=pl.col("rate_per_s").filter(~pl.col("held")).min().over(config))
+    )
+    below = pl.col("held") & (pl.col("breaks").is_null() | (pl.col("rate_per_s") < pl.col("breaks")))
+    found = judged.group_by(config).agg(
+        holds=pl.col("rate_per_s").filter(below).max().cast(pl.Float64),
+        breaks=pl.col("breaks").first().cast(pl.Float64),
+        n=pl.len().cast(pl.Int64),
+        launches=pl.col("launches").max(),
+    )
+    return (
+        runs.group_by(config, maintain_order=True)
+        .agg(rates=pl.col("rate_per_s").n_unique().cast(pl.Int64))
+        .join(found, on=config, how="left", maintain_order="left")
+        .with_columns(pl.col("n").fill_null(0))
+        .select(*config, "holds", "breaks", "n", untold=pl.col("rates") - pl.col("n"), launches="launches")
+        .sort("holds", "breaks", descending=True, nulls_last=True, maintain_order=True)
     )
 
 
