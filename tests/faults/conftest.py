@@ -16,7 +16,7 @@ from tokenpeak import paths
 
 NUMBERS = range(20)
 _names: dict[str, int] = {}
-"""Locks on the names of nodes that this process has used; another process that wants one waits for this one's end."""
+"""Locks on the names of nodes that this process has used; another that wants one waits for the end of its tests."""
 
 
 def boot_node(folder: Path, name: str, last: int, disk: str = "2g") -> RigNode:
@@ -65,6 +65,8 @@ def place() -> Iterator[Path]:
     (folder / "number").write_text(str(number))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+    while _names:
+        os.close(_names.popitem()[1])
     os.close(lock)
 
 
