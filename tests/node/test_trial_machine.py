@@ -168,6 +168,8 @@ class Trial(RuleBasedStateMachine):
         guard = self.state.read("guard.json")
         if guard and process.is_alive(guard):
             os.kill(guard["pid"], signal.SIGKILL)
+            # On a busy machine a killed process lives on for a moment, and would be taken for a guard that watches.
+            assert clock.wait_until(lambda: not process.is_alive(guard), 30)
 
     @rule()
     def engine_is_killed(self) -> None:
