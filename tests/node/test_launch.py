@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import signal
 import urllib.request
 import zlib
 from pathlib import Path
@@ -198,6 +200,19 @@ def test_finish_of_another_trial(node: Node) -> None:
 
     assert finished["restoration"]["restored"] is False
     assert process.is_alive(node.read("engine.json"))
+
+
+def test_finish_tells_whether_the_engine_had_outlived_the_load(node: Node) -> None:
+    """An engine that was still there was ended by the finish; one that died before is said to have."""
+    node.run("launch", node.launch_request())
+    outlived = node.run("finish", node.finish_request())
+    died = node.run("launch", node.launch_request())
+    os.kill(died["pid"], signal.SIGKILL)
+    assert clock.wait_until(lambda: process.stat_of(died["pid"]) is None, 5)
+    finished = node.run("finish", node.finish_request())
+
+    assert (True, False) == (outlived["engine_ran"], finished["engine_ran"])
+    assert finished["restoration"]["restored"]
 
 
 def test_finish_without_launch(node: Node) -> None:

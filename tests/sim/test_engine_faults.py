@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -49,6 +50,20 @@ def test_a_running_engine_can_crash(start_engine: StartEngine, fault: str) -> No
     status = engine.ended()
 
     assert "crashed" == classify_failure(engine.log, phase="run", exit_status=status, timed_out=False).cause
+
+
+def test_an_engine_can_survive_idle_and_die_under_load(start_engine: StartEngine) -> None:
+    """One request at a time is answered; with several it runs out of memory, as its log says."""
+    engine = start_engine("--gpu-memory-utilization", "0.97", fault="oom_under_load:0.95").wait_ready()
+    alone = [engine.post("/v1/completions", body=BODY, timeout=5).status_code for _ in range(2)]
+    with ThreadPoolExecutor(4) as pool:
+        long = {**BODY, "max_tokens": 400}
+        together = [pool.submit(engine.post, "/v1/completions", body=long, timeout=20) for _ in range(4)]
+    status = engine.ended()
+
+    assert [200, 200] == alone
+    assert any(isinstance(one.exception(), httpx.TransportError) for one in together)
+    assert "out_of_memory" == classify_failure(engine.log, phase="run", exit_status=status, timed_out=False).cause
 
 
 def test_sigterm_can_be_ignored(start_engine: StartEngine) -> None:

@@ -160,6 +160,11 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
         return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
     if (lost := _lost_host(evidence.output)) is not None:
         return Failure(phase="load", cause="load_host_lost", message=lost)
+    if evidence.finish.get("engine_ran") is False:
+        # Whatever requests ended well before: a config whose engine does not outlive the load has failed.
+        return _full_disk(log, "load") or classify_failure(
+            log, phase="load", exit_status=evidence.finish.get("exit_status"), timed_out=False
+        )
     expected = sum(len(plan.levels) for plan in evidence.order.spec.workloads)
     if evidence.failure is None and len(runs) == expected and any(run.summary.requests_ok for run in runs):
         return None

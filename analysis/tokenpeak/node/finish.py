@@ -6,7 +6,7 @@ import base64
 import zlib
 
 from tokenpeak.node import launch, lease, lock, telemetry
-from tokenpeak.node.engine import LOG, OUTPUT
+from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.restore import OUTCOME, RECORD, restore, stop_engine
 from tokenpeak.node.state import Json, State
@@ -38,6 +38,8 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
             }
         grace_s = float(request.get("engine_stop_s") or launch.ENGINE_STOP_S)
         baseline = record.get("baseline_bytes") if record else None
+        engine = Engine(state)
+        ran, exit_status = (engine.is_running(), engine.exit_status()) if record else (None, None)
         ended = stop_engine(state, phases, grace_s, baseline)
         restoration = None
         if request.get("restore_production", True):
@@ -52,6 +54,8 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
         answer: Json = {
             "phases": phases.spans,
             "started_at_unix_s": phases.started_at_unix_s,
+            "engine_ran": ran,
+            "exit_status": exit_status,
             "engine_stopped": ended["engine_stopped"],
             "restoration": restoration,
             "given_back_by": _given_back_by(state, trial_id),

@@ -12,10 +12,11 @@ from typing import Any
 from tokenpeak.sim.answer import Answer, AnswerError, Asked
 from tokenpeak.sim.chunks import encode
 from tokenpeak.sim.counters import Counters
-from tokenpeak.sim.faults import Faults
+from tokenpeak.sim.faults import CUDA_ERROR, Faults
 from tokenpeak.sim.http import Reply, Request
 from tokenpeak.sim.metrics_page import metrics_page
 from tokenpeak.sim.pace import Pace
+from tokenpeak.sim.refusals import out_of_memory
 from tokenpeak.sim.settings import Settings
 from tokenpeak.sim.text import chat_prompt, detokenize, tokenize
 
@@ -32,7 +33,7 @@ class Api:
         faults: Faults,
         *,
         seed: int,
-        crash: Callable[[], None],
+        crash: Callable[[str], None],
     ) -> None:
         self.settings = settings
         self.counters = counters
@@ -206,7 +207,10 @@ class Api:
 
     def _play_faults(self) -> None:
         if self.faults.crash_after_requests is not None and self._generations >= self.faults.crash_after_requests:
-            self._crash()
+            self._crash(CUDA_ERROR)
+        share = self.faults.oom_under_load
+        if share is not None and self.settings.gpu_memory_utilization > share and self.counters.running > 1:
+            self._crash(out_of_memory(self.settings, self.settings.devices.gpu.usable_bytes, "").error)
         if self.faults.error_500 is not None and self._generations % max(1, int(self.faults.error_500)) == 0:
             raise AnswerError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.", None)
 

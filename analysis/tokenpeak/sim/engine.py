@@ -23,7 +23,7 @@ from tokenpeak.sim.blocks import BlockPool
 from tokenpeak.sim.capacity import Capacity, fit_context
 from tokenpeak.sim.counters import Counters
 from tokenpeak.sim.device import devices
-from tokenpeak.sim.faults import Faults, faults
+from tokenpeak.sim.faults import CUDA_ERROR, Faults, faults
 from tokenpeak.sim.flags import parse_serve
 from tokenpeak.sim.http import Request, Server
 from tokenpeak.sim.log import EngineLog
@@ -141,7 +141,7 @@ class Engine:
         self._meter.idle()
         stats = asyncio.create_task(self._log_stats(counters)) if not settings.arguments.disable_log_stats else None
         if self._faults.crash_after_s is not None:
-            loop.call_later(self._faults.crash_after_s, self._crash)
+            loop.call_later(self._faults.crash_after_s, self._crash, CUDA_ERROR)
         await stopping.wait()
         if stats is not None:
             stats.cancel()
@@ -159,10 +159,9 @@ class Engine:
             phrase = _PHRASES.get(status, "")
             self._log.access(f'{request.client} - "{request.method} {request.path} HTTP/1.1" {status} {phrase}')
 
-    def _crash(self) -> None:
-        """The engine's process dies of a CUDA error, and the server with it."""
+    def _crash(self, error: str) -> None:
+        """The engine's process dies of an error, and the server with it."""
         frame = ('"vllm/v1/engine/core.py", line 1496, in run_engine_core',)
-        error = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
         self._log.failure("core.py:1512", "EngineCore encountered a fatal error.", error, frame)
         message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
         self._log.traceback(frame, f"vllm.v1.engine.exceptions.EngineDeadError: {message}")

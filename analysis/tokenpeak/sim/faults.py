@@ -3,7 +3,8 @@
 A comma-separated list of: `hang_at_start`, `oom_at_start`, `crash_at_start`, `crash_after_s:S`,
 `crash_after_requests:N`, `ignore_sigterm`, `stall_mid_stream:TOKENS`, `error_500:EVERY`, `slow_release:S`,
 `orphan_worker` (a worker that outlives the engine and holds its memory), `throttle_after_s:S` (its GPUs get too hot:
-their clock falls and nvidia-smi says why; the engine is no slower).
+their clock falls and nvidia-smi says why; the engine is no slower), `oom_under_load:SHARE` (an engine that may use more
+than this share of the memory starts and answers, and runs out of memory once several requests run at a time).
 """
 
 import os
@@ -11,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokenpeak.errors import SpecError, suggestion
+
+CUDA_ERROR = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
 
 _KNOWN = {
     "hang_at_start": None,
@@ -24,6 +27,7 @@ _KNOWN = {
     "slow_release": 3.0,
     "orphan_worker": None,
     "throttle_after_s": 5.0,
+    "oom_under_load": 0.93,
 }
 
 
@@ -45,6 +49,8 @@ class Faults:
     """Seconds for which the memory stays taken after the engine has gone."""
     orphan_worker: bool = False
     throttle_after_s: float | None = None
+    oom_under_load: float | None = None
+    """The highest gpu_memory_utilization that survives a load."""
 
 
 def faults(environ: Mapping[str, str] = os.environ) -> Faults:
