@@ -28,7 +28,7 @@ def test_sweep_completes_on_the_nodes_that_are_there(swept: tuple[str, int, Home
 
     assert 0 == status, said
     assert ["ok", "ok"] == [trial["status"] for trial in trials]
-    assert re.search(r"(Winner|Best .*): max_num_seqs=(8|64).*\n +vllm serve ", said)
+    assert re.search(r"(Winner: |Best .*: |Take )max_num_seqs=(8|64).*\n +vllm serve ", said)
 
 
 def test_unreachable_node_is_named_and_skipped(swept: tuple[str, int, Home]) -> None:

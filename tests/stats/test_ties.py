@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokenpeak.stats.intervals import clopper_pearson_interval
-from tokenpeak.stats.ties import Verdicts, take, winner_group
+from tokenpeak.stats.ties import Verdicts, winner_group
 
 SWEEPS = 200
 
@@ -80,9 +80,3 @@ def test_lower_can_be_better() -> None:
 
     assert "fast" == verdicts.winner
     assert pytest.approx(2.0, rel=0.02) == verdicts.standings[1].ratio
-
-
-def test_within_a_group_the_cheapest_is_taken() -> None:
-    """Costs decide within the winner group, in order; rank decides a draw."""
-    assert "b" == take(("a", "b", "c"), {"a": (2.0, 1.0), "b": (1.0, 9.0), "c": (1.0, 9.0)})
-    assert "a" == take(("a", "b"), {})

@@ -1,4 +1,4 @@
-"""What a sweep found, in lines for a terminal: the ranking, the failures with their causes, the winner's command."""
+"""What a sweep found, in lines for a terminal: the ranking, the failures with their causes, the config to take."""
 
 import threading
 from collections import Counter
@@ -13,49 +13,57 @@ from tokenpeak.plan.hindsight import hindsight_lines
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.plan.spec import ModelSpec, SweepSpec
 from tokenpeak.records import Config, Plan, SweepRecord, TrialRecord
+from tokenpeak.stats.choice import Choice, Launch, choose
 from tokenpeak.stats.drift import drift
 from tokenpeak.stats.intervals import ratio_interval
-from tokenpeak.stats.objective import objective_direction, objective_value
-from tokenpeak.stats.ties import winner_group
+from tokenpeak.stats.objective import metric_value, objective_direction, objective_run, objective_value
+from tokenpeak.stats.ties import Verdicts, winner_group
 
 _SHOWN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """A config of one hardware among the others. `is_tied`: it may be as good as the best for all that is known."""
+    """The configs of one kind of hardware: `verdicts` rank those of which `trials` told the objective."""
 
-    config: Config
-    value: float
-    """Geometric mean of its launches' objectives."""
-    launches: int
-    is_tied: bool
+    trials: tuple[TrialRecord, ...]
+    verdicts: Verdicts
+
+    @property
+    def configs(self) -> dict[str, Config]:
+        """Each config by its id."""
+        return {trial.config.config_id: trial.config for trial in self.trials}
 
 
-def ranking(spec: SweepSpec, trials: Iterable[TrialRecord], hardware: str) -> list[Ranked]:
-    """The configs of this hardware that have an objective, best first.
-
-    Where no launch was repeated nothing can be told of noise, and whatever is within the spec's margin is tied.
-    """
+def ranking(spec: SweepSpec, trials: Iterable[TrialRecord], hardware: str) -> Ranked:
+    """The standings of this hardware's configs."""
     values: dict[str, list[float]] = {}
-    configs: dict[str, Config] = {}
+    told = []
     for trial in trials:
         value = objective_value(trial.runs, spec) if trial.status == "ok" else None
         if trial.hardware == hardware and value is not None and value > 0:
             values.setdefault(trial.config.config_id, []).append(value)
-            configs[trial.config.config_id] = trial.config
-    margin = spec.search.margin
-    found = winner_group(values, higher_is_better=objective_direction(spec) != "lower", margin=margin)
-    return [
-        Ranked(
-            config=configs[entry.config],
-            value=entry.mean,
-            launches=entry.launches,
-            is_tied=entry.standing in ("tied", "equal")
-            or (entry.standing == "unknown" and abs(entry.ratio - 1) <= margin),
-        )
-        for entry in found.standings
-    ]
+            told.append(trial)
+    higher = objective_direction(spec) != "lower"
+    return Ranked(trials=tuple(told), verdicts=winner_group(values, higher_is_better=higher, margin=spec.search.margin))
+
+
+def choice(spec: SweepSpec, ranked: Ranked, plan: Plan, engine_version: str | None) -> Choice | None:
+    """The config to take on the plan's hardware."""
+    launches = [_launch(spec, trial) for trial in ranked.trials]
+    planned = [each.config for each in plan.feasible]
+    return choose(spec, ranked.verdicts, launches, planned, engine_version)
+
+
+def _launch(spec: SweepSpec, trial: TrialRecord) -> Launch:
+    run = objective_run(trial.runs, spec)
+    energy = run.energy if run is not None else None
+    return Launch(
+        config=trial.config,
+        slo_met=run.slo_met if run is not None else None,
+        cost_per_1m_output_tok=metric_value(run, "cost_per_1m_output_tok", spec.energy) if run is not None else None,
+        energy_j_per_output_tok=energy.energy_j_per_output_tok if energy and energy.source != "estimated_tdp" else None,
+    )
 
 
 def value_words(spec: SweepSpec, value: float) -> str:
@@ -79,8 +87,10 @@ class Describer:
             value = objective_value(record.runs, self._spec)
             ranked = ranking(self._spec, tuple(self._ledger.records), record.hardware)
         words = "no valid objective run" if value is None else value_words(self._spec, value)
-        best = f"{value_words(self._spec, ranked[0].value)} ({ranked[0].config.name})" if ranked else ""
-        return words, best
+        if not ranked.verdicts.standings:
+            return words, ""
+        best = ranked.verdicts.standings[0]
+        return words, f"{value_words(self._spec, best.mean)} ({ranked.configs[best.config].name})"
 
 
 def plan_lines(plans: Sequence[Plan]) -> list[str]:
@@ -108,15 +118,19 @@ def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRe
         node = next(facts for facts in record.nodes if facts.hardware == plan.hardware)
         ranked = ranking(spec, trials, plan.hardware)
         lines += ["", f"{plan.hardware}{' (simulated)' if node.simulated else ''}: {title} of {workload} at {level}"]
-        for place, entry in enumerate(ranked[:_SHOWN], start=1):
+        configs, standings = ranked.configs, ranked.verdicts.standings
+        for entry in standings[:_SHOWN]:
             launches = f"  ({entry.launches} launches)" if entry.launches > 1 else ""
-            tie = "  (tied with the best)" if entry.is_tied else ""
-            lines.append(f"{place:4d}  {value_words(spec, entry.value):>16}  {entry.config.name}{launches}{tie}")
-        if len(ranked) > _SHOWN:
-            lines.append(f"      … and {len(ranked) - _SHOWN} more")
+            tie = "  (tied with the best)" if entry.rank > 1 and entry.may_be_taken else ""
+            name = configs[entry.config].name
+            lines.append(f"{entry.rank:4d}  {value_words(spec, entry.mean):>16}  {name}{launches}{tie}")
+        if len(standings) > _SHOWN:
+            lines.append(f"      … and {len(standings) - _SHOWN} more")
         lines += _failures([trial for trial in trials if trial.hardware == plan.hardware])
-        lines += _winner(ranked)
-        lines += [f"  {line}" for line in evidence_lines(spec, trials, plan.hardware, ranked)]
+        taken = choice(spec, ranked, plan, node.engine_version)
+        lines += choice_lines(taken, ranked)
+        if taken is not None:
+            lines += [f"  {line}" for line in evidence_lines(spec, trials, plan.hardware, taken.config)]
         lines += [f"  {line}" for line in hindsight_lines(spec, plan, node, trials, models)]
     return lines
 
@@ -129,27 +143,23 @@ def _model_of(record: SweepRecord) -> ModelSpec | None:
     return None
 
 
-def _winner(ranked: Sequence[Ranked]) -> list[str]:
-    """The best config, no surer than its launches make it, and its command."""
-    if not ranked:
+def choice_lines(taken: Choice | None, ranked: Ranked) -> list[str]:
+    """The config to take, no surer than its launches make it, and its command."""
+    if taken is None:
         return ["  No config gave a result."]
-    best = ranked[0]
-    tied = sum(entry.is_tied for entry in ranked)
-    if best.config.endpoint is not None:
+    if taken.config.endpoint is not None:
         return []
-    if tied:
-        words = f"Best of a tie of {tied + 1}: {best.config.name}"
-    elif best.launches == 1 and len(ranked) > 1:
-        words = f"Best by one launch of each: {best.config.name} (search.replicates tells how sure that is)"
+    if taken.why:
+        words = f"Take {taken.config.name}: {taken.why}"
+    elif ranked.verdicts.noise is None and len(ranked.verdicts.standings) > 1:
+        words = f"Best by one launch of each: {taken.config.name} (search.replicates tells how sure that is)"
     else:
-        words = f"Winner: {best.config.name}"
-    return ["", f"  {words}", f"    {paste_command(best.config)}"]
+        words = f"Winner: {taken.config.name}"
+    return ["", f"  {words}", f"    {paste_command(taken.config)}"]
 
 
-def evidence_lines(
-    spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str, ranked: Sequence[Ranked]
-) -> list[str]:
-    """What the best config gains over each baseline, with its interval, and whether the node changed meanwhile."""
+def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str, taken: Config) -> list[str]:
+    """What the config to take gains over each baseline, with its interval, and whether the node changed meanwhile."""
     own = [trial for trial in trials if trial.hardware == hardware and trial.status == "ok"]
     launches: dict[str, list[tuple[float, float]]] = {}
     for trial in sorted(own, key=lambda trial: trial.started_at):
@@ -157,15 +167,12 @@ def evidence_lines(
         if value is not None and value > 0:
             since_s = (trial.started_at - own[0].started_at).total_seconds()
             launches.setdefault(trial.config.config_id, []).append((since_s, value))
-    if not ranked or not launches:
-        return []
     names = {trial.config.name: trial.config.config_id for trial in own}
-    best = ranked[0].config
     lines = []
     for baseline in spec.search.baseline:
         config_id = names.get(baseline)
-        if config_id in launches and config_id != best.config_id:
-            own_values, others = ([value for _, value in launches[each]] for each in (best.config_id, config_id))
+        if config_id in launches and config_id != taken.config_id:
+            own_values, others = ([value for _, value in launches[each]] for each in (taken.config_id, config_id))
             gain = ratio_interval(own_values, others)
             bounds = "" if gain.low is None or gain.high is None else f" ({gain.low - 1:+.1%} to {gain.high - 1:+.1%})"
             lines.append(f"{gain.estimate - 1:+.1%}{bounds} against {baseline}")

@@ -237,6 +237,9 @@ class SearchSpec(Declaration):
     """Launch the first baseline again after each so many trials, to see drift; None: never."""
     margin: float = Field(default=0.02, gt=0, lt=1)
     """Configs that differ by less than this share are equally good."""
+    prefer: Literal["closest", "cheapest", "coolest"] = "closest"
+    """Which of several configs tied for best to take: the one that changes the fewest settings of what runs now, that
+    costs least (`energy.price_per_node_hour`), or that needs the least measured energy for a token."""
     seed: int = 0
 
 

@@ -25,15 +25,15 @@ def choices(view: SweepView, row: dict[str, object]) -> str:
 
 
 def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
-    """What to run on one kind of hardware, how much better it is, and what it is tied with."""
-    best = ranked.best
-    if best is None:
+    """What to run on one kind of hardware, how much better it is, and why it is this one of those it is tied with."""
+    taken = ranked.taken
+    if taken is None:
         return warning(f"On {ranked.hardware}: {NOTHING} The table below says why.")
-    parts: list[Part] = [f"On {ranked.hardware}, run ", code(choices(view, best)), ": "]
-    parts += [strong(f"{number(_float(best['objective']))} {view.metric.unit}"), f" at {view.objective_place}"]
-    parts += _gain_words(view, ranked, best)
-    parts += _tie_words(view, ranked)
-    if best.get("slo_met") is False:
+    parts: list[Part] = [f"On {ranked.hardware}, run ", code(choices(view, taken)), ": "]
+    parts += [strong(f"{number(_float(taken['objective']))} {view.metric.unit}"), f" at {view.objective_place}"]
+    parts += _gain_words(view, ranked, taken)
+    parts += _tie_words(view, ranked, taken)
+    if taken.get("slo_met") is False:
         parts.append(f" It does not hold the SLO at {view.objective_place} ({view.slo_words}).")
     return answer(*parts)
 
@@ -43,42 +43,29 @@ def _float(value: object) -> float:
     return float(value)
 
 
-def _gain_words(view: SweepView, ranked: Ranking, best: dict[str, object]) -> list[Part]:
-    if ranked.baseline is None or best["gain"] is None:
+def _gain_words(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> list[Part]:
+    if ranked.baseline is None or taken["gain"] is None:
         return ["; it is the only config with a result, so there is no gain to state."]
-    if best["config_id"] == ranked.baseline.config_id:
-        return [f"; nothing tried beats your {ranked.baseline.words}"]
-    parts: list[Part] = [", ", strong(percent(_float(best["gain"]))), f" over {ranked.baseline.words}"]
-    if best["gain_low"] is not None:
-        parts.append(f" ({percent(_float(best['gain_low']))} to {percent(_float(best['gain_high']))})")
+    if taken["config_id"] == ranked.baseline.config_id:
+        return [f"; nothing tried {'surely ' if ranked.ties.height else ''}beats your {ranked.baseline.words}"]
+    parts: list[Part] = [", ", strong(percent(_float(taken["gain"]))), f" over {ranked.baseline.words}"]
+    if taken["gain_low"] is not None:
+        parts.append(f" ({percent(_float(taken['gain_low']))} to {percent(_float(taken['gain_high']))})")
     return parts
 
 
-def _tie_words(view: SweepView, ranked: Ranking) -> list[Part]:
-    ties = ranked.ties.height
-    best = ranked.best
-    assert best is not None
-    margin = f"{view.spec.search.margin:.0%}"
-    if best["low"] is None:
-        why = (
+def _tie_words(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> list[Part]:
+    why = ranked.choice.why if ranked.choice is not None else ""
+    if taken["low"] is None:
+        unknown = (
             "The launches of one config are too few, or differ too much, for the gain to have an interval."
             if ranked.vague
             else "One launch each: how a relaunch varies is not known, so the gain has no interval."
         )
-        others = (
-            f"{_count(ties, 'other config is', 'other configs are')} within {margin} of it"
-            if ties
-            else f"no other is within {margin} of it"
-        )
-        return [f"; {others}. {why}"]
-    low, high = number(_float(best["low"])), number(_float(best["high"]))
-    interval = f" (95% interval {low} to {high} {view.metric.unit}, n={best['n']})"
-    tied = (
-        f"; it cannot be told from {_count(ties, 'other config', 'other configs')}."
-        if ties
-        else "; no other config reaches it."
-    )
-    return [interval, tied]
+        return [f"; {why or f'no other is within {view.spec.search.margin:.0%} of it'}. {unknown}"]
+    low, high = number(_float(taken["low"])), number(_float(taken["high"]))
+    interval = f" (95% interval {low} to {high} {view.metric.unit}, n={taken['n']})"
+    return [interval, f"; {why or 'no other config reaches it'}."]
 
 
 def _count(n: int, one: str, many: str) -> str:

@@ -1,11 +1,10 @@
-"""The overview's own blocks: key figures of the winner, what the sweep cost, what to look at next."""
+"""The overview's own blocks: key figures of the config to take, what the sweep cost, what to look at next."""
 
 from collections import Counter
 from dataclasses import dataclass
 
 import polars as pl
 
-from tokenpeak.records import Config
 from tokenpeak.report import presets, rates, tools
 from tokenpeak.report.answers import percent, recommendation
 from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number, trimmed
@@ -29,14 +28,6 @@ def answers_of(view: SweepView) -> list[Sentence]:
     return [recommendation(view, rank(view, hardware)) for hardware in view.hardware]
 
 
-def winner_config(view: SweepView, ranked: Ranking) -> Config | None:
-    """The winner as it was planned."""
-    best, plan = ranked.best, view.plan_for(ranked.hardware)
-    if best is None or plan is None:
-        return None
-    return next((p.config for p in plan.feasible if p.config.config_id == best["config_id"]), None)
-
-
 def gpus_of(view: SweepView, hardware: str) -> int:
     """Devices of one node of this kind; 1 where there is no GPU."""
     nodes = view.nodes_of(hardware)
@@ -44,58 +35,52 @@ def gpus_of(view: SweepView, hardware: str) -> int:
 
 
 def commands(view: SweepView, ranked: Ranking) -> Snippets | None:
-    """The winner in the forms that deployments take; None for a server whose flags are not known."""
-    config = winner_config(view, ranked)
-    if config is None or config.endpoint is not None:
+    """The config to take in the forms that deployments take; None for a server whose flags are not known."""
+    if ranked.choice is None or ranked.taken is None or ranked.choice.config.endpoint is not None:
         return None
     nodes = view.nodes_of(ranked.hardware)
     version = nodes[0].engine_version if nodes else None
+    launched: list[str] = view.trials.filter(pl.col("trial_id") == ranked.taken["trial_id"])["argv"].to_list()[0]
     return snippets(
-        config,
+        ranked.choice.config,
         gpus=gpus_of(view, ranked.hardware),
         engine_version=version,
-        launched=_launched(view, ranked),
+        launched=launched,
         name=f"deploy-{slug(ranked.hardware)}",
     )
 
 
-def _launched(view: SweepView, ranked: Ranking) -> list[str]:
-    best = ranked.best
-    if best is None:
-        return []
-    launched: list[str] = view.trials.filter(pl.col("trial_id") == best["trial_id"])["argv"].to_list()[0]
-    return launched
-
-
-def winner_tiles(view: SweepView, ranked: Ranking) -> Tiles | None:
-    """The winner's key figures, each against what it is measured by."""
-    best = ranked.best
-    if best is None:
+def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
+    """The key figures of the config to take, each against what it is measured by."""
+    taken = ranked.taken
+    if taken is None:
         return None
     interval = (
-        f"{_show(best['low'])} to {_show(best['high'])} (95%), n={best['n']}"
-        if best["low"] is not None
-        else f"n={best['n']}, no interval"
+        f"{_show(taken['low'])} to {_show(taken['high'])} (95%), n={taken['n']}"
+        if taken["low"] is not None
+        else f"n={taken['n']}, no interval"
     )
-    tiles = [Tile(label=view.metric_title, value=_show(best["objective"]), unit=view.metric.unit, note=interval)]
-    if ranked.baseline and best["gain"] is not None:
-        tiles.append(Tile(label="Gain", value=percent(float(str(best["gain"]))), note=f"over {ranked.baseline.words}"))
-    if best.get("ttft_s_p95") is not None:
+    tiles = [Tile(label=view.metric_title, value=_show(taken["objective"]), unit=view.metric.unit, note=interval)]
+    if ranked.baseline and taken["gain"] is not None:
+        tiles.append(Tile(label="Gain", value=percent(float(str(taken["gain"]))), note=f"over {ranked.baseline.words}"))
+    if taken.get("ttft_s_p95") is not None:
         tiles.append(
             Tile(
                 label="TTFT p95",
-                value=number(float(str(best["ttft_s_p95"])) * 1000),
+                value=number(float(str(taken["ttft_s_p95"])) * 1000),
                 unit="ms",
                 note=f"at {view.objective_place}",
             )
         )
-    if best.get("tpot_s_p95") is not None:
+    if taken.get("tpot_s_p95") is not None:
         tiles.append(
-            Tile(label="TPOT p95", value=number(float(str(best["tpot_s_p95"])) * 1000), unit="ms", note=_slo_note(best))
+            Tile(
+                label="TPOT p95", value=number(float(str(taken["tpot_s_p95"])) * 1000), unit="ms", note=_slo_note(taken)
+            )
         )
     for workload in rates.rated_workloads(view)[:1]:
         highest = rates.highest_rates(rates.open_runs(view, ranked.hardware, workload)).filter(
-            pl.col("config_id") == best["config_id"]
+            pl.col("config_id") == taken["config_id"]
         )
         if highest.height and view.slo_words:
             row = highest.row(0, named=True)
@@ -108,20 +93,22 @@ def winner_tiles(view: SweepView, ranked: Ranking) -> Tiles | None:
                     note=bound,
                 )
             )
-    if best.get("energy_j_per_output_tok") is not None:
+    if taken.get("energy_j_per_output_tok") is not None:
         tiles.append(
             Tile(
                 label="Energy",
-                value=_show(best["energy_j_per_output_tok"]),
+                value=_show(taken["energy_j_per_output_tok"]),
                 unit="J/token",
-                note=_energy_note(view, best),
-                mark=_energy_mark(view, best),
+                note=_energy_note(view, taken),
+                mark=_energy_mark(view, taken),
             )
         )
-    if best.get("cost_per_1m_output_tok") is not None:
+    if taken.get("cost_per_1m_output_tok") is not None:
         tiles.append(
             Tile(
-                label="Cost", value=_show(best["cost_per_1m_output_tok"]), unit=f"{view.spec.energy.currency}/1M tokens"
+                label="Cost",
+                value=_show(taken["cost_per_1m_output_tok"]),
+                unit=f"{view.spec.energy.currency}/1M tokens",
             )
         )
     if (share := _limit_share(view, ranked)) is not None:
@@ -133,37 +120,37 @@ def _show(value: object) -> str:
     return number(value) if isinstance(value, int | float) else "–"
 
 
-def _slo_note(best: dict[str, object]) -> str:
-    if best.get("slo_met") is None:
+def _slo_note(taken: dict[str, object]) -> str:
+    if taken.get("slo_met") is None:
         return "no SLO judged"
-    return "SLO held" if best["slo_met"] else "SLO broken at this load"
+    return "SLO held" if taken["slo_met"] else "SLO broken at this load"
 
 
-def _best_runs(view: SweepView, best: dict[str, object]) -> pl.DataFrame:
-    return view.objective_runs().filter(pl.col("config_id") == best["config_id"])
+def _own_runs(view: SweepView, taken: dict[str, object]) -> pl.DataFrame:
+    return view.objective_runs().filter(pl.col("config_id") == taken["config_id"])
 
 
-def _energy_note(view: SweepView, best: dict[str, object]) -> str:
-    boundary = _best_runs(view, best)["energy_boundary"].drop_nulls()
+def _energy_note(view: SweepView, taken: dict[str, object]) -> str:
+    boundary = _own_runs(view, taken)["energy_boundary"].drop_nulls()
     return str(boundary[0]).replace("_", " ").replace("gpu", "GPU").replace("cpu", "CPU") if boundary.len() else ""
 
 
-def _energy_mark(view: SweepView, best: dict[str, object]) -> str:
-    return "estimated" if (_best_runs(view, best)["energy_source"] == "estimated_tdp").any() else ""
+def _energy_mark(view: SweepView, taken: dict[str, object]) -> str:
+    return "estimated" if (_own_runs(view, taken)["energy_source"] == "estimated_tdp").any() else ""
 
 
 def _limit_share(view: SweepView, ranked: Ranking) -> float | None:
-    """The winner's share of what the hardware could give, where the objective is throughput and the model can tell."""
-    best, plan = ranked.best, view.plan_for(ranked.hardware)
-    if best is None or plan is None or view.spec.objective.metric != "output_tok_per_s":
+    """The config's share of what the hardware could give, where the objective is throughput and the model can tell."""
+    taken, plan = ranked.taken, view.plan_for(ranked.hardware)
+    if taken is None or plan is None or view.spec.objective.metric != "output_tok_per_s":
         return None
     for planned in plan.feasible:
         if (
-            planned.config.config_id == best["config_id"]
+            planned.config.config_id == taken["config_id"]
             and planned.prediction
             and planned.prediction.limit_output_tok_per_s
         ):
-            return float(str(best["objective"])) / planned.prediction.limit_output_tok_per_s
+            return float(str(taken["objective"])) / planned.prediction.limit_output_tok_per_s
     return None
 
 
@@ -249,28 +236,25 @@ class _Edge:
 
 
 def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """What would be worth trying, read from where the winner stands."""
-    best = ranked.best
-    if best is None:
+    """What would be worth trying, read from where the config to take stands."""
+    taken = ranked.taken
+    if taken is None:
         return None
     edges = []
     for axis, names in view.axes.items():
-        value = best.get(f"axis_{axis}")
+        value = taken.get(f"axis_{axis}")
         if len(names) > 1 and value in (names[0], names[-1]) and all(_numeric(name) for name in names):
             edges.append(_Edge(axis, str(value)))
     parts: list[object] = []
     if edges:
-        parts.append("The winner stands at the edge of ")
+        parts.append("The recommended config stands at the edge of ")
         for index, edge in enumerate(edges):
             parts += [", " if index else "", code(f"{edge.axis}={edge.alternative}")]
         parts.append(": values beyond were not tried. ")
     if not ranked.replicated:
         parts.append("Launch the best few again (search.replicates) to give the gain an interval. ")
     if ranked.ties.height:
-        parts.append(
-            "The tied configs differ from the winner by less than can be told; "
-            "choose among them by energy or simplicity, see "
-        )
+        parts.append("The others of its tie stand in the ")
         parts.append(link("ranking", "ranking.html"))
         parts.append(".")
     return note(*parts) if parts else None  # type: ignore[arg-type]

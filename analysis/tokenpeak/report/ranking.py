@@ -1,4 +1,4 @@
-"""Which config is best on each kind of hardware, by how much, and which others are as good.
+"""Which config is best on each kind of hardware, by how much, which others are as good, and which of them to take.
 
 Pure: a view in, a frame out. Failed and invalid configs are rows too, at the end.
 """
@@ -10,6 +10,7 @@ from functools import lru_cache
 import polars as pl
 
 from tokenpeak.report.view import MEDIAN, Baseline, SweepView
+from tokenpeak.stats.choice import Choice, Launch, choose
 from tokenpeak.stats.intervals import t_critical
 from tokenpeak.stats.ties import Verdicts, winner_group
 
@@ -47,9 +48,8 @@ class Ranking:
 
     `frame` has config_id, label, config_name, rank (null without a result), objective, low, high (95%, null where no
     config was launched again), n (launches with a result), launches, gain (share over the baseline; gain_low and
-    gain_high where the baseline is a config), group (best, tie or empty), state
-    (ok, invalid or failed), why (in a few words), details (in sentences), trial_id (the config's first trial) and the
-    columns of MEASURED.
+    gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid or failed), why (in a few
+    words), details (in sentences), trial_id (the config's first trial) and the columns of MEASURED.
     """
 
     hardware: str
@@ -58,12 +58,21 @@ class Ranking:
     replicated: bool
     vague: bool
     """Configs were launched again, but so few times or so differently that an interval would say nothing."""
+    choice: Choice | None
+    """The config to take; None where nothing gave a result."""
 
     @property
     def best(self) -> dict[str, object] | None:
-        """The winner's row; None when nothing gave a result."""
+        """The row of the best mean; None when nothing gave a result."""
         ok = self.frame.filter(pl.col("state") == "ok")
         return ok.row(0, named=True) if ok.height else None
+
+    @property
+    def taken(self) -> dict[str, object] | None:
+        """The row of the config to take: the best, or another of its ties; None when nothing gave a result."""
+        if self.choice is None:
+            return self.best
+        return self.frame.row(by_predicate=pl.col("config_id") == self.choice.config.config_id, named=True)
 
     @property
     def ties(self) -> pl.DataFrame:
@@ -81,7 +90,8 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     """The ranking of a sweep's configs on one kind of hardware by the spec's objective."""
     trials = view.trials.filter(pl.col("hardware") == hardware)
     measured = [name for name in MEASURED if name in view.runs.columns]
-    runs = view.objective_runs().select("trial_id", "verdict", "verdict_codes", "verdict_reasons", *measured)
+    told = ("verdict", "verdict_codes", "verdict_reasons", "energy_source")
+    runs = view.objective_runs().select("trial_id", *told, *measured)
     joined = trials.join(runs, on="trial_id", how="left")
     axes = [f"axis_{axis}" for axis in view.axes if f"axis_{axis}" in trials.columns]
     has = pl.col("objective").is_not_null()
@@ -118,12 +128,20 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         nulls_last=True,
         maintain_order=True,
     )
-    launches = trials.filter(pl.col("objective").is_not_null() & (pl.col("objective") > 0))
-    frame = _standings(view, frame, launches.select("config_id", "objective"), baseline)
+    launches = joined.filter(pl.col("objective") > 0)
+    found = _verdicts(view, launches)
+    frame = _standings(view, frame, found, baseline)
     frame = frame.with_columns(rank=pl.when(pl.col("state") == "ok").then(pl.int_range(1, pl.len() + 1)))
     replicated = bool(frame["low"].is_not_null().any())
     vague = not replicated and bool((frame["n"] > 1).any())
-    return Ranking(hardware=hardware, frame=frame, baseline=baseline, replicated=replicated, vague=vague)
+    return Ranking(
+        hardware=hardware,
+        frame=frame,
+        baseline=baseline,
+        replicated=replicated,
+        vague=vague,
+        choice=_choice(view, hardware, found, launches),
+    )
 
 
 def _baseline(view: SweepView, frame: pl.DataFrame) -> Baseline | None:
@@ -137,29 +155,50 @@ def _baseline(view: SweepView, frame: pl.DataFrame) -> Baseline | None:
     return Baseline(config_id=None, words=MEDIAN, value=float(ok["objective"].median()))  # type: ignore[arg-type]
 
 
-def _standings(view: SweepView, frame: pl.DataFrame, launches: pl.DataFrame, baseline: Baseline | None) -> pl.DataFrame:
+def _verdicts(view: SweepView, launches: pl.DataFrame) -> Verdicts:
+    values = {
+        str(config_id): group["objective"].to_list()
+        for (config_id,), group in launches.group_by("config_id", maintain_order=True)
+    }
+    return winner_group(values, higher_is_better=view.higher_is_better, margin=view.spec.search.margin)
+
+
+def _choice(view: SweepView, hardware: str, found: Verdicts, launches: pl.DataFrame) -> Choice | None:
+    plan, nodes = view.plan_for(hardware), view.nodes_of(hardware)
+    if plan is None:
+        return None
+    configs = {planned.config.config_id: planned.config for planned in plan.feasible}
+    costs = ("slo_met", "cost_per_1m_output_tok", "energy_j_per_output_tok", "energy_source")
+    rows = [
+        Launch(
+            config=configs[config_id],
+            slo_met=slo_met,
+            cost_per_1m_output_tok=cost,
+            energy_j_per_output_tok=energy if source != "estimated_tdp" else None,
+        )
+        for config_id, slo_met, cost, energy, source in launches.select("config_id", *costs).iter_rows()
+    ]
+    version = nodes[0].engine_version if nodes else None
+    return choose(view.spec, found, rows, tuple(configs.values()), version)
+
+
+def _standings(view: SweepView, frame: pl.DataFrame, found: Verdicts, baseline: Baseline | None) -> pl.DataFrame:
     """The frame with group, low, high, gain, gain_low and gain_high.
 
     The spread of launches is pooled over all configs, so that a config launched once has an interval too as soon as
     any other was launched again; where none was, there is none, and configs within the margin of the best are tied.
     """
-    values = {
-        str(config_id): group["objective"].to_list()
-        for (config_id,), group in launches.group_by("config_id", maintain_order=True)
-    }
-    found = winner_group(values, higher_is_better=view.higher_is_better, margin=view.spec.search.margin)
+    launches = {standing.config: standing.launches for standing in found.standings}
     rows = []
     for standing in found.standings:
-        near = abs(standing.ratio - 1) <= view.spec.search.margin
-        is_tied = standing.standing in ("tied", "equal") or (standing.standing == "unknown" and near)
         half = _half(found, 1 / standing.launches)
-        against = len(values[baseline.config_id]) if baseline and baseline.config_id in values else None
+        against = launches.get(baseline.config_id) if baseline and baseline.config_id else None
         gap = _half(found, 1 / standing.launches + 1 / against) if against else None
         gain = standing.mean / baseline.value if baseline else None
         rows.append(
             {
                 "config_id": standing.config,
-                "group": "best" if standing.rank == 1 else "tie" if is_tied else "",
+                "group": "best" if standing.rank == 1 else "tie" if standing.may_be_taken else "",
                 "low": standing.mean * math.exp(-half) if half is not None else None,
                 "high": standing.mean * math.exp(half) if half is not None else None,
                 "gain": gain - 1 if gain is not None else None,

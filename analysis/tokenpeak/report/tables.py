@@ -49,12 +49,15 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
     """Every config of one kind of hardware, failed and invalid ones with their reason."""
     title = view.metric_title
     objective = view.spec.objective.metric
+    taken = [ranked.choice.config.config_id] if ranked.choice is not None and ranked.choice.group > 1 else []
     frame = in_milliseconds(ranked.frame).with_columns(
         href=trial_href(pl.col("trial_id")),
         gain=pl.col("gain") * 100,
         tone=pl.when(pl.col("state") != "ok").then(pl.lit("pale")).otherwise(pl.col("group")),
         slo=pl.when(pl.col("slo_met")).then(pl.lit("held")).when(~pl.col("slo_met")).then(pl.lit("broken")),
-        result=pl.when(pl.col("group") == "best")
+        result=pl.when(pl.col("config_id").is_in(taken))
+        .then(pl.lit("taken"))
+        .when(pl.col("group") == "best")
         .then(pl.lit("best"))
         .when(pl.col("group") == "tie")
         .then(pl.lit("tied"))

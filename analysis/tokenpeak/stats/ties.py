@@ -44,11 +44,18 @@ class Standings:
     ratio: float
     ratio_low: float | None
     ratio_high: float | None
+    is_near: bool
+    """Its mean is within the margin of the best's."""
 
     @property
     def in_group(self) -> bool:
-        """It may be taken in the winner's place."""
+        """Nothing shows that it is worse."""
         return self.standing != "worse"
+
+    @property
+    def may_be_taken(self) -> bool:
+        """It is the best or as good; where no launch was repeated, it is within the margin."""
+        return self.is_near if self.standing == "unknown" else self.in_group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,17 +129,10 @@ def winner_group(
                 ratio=math.exp(ratio),
                 ratio_low=None if half is None else math.exp(ratio - half),
                 ratio_high=None if half is None else math.exp(ratio + half),
+                is_near=abs(math.expm1(ratio)) <= margin,
             )
         )
     return Verdicts(standings=tuple(reversed(found)), noise=noise, freedom=freedom)
-
-
-def take(group: Sequence[str], costs: Mapping[str, Sequence[float]]) -> str:
-    """The config of a winner group to take: least in `costs` (such as price, power, changes from production), in order.
-
-    A config without costs comes last; the better ranked wins a draw.
-    """
-    return min(group, key=lambda config: (config not in costs, tuple(costs.get(config, ())), group.index(config)))
 
 
 def _beats_all(

@@ -1,0 +1,66 @@
+"""What a sweep's end says: the config to take, why, and its command; the site says the same."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from archive_factory import make_archive
+from tokenpeak.drive.summary import summary_lines
+from tokenpeak.plan.spec import parse_spec
+from tokenpeak.report import answers, open_archive
+from tokenpeak.report.blocks import plain
+from tokenpeak.report.overview import commands
+from tokenpeak.report.ranking import rank
+from tokenpeak.store.raw import Archive
+
+SAME = {"max_num_seqs": [32, 64, 128]}
+"""Configs that 32 requests in flight cannot tell apart."""
+
+Swept = Callable[[str], Archive]
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> Swept:
+    """A sweep of three tied configs, three launches each, of which the named one is production's."""
+
+    def make(production: str) -> Archive:
+        archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes=SAME, replicates=3, seconds=3)
+        for path in [archive.path / "sweep.json", *archive.path.glob("trials/*.json")]:
+            path.write_text(path.read_text().replace(f'"name":"{production}"', '"name":"production"'))
+        return archive
+
+    return make
+
+
+def said(archive: Archive) -> str:
+    """The last lines of the sweep."""
+    record = archive.read_sweep()
+    return "\n".join(summary_lines(record, parse_spec(record.spec, archive.path), list(archive.trials())))
+
+
+@pytest.mark.parametrize("name", ["max_num_seqs=32", "max_num_seqs=64", "max_num_seqs=128"])
+def test_production_that_ties_is_kept_wherever_it_ranks(swept: Swept, name: str) -> None:
+    """The command printed is production's own, whichever of the tied configs has the best mean."""
+    words = said(swept(name))
+
+    assert "Take production: tied with" in words
+    assert words.index("keep what runs now") < words.index("    vllm serve ")
+    assert f"--{name.replace('_', '-').replace('=', ' ')}" in words.partition("    vllm serve ")[2]
+
+
+def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
+    """The recommendation, its key figures' row and its command are of the config that the terminal names."""
+    archive = swept("max_num_seqs=64")
+    view = open_archive(archive.path)
+    ranked = rank(view, view.hardware[0])
+    assert ranked.taken is not None
+    assert ranked.choice is not None
+    snippets = commands(view, ranked)
+    assert snippets is not None
+    command = snippets.snippets[0].text
+
+    assert "production" == ranked.taken["config_name"]
+    assert command in said(archive)
+    assert ranked.choice.why in said(archive)
+    assert ranked.choice.why in plain(answers.recommendation(view, ranked).parts)
