@@ -2,6 +2,7 @@
 
 import threading
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -25,7 +26,7 @@ _CLOCK_POLL_S = 20.0
 """A pause ends by the time of day, which may be set meanwhile."""
 
 
-class Worker(threading.Thread):
+class Worker(threading.Thread, ABC):
     """A thread that makes the trials of one node. When it has ended, `problems` and `restoration` say how."""
 
     gives_back = True
@@ -71,15 +72,15 @@ class Worker(threading.Thread):
             words = f"{self.node}: this node's worker crashed: {type(error).__name__}: {error}"
             self._complain(words + "\n" + "".join(traceback.format_exception(error)))
 
+    @abstractmethod
     def _session(self) -> Later | None:
         """Trials in a row; when to go on, if that is another day."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _carry_out(
         self, order: TrialOrder, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
     ) -> TrialResult:
         """Make one trial; returns in every case."""
-        raise NotImplementedError
 
     def _pause(self, later: Later) -> None:
         """Wait for the window to open, or for the user to end the sweep; production serves meanwhile."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from tokenpeak.load.job import LoadJob, run_job
 from tokenpeak.paths import data_dir
+from tokenpeak.stats.intervals import t_critical
 
 PORT = 18_199
 REPEATS = 5
@@ -53,16 +54,8 @@ def _serving(engine: CpuEngine) -> Iterator[str]:
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [
-                *(
-                    "taskset",
-                    "-c",
-                    "0",
-                    str(engine.executable),
-                    "serve",
-                    str(engine.model),
-                    "--served-model-name",
-                    "tiny",
-                ),
+                *("taskset", "-c", "0"),
+                *(str(engine.executable), "serve", str(engine.model), "--served-model-name", "tiny"),
                 *("--host", "127.0.0.1", "--port", str(PORT), "--max-num-seqs", str(CONCURRENCY)),
                 *("--max-model-len", "2048", "--enforce-eager", "--no-enable-prefix-caching"),
             ],
@@ -166,12 +159,11 @@ def beside_vllm(engine: CpuEngine) -> Iterator[tuple[str, list[float], list[floa
 
 
 def lines(engine: CpuEngine) -> Iterator[str]:
-    """The comparison as lines of a table: mean ± standard deviation of each tool, and whether they differ."""
+    """The comparison as lines of a table: mean ± standard deviation of each tool, and whether the pairs of runs differ (t)."""
     for name, ours, theirs in beside_vllm(engine):
         a, b = np.array(ours), np.array(theirs)
-        error = float(np.sqrt(a.var(ddof=1) / a.size + b.var(ddof=1) / b.size))
-        difference = float(a.mean() - b.mean())
-        apart = abs(difference) > 2.78 * error
+        difference = a - b
+        apart = abs(difference.mean()) > t_critical(REPEATS - 1) * difference.std(ddof=1) / np.sqrt(REPEATS)
         yield (
             f"{name:13} ours {a.mean():8.1f} ± {a.std(ddof=1):5.1f}   vllm bench serve {b.mean():8.1f} ± "
             f"{b.std(ddof=1):5.1f}   ratio {a.mean() / b.mean():.3f}   {'apart' if apart else 'within noise'}"

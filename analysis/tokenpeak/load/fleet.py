@@ -84,9 +84,8 @@ class Channel:
         try:
             for line in self._process.stdout:
                 self._heard.put((perf_counter(), decoded(line)))
-        except ValueError:
-            # What came is no message: the same as nothing more.
-            pass
+        except ValueError as error:
+            self._heard.put((perf_counter(), {"kind": "trouble", "text": f"it said what is {error}"}))
         self._heard.put((perf_counter(), None))
 
     def say(self, kind: str, **content: Any) -> None:

@@ -42,7 +42,10 @@ def encoded(kind: str, **content: Any) -> bytes:
 
 def decoded(line: bytes) -> Message:
     """A line as its message; raises ValueError for what is none."""
-    message = json.loads(line)
+    try:
+        message = json.loads(line)
+    except ValueError:
+        message = None
     if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
         raise ValueError(f"no message: {line[:100]!r}")
     return message
