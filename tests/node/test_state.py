@@ -72,3 +72,12 @@ def test_symlink_in_the_way(tmp_path: Path) -> None:
         state.write("record.json", {"a": 1})
 
     assert "untouched" == victim.read_text()
+
+
+def test_room(tmp_path: Path) -> None:
+    """A disk without room is said to be full, with what there is and what is needed."""
+    state = State(tmp_path / "state")
+    state.require_room(1)
+
+    with pytest.raises(Trouble, match=r"No space left.* MB free and a trial needs 1000000000000\.0 MB"):
+        state.require_room(10**18)

@@ -17,6 +17,8 @@ LOG_TAIL_BYTES = 32_768
 PRODUCTION_READY_S = 900.0
 ENGINE_STOP_S = 5.0
 LEASE_LAPSED = "lease_lapsed"
+LEAST_ROOM_BYTES = 1_000_000
+"""Room for a trial's state and the engine's log: one that cannot write its log ends without saying why."""
 
 
 def launch(state: State, declaration: Json, request: Json) -> Json:
@@ -70,6 +72,7 @@ def borrow(state: State, declaration: Json, request: Json, phases: Phases) -> Js
 
     Production that this sweep stopped already is left so.
     """
+    state.require_room(LEAST_ROOM_BYTES)
     lock.take(state, request["holder"])
     record = state.read(RECORD)
     if record is not None and guard.is_due(state, record):

@@ -20,6 +20,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import stat
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,6 +85,16 @@ class State:
             raise
         if durable:
             self.sync()
+
+    def require_room(self, least_bytes: int) -> None:
+        """Raise Trouble unless the folder's disk has so much room."""
+        free_bytes = shutil.disk_usage(self.folder).free
+        if free_bytes < least_bytes:
+            raise Trouble(
+                "disk",
+                f"No space left on the node's disk: {self.folder} has {free_bytes / 1e6:.1f} MB free and a trial needs "
+                f"{least_bytes / 1e6:.1f} MB. Make room, then resume the sweep.",
+            )
 
     def remove(self, name: str) -> None:
         """Remove a file durably; a missing one is fine."""
