@@ -405,6 +405,7 @@ def run_record(
     succeeded = int(ok.sum())
     tokens = succeeded * OUTPUT_TOKENS
     tok_per_s = tokens / duration_s
+    values = {"ttft_s": ttft[ok], "tpot_s": gaps[ok].mean(axis=1)}
     summary = RunSummary(
         duration_s=duration_s,
         requests_sent=requests,
@@ -420,6 +421,10 @@ def run_record(
         peak_output_tok_per_s=tok_per_s * 1.1,
         windowed_output_tok_per_s=tuple([round(tok_per_s, 1)] * max(1, int(duration_s))),
         goodput_request_per_s=float(np.mean(ttft[ok] < 0.5)) * succeeded / duration_s,
+        within_limits={
+            f"{metric}_{percentile}": int((values[metric] <= limit).sum())
+            for metric, percentile, limit in spec.slo.limits()
+        },
         request_output_tok_per_s=distribution(OUTPUT_TOKENS / latency[ok]),
         ttft_s=distribution(ttft[ok]),
         tpot_s=distribution(gaps[ok].mean(axis=1)),

@@ -4,7 +4,8 @@ format_version history:
     1   first format
     2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
         null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; load
-        hosts: `load_hosts` of a sweep and `hosts` of a run's client; a file of version 1 reads the same
+        hosts: `load_hosts` of a sweep and `hosts` of a run's client; `within_limits` of a run's summary; a file of
+        version 1 reads the same
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -321,6 +322,9 @@ class RunSummary(Record):
     windowed_output_tok_per_s: tuple[float, ...] = ()
     """Output tokens that arrived in each successive second of the run."""
     goodput_request_per_s: float | None = None
+    within_limits: dict[str, int] = {}
+    """How many of the requests sent held each limit of the SLO, as `ttft_s_p99`; a failed one holds none. Limits on
+    ITL, whose percentile is over gaps, are left out; empty too where nothing was counted."""
     request_output_tok_per_s: Distribution
     ttft_s: Distribution
     tpot_s: Distribution

@@ -185,3 +185,13 @@ def test_failures_violate_the_slo() -> None:
     assert (True, False) == tuple(
         slo_met(summarize(table(found, 0, 0), slo, from_due=False), slo) for found in (replies, replies + failed)
     )
+
+
+def test_requests_within_each_limit_are_counted() -> None:
+    """A failed request holds no limit; a limit on gaps is none of single requests, and is not counted."""
+    replies = [*steady(10), reply(10, 2.5, error="reset")]
+    slo = Slo(ttft_p95_ms=500, tpot_p50_ms=50, itl_p95_ms=500)
+    summary = summarize(table(replies, 0, 0), slo, from_due=False)
+
+    assert 11 == summary.requests_sent
+    assert {"ttft_s_p95": 10, "tpot_s_p50": 0} == summary.within_limits

@@ -21,10 +21,11 @@ def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
                 "held": held,
                 "told": told,
                 "ttft_s_p95": rate / 10,
+                "slo_sure": rate / 100 if held else None,
             }
             for label, rate, held, told in rows
         ],
-        schema_overrides={"held": pl.Boolean},
+        schema_overrides={"held": pl.Boolean, "slo_sure": pl.Float64},
     )
 
 

@@ -103,7 +103,8 @@ def summary_text(record: RunRecord) -> str:
             for probe in sorted(found.probes, key=lambda probe: probe.rate_per_s)
         ]
     if record.slo_met is not None:
-        lines.append(f"SLO: {'met' if record.slo_met else 'missed'}")
+        counts = [f"{count} of {summary.requests_sent} within {name}" for name, count in summary.within_limits.items()]
+        lines.append(f"SLO: {'met' if record.slo_met else 'missed'}{': ' if counts else ''}{', '.join(counts)}")
     lines.append(f"Verdict: {record.verdict.status}")
     lines += [f"  {reason.code}: {reason.text}" for reason in record.verdict.reasons]
     return "\n".join(lines)

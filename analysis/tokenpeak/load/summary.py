@@ -95,12 +95,16 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool) -> RunSummary
 
     limits = slo.limits()
     good = None
+    within_limits: dict[str, int] = {}
     if limits:
-        within = pl.lit(value=True)
-        for metric, _, limit in limits:
+        all_held = pl.lit(value=True)
+        for metric, percentile, limit in limits:
             column = {"itl_s": "itl_p99_s"}.get(metric, metric)
-            within = within & (pl.col(column).is_null() | (pl.col(column) <= limit))
-        good = rate(ok.filter(within).height)
+            held = pl.col(column).is_null() | (pl.col(column) <= limit)
+            all_held = all_held & held
+            if metric != "itl_s":
+                within_limits[f"{metric}_{percentile}"] = ok.filter(held).height
+        good = rate(ok.filter(all_held).height)
     return RunSummary(
         duration_s=duration,
         requests_sent=measured.height,
@@ -116,6 +120,7 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool) -> RunSummary
         peak_output_tok_per_s=_peak(moments, weights),
         windowed_output_tok_per_s=tuple(round(float(value), 3) for value in windows),
         goodput_request_per_s=good,
+        within_limits=within_limits,
         request_output_tok_per_s=distribution(ok["speed"].drop_nulls().to_numpy()),
         ttft_s=distribution(ok["ttft_s"].drop_nulls().to_numpy()),
         tpot_s=distribution(ok["tpot_s"].drop_nulls().to_numpy()),
@@ -135,7 +140,7 @@ def _peak(moments: Numbers, weights: Numbers) -> float | None:
     return float(np.max(total[ends] - total[: moments.size]))
 
 
-def requests_needed(percentile: str) -> int:
+def requests_to_see(percentile: str) -> int:
     """The fewest requests that have one beyond the percentile: 100 for p99, 20 for p95, 2 for p50."""
     beyond = 100 - int(percentile.removeprefix("p"))
     return -(-100 // beyond)
@@ -153,7 +158,7 @@ def slo_met(summary: RunSummary, slo: Slo) -> bool | None:
         allowed = 1 - int(percentile.removeprefix("p")) / 100
         if value is None or value > limit or (summary.requests_failed or 0) > allowed * summary.requests_sent:
             return False
-        if summary.requests_sent < requests_needed(percentile):
+        if summary.requests_sent < requests_to_see(percentile):
             told = False
     return True if told else None
 

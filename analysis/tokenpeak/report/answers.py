@@ -1,5 +1,6 @@
 """The sentence that answers each page's question, true to what was measured and to its uncertainty."""
 
+import math
 from collections.abc import Sequence
 
 import polars as pl
@@ -16,6 +17,11 @@ def percent(share: float, digits: int = 0) -> str:
     """A difference as a signed percentage; a small one has a digit more."""
     shown = digits or int(0 < abs(share) < 0.01)
     return f"{share * 100:+.{shown}f}%".replace("-", "−")
+
+
+def sure_words(confidence: float) -> str:
+    """A confidence, rounded down: nothing is wholly sure."""
+    return f"{min(math.floor(confidence * 1000), 999) / 10:.1f}%"
 
 
 def choices(view: SweepView, row: dict[str, object]) -> str:
@@ -132,6 +138,7 @@ def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
         f"On {hardware}, ",
         strong(f"{trimmed(best['holds'])} req/s"),
         f" is the highest rate tried at which {slo} held",
+        *(f" ({sure_words(sure)} sure)" for sure in [same["sure"].min()] if isinstance(sure, float)),
     ]
     if same.height == 1:
         parts += [", with ", code(best["label"])]

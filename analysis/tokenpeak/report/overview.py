@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tokenpeak.report import presets, rates, tools
-from tokenpeak.report.answers import percent, recommendation
+from tokenpeak.report.answers import percent, recommendation, sure_words
 from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number, trimmed
 from tokenpeak.report.deploy import snippets
 from tokenpeak.report.figures import slug
@@ -123,7 +123,10 @@ def _show(value: object) -> str:
 def _slo_note(taken: dict[str, object]) -> str:
     if taken.get("slo_met") is None:
         return "no SLO judged"
-    return "SLO held" if taken["slo_met"] else "SLO broken at this load"
+    if not taken["slo_met"]:
+        return "SLO broken at this load"
+    sure = taken["slo_sure"]
+    return f"SLO held, {sure_words(sure)} sure" if isinstance(sure, float) else "SLO held"
 
 
 def _own_runs(view: SweepView, taken: dict[str, object]) -> pl.DataFrame:

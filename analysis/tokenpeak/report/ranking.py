@@ -49,7 +49,8 @@ class Ranking:
     `frame` has config_id, label, config_name, rank (null without a result), objective, low, high (95%, null where no
     config was launched again), n (launches with a result), launches, gain (share over the baseline; gain_low and
     gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid or failed), why (in a few
-    words), details (in sentences), trial_id (the config's first trial) and the columns of MEASURED.
+    words), details (in sentences), trial_id (the config's first trial), slo_met (in every launch), slo_sure (the
+    confidence of the launch that is least sure of it) and the columns of MEASURED.
     """
 
     hardware: str
@@ -90,7 +91,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     """The ranking of a sweep's configs on one kind of hardware by the spec's objective."""
     trials = view.trials.filter(pl.col("hardware") == hardware)
     measured = [name for name in MEASURED if name in view.runs.columns]
-    told = ("verdict", "verdict_codes", "verdict_reasons", "energy_source")
+    told = ("verdict", "verdict_codes", "verdict_reasons", "energy_source", "slo_sure")
     runs = view.objective_runs().select("trial_id", *told, *measured)
     joined = trials.join(runs, on="trial_id", how="left")
     axes = [f"axis_{axis}" for axis in view.axes if f"axis_{axis}" in trials.columns]
@@ -102,6 +103,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         pl.len().cast(pl.Int64).alias("launches"),
         pl.col(*measured).filter(has).mean(),
         pl.when(has.any()).then(pl.col("slo_met").filter(has).all(ignore_nulls=False)).alias("slo_met"),
+        pl.when(pl.col("slo_met").filter(has).all()).then(pl.col("slo_sure").filter(has).min()).alias("slo_sure"),
         (pl.col("status") == "ok").any().alias("started"),
         pl.col("failure_cause").drop_nulls().first().alias("cause"),
         pl.col("failure_message").drop_nulls().first().alias("message"),

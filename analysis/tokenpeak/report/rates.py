@@ -135,19 +135,21 @@ def rated_workloads(view: SweepView) -> list[str]:
 def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
     """For each config: the highest rate that held in every launch below the first that did not, and that first one.
 
-    Columns: config_id, label, holds (null: none did), breaks (null: none did), n (rates that could tell), untold
-    (rates that could not), launches. The true highest rate lies between holds and breaks.
+    Columns: config_id, label, holds (null: none did), sure (of the SLO at that rate, in the launch that is least sure),
+    breaks (null: none did), n (rates that could tell), untold (rates that could not), launches. The true highest rate
+    lies between holds and breaks.
     """
     config = ("config_id", "label")
     judged = (
         runs.filter(pl.col("held").is_not_null())
         .group_by(*config, "rate_per_s")
-        .agg(pl.col("held").all(), launches=pl.len().cast(pl.Int64))
+        .agg(pl.col("held").all(), pl.col("slo_sure").min(), launches=pl.len().cast(pl.Int64))
         .with_columns(breaks=pl.col("rate_per_s").filter(~pl.col("held")).min().over(config))
     )
     below = pl.col("held") & (pl.col("breaks").is_null() | (pl.col("rate_per_s") < pl.col("breaks")))
     found = judged.group_by(config).agg(
         holds=pl.col("rate_per_s").filter(below).max().cast(pl.Float64),
+        sure=pl.col("slo_sure").filter(below).sort_by(pl.col("rate_per_s").filter(below)).last(),
         breaks=pl.col("breaks").first().cast(pl.Float64),
         n=pl.len().cast(pl.Int64),
         launches=pl.col("launches").max(),
@@ -157,7 +159,7 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
         .agg(rates=pl.col("rate_per_s").n_unique().cast(pl.Int64))
         .join(found, on=config, how="left", maintain_order="left")
         .with_columns(pl.col("n").fill_null(0))
-        .select(*config, "holds", "breaks", "n", untold=pl.col("rates") - pl.col("n"), launches="launches")
+        .select(*config, "holds", "sure", "breaks", "n", untold=pl.col("rates") - pl.col("n"), launches="launches")
         .sort("holds", "breaks", descending=True, nulls_last=True, maintain_order=True)
     )
 

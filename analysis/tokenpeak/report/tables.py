@@ -45,6 +45,18 @@ def trial_href(trial_id: pl.Expr) -> pl.Expr:
     return pl.concat_str(pl.lit("trials/"), trial_id, pl.lit(".html"))
 
 
+def sure_percent(confidence: pl.Expr) -> pl.Expr:
+    """A confidence in percent, rounded down: nothing is wholly sure."""
+    return (confidence * 1000).floor().clip(upper_bound=999) / 10
+
+
+def sure_column(frame: pl.DataFrame) -> list[Column]:
+    """How sure a kept SLO is, in percent; nothing where no row tells."""
+    help_ = "At least so sure that the SLO's percentiles lie within their limits, by the number of requests"
+    sure = Column(key="sure", title="SLO sure", unit="%", kind="number", digits=1, help=help_)
+    return [sure] if frame["sure"].is_not_null().any() else []
+
+
 def ranking(view: SweepView, ranked: Ranking) -> Table:
     """Every config of one kind of hardware, failed and invalid ones with their reason."""
     title = view.metric_title
@@ -53,6 +65,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
     frame = in_milliseconds(ranked.frame).with_columns(
         href=trial_href(pl.col("trial_id")),
         gain=pl.col("gain") * 100,
+        sure=sure_percent(pl.col("slo_sure")),
         tone=pl.when(pl.col("state") != "ok").then(pl.lit("pale")).otherwise(pl.col("group")),
         slo=pl.when(pl.col("slo_met")).then(pl.lit("held")).when(~pl.col("slo_met")).then(pl.lit("broken")),
         result=pl.when(pl.col("config_id").is_in(taken))
@@ -87,6 +100,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
             Column(key="gain", title=against, unit="%", kind="number", digits=1),
             Column(key="n", title="n", kind="number", help="Launches with a result"),
             Column(key="slo", title="SLO", kind="state"),
+            *sure_column(frame),
             *[metric_column(name, hidden=name not in SHOWN) for name in measured],
             Column(key="details", title="Why not, in full", hidden=True),
             Column(key="config_id", title="Config id", kind="code", hidden=True),
@@ -160,11 +174,13 @@ def dropped(view: SweepView) -> Table | None:
 
 def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
     """The highest rate that held for each config, and the first that did not."""
+    shown = highest.with_columns(sure=sure_percent(pl.col("sure")))
     return table(
-        highest,
+        shown,
         [
             Column(key="label", title="Config", kind="code"),
             Column(key="holds", title="Highest rate that held", unit="req/s", kind="number"),
+            *sure_column(shown),
             Column(key="breaks", title="First that did not", unit="req/s", kind="number"),
             Column(key="n", title="Rates judged", kind="number"),
             Column(key="untold", title="Not judged", kind="number", help="Rates whose runs are invalid"),
@@ -208,6 +224,7 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
         .then(pl.lit("broken"))
         .when(pl.col("verdict") != "invalid")
         .then(pl.col("slo_met").replace_strict({True: "held", False: "broken"}, return_dtype=pl.String)),
+        sure=sure_percent(pl.when(pl.col("verdict") != "invalid").then(pl.col("slo_sure"))),
         why=pl.when(pl.col("verdict") == "invalid").then(reason_words()),
         reasons=pl.col("verdict_reasons").list.join(" "),
         verdict=pl.when(overloaded()).then(pl.lit(OVERLOADED)).otherwise(pl.col("verdict").str.replace_all("_", " ")),
@@ -226,6 +243,7 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
             Column(key="verdict", title="Verdict", kind="state"),
             *([Column(key="why", title="Why")] if shown["why"].is_not_null().any() else []),
             *([Column(key="slo", title="SLO", kind="state")] if shown["slo"].is_not_null().any() else []),
+            *sure_column(shown),
             *[metric_column(metric, hidden=metric not in visible) for metric in measured],
             *(
                 Column(key=key, title=title, kind="number")

@@ -10,9 +10,12 @@ import polars as pl
 from tokenpeak.plan.engine_log import LEAKED
 from tokenpeak.records import RunRecord, TrialRecord
 from tokenpeak.report import tables
+from tokenpeak.report.answers import sure_words
 from tokenpeak.report.blocks import number
 from tokenpeak.report.timeline import timeline
-from tokenpeak.report.view import SweepView
+from tokenpeak.report.view import SweepView, metric_word
+from tokenpeak.stats.intervals import CONFIDENCE
+from tokenpeak.stats.slo import requests_to_be_sure, share, slo_confidence
 from tokenpeak.store.raw import Archive
 
 ACCESS = re.compile(r'"(?:GET|POST) /\S* HTTP/')
@@ -44,6 +47,7 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
             "picture": _timeline(trial, series.get((trial.trial_id,))),
             "runs_table": replace(every, rows=tuple(own)).payload() if own else None,
             "predictions": predictions(view, trial),
+            "slo": [slo_sentence(run) for run in trial.runs],
             "log": _log_end(archive, trial.trial_id),
             "split": split(trial),
         }
@@ -88,6 +92,24 @@ def split(trial: TrialRecord) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def slo_sentence(run: RunRecord) -> str:
+    """Whether the run held its SLO: how many requests each limit, and how sure that makes it; empty without counts."""
+    sent = run.summary.requests_sent
+    if not run.summary.within_limits or not sent or run.slo_met is None:
+        return ""
+    parts, few = [], ""
+    for metric, percentile, limit in run.slo.limits():
+        within = run.summary.within_limits.get(f"{metric}_{percentile}")
+        if within is None:
+            continue
+        sure = f", {sure_words(slo_confidence(within, sent, share(percentile)))} sure" if run.slo_met else ""
+        parts.append(f"{within:,} of {sent:,} within {metric_word(metric)} {percentile} ≤ {limit * 1000:g} ms{sure}")
+        needed = requests_to_be_sure(share(percentile))
+        if run.slo_met and sent < needed:
+            few = f". {sent:,} requests are too few to be {CONFIDENCE:.0%} sure of a {percentile}: it takes {needed}"
+    return f"SLO {'held' if run.slo_met else 'broken'}: {'; '.join(parts)}{few}."
 
 
 def predictions(view: SweepView, trial: TrialRecord) -> list[dict[str, str]]:

@@ -1,5 +1,6 @@
 """One sweep as a report reads it: its frames, what it set out to do, and the words that pages use for it."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,6 +12,7 @@ from tokenpeak.metrics import BY_NAME, Metric, metric_of
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
 from tokenpeak.stats.objective import objective_direction
+from tokenpeak.stats.slo import assurance
 from tokenpeak.store.frames import Frames, open_frames
 from tokenpeak.store.raw import Archive, find_archives
 from tokenpeak.workload import Slo
@@ -50,7 +52,7 @@ class SweepView:
 
     @property
     def runs(self) -> pl.DataFrame:
-        """A row per run, with `label`, the config in a few words."""
+        """A row per run, with `label`, the config in a few words, and `slo_sure`, the confidence in a kept SLO."""
         return self.frames.runs
 
     @property
@@ -201,6 +203,16 @@ def open_archive(path: str | Path) -> SweepView:
     return _opened(folder, len(stamps), max(stamps, default=0))
 
 
+def _slo_sure(runs: pl.DataFrame) -> pl.Series:
+    """How sure it is that each run's SLO is held (0..1); null where it was not held, or where nothing tells."""
+    columns = ("slo", "slo_met", "within_limits", "requests_sent")
+    sure = [
+        assurance(Slo.model_validate_json(slo), json.loads(within), sent) if met else None
+        for slo, met, within, sent in runs.select(columns).iter_rows()
+    ]
+    return pl.Series(sure, dtype=pl.Float64)
+
+
 @lru_cache(maxsize=3)
 def _opened(folder: Path, _files: int, _newest: int) -> SweepView:
     archive = Archive(folder)
@@ -214,6 +226,7 @@ def _opened(folder: Path, _files: int, _newest: int) -> SweepView:
     ]
     trials = frames.trials.with_columns(pl.Series("label", words, dtype=pl.String))
     runs = frames.runs.join(trials.select("trial_id", "label"), on="trial_id", how="left")
+    runs = runs.with_columns(slo_sure=_slo_sure(runs))
     return SweepView(
         path=folder,
         record=record,

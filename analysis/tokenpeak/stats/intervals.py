@@ -1,7 +1,7 @@
-"""How well a few launches, or a few hundred requests, tell a number.
+"""How well a few launches, or a few hundred trials of a method, tell a number.
 
 Launches are compared as logarithms, by Student's t: speeds vary by shares, and a handful of launches is too few for a
-bootstrap. Shares of requests use the binomial distribution. SciPy's distributions are imported where one is asked for:
+bootstrap. Shares use the binomial distribution. SciPy's distributions are imported where one is asked for:
 that takes a second of processor time, which a sweep that only drives nodes should not cost.
 """
 
@@ -21,20 +21,6 @@ class Interval:
     low: float | None
     high: float | None
     n: int
-
-    def holds(self, value: float) -> bool:
-        """The value lies within the bounds, or there are none."""
-        return self.low is None or self.high is None or self.low <= value <= self.high
-
-
-def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """The geometric mean of positive values, one for each launch; without bounds for a single one."""
-    logarithms = [math.log(value) for value in values]
-    middle = fmean(logarithms)
-    if len(values) < 2:
-        return Interval(estimate=math.exp(middle), low=None, high=None, n=len(values))
-    half = t_critical(len(values) - 1, confidence) * math.sqrt(variance(logarithms) / len(values))
-    return Interval(estimate=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half), n=len(values))
 
 
 def ratio_interval(values: Sequence[float], reference: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
@@ -61,19 +47,6 @@ def ratio_interval(values: Sequence[float], reference: Sequence[float], confiden
     )
 
 
-def wilson_interval(successes: int, n: int, confidence: float = CONFIDENCE) -> Interval:
-    """The share of successes (Wilson's score interval), for tables; it holds its confidence on average."""
-    if n == 0:
-        return Interval(estimate=math.nan, low=None, high=None, n=0)
-    from scipy import stats
-
-    z = float(stats.norm.ppf((1 + confidence) / 2))
-    share = successes / n
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return Interval(estimate=share, low=max(0.0, middle - half), high=min(1.0, middle + half), n=n)
-
-
 def clopper_pearson_interval(successes: int, n: int, confidence: float = CONFIDENCE) -> Interval:
     """The share of successes (exact), for decisions; it holds at least its confidence always."""
     if n == 0:
@@ -84,23 +57,6 @@ def clopper_pearson_interval(successes: int, n: int, confidence: float = CONFIDE
     low = float(stats.beta.ppf(tail, successes, n - successes + 1)) if successes > 0 else 0.0
     high = float(stats.beta.ppf(1 - tail, successes + 1, n - successes)) if successes < n else 1.0
     return Interval(estimate=successes / n, low=low, high=high, n=n)
-
-
-def slo_confidence(within: int, n: int, percentile: float) -> float:
-    """How sure one may be that at least `percentile` (0..1) of all requests hold a limit that `within` of `n` held.
-
-    1 − the probability of seeing so many if the share were just short of it.
-    """
-    if n == 0:
-        return 0.0
-    from scipy import stats
-
-    return float(1 - stats.binom.sf(within - 1, n, percentile))
-
-
-def requests_needed(percentile: float, confidence: float = CONFIDENCE) -> int:
-    """The fewest requests, all within the limit, that can show a percentile with this confidence: 299 for a p99."""
-    return math.ceil(math.log(1 - confidence) / math.log(percentile))
 
 
 def t_critical(freedom: float, confidence: float = CONFIDENCE) -> float:

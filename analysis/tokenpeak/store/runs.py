@@ -85,7 +85,7 @@ def _summary(summary: RunSummary) -> dict[str, object]:
     for name, value in summary:
         if isinstance(value, Distribution):
             row |= _flat(name, value)
-        elif name == "failures":
+        elif name in ("failures", "within_limits"):
             row[name] = canonical_json(value)
         elif name == "windowed_output_tok_per_s":
             row[name] = list(summary.windowed_output_tok_per_s)

@@ -344,6 +344,7 @@ RUNS = Table(
             "max_rate_confidence float Probability that the interval holds it",
             "max_rate_ended text Why the search ended: found, budget, probes, unreachable, unbounded",
             "max_rate_probes json Every rate that the search tried",
+            "within_limits json! How many requests held each limit of the SLO, but for ITL; empty: not counted",
         ),
     ),
 )

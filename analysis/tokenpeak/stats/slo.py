@@ -1,0 +1,46 @@
+"""How sure it is that an SLO which a run held is held: a percentile of few requests may be luck.
+
+A percentile p lies within its limit when a share p of all requests does. The run's requests count as draws from all;
+those that waited in one queue resemble each other, so that the confidence is what a run can give at most.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+
+from tokenpeak.stats.intervals import CONFIDENCE
+from tokenpeak.workload import Slo
+
+
+@lru_cache(maxsize=4096)
+def slo_confidence(within: int, n: int, percentile: float) -> float:
+    """How sure one may be that at least `percentile` (0..1) of all requests hold a limit that `within` of `n` held.
+
+    1 − the probability of seeing so many if the share were just short of it.
+    """
+    if n == 0:
+        return 0.0
+    from scipy import stats
+
+    return float(1 - stats.binom.sf(within - 1, n, percentile))
+
+
+def requests_to_be_sure(percentile: float, confidence: float = CONFIDENCE) -> int:
+    """The fewest requests, all within the limit, that assure a percentile with this confidence: 299 for a p99."""
+    return math.ceil(math.log(1 - confidence) / math.log(percentile))
+
+
+def assurance(slo: Slo, within_limits: Mapping[str, int], sent: int | None) -> float | None:
+    """The confidence in the limit that is least sure; None where a limit was not counted over requests."""
+    found = []
+    for metric, percentile, _ in slo.limits():
+        within = within_limits.get(f"{metric}_{percentile}")
+        if within is None or sent is None:
+            return None
+        found.append(slo_confidence(within, sent, share(percentile)))
+    return min(found, default=None)
+
+
+def share(percentile: str) -> float:
+    """`p99` as 0.99."""
+    return int(percentile.removeprefix("p")) / 100

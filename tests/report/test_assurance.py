@@ -1,0 +1,69 @@
+"""An SLO that was held is stated with its confidence, wherever a page says that it was."""
+
+import pytest
+
+from archive_factory import make_archive
+from tokenpeak.records import RunRecord
+from tokenpeak.report import SweepView, answers, open_archive, rates, tables
+from tokenpeak.report.blocks import plain
+from tokenpeak.report.overview import key_figures
+from tokenpeak.report.ranking import rank
+from tokenpeak.report.trial_pages import slo_sentence
+from tokenpeak.stats.slo import slo_confidence
+from tokenpeak.store.raw import Archive
+
+SURE = f"{answers.sure_words(slo_confidence(40, 40, 0.95))} sure"
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> SweepView:
+    """Two configs on an A100; all of the 40 requests of each run hold a p95 of TTFT and of TPOT."""
+    path = tmp_path_factory.mktemp("swept") / "a"
+    make_archive(path, gpus=["NVIDIA A100-SXM4-80GB"], axes={"max_num_seqs": [16, 64]}, replicates=2, seconds=3)
+    return open_archive(path)
+
+
+@pytest.fixture(scope="module")
+def run(swept: SweepView) -> RunRecord:
+    """A run of it."""
+    return next(iter(Archive(swept.path).trials())).runs[0]
+
+
+def test_trial_page_counts_requests_and_says_what_they_assure(run: RunRecord) -> None:
+    """A run's sentence has each limit's count and confidence, and how many requests would be enough."""
+    assert (
+        f"SLO held: 40 of 40 within TTFT p95 ≤ 500 ms, {SURE}; 40 of 40 within TPOT p95 ≤ 50 ms, {SURE}. "
+        "40 requests are too few to be 95% sure of a p95: it takes 59." == slo_sentence(run)
+    )
+
+
+def test_broken_slo_is_counted_without_a_confidence(run: RunRecord) -> None:
+    """Where a limit was broken the counts say by how much."""
+    summary = run.summary.model_copy(update={"within_limits": {"ttft_s_p95": 12, "tpot_s_p95": 40}})
+    broken = run.model_copy(update={"slo_met": False, "summary": summary})
+
+    assert slo_sentence(broken) == "SLO broken: 12 of 40 within TTFT p95 ≤ 500 ms; 40 of 40 within TPOT p95 ≤ 50 ms."
+
+
+def test_record_of_before_counting_says_nothing(run: RunRecord) -> None:
+    """An archive without counts has no confidence to state."""
+    assert "" == slo_sentence(run.model_copy(update={"summary": run.summary.model_copy(update={"within_limits": {}})}))
+
+
+def test_ranking_rates_and_recommendation_say_how_sure(swept: SweepView) -> None:
+    """The tables' column, the rate's sentence and the tile of the config to take give the same confidence."""
+    hardware = swept.hardware[0]
+    ranked = rank(swept, hardware)
+    highest = rates.highest_rates(rates.open_runs(swept, hardware, "short"))
+    found = key_figures(swept, ranked)
+    assert found is not None
+    column = [column.key for column in tables.ranking(swept, ranked).columns].index("sure")
+
+    assert f"held ({SURE})" in plain(answers.rates(hardware, highest, swept.slo_words).parts)
+    assert f"SLO held, {SURE}" in [tile.note for tile in found.tiles]
+    assert {SURE.removesuffix("% sure")} == {row[column]["text"] for row in tables.ranking(swept, ranked).rows}
+
+
+def test_nothing_is_wholly_sure() -> None:
+    """A confidence is rounded down, and ends short of certainty."""
+    assert ("99.7%", "99.9%") == (answers.sure_words(slo_confidence(600, 600, 0.99)), answers.sure_words(1.0))
