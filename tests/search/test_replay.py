@@ -13,6 +13,7 @@ from tokenpeak.cli.replay import replay as command
 from tokenpeak.errors import ArchiveError
 from tokenpeak.search.landscape import landscape_of_rows
 from tokenpeak.search.replay import replay
+from tokenpeak.store.pack import pack
 
 
 def test_replays_do_not_depend_on_processes() -> None:
@@ -31,10 +32,11 @@ def test_trying_everything_always_hits() -> None:
     assert all(one.first_hit is not None and one.first_hit <= 36 for one in found)
 
 
-def test_command_reads_archives(tmp_path: Path) -> None:
+def test_command_reads_packed_archives(tmp_path: Path) -> None:
     """JSON holds the strategy's figures on top, random's beside, and each landscape's noise and margin."""
     make_archive(tmp_path / "a", axes=AXES, replicates=3, gpus=GPUS[:1], seconds=2)
-    arguments = [str(tmp_path), "--trials", "4", "--seeds", "5", "--jobs", "1", "--format", "json"]
+    packed = pack(tmp_path / "a", tmp_path / "elsewhere" / "a.tar.zst")
+    arguments = [str(packed), "--trials", "4", "--seeds", "5", "--jobs", "1", "--format", "json"]
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     report = json.loads(result.output)
 
@@ -75,3 +77,29 @@ def test_optuna_is_there_to_compare_with() -> None:
     found = replay(landscape("V100", 1), "optuna", trials=6, seeds=2)
 
     assert [6, 6] == [one.trials for one in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("seqs,tok_per_s\n8,1,2\n", "row 1 has not as many cells"),
+        ("seqs,tok_per_s\n8\n", "row 1 has not as many cells"),
+        ("tok_per_s\n8\n", "no column that could be an axis"),
+        ("", "no rows"),
+        ("seqs,tok_per_s\n\ud8008,1\n", "cannot be read as CSV"),
+    ],
+)
+def test_broken_csv_is_an_error(text: str, why: str, tmp_path: Path) -> None:
+    """What is no table of launches is refused with where and why."""
+    path = tmp_path / "measured.csv"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+
+    with pytest.raises(ArchiveError, match=why):
+        CliRunner().invoke(command, [str(path)], catch_exceptions=False)
+
+
+def test_other_measurements_are_no_axes() -> None:
+    """Columns of other metrics beside the value do not make configs of their own."""
+    rows = [{"seqs": "8", "ttft_s_p95": str(0.1 * number), "tok_per_s": "5"} for number in (1, 2, 3)]
+
+    assert [(5.0, 5.0, 5.0)] == list(landscape_of_rows("x", rows).launches.values())

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tokenpeak.errors import ArchiveError
+
 if TYPE_CHECKING:
     from tokenpeak.search.landscape import Landscape
     from tokenpeak.search.replay import Replay
@@ -61,7 +63,7 @@ def replay(
     jobs: int,
     output: str,
 ) -> None:
-    """Search ARCHIVES (folders, or CSV files with a row for each launch) again and again, knowing the results.
+    """Search ARCHIVES (folders, .tar.zst, or CSV files with a row for each launch) again, knowing the results.
 
     Tells how often the choice is as good as the best (within 1%, or the noise between launches where that is more),
     how much it falls short, and how many trials it takes to meet such a config, beside random and grid search.
@@ -73,7 +75,7 @@ def replay(
 
     landscapes: list[Landscape] = []
     for path in archives:
-        if path.is_file():
+        if path.suffix == ".csv":
             columns = tuple(name.strip() for name in axes.split(",")) if axes else ()
             landscapes.append(_from_csv(path, value, columns, predicted, metric))
         else:
@@ -102,8 +104,14 @@ def _from_csv(
 ) -> "Landscape":
     from tokenpeak.search.landscape import landscape_of_rows
 
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise ArchiveError(f"{path} cannot be read as CSV: {error}.") from error
+    for number, row in enumerate(rows, start=1):
+        if None in row or None in row.values():
+            raise ArchiveError(f"{path}: row {number} has not as many cells as the header has columns.")
     chosen = metric or "output_tok_per_s"
     return landscape_of_rows(path.stem, rows, value=value, axes=axes, predicted=predicted, metric=chosen)
 

@@ -100,7 +100,7 @@ def landscape_of_rows(
     """The landscape of a table with a row for each launch; an empty value is a launch that failed.
 
     `value` is its column (else one of VALUE_COLUMNS, else the last); `axes` are the columns that make a config (else
-    all others but NOT_AXES); `predicted` is the predictor's column, if there is one.
+    all others but NOT_AXES and other metrics); `predicted` is the predictor's column, if there is one.
     """
     if not rows:
         raise ArchiveError(f"{name} has no rows.")
@@ -109,7 +109,10 @@ def landscape_of_rows(
     if unknown := [column for column in named if column not in columns]:
         raise ArchiveError(f"{name} has no column {unknown[0]!r}. {suggestion(unknown[0], columns)}")
     measured = value or next((column for column in VALUE_COLUMNS if column in columns), columns[-1])
-    chosen = list(axes) or [column for column in columns if column not in {measured, predicted, *NOT_AXES}]
+    others = {measured, predicted, *NOT_AXES, *(column for column in columns if metric_of(column))}
+    chosen = list(axes) or [column for column in columns if column not in others]
+    if not chosen:
+        raise ArchiveError(f"{name} has no column that could be an axis: its columns are {', '.join(columns)}.")
     configs: dict[str, PlannedConfig] = {}
     launches: dict[str, list[float | None]] = {}
     for row in rows:
