@@ -7,7 +7,6 @@ import os
 import zipfile
 from pathlib import Path
 
-FILE_NAME = "tokenpeak-node.pyz"
 START = 'import sys\n\nfrom tokenpeak.node.__main__ import main\n\nif __name__ == "__main__":\n    sys.exit(main())\n'
 
 

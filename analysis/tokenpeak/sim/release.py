@@ -44,11 +44,6 @@ class Release:
         return "EngineCore" if self.number >= (0, 18, 0) else "EngineCore_DP0"
 
     @property
-    def reserves_graph_memory(self) -> bool:
-        """Memory of CUDA graphs is left out of the KV cache (vllm/v1/worker/gpu_worker.py, from 0.21)."""
-        return self.number >= (0, 21, 0)
-
-    @property
     def default_memory_utilization(self) -> float:
         """`gpu_memory_utilization` unless given."""
         default = known_flags(self.text)["gpu_memory_utilization"].default
