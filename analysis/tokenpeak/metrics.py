@@ -162,6 +162,15 @@ STATISTICS: tuple[str, ...] = ("mean", "std", "p25", "p50", "p75", "p90", "p95",
 """What a run keeps of each distribution; a column is `METRIC_STATISTIC`, such as `ttft_s_p95`."""
 
 
+def title_of(column: str) -> str:
+    """A column's title with its statistic, such as `Time to first token p95`."""
+    found = metric_of(column)
+    if found is None:
+        return column
+    metric, statistic = found
+    return f"{metric.title} {statistic}" if statistic else metric.title
+
+
 def metric_of(column: str) -> tuple[Metric, str | None] | None:
     """The metric in a column and, for a distribution's column, which statistic of it; None for anything else."""
     if column in BY_NAME:

@@ -8,7 +8,7 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.drive.summary import summary_lines
 from tokenpeak.plan.spec import parse_spec
-from tokenpeak.report import answers, open_archive
+from tokenpeak.report import answers, open_archive, tables
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.overview import commands
 from tokenpeak.report.ranking import rank
@@ -64,3 +64,28 @@ def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
     assert command in said(archive)
     assert ranked.choice.why in said(archive)
     assert ranked.choice.why in plain(answers.recommendation(view, ranked).parts)
+
+
+def test_several_objectives_give_a_front_in_the_terminal_and_on_the_site(tmp_path: Path) -> None:
+    """Both list the same configs, each of which none beats in throughput and latency; ranks stay by the first."""
+    axes = {"max_num_seqs": [8, 16, 64], "enforce_eager": [True, False]}
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes=axes, seconds=3)
+    sweep = archive.path / "sweep.json"
+    sweep.write_text(sweep.read_text().replace('"also":[]', '"also":["ttft_s","energy_j_per_output_tok"]'))
+    view = open_archive(archive.path)
+    ranked = rank(view, view.hardware[0])
+    found = tables.trade_offs(view, ranked)
+    assert found is not None
+    names = dict(ranked.frame.select("label", "config_name").iter_rows())
+    heading, _, rest = said(archive).partition("  Not beaten in all of ")[2].partition("\n")
+
+    assert ["Config", "Rank", "Output throughput", "TTFT p50", "Energy per output token"] == [
+        column.title for column in found.columns
+    ]
+    assert (
+        f"Output throughput, Time to first token, Energy per output token, by means: {len(found.rows)} of 6 configs"
+        == heading
+    )
+    assert sorted(f"      {names[row[0]['text']]}:" for row in found.rows) == sorted(
+        line.partition(": ")[0] + ":" for line in rest.splitlines()[: len(found.rows)]
+    )

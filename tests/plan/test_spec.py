@@ -121,6 +121,13 @@ def test_objective_names_a_run_that_exists() -> None:
     assert "Did you mean concurrency=4?" in complaint(objective={"level": "concurrency=5"})
 
 
+def test_other_objectives_are_metrics_of_a_run() -> None:
+    """A misspelt one is answered with the nearest; the highest rate is a search of its own."""
+    assert "Did you mean ttft_s" in complaint(objective={"also": ["ttf_s"]})
+    assert "can only be objective.metric itself" in complaint(objective={"also": ["max_rate_per_s"]})
+    assert ("ttft_s_p95",) == spec(objective={"also": ["ttft_s_p95"]}).objective.also
+
+
 def test_objective_defaults_to_the_first_run() -> None:
     """Without more, the objective is read from the first workload at its first level."""
     assert ("hello", "concurrency=4") == spec().objective_run()

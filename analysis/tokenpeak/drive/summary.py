@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tokenpeak.drive.ledger import Ledger
-from tokenpeak.metrics import BY_NAME
+from tokenpeak.metrics import metric_of, title_of
 from tokenpeak.plan.command import paste_command
 from tokenpeak.plan.hindsight import hindsight_lines
 from tokenpeak.plan.matrix import model_facts_of
@@ -16,7 +16,15 @@ from tokenpeak.records import Config, Plan, SweepRecord, TrialRecord
 from tokenpeak.stats.choice import Choice, Launch, choose
 from tokenpeak.stats.drift import drift
 from tokenpeak.stats.intervals import ratio_interval
-from tokenpeak.stats.objective import metric_value, objective_direction, objective_run, objective_value
+from tokenpeak.stats.objective import (
+    metric_value,
+    objective_direction,
+    objective_directions,
+    objective_run,
+    objective_value,
+    objective_values,
+)
+from tokenpeak.stats.pareto import trade_offs
 from tokenpeak.stats.ties import Verdicts, winner_group
 
 _SHOWN = 10
@@ -66,11 +74,12 @@ def _launch(spec: SweepSpec, trial: TrialRecord) -> Launch:
     )
 
 
-def value_words(spec: SweepSpec, value: float) -> str:
-    """The objective's value with its unit."""
-    name = spec.objective.metric
-    metric = BY_NAME.get(name) or BY_NAME.get(name.rpartition("_")[0])
-    return f"{value:,.4g} {metric.unit}" if metric and value < 100 else f"{value:,.0f} {metric.unit if metric else ''}"
+def value_words(metric: str, value: float) -> str:
+    """A metric's value with its unit."""
+    found = metric_of(metric)
+    return (
+        f"{value:,.4g} {found[0].unit}" if found and value < 100 else f"{value:,.0f} {found[0].unit if found else ''}"
+    )
 
 
 class Describer:
@@ -86,11 +95,11 @@ class Describer:
         with self._lock:
             value = objective_value(record.runs, self._spec)
             ranked = ranking(self._spec, tuple(self._ledger.records), record.hardware)
-        words = "no valid objective run" if value is None else value_words(self._spec, value)
+        words = "no valid objective run" if value is None else value_words(self._spec.objective.metric, value)
         if not ranked.verdicts.standings:
             return words, ""
         best = ranked.verdicts.standings[0]
-        return words, f"{value_words(self._spec, best.mean)} ({ranked.configs[best.config].name})"
+        return words, f"{value_words(self._spec.objective.metric, best.mean)} ({ranked.configs[best.config].name})"
 
 
 def plan_lines(plans: Sequence[Plan]) -> list[str]:
@@ -110,8 +119,7 @@ def plan_lines(plans: Sequence[Plan]) -> list[str]:
 def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRecord]) -> list[str]:
     """Ranking, failures, winner and what the trials say of the predictions, for each kind of hardware."""
     workload, level = spec.objective_run()
-    metric = BY_NAME.get(spec.objective.metric)
-    title = metric.title if metric else spec.objective.metric
+    title = title_of(spec.objective.metric)
     models = model_facts_of(spec, _model_of(record))
     lines: list[str] = []
     for plan in record.plans:
@@ -123,9 +131,12 @@ def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRe
             launches = f"  ({entry.launches} launches)" if entry.launches > 1 else ""
             tie = "  (tied with the best)" if entry.rank > 1 and entry.may_be_taken else ""
             name = configs[entry.config].name
-            lines.append(f"{entry.rank:4d}  {value_words(spec, entry.mean):>16}  {name}{launches}{tie}")
+            lines.append(
+                f"{entry.rank:4d}  {value_words(spec.objective.metric, entry.mean):>16}  {name}{launches}{tie}"
+            )
         if len(standings) > _SHOWN:
             lines.append(f"      … and {len(standings) - _SHOWN} more")
+        lines += trade_off_lines(spec, ranked)
         lines += _failures([trial for trial in trials if trial.hardware == plan.hardware])
         taken = choice(spec, ranked, plan, node.engine_version)
         lines += choice_lines(taken, ranked)
@@ -141,6 +152,23 @@ def _model_of(record: SweepRecord) -> ModelSpec | None:
         for planned in plan.feasible:
             return ModelSpec(name=planned.config.model.name, served_name=planned.config.model.served_name)
     return None
+
+
+def trade_off_lines(spec: SweepSpec, ranked: Ranked) -> list[str]:
+    """The configs that no other beats in all objectives, where the spec names several."""
+    names = (spec.objective.metric, *spec.objective.also)
+    if len(names) == 1:
+        return []
+    launches: dict[str, list[tuple[float | None, ...]]] = {}
+    for trial in ranked.trials:
+        launches.setdefault(trial.config.config_id, []).append(objective_values(trial.runs, spec))
+    found = trade_offs(launches, objective_directions(spec))
+    titles = ", ".join(title_of(name) for name in names)
+    lines = [f"  Not beaten in all of {titles}, by means: {len(found)} of {len(launches)} configs"]
+    for config_id, means in list(found.items())[:_SHOWN]:
+        values = ", ".join(value_words(name, mean) for name, mean in zip(names, means, strict=True))
+        lines.append(f"      {ranked.configs[config_id].name}: {values}")
+    return [*lines, f"      … and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else lines
 
 
 def choice_lines(taken: Choice | None, ranked: Ranked) -> list[str]:

@@ -177,6 +177,9 @@ class Objective(Declaration):
     """The first workload when absent."""
     level: str | None = None
     """A load level's label, such as `concurrency=32`; the workload's first level when absent."""
+    also: tuple[str, ...] = ()
+    """Other metrics of that run, such as `ttft_s_p95`: the search follows `metric`, and the sweep's end and its site
+    show which configs no other beats in all of them."""
 
 
 class Deadlines(Declaration):
@@ -281,6 +284,11 @@ class SweepSpec(Declaration):
         if metric_of(self.objective.metric) is None:
             metric = self.objective.metric
             raise ValueError(f"objective.metric is {metric!r}. {suggestion(metric, BY_NAME)}")
+        for other in self.objective.also:
+            if metric_of(other) is None:
+                raise ValueError(f"objective.also has {other!r}. {suggestion(other, BY_NAME)}")
+            if other in (self.objective.metric, "max_rate_per_s"):
+                raise ValueError(f"objective.also has {other}, which can only be objective.metric itself")
         return self
 
     def _only_measures(self, endpoint: EndpointSpec) -> None:

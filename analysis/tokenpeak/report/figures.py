@@ -10,6 +10,7 @@ from tokenpeak.report import charts, energy, interactions
 from tokenpeak.report.blocks import Column, Figure, shared_digits, table
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView
+from tokenpeak.stats.pareto import pareto_front
 
 SINGLE = (
     "Each config was launched once, so there is no interval: "
@@ -235,13 +236,8 @@ def energy_dots(view: SweepView, hardware: str) -> Figure:
 
 def front(points: pl.DataFrame) -> pl.Series:
     """Which points nothing beats in both x and y (higher is better)."""
-    best = float("-inf")
-    kept = set()
-    for row in points.with_row_index("i").sort("x", "y", descending=True).iter_rows(named=True):
-        if row["y"] > best:
-            kept.add(row["i"])
-            best = row["y"]
-    return pl.Series("front", [index in kept for index in range(points.height)], dtype=pl.Boolean)
+    kept = pareto_front(dict(enumerate(points.select("x", "y").iter_rows())), ("higher", "higher"))
+    return pl.int_range(points.height, eager=True).is_in(kept).alias("front")
 
 
 def tradeoffs(view: SweepView, hardware: str, gpus: int) -> list[Figure]:

@@ -12,6 +12,8 @@ import polars as pl
 from tokenpeak.report.view import MEDIAN, Baseline, SweepView
 from tokenpeak.stats.choice import Choice, Launch, choose
 from tokenpeak.stats.intervals import t_critical
+from tokenpeak.stats.objective import column_of, objective_directions
+from tokenpeak.stats.pareto import trade_offs
 from tokenpeak.stats.ties import Verdicts, winner_group
 
 MEASURED = (
@@ -61,6 +63,8 @@ class Ranking:
     """Configs were launched again, but so few times or so differently that an interval would say nothing."""
     choice: Choice | None
     """The config to take; None where nothing gave a result."""
+    trade_offs: dict[str, tuple[float, ...]]
+    """The configs that no other beats in all objectives, with the mean of each; empty where there is but one."""
 
     @property
     def best(self) -> dict[str, object] | None:
@@ -90,7 +94,8 @@ def reason_words() -> pl.Expr:
 def rank(view: SweepView, hardware: str) -> Ranking:
     """The ranking of a sweep's configs on one kind of hardware by the spec's objective."""
     trials = view.trials.filter(pl.col("hardware") == hardware)
-    measured = [name for name in MEASURED if name in view.runs.columns]
+    also = [column_of(name) for name in view.spec.objective.also]
+    measured = [name for name in dict.fromkeys((*MEASURED, *also)) if name in view.runs.columns]
     told = ("verdict", "verdict_codes", "verdict_reasons", "energy_source", "slo_sure")
     runs = view.objective_runs().select("trial_id", *told, *measured)
     joined = trials.join(runs, on="trial_id", how="left")
@@ -143,6 +148,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         replicated=replicated,
         vague=vague,
         choice=_choice(view, hardware, found, launches),
+        trade_offs=_trade_offs(view, launches),
     )
 
 
@@ -182,6 +188,16 @@ def _choice(view: SweepView, hardware: str, found: Verdicts, launches: pl.DataFr
     ]
     version = nodes[0].engine_version if nodes else None
     return choose(view.spec, found, rows, tuple(configs.values()), version)
+
+
+def _trade_offs(view: SweepView, launches: pl.DataFrame) -> dict[str, tuple[float, ...]]:
+    also = [column_of(name) for name in view.spec.objective.also]
+    if not also:
+        return {}
+    values: dict[str, list[tuple[float | None, ...]]] = {}
+    for config_id, *row in launches.select("config_id", "objective", *also).iter_rows():
+        values.setdefault(config_id, []).append(tuple(row))
+    return trade_offs(values, objective_directions(view.spec))
 
 
 def _standings(view: SweepView, frame: pl.DataFrame, found: Verdicts, baseline: Baseline | None) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import MEASURED, Ranking, reason_words
 from tokenpeak.report.rates import overloaded
 from tokenpeak.report.view import SweepView, metric_word
+from tokenpeak.stats.objective import column_of
 
 SHOWN = ("ttft_s_p95", "tpot_s_p95", "request_output_tok_per_s_p50", "energy_j_per_output_tok")
 MILLI = ("ttft_s", "tpot_s", "itl_s")
@@ -110,6 +111,31 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         tone="tone",
         hrefs={"label": "href"},
         note="A config's link leads to its first trial.",
+    )
+
+
+def trade_offs(view: SweepView, ranked: Ranking) -> Table | None:
+    """The configs that no other beats in all objectives; None where the spec names but one."""
+    columns = [column_of(name) for name in (view.spec.objective.metric, *view.spec.objective.also)]
+    if not ranked.trade_offs:
+        return None
+    rows = [
+        {"config_id": config_id} | dict(zip(columns, means, strict=True))
+        for config_id, means in ranked.trade_offs.items()
+    ]
+    known = ranked.frame.select("config_id", "label", "rank", href=trial_href(pl.col("trial_id")))
+    return table(
+        in_milliseconds(pl.DataFrame(rows)).join(known, on="config_id", how="left").sort("rank"),
+        [
+            Column(key="label", title="Config", unit=" / ".join(view.axes), kind="code"),
+            Column(key="rank", title="Rank", kind="number"),
+            *(metric_column(name) for name in columns),
+        ],
+        name=f"trade-offs-{slug(ranked.hardware)}",
+        title=f"Not beaten in every objective on {ranked.hardware}",
+        hrefs={"label": "href"},
+        note="Every other config is at most as good in all of these and worse in one, by means over launches; "
+        "neighbours may differ by less than launches tell.",
     )
 
 

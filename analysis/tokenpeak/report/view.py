@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tokenpeak.metrics import BY_NAME, Metric, metric_of
+from tokenpeak.metrics import BY_NAME, Metric, metric_of, title_of
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
 from tokenpeak.stats.objective import objective_direction
@@ -85,8 +85,7 @@ class SweepView:
     @property
     def metric_title(self) -> str:
         """The objective with its percentile, such as `Time to first token p95`."""
-        found = metric_of(self.spec.objective.metric)
-        return f"{self.metric.title} {found[1]}" if found and found[1] else self.metric.title
+        return title_of(self.spec.objective.metric)
 
     @property
     def higher_is_better(self) -> bool:

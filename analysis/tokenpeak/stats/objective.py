@@ -57,8 +57,25 @@ def objective_value(runs: Sequence[RunRecord], spec: SweepSpec) -> float | None:
 
 def objective_direction(spec: SweepSpec) -> Direction:
     """Whether the objective is to be high or low."""
-    found = metric_of(spec.objective.metric)
+    return metric_direction(spec.objective.metric)
+
+
+def metric_direction(column: str) -> Direction:
+    """Whether the metric called `column` is to be high or low."""
+    found = metric_of(column)
     return found[0].direction if found else "neither"
+
+
+def objective_directions(spec: SweepSpec) -> tuple[Direction, ...]:
+    """Which way each objective is better, the first and those of `objective.also`."""
+    return tuple(metric_direction(name) for name in (spec.objective.metric, *spec.objective.also))
+
+
+def objective_values(runs: Sequence[RunRecord], spec: SweepSpec) -> tuple[float | None, ...]:
+    """Each objective of a trial with these runs, the first and those of `objective.also`."""
+    run = objective_run(runs, spec)
+    also = (metric_value(run, name, spec.energy) if run is not None else None for name in spec.objective.also)
+    return (objective_value(runs, spec), *also)
 
 
 def metric_value(run: RunRecord, column: str, factors: EnergyFactors) -> float | None:
@@ -78,6 +95,13 @@ def metric_value(run: RunRecord, column: str, factors: EnergyFactors) -> float |
             return None
         return cost_per_1m_output_tok(run.summary.output_tok_per_s, factors.price_per_node_hour)
     return _energy_metric(run, metric.name, factors)
+
+
+def column_of(metric: str) -> str:
+    """The column of runs that holds a metric: a distribution's bare name stands for its median."""
+    found = metric_of(metric)
+    bare = found is not None and found[0].distribution and found[1] is None
+    return f"{metric}_{DEFAULT_STATISTIC}" if bare else metric
 
 
 def _energy_metric(run: RunRecord, name: str, factors: EnergyFactors) -> float | None:
