@@ -4,8 +4,8 @@ format_version history:
     1   first format
     2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
         null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; load
-        hosts: `load_hosts` of a sweep and `hosts` of a run's client; `within_limits` of a run's summary; a file of
-        version 1 reads the same
+        hosts: `load_hosts` of a sweep and `hosts` of a run's client; `within_limits` of a run's summary; `highest` of a
+        plan; a file of version 1 reads the same
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -134,6 +134,9 @@ class Plan(Record):
     feasible: tuple[PlannedConfig, ...]
     dropped: tuple[Dropped, ...] = ()
     estimated_duration_s: float | None = None
+    highest: str | None = None
+    """The axis of which only the highest value is wanted that launches and survives the load. The search finds it
+    first, by one config, and tries the others at that value alone."""
 
 
 class Gpu(Record):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from driven_home import SPEC, Home
+from driven_home import CLIMB, SPEC, Home
 
 from tokenpeak import paths
 
@@ -37,7 +37,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "children": children}}))
         (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(shared))
     (root / "analysis" / "sweeps").mkdir(parents=True)
-    (root / "analysis" / "sweeps" / "pair.yml").write_text(yaml.safe_dump(SPEC))
+    for name, spec in {"pair": SPEC, "climb": CLIMB}.items():
+        (root / "analysis" / "sweeps" / f"{name}.yml").write_text(yaml.safe_dump(spec))
     found = Home(root=root, state=tmp_path_factory.mktemp("state"), address=address)
     yield found
     found.run("restore", "--inventory", "lone")

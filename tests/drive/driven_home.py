@@ -7,10 +7,11 @@ import sys
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
-SPEC = {
+SPEC: dict[str, Any] = {
     "axes": {"max_num_seqs": [8, 64]},
     "fixed": {"name": "fixed", "flags": {"max_model_len": 2048}},
     "workloads": [
@@ -22,6 +23,15 @@ SPEC = {
     "search": {"anchor_every": None, "baseline": []},
     "deadlines": {"engine_ready_s": 60, "run_s": 60, "production_ready_s": 60, "lease_s": 20},
 }
+CLIMB = {
+    **SPEC,
+    "axes": {
+        "max_num_batched_tokens": [512, 4096],
+        "gpu_memory_utilization": {"highest": True, "from": 0.91, "to": 0.97, "steps": 4},
+    },
+    "fixed": {**SPEC["fixed"], "env": {"TOKENPEAK_SIM_FAULT": "oom_under_load:0.93"}},
+}
+"""An engine that starts at any of these shares of the memory and survives the load up to 0.93."""
 
 
 @dataclass(frozen=True, kw_only=True)

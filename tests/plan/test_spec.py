@@ -145,3 +145,38 @@ def test_broken_yaml_names_the_file(tmp_path: Path) -> None:
 
     with pytest.raises(SpecError, match=r"bad\.yml is not YAML"):
         read_spec("bad", tmp_path)
+
+
+def test_highest_is_a_word_for_the_usual_values() -> None:
+    """`gpu_memory_utilization: highest` is the axis of its usual values, and the spec says of which axis it is."""
+    found = spec(axes={"gpu_memory_utilization": "highest"})
+
+    assert "gpu_memory_utilization" == found.highest
+    assert ["0.8", "0.81", "0.98"] == [found.axes["gpu_memory_utilization"][place].name for place in (0, 1, -1)]
+    assert found == parse_spec(found.model_dump(mode="json"), Path("mine.yml"))
+
+
+def test_highest_of_values_of_ones_own() -> None:
+    """In the long form the values are listed or spaced as those of any axis."""
+    listed = spec(axes={"max_num_seqs": {"highest": True, "values": [64, 128, 256]}})
+    spaced = spec(axes={"gpu_memory_utilization": {"highest": True, "from": 0.9, "to": 0.96, "steps": 4}})
+
+    assert ["64", "128", "256"] == [alternative.name for alternative in listed.axes["max_num_seqs"]]
+    assert ["0.9", "0.92", "0.94", "0.96"] == [
+        alternative.name for alternative in spaced.axes["gpu_memory_utilization"]
+    ]
+    assert ("max_num_seqs", "gpu_memory_utilization") == (listed.highest, spaced.highest)
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    [
+        ({"max_num_seqs": "highest"}, "has no usual values"),
+        ({"gpu_memory_utilization": "highest", "a": {"highest": True, "values": [1, 2]}}, "of one axis"),
+        ({"dtype": {"highest": True, "values": ["half", "float"]}}, "needs numbers, not 'half', 'float'"),
+        ({"a": [1, 2], "b": {"highest": True, "values": [1, 2], "when": {"a": 1}}}, "depend on each other"),
+    ],
+)
+def test_highest_that_cannot_be_found_is_refused(axes: dict[str, Any], words: str) -> None:
+    """It needs numbers, one axis, and no conditions."""
+    assert words in complaint(axes=axes)

@@ -7,6 +7,8 @@ import click
 from tokenpeak.plan.hindsight import hindsight_lines
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.plan.spec import ModelSpec, parse_spec
+from tokenpeak.search.highest import searched
+from tokenpeak.search.history import history_of
 from tokenpeak.store.raw import Archive
 
 
@@ -23,6 +25,7 @@ def explain(archive: Path) -> None:
         names = {planned.config.model.name for planned in plan.feasible}
         models = model_facts_of(spec, ModelSpec(name=next(iter(names), "unknown")))
         click.echo(f"{plan.hardware} on {', '.join(plan.nodes)}{' (simulated)' if record.simulated else ''}")
-        lines = hindsight_lines(spec, plan, nodes[plan.nodes[0]], trials, models)
+        left = searched(plan, history_of(trials, spec, plan.hardware))
+        lines = hindsight_lines(spec, left, nodes[plan.nodes[0]], trials, models)
         for line in lines or ["no trial gave an objective run"]:
             click.echo(f"  {line}")

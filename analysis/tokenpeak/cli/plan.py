@@ -19,6 +19,7 @@ from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.demand import objective_demand
 from tokenpeak.plan.estimate import Estimate, estimate
 from tokenpeak.plan.fit import fit, missing_hardware, missing_model
+from tokenpeak.plan.highest import as_foreseen, highest_lines
 from tokenpeak.plan.hub import facts_from_hub
 from tokenpeak.plan.matrix import build_plan, model_facts_of
 from tokenpeak.plan.model import ModelFacts
@@ -174,13 +175,17 @@ def print_plan(
     everything: bool,
 ) -> None:
     """One kind of hardware: classes best first, the dropped by rule, advice, and the cost."""
+    foreseen = as_foreseen(one)
     classes = Counter(planned.config_class for planned in one.feasible)
     console.print(f"\n[bold]{one.hardware}[/bold] on {', '.join(one.nodes)}")
     console.print(
         f"{one.theoretical} configs = {len(one.feasible)} feasible in {len(classes)} classes + "
         f"{len(one.dropped)} dropped"
     )
-    shown = sorted(one.feasible, key=lambda planned: -_speed(planned.prediction))
+    for line in highest_lines(one):
+        console.print(f"{line}; below, those at the value that is launched first")
+    classes = Counter(planned.config_class for planned in foreseen.feasible)
+    shown = sorted(foreseen.feasible, key=lambda planned: -_speed(planned.prediction))
     if not everything:
         first: dict[str, PlannedConfig] = {}
         for planned in shown:
@@ -190,7 +195,7 @@ def print_plan(
     if len(classes) > ROWS and not everything:
         console.print(f"… and {len(classes) - ROWS} more classes; --all lists every config")
     _print_dropped(console, one.dropped, everything=everything)
-    advice = Counter(sentence for planned in one.feasible for sentence in planned.advice)
+    advice = Counter(sentence for planned in foreseen.feasible for sentence in planned.advice)
     for sentence, count in advice.most_common():
         console.print(f"advice ({count} configs): {sentence}")
     energy = "unknown energy" if cost.energy_kwh is None else f"{cost.energy_kwh:.2g} kWh of the devices"

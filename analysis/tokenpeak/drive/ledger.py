@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tokenpeak.plan.highest import as_foreseen, launches_to_find
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import Plan, PlannedConfig, TrialRecord
 from tokenpeak.search.history import Outcome, Proposal, Stop, outcome_of
@@ -96,7 +97,10 @@ class Ledger:
 
     def expected_trials(self) -> int:
         """About how many trials the sweep makes in all: what a search that tries everything would."""
-        every = sum(len(plan.feasible) * self._spec.search.replicates for plan in self._plans.values())
+        every = sum(
+            len(as_foreseen(plan).feasible) * self._spec.search.replicates + launches_to_find(plan)
+            for plan in self._plans.values()
+        )
         return min(every, self._spec.search.trials * len(self._plans)) if self._spec.search.trials else every
 
     def _enter(self, record: TrialRecord) -> None:

@@ -9,10 +9,13 @@ from datetime import timedelta
 from tokenpeak.drive.ledger import Ledger
 from tokenpeak.metrics import metric_of, title_of
 from tokenpeak.plan.command import paste_command
+from tokenpeak.plan.highest import highest_lines
 from tokenpeak.plan.hindsight import hindsight_lines
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.plan.spec import ModelSpec, SweepSpec
 from tokenpeak.records import Config, Plan, SweepRecord, TrialRecord
+from tokenpeak.search.highest import climb_words, searched
+from tokenpeak.search.history import history_of
 from tokenpeak.stats.choice import Choice, Launch, choose
 from tokenpeak.stats.drift import drift
 from tokenpeak.stats.intervals import ratio_interval
@@ -108,6 +111,7 @@ def plan_lines(plans: Sequence[Plan]) -> list[str]:
     for plan in plans:
         lines.append(f"{plan.hardware} on {', '.join(plan.nodes)}")
         lines.append(f"  {len(plan.feasible)} of {plan.theoretical} configs are feasible")
+        lines += [f"  {line}" for line in highest_lines(plan)]
         rules = Counter(dropped.rule for dropped in plan.dropped)
         first = {dropped.rule: dropped.reason for dropped in reversed(plan.dropped)}
         lines += [f"  {count} dropped by {rule}: {first[rule]}" for rule, count in sorted(rules.items())]
@@ -137,12 +141,15 @@ def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRe
         if len(standings) > _SHOWN:
             lines.append(f"      … and {len(standings) - _SHOWN} more")
         lines += trade_off_lines(spec, ranked)
+        history = history_of(trials, spec, plan.hardware)
         lines += _failures([trial for trial in trials if trial.hardware == plan.hardware])
+        if found := climb_words(plan, history):
+            lines.append(f"  {found}")
         taken = choice(spec, ranked, plan, node.engine_version)
         lines += choice_lines(taken, ranked)
         if taken is not None:
             lines += [f"  {line}" for line in evidence_lines(spec, trials, plan.hardware, taken.config)]
-        lines += [f"  {line}" for line in hindsight_lines(spec, plan, node, trials, models)]
+        lines += [f"  {line}" for line in hindsight_lines(spec, searched(plan, history), node, trials, models)]
     return lines
 
 

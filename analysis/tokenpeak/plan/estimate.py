@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tokenpeak.plan.demand import Demand, demands
 from tokenpeak.plan.fit import Fit, device_of, fit
+from tokenpeak.plan.highest import as_foreseen, launches_to_find
 from tokenpeak.plan.model import ModelFacts
 from tokenpeak.plan.predict import steady_state
 from tokenpeak.plan.spec import SearchSpec, SweepSpec
@@ -85,12 +86,14 @@ def _trials(search: SearchSpec, plan: Plan) -> int:
     """How many launches the search makes if no budget of time ends it: anchors and finalists included.
 
     An adaptive search without a number stops by itself; one launch of each class is the most it is thought to need.
+    Finding an axis's highest value is part of the number, where one is given.
     """
+    finding, plan = launches_to_find(plan), as_foreseen(plan)
     if search.strategy == "adaptive":
         heads = len({planned.config_class for planned in plan.feasible})
-        count = min(search.trials or heads, len(plan.feasible))
+        count = min(search.trials or heads + finding, len(plan.feasible) + finding)
     else:
-        count = len(plan.feasible) * search.replicates
+        count = len(plan.feasible) * search.replicates + finding
         count = min(search.trials, count) if search.trials is not None else count
     if search.anchor_every and search.trials is None:
         count += max(0, count - 1) // search.anchor_every

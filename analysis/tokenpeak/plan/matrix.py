@@ -173,5 +173,6 @@ def _plan(
         theoretical=len(every),
         feasible=tuple(feasible),
         dropped=tuple(dropped),
+        highest=spec.highest,
     )
     return plan.model_copy(update={"estimated_duration_s": estimate(spec, plan, nodes, facts).duration_s})

@@ -1,6 +1,7 @@
 """The sweep spec: what a user writes in analysis/sweeps/NAME.yml, validated before anything is touched."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from tokenpeak import paths
 from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.plan.endpoint import EndpointSpec
+from tokenpeak.plan.highest import USUAL
 from tokenpeak.plan.window import parse_window
 from tokenpeak.workload import AnyLevel, AnyWorkload, Declaration, Slo
 
@@ -132,6 +134,27 @@ def _axes(raw: object) -> object:
             _conditions(axis, alternative, when, axes)
         axes[axis] = alternatives
     return axes
+
+
+def _seeks_highest(given: object) -> bool:
+    return given == "highest" or (isinstance(given, Mapping) and given.get("highest") is True)
+
+
+def _without_highest(axis: str, given: object) -> object:
+    """The axis's values, ascending or not; the usual ones where it has and needs none."""
+    values = {key: value for key, value in given.items() if key != "highest"} if isinstance(given, Mapping) else {}
+    if values:
+        return values
+    if axis not in USUAL:
+        raise ValueError(f"axis {axis!r} has no usual values; say which: {{highest: true, values: [...]}}")
+    return USUAL[axis]
+
+
+def _is_number(name: str) -> bool:
+    try:
+        return math.isfinite(float(name))
+    except ValueError:
+        return False
 
 
 def _long_form(axis: str, given: Mapping[str, Any]) -> Values:
@@ -256,6 +279,9 @@ class SweepSpec(Declaration):
     model: ModelSpec | None = None
     """None: the model that the inventory names."""
     axes: Annotated[dict[str, tuple[Alternative, ...]], BeforeValidator(_axes)] = {}
+    highest: str | None = None
+    """The axis of which only the highest value is wanted that launches and survives the load; it is found first. Given
+    by writing `AXIS: highest`, or `highest: true` in the axis's long form."""
     fixed: Alternative = Alternative(name="fixed")
     extra_configs: tuple[ExtraConfig, ...] = ()
     endpoint: EndpointSpec | None = None
@@ -272,6 +298,32 @@ class SweepSpec(Declaration):
     """At most this long may production be down for the sweep, all nodes together. `90m`, `2h`, or seconds."""
     deadlines: Deadlines = Deadlines()
     energy: EnergyFactors = EnergyFactors()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_highest(cls, raw: object) -> object:
+        """The axis that is given as `highest`, in its long form without that word, and its name beside the axes."""
+        axes = raw.get("axes") if isinstance(raw, Mapping) else None
+        if not isinstance(raw, Mapping) or not isinstance(axes, Mapping):
+            return raw
+        sought = {axis: _without_highest(axis, given) for axis, given in axes.items() if _seeks_highest(given)}
+        if len(sought) > 1:
+            raise ValueError(f"the highest value of one axis can be found, not of {', '.join(sought)}")
+        return {**raw, "axes": {**axes, **sought}, "highest": next(iter(sought), raw.get("highest"))}
+
+    @model_validator(mode="after")
+    def _climbs(self) -> "SweepSpec":
+        if self.highest is None:
+            return self
+        if self.highest not in self.axes:
+            raise ValueError(f"highest is {self.highest!r}. {suggestion(self.highest, self.axes)}")
+        alternatives = self.axes[self.highest]
+        if odd := [alternative.name for alternative in alternatives if not _is_number(alternative.name)]:
+            raise ValueError(f"the highest of axis {self.highest!r} needs numbers, not {', '.join(map(repr, odd))}")
+        conditions = [when for choices in self.axes.values() for alternative in choices for when in alternative.when]
+        if self.highest in conditions or any(alternative.when for alternative in alternatives):
+            raise ValueError(f"axis {self.highest!r}, whose highest value is wanted, and another depend on each other")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> "SweepSpec":
@@ -294,7 +346,7 @@ class SweepSpec(Declaration):
     def _only_measures(self, endpoint: EndpointSpec) -> None:
         """Refuse what only a server that we launch could have."""
         fields = type(self).model_fields
-        ours = ("model", "axes", "fixed", "extra_configs", "restore", "max_downtime")
+        ours = ("model", "axes", "highest", "fixed", "extra_configs", "restore", "max_downtime")
         # Compared with defaults, since a recorded spec has every key.
         if given := [name for name in ours if getattr(self, name) != fields[name].get_default()]:
             raise ValueError(

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.report.blocks import number
+from tokenpeak.report.search_notes import searched_plan
 from tokenpeak.report.view import SweepView, config_label
 
 
@@ -26,15 +27,19 @@ def progress(view: SweepView) -> Progress:
     launches = max(1, view.spec.search.replicates)
     cells = {(row["hardware"], row["config_id"]): row for row in _counted(view).iter_rows(named=True)}
     labels: dict[str, str] = {}
+    planned_trials = 0
     for plan in view.record.plans:
+        searched = {planned.config.config_id for planned in searched_plan(view, plan).feasible}
+        beside = {config_id for kind, config_id in cells if kind == plan.hardware} - searched
+        planned_trials += len(searched) * launches + len(beside)
         for planned in plan.feasible:
-            labels.setdefault(planned.config.config_id, config_label(planned.config.choices, planned.config.name))
+            if planned.config.config_id in searched | beside:
+                labels.setdefault(planned.config.config_id, config_label(planned.config.choices, planned.config.name))
     hardware = tuple(plan.hardware for plan in view.record.plans)
     rows = tuple(
         {"label": label, "cells": [_cell(cells.get((kind, config_id)), launches) for kind in hardware]}
         for config_id, label in labels.items()
     )
-    planned_trials = sum(len(plan.feasible) * launches for plan in view.record.plans)
     done = view.trials.height
     pace = view.trials["duration_s"].mean() if done else None
     left = max(0, planned_trials - done)

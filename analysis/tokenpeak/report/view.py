@@ -73,8 +73,16 @@ class SweepView:
 
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:
-        """The sweep's axes and the names of their alternatives, in the spec's order."""
-        return {axis: tuple(choice.name for choice in choices) for axis, choices in self.spec.axes.items()}
+        """The sweep's axes and the names of their alternatives, in the spec's order.
+
+        Of an axis of which the highest value was sought, those that were launched: no more were meant to be.
+        """
+        names = {axis: tuple(choice.name for choice in choices) for axis, choices in self.spec.axes.items()}
+        if (sought := self.spec.highest) is not None:
+            column = f"axis_{sought}"
+            tried = set(self.trials[column].to_list()) if column in self.trials.columns else set()
+            names[sought] = tuple(name for name in names[sought] if name in tried)
+        return names
 
     @property
     def metric(self) -> Metric:

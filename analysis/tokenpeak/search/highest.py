@@ -1,15 +1,30 @@
-"""The highest value of a flag, such as gpu_memory_utilization, that launches and survives the load, in few launches.
+"""The highest value of an axis, such as gpu_memory_utilization, that launches and survives the load, in few launches.
 
 A launch that starts and then runs out of memory under load counts as a failure: what is free when idle is not enough.
-Values that work are assumed to lie below those that do not, so each launch halves what is left.
+Values that work are assumed to lie below those that do not, so each launch halves what is left. Every launch is a
+trial like any other, with the whole load, and the search then goes on with the configs that have the value found.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-LOW, HIGH, STEP = 0.50, 0.98, 0.01
-"""The usual range of gpu_memory_utilization; above 0.98 nothing is left for the driver and the CUDA context."""
-FIRST = 0.95
+from tokenpeak.plan.highest import as_foreseen, at_value, climbers, first_of, value_on
+from tokenpeak.plan.spec import SearchSpec
+from tokenpeak.records import Plan, PlannedConfig
+from tokenpeak.search.budget import Budget
+from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Wait, next_replicate
+
+if TYPE_CHECKING:
+    from tokenpeak.search.strategy import Strategy
+
+TOO_HIGH = frozenset({"out_of_memory", "crashed", "unknown"})
+"""Causes of failures that a lower value may mend."""
+TOO_LOW = frozenset({"kv_cache_too_small", "context_too_long"})
+"""Causes of failures that a higher value may mend."""
+DOUBTFUL_LAUNCHES = 2
+"""A value whose launches failed so often for reasons that say nothing of it is taken for too high."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,38 +44,205 @@ class Try:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The highest value that survived; None when even the lowest failed. `launches` is what it took."""
+    """The highest value that survived; None when even the lowest failed."""
 
     value: float | None
-    launches: int
 
 
-def next_highest(
-    attempts: Sequence[Attempt], *, low: float = LOW, high: float = HIGH, step: float = STEP, first: float = FIRST
-) -> Try | Found:
-    """The next value of `low`, `low` + `step`, … `high` to launch, or the answer; a function of the attempts alone.
+def next_highest(attempts: Sequence[Attempt], values: Sequence[float]) -> Try | Found:
+    """The next of `values` (ascending) to launch, or the answer; a function of the attempts alone.
 
-    A value that failed once is not tried again: what fails at times is too high.
+    A value that failed once is not tried again: what fails at times is too high. Attempts at other values are ignored.
     """
-    top = round((high - low) / step)
-
-    def place(value: float) -> int:
-        return round((value - low) / step)
-
-    failed = min((place(attempt.value) for attempt in attempts if not attempt.survived), default=top + 1)
-    worked = max(
-        (place(attempt.value) for attempt in attempts if attempt.survived and place(attempt.value) < failed), default=-1
-    )
+    place = {value: index for index, value in enumerate(values)}
+    known = [attempt for attempt in attempts if attempt.value in place]
+    top = len(values) - 1
+    failed = min((place[attempt.value] for attempt in known if not attempt.survived), default=top + 1)
+    survived = [place[attempt.value] for attempt in known if attempt.survived]
+    worked = max((index for index in survived if index < failed), default=-1)
     if failed - worked <= 1:
-        return Found(value=round(low + worked * step, 6) if worked >= 0 else None, launches=len(attempts))
-    if not attempts:
-        chosen = min(max(place(first), 0), top)
+        return Found(value=values[worked] if worked >= 0 else None)
+    if not known:
+        chosen = first_of(len(values))
     elif failed > top:
         # Nothing failed yet: the top is the answer as often as not.
         chosen = top
     elif worked < 0:
         # Nothing worked yet: widening steps down find the edge sooner than halves of the whole range.
-        chosen = max(0, failed - 2 ** (1 + sum(not attempt.survived for attempt in attempts)))
+        chosen = max(0, failed - 2 ** (1 + sum(not attempt.survived for attempt in known)))
     else:
         chosen = (failed + worked) // 2
-    return Try(value=round(low + chosen * step, 6))
+    return Try(value=values[chosen])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Climb:
+    """How far the search for the highest value is. `rungs` are the climbing config at each value, ascending."""
+
+    rungs: tuple[PlannedConfig, ...]
+    step: Try | Found
+    launches: int
+    """That it took so far, those included that said nothing."""
+    failures: tuple[tuple[str, str], ...]
+    """The name of each value that failed, with the cause, in the order of the launches."""
+
+
+def climb(plan: Plan, history: Sequence[Outcome]) -> Climb | None:
+    """How the search for the plan's highest value stands; None for a plan that has no such axis.
+
+    A config that fails for a reason that no value mends is left, and the one that asks for most memory after it climbs.
+    The value is found once: later launches of it that fail are failed trials, and change nothing.
+    """
+    done = [outcome for outcome in history if outcome.status != "interrupted"]
+    last: Climb | None = None
+    for rungs in climbers(plan):
+        last, stuck = _climb(plan, rungs, done)
+        if not stuck:
+            return last
+    return last
+
+
+def _climb(plan: Plan, rungs: tuple[PlannedConfig, ...], done: Sequence[Outcome]) -> tuple[Climb, bool]:
+    """How this config's climb stands, and whether it cannot be launched at any value."""
+    assert plan.highest is not None, "only a plan that seeks a highest value has rungs"
+    planned_of = {rung.config.config_id: rung for rung in rungs}
+    values = [value_on(plan, rung) for rung in rungs]
+    attempts: list[Attempt] = []
+    failures: list[tuple[str, str]] = []
+    doubtful: Counter[str] = Counter()
+    launches, stuck = 0, False
+    step = next_highest(attempts, values)
+    for outcome in done:
+        rung = planned_of.get(outcome.config_id)
+        if rung is None:
+            continue
+        if stuck or isinstance(step, Found):
+            break
+        launches += 1
+        value, cause = value_on(plan, rung), outcome.failure_cause or ""
+        if outcome.status == "failed":
+            failures.append((rung.config.choices[plan.highest], cause))
+        if outcome.status == "ok":
+            attempts.append(Attempt(value=value, survived=True))
+        elif cause in TRANSIENT_CAUSES:
+            doubtful[outcome.config_id] += 1
+            if doubtful[outcome.config_id] >= DOUBTFUL_LAUNCHES:
+                attempts.append(Attempt(value=value, survived=False))
+        elif cause in TOO_HIGH:
+            attempts.append(Attempt(value=value, survived=False))
+        elif cause in TOO_LOW:
+            values = [other for other in values if other > value]
+        else:
+            stuck = True
+        step = Found(value=None) if stuck else next_highest(attempts, values)
+    return Climb(rungs=rungs, step=step, launches=launches, failures=tuple(failures)), stuck
+
+
+def found_name(plan: Plan, made: Climb) -> str | None:
+    """The name of the value found, as the axis has it; None before, and when none survived."""
+    if not isinstance(made.step, Found) or made.step.value is None or plan.highest is None:
+        return None
+    return next(rung.config.choices[plan.highest] for rung in made.rungs if value_on(plan, rung) == made.step.value)
+
+
+def climb_words(plan: Plan, history: Sequence[Outcome]) -> str | None:
+    """What was found and in how many launches of which config, in a sentence; None for a plan without such an axis."""
+    made = climb(plan, history)
+    if made is None or plan.highest is None:
+        return None
+    others = [f"{axis}={name}" for axis, name in made.rungs[0].config.choices.items() if axis != plan.highest]
+    launches = f"{made.launches} launch{'es' if made.launches != 1 else ''}"
+    launches += f" of {', '.join(others)}" if others else ""
+    low, high = (rung.config.choices[plan.highest] for rung in (made.rungs[0], made.rungs[-1]))
+    failed = [f"{name} ({cause.replace('_', ' ')})" for name, cause in made.failures]
+    failures = f"; failed: {', '.join(failed)}" if failed else "; none failed"
+    if (name := found_name(plan, made)) is not None:
+        what = f"{plan.highest}={name} is the highest of {low} to {high} that launched and carried the whole load"
+        rest = " The other configs are tried at that value alone." if len(climbers(plan)) > 1 else ""
+        return f"{what}, found in {launches}{failures}.{rest}"
+    if isinstance(made.step, Found):
+        return f"No {plan.highest} of {low} to {high} launched and carried the whole load, by {launches}{failures}."
+    return f"The highest {plan.highest} of {low} to {high} is not found yet, after {launches}{failures}."
+
+
+def searched(plan: Plan, history: Sequence[Outcome]) -> Plan:
+    """The plan with what is searched of it: the configs with the value found, or foreseen before it is."""
+    made = climb(plan, history)
+    name = found_name(plan, made) if made else None
+    return as_foreseen(plan) if name is None else at_value(plan, name)
+
+
+class Highest:
+    """Finds the highest value of the plan's axis, baselines first, then searches on among the configs that have it.
+
+    `make` makes the strategy for the search and the plan that are left then.
+    """
+
+    def __init__(self, search: SearchSpec, plan: Plan, make: "Callable[[SearchSpec, Plan], Strategy]") -> None:
+        self._search = search
+        self._plan = plan
+        self._make = make
+        self._budget = Budget.of(search, plan)
+        names = {planned.config.name: planned.config for planned in plan.feasible}
+        found = [names[name] for name in search.baseline if name in names]
+        self._baseline = [config.config_id for config in found if plan.highest not in config.choices]
+        self._made: dict[tuple[str, int], Strategy] = {}
+
+    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
+        """The next launch of the climb, or what the strategy proposes among the configs with the value found."""
+        done = [outcome for outcome in history if outcome.status != "interrupted"]
+        if spent := self._budget.spent(done, pending):
+            return Stop(reason=spent)
+        launched = {outcome.config_id for outcome in done} | {config_id for config_id, _ in pending}
+        made = climb(self._plan, done)
+        assert made is not None, "only a plan with such an axis is searched so"
+        if (name := found_name(self._plan, made)) is not None:
+            strategy, searched = self._strategy(name, done)
+            return strategy.propose(*_within(searched, done, pending))
+        for config_id in self._baseline:
+            if config_id not in launched:
+                return self._proposal(config_id, done, pending, "baseline: gains are stated against it")
+        rungs = {value_on(self._plan, rung): rung.config.config_id for rung in made.rungs}
+        if isinstance(made.step, Found):
+            return Stop(reason=f"no {self._plan.highest} launched and carried the whole load")
+        if self._search.trials is not None and len(done) + len(pending) >= self._search.trials:
+            return Stop(reason=f"all {self._search.trials} trials are made; {self._plan.highest} is not found")
+        if any(config_id in rungs.values() for config_id, _ in pending):
+            return Wait(reason=f"the next {self._plan.highest} depends on a trial that is running")
+        reason = f"{self._plan.highest}: launch {made.launches + 1} to find the highest that survives the load"
+        return self._proposal(rungs[made.step.value], done, pending, reason)
+
+    def choose(self, history: Sequence[Outcome]) -> str | None:
+        """The config to take of those with the value found; None before it is found."""
+        done = [outcome for outcome in history if outcome.status != "interrupted"]
+        made = climb(self._plan, done)
+        name = found_name(self._plan, made) if made else None
+        if name is None:
+            return None
+        strategy, searched = self._strategy(name, done)
+        return strategy.choose(_within(searched, done, ())[0])
+
+    def _strategy(self, name: str, done: Sequence[Outcome]) -> "tuple[Strategy, frozenset[str]]":
+        """The strategy among the configs with this value, and those configs; its trials are what the climb left."""
+        plan = at_value(self._plan, name)
+        searched = frozenset(planned.config.config_id for planned in plan.feasible)
+        paid = sum(outcome.config_id not in searched for outcome in done)
+        if (name, paid) not in self._made:
+            trials = self._search.trials
+            left = self._search.model_copy(update={"trials": None if trials is None else max(1, trials - paid)})
+            self._made[name, paid] = self._make(left, plan)
+        return self._made[name, paid], searched
+
+    def _proposal(
+        self, config_id: str, done: Sequence[Outcome], pending: Collection[tuple[str, int]], reason: str
+    ) -> Proposal:
+        return Proposal(config_id=config_id, replicate=next_replicate(config_id, done, pending), reason=reason)
+
+
+def _within(
+    searched: frozenset[str], done: Sequence[Outcome], pending: Collection[tuple[str, int]]
+) -> tuple[list[Outcome], list[tuple[str, int]]]:
+    """The history and the pending trials of these configs alone."""
+    return [outcome for outcome in done if outcome.config_id in searched], [
+        key for key in pending if key[0] in searched
+    ]

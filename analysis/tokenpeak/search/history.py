@@ -1,6 +1,6 @@
 """What a search reads and answers: ended trials in, a proposal, a pause or an end out."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,6 +77,13 @@ def outcome_of(trial: TrialRecord, spec: SweepSpec) -> Outcome:
         failure_cause=trial.failure.cause if trial.failure else None,
         duration_s=trial.duration_s or 0.0,
     )
+
+
+def history_of(trials: Iterable[TrialRecord], spec: SweepSpec, hardware: str) -> list[Outcome]:
+    """What the trials of one hardware taught, in the order in which they ended; interrupted ones taught nothing."""
+    told = [trial for trial in trials if trial.hardware == hardware and trial.status != "interrupted"]
+    told.sort(key=lambda trial: trial.started_at.timestamp() + (trial.duration_s or 0.0))
+    return [outcome_of(trial, spec) for trial in told]
 
 
 def next_replicate(config_id: str, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> int:

@@ -77,7 +77,7 @@ def landscapes_of(
         known = tuple(planned for planned in plan.feasible if planned.config.config_id in tried)
         landscape = Landscape(
             name=f"{name} {plan.hardware}",
-            plan=plan.model_copy(update={"feasible": known}),
+            plan=plan.model_copy(update={"feasible": known, "highest": None}),
             metric=spec.objective.metric,
             launches={planned.config.config_id: tuple(tried[planned.config.config_id]) for planned in known},
         )

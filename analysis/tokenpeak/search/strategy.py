@@ -9,9 +9,11 @@ from typing import Protocol
 
 from tokenpeak.errors import PlanError
 from tokenpeak.metrics import metric_of
+from tokenpeak.plan.highest import climbers
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
 from tokenpeak.search.grid import Grid
+from tokenpeak.search.highest import Highest
 from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, next_replicate, outcome_of
 
 __all__ = ["Outcome", "Proposal", "Stop", "Strategy", "Wait", "make_strategy", "next_replicate", "outcome_of"]
@@ -40,6 +42,8 @@ def make_strategy(search: SearchSpec, plan: Plan, *, metric: str = "output_tok_p
     """
     if not plan.feasible:
         raise PlanError(f"Nothing to search on {plan.hardware}: every config of the matrix was dropped.")
+    if climbers(plan):
+        return Highest(search, plan, lambda left, searched: make_strategy(left, searched, metric=metric))
     found = metric_of(metric)
     direction = found[0].direction if found else "neither"
     if search.strategy == "adaptive":

@@ -209,7 +209,8 @@ class Api:
         if self.faults.crash_after_requests is not None and self._generations >= self.faults.crash_after_requests:
             self._crash(CUDA_ERROR)
         share = self.faults.oom_under_load
-        if share is not None and self.settings.gpu_memory_utilization > share and self.counters.running > 1:
+        is_alone = self.counters.running + self.counters.waiting == 0
+        if share is not None and self.settings.gpu_memory_utilization > share and not is_alone:
             self._crash(out_of_memory(self.settings, self.settings.devices.gpu.usable_bytes, "").error)
         if self.faults.error_500 is not None and self._generations % max(1, int(self.faults.error_500)) == 0:
             raise AnswerError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.", None)
