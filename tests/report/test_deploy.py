@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from archive_factory import config_of
+from tokenpeak.plan.command import paste_command
 from tokenpeak.records import Config
 from tokenpeak.report.deploy import snippets
 
@@ -52,3 +53,11 @@ def test_an_unknown_release_gets_what_was_launched() -> None:
     strange = config_of({"no_such_flag": 1}).model_copy(update={"engine_version": "0.32.0"})
 
     assert "vllm serve x" == texts(strange)["vllm serve"]
+
+
+def test_the_command_is_folded_at_options(config: Config) -> None:
+    """The command has a line per option, and without the folds is the one that the terminal prints."""
+    found = texts(config)["vllm serve"]
+
+    assert paste_command(config) == found.replace(" \\\n ", "")
+    assert all(line.strip().startswith("--") for line in found.splitlines()[1:])

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.command import engine_argv, paste_command
+from tokenpeak.plan.command import engine_argv, launch, paste_command
 from tokenpeak.records import Config
 from tokenpeak.report.blocks import Snippet, Snippets
 
@@ -24,11 +24,13 @@ def snippets(
     version = config.engine_version or engine_version
     try:
         argv = engine_argv(config, host="0.0.0.0", port=PORT, engine_version=version)  # noqa: S104
-        pasted = paste_command(config)
+        options = launch(config, config.engine_version).arguments
+        pasted = _folded(paste_command(config).removesuffix(shlex.join(options)).rstrip(), options)
     except PlanError:
         # An archive of a release that the flag table does not know: what was launched is then the only truth.
         argv = list(launched)
-        pasted = shlex.join(launched)
+        start = next((index for index, word in enumerate(argv) if word.startswith("--")), len(argv))
+        pasted = _folded(shlex.join(argv[:start]), argv[start:])
     arguments = argv[2:]
     image = f"vllm/vllm-openai:v{version}" if version else f"vllm/vllm-openai:{LATEST}"
     return Snippets(
@@ -74,6 +76,11 @@ def _lines(words: Sequence[str]) -> list[str]:
         else:
             lines.append(shlex.quote(word))
     return lines
+
+
+def _folded(command: str, options: Sequence[str]) -> str:
+    """A command with its options, a line each: no option is broken where a window ends."""
+    return " \\\n  ".join([command, *_lines(options)])
 
 
 def _docker(arguments: Sequence[str], env: dict[str, str], image: str) -> str:
