@@ -1,11 +1,12 @@
 """The claims page: what the source of an archive says and what its data say, and the checks that guard every sweep."""
 
 from collections import Counter
+from dataclasses import dataclass
 
 import polars as pl
 
 from tokenpeak.report.answers import NOTHING
-from tokenpeak.report.blocks import Block, Column, Facts, Part, Sentence, Table, answer, note, strong, table
+from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, note, strong, table
 from tokenpeak.report.view import SweepView
 from tokenpeak.stats.checks.catalogue import GUARDS
 from tokenpeak.stats.checks.claims import Judged, guarded, judge, read_claims
@@ -13,7 +14,30 @@ from tokenpeak.stats.checks.evidence import Evidence
 from tokenpeak.stats.checks.outcome import VERDICT_WORDS, Guarded
 
 CLAIMS_FILE = "claims.yml"
-TONES = {"supported": "best", "contradicted": "pale"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimBlock(Block):
+    """One claim with its verdict, the computation a line per step, and what holds instead."""
+
+    id: str
+    address: str
+    statement: str
+    verdict: str
+    computation: tuple[str, ...]
+    corrected: str
+    matters: str
+    source: str
+    kind = "claim"
+
+    def words(self) -> str:
+        """The claim, its verdict and its arithmetic."""
+        return "\n".join([f"{self.id}: {self.statement} {self.verdict}", *self.computation, self.corrected])
+
+
+def address(claim_id: str) -> str:
+    """Where a claim stands on the claims page."""
+    return f"claim-{claim_id.lower()}"
 
 
 def evidence(view: SweepView) -> Evidence:
@@ -50,10 +74,13 @@ def answer_claims(view: SweepView, claims: list[Judged], found: dict[str, Guarde
         return answer(*parts, NOTHING)
     if findings:
         names = ", ".join(guard.mistake for guard in GUARDS if found[guard.name].findings)
-        parts += [f"{looked} of {len(found)} checks had something to look at and ", strong(f"found {findings}")]
+        parts += [
+            f"Of {len(found)} checks of the figures themselves {looked} could be made; they ",
+            strong(f"found {findings}"),
+        ]
         parts.append(f" {'place' if findings == 1 else 'places'} to mind: {names}.")
     else:
-        parts.append(f"{looked} of {len(found)} checks had something to look at and found no mistake in the figures.")
+        parts.append(f"Of {len(found)} checks of the figures themselves {looked} could be made; they found no mistake.")
     return answer(*parts)
 
 
@@ -64,15 +91,18 @@ def claim_blocks(claims: list[Judged]) -> list[Block]:
     found: list[Block] = [_overview(claims)]
     for each in claims:
         claim, outcome = each.claim, each.outcome
-        pairs = [("Verdict", VERDICT_WORDS[outcome.verdict])]
-        pairs += [
-            ("Computation" if index == 0 else f"step {index + 1}", line)
-            for index, line in enumerate(outcome.computation)
-        ]
-        if outcome.corrected:
-            pairs.append(("Corrected", outcome.corrected))
-        pairs += [("Why it matters", claim.matters), ("Stated in", claim.source)]
-        found.append(Facts(title=f"{claim.id}: {claim.statement}", pairs=tuple(pairs)))
+        found.append(
+            ClaimBlock(
+                id=claim.id,
+                address=address(claim.id),
+                statement=claim.statement,
+                verdict=VERDICT_WORDS[outcome.verdict],
+                computation=outcome.computation,
+                corrected=outcome.corrected,
+                matters=claim.matters,
+                source=claim.source,
+            )
+        )
     return found
 
 
@@ -85,7 +115,7 @@ def _overview(claims: list[Judged]) -> Table:
                 "verdict": VERDICT_WORDS[each.outcome.verdict],
                 "corrected": each.outcome.corrected or None,
                 "check": each.claim.check.replace("_", " "),
-                "tone": TONES.get(each.outcome.verdict, ""),
+                "href": f"claims.html#{address(each.claim.id)}",
             }
             for each in claims
         ]
@@ -96,11 +126,12 @@ def _overview(claims: list[Judged]) -> Table:
             Column(key="id", title="Claim", kind="code"),
             Column(key="statement", title="What is said"),
             Column(key="verdict", title="Verdict", kind="state"),
-            Column(key="corrected", title="Corrected figure"),
+            Column(key="corrected", title="What holds"),
             Column(key="check", title="Check", hidden=True),
         ],
         name="claims",
         title="Claims and verdicts",
+        hrefs={"id": "href"},
         note="Claims are given in our words; the computations below use the archive's own figures.",
     )
 
@@ -131,7 +162,7 @@ def check_blocks(found: dict[str, Guarded]) -> list[Block]:
             ],
             name="checks",
             title="Checks of this sweep's own figures",
-            note="Looked at counts runs, trials, axes or pairs, whichever the check is of; none: nothing to say.",
+            note="Looked at counts runs, trials, axes or pairs, whichever the check is of.",
         )
     ]
     rows = [
@@ -148,4 +179,4 @@ def check_blocks(found: dict[str, Guarded]) -> list[Block]:
 def _state(guard: Guarded) -> str:
     if not guard.looked_at:
         return "nothing to look at"
-    return "found" if guard.findings else "well"
+    return "found" if guard.findings else "none found"

@@ -10,9 +10,10 @@ from typing import Any
 import jinja2
 import vl_convert
 from markdown_it import MarkdownIt
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tokenpeak import paths
+from tokenpeak.report.claims import address
 
 VEGALITE = "6.4"
 HATCH = "hatch"
@@ -30,6 +31,7 @@ def environment(templates: Path = paths.TEMPLATES) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     env.filters["prose"] = prose
+    env.filters["claim_links"] = claim_links
     env.filters["script_json"] = script_json
     env.filters["picture"] = picture
     env.globals["tokenpeak_version"] = version("tokenpeak")
@@ -39,6 +41,15 @@ def environment(templates: Path = paths.TEMPLATES) -> jinja2.Environment:
 def prose(text: str) -> Markup:
     """Markdown as HTML; markup inside it is text, pictures and foreign links stay text too."""
     return Markup(_markdown().render(text))  # noqa: S704 - rendered with html off
+
+
+def claim_links(text: str, here: str) -> Markup:
+    """Text in which each claim, such as C4, leads to where it is judged; `here` is the way to the sweep's folder."""
+    return Markup(re.sub(r"\bC\d+\b", lambda found: _claim_link(found[0], here), str(escape(text))))  # noqa: S704
+
+
+def _claim_link(claim_id: str, here: str) -> str:
+    return f'<a href="{escape(here)}claims.html#{address(claim_id)}">{claim_id}</a>'
 
 
 @lru_cache

@@ -57,7 +57,9 @@ def matched(
     return Outcome(
         verdict=_verdict(ahead, behind, level, universal=universal),
         computation=tuple(lines),
-        corrected="" if ahead == len(pairs) else f"ahead in {ahead} of {len(pairs)} pairs, behind in {behind}",
+        corrected=""
+        if ahead == len(pairs)
+        else f"{axis} {better} is ahead of {worse} in {ahead} of {len(pairs)} pairs, behind in {behind}",
     )
 
 
@@ -131,16 +133,15 @@ def best_of_each(
         bests[name], worst[name] = float(own.max()), float(own.min())  # type: ignore[arg-type]
     lines = [f"{axis} {name}: best {figure(bests[name])}, worst {figure(worst[name])}." for name in bests]
     ahead = [bests[better] - bests[name] for name in others]
-    lines.append(
-        f"{better} leads by {', '.join(figure(lead) for lead in ahead)}; figures resolve {figure(resolution)}."
-    )
+    leads = " and ".join(f"{name} by {figure(lead)}" for name, lead in zip(others, ahead, strict=True))
+    lines.append(f"{better} leads {leads}; the figures resolve {figure(resolution)}.")
     if all(lead > resolution for lead in ahead):
         return Outcome(verdict="supported", computation=tuple(lines))
     verdict: Verdict = "contradicted" if any(lead < -resolution for lead in ahead) else "not_supported"
     return Outcome(
         verdict=verdict,
         computation=tuple(lines),
-        corrected=f"best of each: {', '.join(f'{name} {figure(best)}' for name, best in bests.items())}",
+        corrected=f"best of each: {', '.join(f'{figure(best)} at {name}' for name, best in bests.items())}",
     )
 
 

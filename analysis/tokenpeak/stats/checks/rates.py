@@ -30,8 +30,8 @@ def node_rate(evidence: Evidence, *, where: Mapping[str, object], stated_tok_per
     lines.append(f"As one request's rate, it gets one every 1 ÷ {figure(rate)} = {figure(as_request * 1000)} ms.")
     if latency_s is not None:
         lines.append(
-            f"In the latency of {figure(latency_s)} s that is {figure(latency_s / as_node)} tokens a request, "
-            f"or {figure(latency_s / as_request)}."
+            f"In its latency of {figure(latency_s)} s a request would so get {figure(latency_s / as_node)} tokens "
+            f"by the first reading, {figure(latency_s / as_request)} by the second."
         )
     sits = evidence.sits(row)
     if sits is None:
