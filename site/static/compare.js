@@ -6,24 +6,24 @@
   const result = document.getElementById("compare-result");
   if (!data.sides.length) return;
   area.hidden = false;
-  const TITLES = { objective: "Objective", output_tok_per_s: "Output throughput (tok/s)", ttft_s_p95: "TTFT p95 (s)", tpot_s_p95: "TPOT p95 (s)", latency_s_p95: "Latency p95 (s)", energy_j_per_output_tok: "Energy (J/token)" };
   const show = (number) => (number === null || number === undefined ? "–" : number.toLocaleString("en", { maximumSignificantDigits: 4 }));
-  const row = (tag, cells, differs) => {
+  const row = (tag, cells, differs, numbers) => {
     const line = document.createElement("tr");
     if (differs) line.className = "differs";
     cells.forEach((text, index) => {
       const cell = document.createElement(tag);
       if (tag === "th") cell.scope = "col";
+      if (numbers && index) cell.className = "k-number";
       if (text && text.href) { const link = document.createElement("a"); link.href = text.href; link.textContent = text.text; cell.append(link); } else cell.textContent = text;
       line.append(cell);
     });
     return line;
   };
-  const grid = (heads, lines, title) => {
+  const grid = (heads, lines, title, numbers) => {
     const table = document.createElement("table");
-    table.createTHead().append(row("th", heads));
+    table.createTHead().append(row("th", heads, false, numbers));
     const body = table.createTBody();
-    lines.forEach((line) => body.append(row("td", line.cells, line.differs)));
+    lines.forEach((line) => body.append(row("td", line.cells, line.differs, numbers)));
     const heading = document.createElement("h2");
     heading.textContent = title;
     const holder = document.createElement("div");
@@ -45,27 +45,30 @@
     const [a, b] = [left.config.values.objective, right.config.values.objective];
     if (a == null || b == null) return "One of the two has no result, so there is nothing to rank.";
     const ratio = b / a - 1;
-    const percent = `${ratio >= 0 ? "+" : "−"}${Math.abs(ratio * 100).toFixed(1)}%`;
+    const percent = `${Math.abs(ratio * 100).toFixed(1)}%`;
+    const what = `${left.sweep.objective} at ${left.sweep.environment["Load level"]}`;
     const known = [left, right].every((side) => side.config.low != null);
     const told = known ? right.config.low > left.config.high || right.config.high < left.config.low : Math.abs(ratio) > left.sweep.margin;
-    const basis = known ? "95% intervals" : `one launch on at least one side, so only the margin of ${(left.sweep.margin * 100).toFixed(0)}% tells them apart`;
-    return told ? `The second is ${percent} against the first (${(ratio > 0) === left.sweep.higher ? "better" : "worse"}; ${basis}).` : `The two cannot be told apart (${percent}; ${basis}).`;
+    const basis = known ? `their 95% intervals are ${told ? "apart" : "not apart"}` : `without an interval on both sides only differences beyond ${(left.sweep.margin * 100).toFixed(0)}% count`;
+    return told ? `The second is ${(ratio > 0) === left.sweep.higher ? "better" : "worse"}: ${percent} ${ratio > 0 ? "more" : "less"}. ${what}; ${basis}.` : `The two cannot be told apart: the second gives ${percent} ${ratio > 0 ? "more" : "less"}. ${what}; ${basis}.`;
   };
   const draw = () => {
     const [left, right] = [pick("left"), pick("right")];
     const keys = Object.keys(left.sweep.environment);
     const differing = (key) => left.sweep.environment[key] !== right.sweep.environment[key];
     const lines = [...keys.filter(differing), ...keys.filter((key) => !differing(key))].map((key) => ({ cells: [key, left.sweep.environment[key], right.sweep.environment[key]], differs: differing(key) }));
-    const values = Object.keys(TITLES).filter((key) => left.config.values[key] != null || right.config.values[key] != null).map((key) => {
-      const [a, b] = [left.config.values[key], right.config.values[key]];
-      return { cells: [key === "objective" ? `Objective (${left.sweep.unit})` : TITLES[key], show(a), show(b), a && b != null ? `${(b / a).toFixed(3)}` : "–"] };
+    const same = left.sweep.objective === right.sweep.objective && left.sweep.unit === right.sweep.unit;
+    const asked = data.rows.some((each) => each.title === left.sweep.objective) || !same ? [] : [{ key: "objective", title: left.sweep.objective, unit: left.sweep.unit, scale: 1 }];
+    const values = [...asked, ...data.rows].filter(({ key }) => left.config.values[key] != null || right.config.values[key] != null).map(({ key, title, unit, scale }) => {
+      const [a, b] = [left.config.values[key], right.config.values[key]].map((number) => (number == null ? null : number * scale));
+      return { cells: [`${title} (${unit})`, show(a), show(b), a && b != null ? `${(b / a).toFixed(3)}` : "–"] };
     });
     values.unshift({ cells: ["Config", { text: left.config.label, href: left.config.href }, { text: right.config.label, href: right.config.href }, ""] });
-    values.push({ cells: ["Launches", String(left.config.n), String(right.config.n), ""] });
+    values.push({ cells: ["Launches with a result", String(left.config.n), String(right.config.n), ""] });
     const answer = document.createElement("p");
     answer.className = "sentence answer";
     answer.textContent = sentence(left, right);
-    result.replaceChildren(answer, ...grid(["Measured in", "First", "Second"], lines, "How they were measured"), ...grid(["Measured", "First", "Second", "Second ÷ first"], values, "What was measured"));
+    result.replaceChildren(answer, ...grid(["Measured in", "First", "Second"], lines, "How they were measured"), ...grid(["Measured", "First", "Second", "Second ÷ first"], values, "What was measured", true));
     const keep = (name, text) => window.tokenpeakState && window.tokenpeakState.set(name, text);
     for (const side of ["left", "right"]) { const chosen = pick(side); keep(`${side}`, `${chosen.sweep.key}|${chosen.config.id}`); }
   };

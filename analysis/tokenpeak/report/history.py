@@ -1,6 +1,6 @@
 """What holds over several sweeps: the index, the history of each spec on each hardware, comparison, methodology."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -9,23 +9,24 @@ from tokenpeak.metrics import METRICS
 from tokenpeak.report.answers import choices
 from tokenpeak.report.blocks import number
 from tokenpeak.report.calibrations import calibrations
+from tokenpeak.report.claims import CLAIMS_FILE
 from tokenpeak.report.overview import answers_of
 from tokenpeak.report.ranking import rank
+from tokenpeak.report.tables import metric_column
 from tokenpeak.report.view import SweepView
 
 COMPARED = (
-    "objective",
     "output_tok_per_s",
     "ttft_s_p95",
     "tpot_s_p95",
     "latency_s_p95",
     "energy_j_per_output_tok",
 )
-"""What the comparison page sets side by side."""
+"""What the comparison page sets side by side, beside the objective."""
 
 
 def entries(views: Sequence[SweepView]) -> list[dict[str, Any]]:
-    """For each sweep, newest first: what the index says of it."""
+    """For each sweep, in the order given: what the index says of it."""
     return [
         {
             "sweep_id": view.sweep_id,
@@ -38,6 +39,9 @@ def entries(views: Sequence[SweepView]) -> list[dict[str, Any]]:
             "trials": view.trials.height,
             "failed": int((view.trials["status"] != "ok").sum()),
             "answers": [each.payload() for each in answers_of(view)],
+            "imported": view.record.imported is not None,
+            "cautions": view.record.imported.cautions if view.record.imported else (),
+            "claims": (view.path / CLAIMS_FILE).is_file(),
             "hardware": view.hardware,
             "model": view.model_name,
             "status": "running" if view.end is None else view.end.status,
@@ -151,7 +155,7 @@ def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
                 else "–",
                 "Engine": (node.engine_version if node else None) or "–",
                 "Model": view.model_name,
-                "Workload": asked.workload.model_dump_json(exclude_none=True),
+                "Workload": _workload_words(asked.workload.model_dump(exclude_defaults=True)),
                 "Load level": level,
                 "SLO": view.slo_words or "–",
                 "Objective": view.metric_title,
@@ -162,13 +166,28 @@ def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
                     "key": f"{view.sweep_id}|{hardware}",
                     "title": f"{view.sweep_id} · {hardware}",
                     "environment": environment,
+                    "objective": view.metric_title,
                     "unit": view.metric.unit,
                     "higher": view.higher_is_better,
                     "margin": view.spec.search.margin,
                     "configs": [_result(view, row) for row in ranked.frame.iter_rows(named=True)],
                 }
             )
-    return {"sides": sides, "must_match": ["Simulated", "Model", "Workload", "Load level", "Objective"]}
+    rows = [{"key": key, **_measure(key)} for key in COMPARED]
+    return {"sides": sides, "rows": rows, "must_match": ["Simulated", "Model", "Workload", "Load level", "Objective"]}
+
+
+def _workload_words(given: Mapping[str, Any]) -> str:
+    """All that defines a workload beside its defaults, so that two are alike where their words are."""
+    return f"{given['name']}: " + ", ".join(
+        f"{key.replace('_', ' ')} {value}" for key, value in given.items() if key != "name"
+    )
+
+
+def _measure(key: str) -> dict[str, Any]:
+    """A compared quantity's title, unit and the factor to it."""
+    column = metric_column(key)
+    return {"title": column.title, "unit": column.unit, "scale": 1000 if column.unit == "ms" else 1}
 
 
 def _result(view: SweepView, row: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +195,7 @@ def _result(view: SweepView, row: dict[str, Any]) -> dict[str, Any]:
         "id": row["config_id"],
         "label": choices(view, row),
         "href": f"{view.sweep_id}/trials/{row['trial_id']}.html",
-        "values": {name: row.get(name) for name in COMPARED},
+        "values": {name: row.get(name) for name in ("objective", *COMPARED)},
         **{name: row[name] for name in ("state", "why", "n", "low", "high")},
     }
 

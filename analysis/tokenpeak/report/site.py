@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def build_site(
             else:
                 release(archive.path, raw, node_names=node_names or _published(archive))
             views[sweep_id] = open_archive(raw)
-        newest = sorted(views.values(), key=lambda view: view.record.started_at, reverse=True)
+        newest = sorted(views.values(), key=_recency, reverse=True)
         for view in newest:
             say(f"pages of {view.sweep_id}{' stay as they are' if view.sweep_id in kept else ''}")
             if view.sweep_id not in kept:
@@ -124,6 +125,12 @@ def build_site(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return output / "index.html"
+
+
+def _recency(view: SweepView) -> tuple[bool, str, datetime]:
+    """Own sweeps come before imports, of which those whose source tells its date come first."""
+    imported = view.record.imported
+    return imported is None, (imported.measured or "") if imported else "", view.record.started_at
 
 
 def _sources(archives: Sequence[Path]) -> dict[str, Archive]:
