@@ -165,10 +165,19 @@ STATISTICS: tuple[str, ...] = ("mean", "std", "p25", "p50", "p75", "p90", "p95",
 def title_of(column: str) -> str:
     """A column's title with its statistic, such as `Time to first token p95`."""
     found = metric_of(column)
-    if found is None:
-        return column
-    metric, statistic = found
+    return titled(*found) if found else column
+
+
+def titled(metric: Metric, statistic: str | None) -> str:
+    """A metric's title with its statistic: `TTFT p95` would be said so, a mean comes first."""
+    if statistic == "mean":
+        return f"Mean {inner(metric.title)}"
     return f"{metric.title} {statistic}" if statistic else metric.title
+
+
+def inner(title: str) -> str:
+    """A title within a sentence: its first letter is small, unless an abbreviation begins with it."""
+    return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
 def metric_of(column: str) -> tuple[Metric, str | None] | None:

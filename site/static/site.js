@@ -129,10 +129,16 @@
     const holder = figure.querySelector(".chart");
     const fresh = make("div", { class: "embed" });
     const spec = JSON.parse(figure.querySelector("script.spec").textContent);
-    // A narrow window gets a narrower drawing, not a smaller one; labels keep their size.
+    // A narrow window gets fewer plots in a row and a narrower drawing, not a smaller one; labels keep their size.
     const wide = holder.querySelector(":scope > svg");
+    const plot = spec.facet ? spec.spec : spec;
     const over = wide ? Number(wide.getAttribute("width")) - holder.clientWidth : 0;
-    if (typeof spec.width === "number" && over > 0) spec.width = Math.max(180, spec.width - over - 24);
+    if (typeof plot.width === "number" && over > 0) {
+      const [columns, each] = [spec.columns || 1, plot.width + 20 /* Vega-Lite's own spacing */];
+      const room = holder.clientWidth - (Number(wide.getAttribute("width")) - columns * each + 20);
+      if (spec.facet) spec.columns = Math.max(1, Math.floor((room + 20) / each));
+      if ((spec.columns || 1) === 1) plot.width = Math.max(150, Math.min(plot.width, room - 24));
+    }
     // Drawn out of sight, then put in the place of the static picture: nothing on the page moves.
     fresh.hidden = true;
     holder.append(fresh);

@@ -81,3 +81,40 @@ def test_pages_show_what_they_are_for(site: Path) -> None:
     assert "gpu-large" in words(site / PRESETS / "hardware.html")
     assert "492.47" in words(site / PRESETS / "hardware.html")
     assert all(name in (site / "compare.html").read_text() for name in ALL)
+
+
+def test_cautions_lead_to_their_claims(site: Path) -> None:
+    """A claim that a caution names is a link to where it is judged."""
+    page = (site / V100 / "index.html").read_text()
+
+    assert 'see claim <a href="claims.html#claim-c1">C1</a>' in page
+    assert 'id="claim-c1"' in (site / V100 / "claims.html").read_text()
+
+
+def test_what_a_source_does_not_say_is_not_zero(site: Path) -> None:
+    """Trials of a publication have no times, and pages no heading with nothing under it."""
+    trials = words(site / V100 / "trials.html")
+
+    assert "how long it took is not known" in trials
+    assert "Where each trial's time went" not in trials
+    assert "Every run at a rate" not in words(site / V100 / "rates.html")
+
+
+def test_models_do_not_rank_against_each_other(site: Path) -> None:
+    """Where presets of hardware serve several models, the ranking page lists results and names no best config."""
+    page = words(site / PRESETS / "ranking.html")
+
+    assert "different models do not rank" in page
+    assert "cannot be told from the best" not in page
+
+
+def test_unmatched_configs_tell_of_no_axis(site: Path) -> None:
+    """Four V100 were tried with hardly two configs that differ in one axis only: no axis is said to matter most."""
+    assert "no axis can be told to matter" in words(site / V100 / "interactions.html")
+
+
+def test_the_index_shows_every_publication(site: Path) -> None:
+    """Without a sweep of one's own, each effort has its answer on the first page."""
+    page = (site / "index.html").read_text()
+
+    assert [] == [name for name in ALL if f'<h2><a href="{name}/index.html">' not in page]

@@ -1,22 +1,17 @@
 """The sentence that answers each page's question, true to what was measured and to its uncertainty."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import polars as pl
 
-from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, number, strong, trimmed, warning
+from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, number, percent, strong, trimmed, warning
 from tokenpeak.report.interactions import importance
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView
 
 NOTHING = "No config gave a result that may be ranked."
-
-
-def percent(share: float, digits: int = 0) -> str:
-    """A difference as a signed percentage; a small one has a digit more."""
-    shown = digits or int(0 < abs(share) < 0.01)
-    return f"{share * 100:+.{shown}f}%".replace("-", "−")
 
 
 def sure_words(confidence: float) -> str:
@@ -92,36 +87,55 @@ def standing(view: SweepView, ranked: Sequence[Ranking]) -> Sentence:
 
 
 def interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
-    """Which axis matters most."""
-    ranks = importance(effects)
+    """Which axis matters most, on each kind of hardware or, where there are many, on how many of them."""
+    ranks = importance(view, effects)
     if ranks.is_empty():
         return answer(
             "The sweep has no two configs that differ in one axis only, so the axes' effects cannot be told apart."
         )
-    parts: list[Part] = []
-    for hardware in view.hardware:
-        rows = ranks.filter(pl.col("hardware") == hardware)
-        if rows.is_empty():
-            continue
-        first = rows.row(0, named=True)
-        word = first["best"] if view.higher_is_better else first["worst"]
-        parts += [
-            f"On {hardware}, ",
-            code(first["axis"]),
-            " matters most: ",
-            code(word),
-            " gives ",
-            strong(percent(first["ratio"])),
-            " over its other end, other axes averaged",
+    grounds = [(each, rows) for each in view.hardware if (rows := ranks.filter(pl.col("hardware") == each)).height]
+    if len(grounds) > FEW:
+        return _leading_axes(grounds)
+    return answer(*(part for hardware, rows in grounds for part in _axis_words(hardware, rows)))
+
+
+FEW = 2
+"""Most kinds of hardware of which a sentence speaks one by one."""
+
+
+def _axis_words(hardware: str, rows: pl.DataFrame) -> list[Part]:
+    first, *others = rows.iter_rows(named=True)
+    rest = ", ".join(f"{row['axis']} {percent(row['gain'])}" for row in others)
+    if not first["told"]:
+        seen = f"{first['axis']} {percent(first['gain'])}" + (f", {rest}" if rest else "")
+        return [
+            f"On {hardware}, no axis can be told to matter: too few configs differ in one axis only, "
+            f"or they disagree (seen: {seen}). "
         ]
-        if rows.height > 1:
-            rest = ", ".join(
-                f"{row['axis']} {percent(row['ratio'])}"
-                for row in rows.iter_rows(named=True)
-                if row["axis"] != first["axis"]
-            )
-            parts.append(f" ({rest})")
-        parts.append(". ")
+    return [
+        f"On {hardware}, ",
+        code(first["axis"]),
+        " matters most: ",
+        code(first["best"]),
+        " gives ",
+        strong(percent(first["gain"])),
+        " over ",
+        code(first["worst"]),
+        f", other axes averaged{f' ({rest})' if rest else ''}. ",
+    ]
+
+
+def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:
+    leading = Counter(rows["axis"][0] for _, rows in grounds if rows["told"][0])
+    parts: list[Part] = [f"Of {len(grounds)} kinds of hardware, "]
+    for axis, count in leading.most_common():
+        parts += [code(axis), f" matters most on {count}, "]
+    untold = len(grounds) - leading.total()
+    parts.append(
+        f"and on {untold} no axis can be told to matter: too few configs differ in one axis only, or they disagree."
+        if untold
+        else "by configs that differ in one axis only."
+    )
     return answer(*parts)
 
 
@@ -173,10 +187,13 @@ def found_rate(hardware: str, found: pl.DataFrame) -> Sentence:
     return answer(*parts)
 
 
+NO_ENERGY = "no run has an energy figure: power was neither measured nor is it known for estimating it."
+
+
 def energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
     """The thriftiest config and how the fastest compares."""
     if frame.is_empty():
-        return answer(f"On {hardware}, no run has an energy figure.")
+        return answer(f"On {hardware}, {NO_ENERGY}")
     first = frame.row(0, named=True)
     parts: list[Part] = [
         f"On {hardware}, ",

@@ -201,6 +201,13 @@ def table(
     )
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A difference as a signed percentage; a small one has a digit more, and none at all no sign."""
+    shown = digits or int(0 < abs(share) < 0.01)
+    text = f"{share * 100:+.{shown}f}"
+    return "0%" if not float(text) else f"{text}%".replace("-", "−")
+
+
 def trimmed(value: float) -> str:
     """A number that somebody chose, such as a rate: four significant digits at most, none of them for show."""
     return f"{value:,.4g}"

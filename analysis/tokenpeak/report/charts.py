@@ -106,7 +106,7 @@ def dots(
 def heatmap(
     frame: pl.DataFrame, *, across: str, down: str, across_order: Sequence[str], down_order: Sequence[str]
 ) -> alt.TopLevelMixin:
-    """Cells of two axes, coloured by the difference from the baseline, side by side for each kind of hardware.
+    """Cells of two axes, coloured by the difference from the baseline, for each kind of hardware.
 
     `frame`: hardware, across, down, state (value, untried, failed), step (0..8, the diverging step), words (in the
     cell), under (second line), and tooltip columns value, gain, n, why.
@@ -159,22 +159,22 @@ def heatmap(
     )
     # Fill and ink are two colour scales over one field: layers must not share them.
     layered = alt.layer(filled, hatched, failed, alt.layer(words, under), other).resolve_scale(color="independent")
-    chart: alt.FacetChart = layered.properties(width=cell * columns, height=alt.Step(52)).facet(
-        column=alt.Column("hardware:N", title=None, sort=None, header=alt.Header(labelLimit=cell * columns + 60))
-    )
-    return chart
+    return _by_hardware(layered, frame, width=cell * columns, step=52, room=HEATMAP_ROOM)
 
 
 def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
-    """What each alternative does by itself: a dot and interval per alternative, side by side for each hardware.
+    """What each alternative does by itself: a dot and interval per alternative, for each hardware.
 
     `frame`: hardware, choice (axis = alternative), axis, alternative, effect, low, high (shares; null where there is
-    no interval), n.
+    no interval), n; in the order shown.
     """
+    order = frame["choice"].unique(maintain_order=True).to_list()
     base = alt.Chart().encode(
-        y=alt.Y("choice:N", title=None, sort=None, axis=alt.Axis(labelColor=theme.INK, labelLimit=260, grid=True))
+        y=alt.Y("choice:N", title=None, sort=order, axis=alt.Axis(labelColor=theme.INK, labelLimit=260, grid=True))
     )
-    x = alt.X("effect:Q", title=title, axis=alt.Axis(format="+.0%", tickCount=5), scale=alt.Scale(padding=16))
+    # d3 has no format that signs every number but zero.
+    sign = "(datum.value > 0 ? '+' : '') + format(datum.value, '.0%')"
+    x = alt.X("effect:Q", title=title, axis=alt.Axis(labelExpr=sign, tickCount=5), scale=alt.Scale(padding=16))
     zero = alt.Chart().mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.XDatum(0))
     bar = base.mark_rule(strokeWidth=2, color=theme.QUIET).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
     dot = base.mark_point(filled=True, size=80, color=theme.ACCENT, opacity=1).encode(
@@ -187,12 +187,24 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
         ],
     )
     layers = [zero, bar, dot] if frame["low"].is_not_null().any() else [zero, dot]
-    chart: alt.FacetChart = (
-        alt.layer(*layers, data=frame)
-        .properties(width=270, height=alt.Step(24))
-        .facet(column=alt.Column("hardware:N", title=None, sort=None))
-    )
-    return chart
+    layered = alt.layer(*layers, data=frame)
+    return _by_hardware(layered, frame, width=330, step=24, room=EFFECTS_ROOM)
+
+
+HEATMAP_ROOM, EFFECTS_ROOM = 1040, 700
+"""What the plots of one row may take, beside the labels on their left, where the window is wide."""
+
+
+def _by_hardware(
+    chart: alt.LayerChart | alt.FacetChart, frame: pl.DataFrame, *, width: int, step: int, room: int
+) -> alt.TopLevelMixin:
+    """The chart for each kind of hardware, in rows of as many as there is room for; a narrow window gets fewer."""
+    kinds = frame["hardware"].unique(maintain_order=True).to_list()
+    each = alt.Facet("hardware:N", title=None, sort=kinds, header=alt.Header(labelLimit=width + 60))
+    row = min(len(kinds), max(1, room // (width + 20)))
+    faceted: alt.FacetChart = chart.properties(width=width, height=alt.Step(step)).facet(each, columns=row)
+    resolved: alt.FacetChart = faceted.resolve_axis(x="independent")
+    return resolved
 
 
 def rate_curves(
@@ -256,12 +268,8 @@ def rate_curves(
         .mark_point(filled=False, size=45, opacity=0.75, strokeWidth=1.5, fill=theme.PAPER)
         .encode(x=x, y=y, color=colour, shape=shape, tooltip=tip)
     )
-    text = (
-        alt.Chart(ends)
-        .mark_text(align="left", dx=9, fontSize=11)
-        .encode(x=x, y=y, text=alt.Text("named:N"), color=colour)
-    )
-    layers: list[alt.Chart] = [pale, line, held, broke, text]
+    named = alt.Chart(ends).encode(x=x, y=y, text=alt.Text("named:N"), color=colour)
+    layers: list[alt.Chart] = [pale, line, held, broke]
     if limit:
         at = pl.DataFrame({"value": [limit[0]], "words": [limit[1]]})
         rule = alt.Chart(at).mark_rule(color=theme.BAD, strokeWidth=1.2).encode(y=alt.Y("value:Q"))
@@ -279,7 +287,14 @@ def rate_curves(
                 x=alt.X("rate_per_s:Q"), color=colour, tooltip=[alt.Tooltip("named:N"), alt.Tooltip("rate_per_s:Q")]
             )
         )
+    layers += _words(named, align="left", dx=9)
     return alt.layer(*layers).properties(width=width, height=height)
+
+
+def _words(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
+    """Labels at points, and below them the same in the paper's colour and bolder: what lies behind stays apart."""
+    halo = base.mark_text(fontSize=11, stroke=theme.PAPER, strokeWidth=4, **mark)
+    return [halo, base.mark_text(fontSize=11, **mark)]
 
 
 def tradeoff(frame: pl.DataFrame, *, x_title: str, y_title: str) -> alt.TopLevelMixin:
@@ -307,9 +322,9 @@ def tradeoff(frame: pl.DataFrame, *, x_title: str, y_title: str) -> alt.TopLevel
     point = front.mark_point(filled=True, color=theme.ACCENT, size=75, shape="diamond", opacity=1).encode(
         x=x, y=y, tooltip=tip
     )
-    text = (
-        front.transform_filter("datum.named !== ''")
-        .mark_text(align="left", dx=9, dy=-8, fontSize=11)
-        .encode(x=x, y=y, text=alt.Text("named:N"))
-    )
-    return alt.layer(pale, line, point, text).properties(width=theme.WIDTH + 60, height=340)
+    # A label stands on the side of its point where there is room.
+    middle = (float(frame["x"].min() or 0) + float(frame["x"].max() or 0)) / 2  # type: ignore[arg-type]
+    named = front.transform_filter("datum.named !== ''").encode(x=x, y=y, text=alt.Text("named:N"))
+    right = _words(named.transform_filter(f"datum.x <= {middle}"), align="left", dx=9, dy=-8)
+    left = _words(named.transform_filter(f"datum.x > {middle}"), align="right", dx=-9, dy=8)
+    return alt.layer(pale, *left, *right, line, point).properties(width=theme.WIDTH + 60, height=340)

@@ -18,7 +18,10 @@ def answer_tradeoff(view: SweepView) -> Sentence:
     """How fast single users are served where the node gives most, and the fastest that one is ever served."""
     runs = view.runs.filter(pl.col("verdict") != "invalid", pl.col("request_output_tok_per_s_p50").is_not_null())
     if runs.is_empty():
-        return answer("No valid run has per-request speeds.")
+        return answer(
+            "No run has both a throughput and the speed of its requests, so there is no trade-off to draw. "
+            "What is known of each run is below."
+        )
     parts = []
     for hardware in view.hardware:
         own = runs.filter(pl.col("hardware") == hardware)

@@ -5,10 +5,10 @@ A caption says what to see, how many measurements stand behind it, under which S
 
 import polars as pl
 
-from tokenpeak.metrics import BY_NAME
+from tokenpeak.metrics import BY_NAME, inner
 from tokenpeak.report import charts, energy, interactions
 from tokenpeak.report.blocks import Column, Figure, shared_digits, table
-from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView
 from tokenpeak.stats.pareto import pareto_front
 
@@ -60,7 +60,11 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
         pl.col("objective").alias("value"),
         pl.col("state"),
         pl.col("why").fill_null("").alias("remark"),
-    ).with_columns(remark=pl.concat_str("state", pl.lit(": "), "remark"))
+    ).with_columns(
+        remark=pl.when(pl.col("remark") == NOT_RUN)
+        .then("remark")
+        .otherwise(pl.concat_str("state", pl.lit(": "), "remark"))
+    )
     ok = int((frame["state"] == "ok").sum())
     reference = (
         (ranked.baseline.value, "median" if ranked.baseline.config_id is None else ranked.baseline.words)
@@ -140,7 +144,7 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
                 Column(key="hardware", title="Hardware"),
                 Column(key="across", title=across, kind="code"),
                 Column(key="down", title=down, kind="code"),
-                Column(key="value", title=f"Mean {view.metric_title.lower()}", unit=view.metric.unit, kind="number"),
+                Column(key="value", title="Mean over configs", unit=view.metric.unit, kind="number"),
                 Column(key="best", title="Best", unit=view.metric.unit, kind="number"),
                 Column(key="gain", title="Difference", unit="%", kind="number", digits=1),
                 Column(key="n", title="Configs", kind="number"),
@@ -169,7 +173,7 @@ def main_effects(view: SweepView) -> Figure:
         name="effects",
         title="What each alternative does by itself",
         caption=(
-            f"Difference in {view.metric_title.lower()} from the mean of its axis, "
+            f"Difference in {inner(view.metric_title)} from the mean of its axis, "
             f"among configs equal in every other axis. {bars}"
         ),
         spec=charts.spec_of(charts.effects(effects, title="difference from the axis's mean")),
@@ -214,7 +218,7 @@ def energy_dots(view: SweepView, hardware: str) -> Figure:
                 title="J per output token",
                 reference=None,
                 tooltips=["value:Q", "n:Q"],
-                digits=",.4~r",
+                digits=f",.{shared_digits(shown['value'])}f",
                 zero=True,
             )
         ),

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import polars as pl
 
-from tokenpeak.report.blocks import number
+from tokenpeak.report.blocks import number, percent
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
 
@@ -72,7 +72,7 @@ def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str
         "best": float(ok["objective"].max()),  # type: ignore[arg-type]
         "step": max(0, min(STEPS - 1, step)),
         "words": number(value),
-        "under": f"{gain * 100:+.0f}%  n={ok.height}{f' of {here.height}' if lost else ''}".replace("-", "−"),
+        "under": f"{percent(gain, int(widest < 0.1))}  n={ok.height}{f' of {here.height}' if lost else ''}",
         "why": f"{lost} more without a result" if lost else "",
     }
 
@@ -137,14 +137,20 @@ def effects(view: SweepView) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
-def importance(effect: pl.DataFrame) -> pl.DataFrame:
-    """Axes by the ratio between their best and worst alternative on each hardware: hardware, axis, ratio, best."""
+def importance(view: SweepView, effect: pl.DataFrame) -> pl.DataFrame:
+    """Axes by what their best alternative gives over their worst on each hardware, the largest first.
+
+    Columns: hardware, axis, gain (share, negative where lower is better), best, worst, told (an alternative's interval
+    leaves the axis's mean out).
+    """
+    order = pl.col("effect") * (1 if view.higher_is_better else -1)
     return (
         effect.group_by("hardware", "axis", maintain_order=True)
         .agg(
-            ratio=(1 + pl.col("effect").max()) / (1 + pl.col("effect").min()) - 1,
-            best=pl.col("alternative").sort_by("effect").last(),
-            worst=pl.col("alternative").sort_by("effect").first(),
+            gain=(1 + pl.col("effect").sort_by(order).last()) / (1 + pl.col("effect").sort_by(order).first()) - 1,
+            best=pl.col("alternative").sort_by(order).last(),
+            worst=pl.col("alternative").sort_by(order).first(),
+            told=((pl.col("low") > 0) | (pl.col("high") < 0)).fill_null(value=False).any(),
         )
-        .sort("hardware", "ratio", descending=[False, True], maintain_order=True)
+        .sort("hardware", "told", pl.col("gain").abs(), descending=[False, True, True], maintain_order=True)
     )

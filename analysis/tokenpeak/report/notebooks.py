@@ -97,7 +97,7 @@ def _where(error: PapermillExecutionError) -> str:
 def blocks(executed: Any) -> list[dict[str, Any]]:
     """What an executed notebook shows, in order: prose from its Markdown cells, and the blocks of its outputs.
 
-    A figure's block has its Vega-Lite spec under `spec`.
+    A figure's block has its Vega-Lite spec under `spec`. Prose that announces nothing is left out.
     """
     found: list[dict[str, Any]] = []
     for cell in executed.cells:
@@ -110,4 +110,5 @@ def blocks(executed: Any) -> list[dict[str, Any]]:
                 if VEGA_MIME in data:
                     block["spec"] = data[VEGA_MIME]
                 found.append(block)
-    return found
+    kinds = [block["kind"] for block in found] + ["prose"]
+    return [block for index, block in enumerate(found) if (block["kind"], kinds[index + 1]) != ("prose", "prose")]

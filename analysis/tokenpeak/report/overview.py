@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from tokenpeak.report import presets, rates, tools
-from tokenpeak.report.answers import percent, recommendation, sure_words
-from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number, trimmed
+from tokenpeak.report.answers import recommendation, sure_words
+from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number, percent, trimmed
 from tokenpeak.report.deploy import snippets
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import Ranking, rank
@@ -61,7 +61,7 @@ def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
         else f"n={taken['n']}, no interval"
     )
     tiles = [Tile(label=view.metric_title, value=_show(taken["objective"]), unit=view.metric.unit, note=interval)]
-    if ranked.baseline and taken["gain"] is not None:
+    if ranked.baseline and taken["gain"] is not None and taken["config_id"] != ranked.baseline.config_id:
         tiles.append(Tile(label="Gain", value=percent(float(str(taken["gain"]))), note=f"over {ranked.baseline.words}"))
     if taken.get("ttft_s_p95") is not None:
         tiles.append(

@@ -6,8 +6,7 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.report import charts, theme
-from tokenpeak.report.answers import percent
-from tokenpeak.report.blocks import Block, Column, Figure, Part, Sentence, Table, note, strong, table
+from tokenpeak.report.blocks import Block, Column, Figure, Part, Sentence, Table, note, percent, strong, table
 from tokenpeak.report.presets import CONTEXT, MODEL, PARALLELISM
 from tokenpeak.report.view import SweepView
 

@@ -106,6 +106,38 @@ def highest(view: SweepView) -> Table:
     )
 
 
+def every(view: SweepView) -> Table:
+    """All results, those of one model and context together with the highest output first."""
+    order = {name: index for index, name in enumerate(view.axes[MODEL])}
+    frame = (
+        view.objective_runs()
+        .with_columns(
+            pl.col(f"axis_{CONTEXT}").cast(pl.Int64),
+            href=pl.concat_str(pl.lit("trials/"), "trial_id", pl.lit(".html")),
+            order=pl.col(f"axis_{MODEL}").replace_strict(order, return_dtype=pl.Int64),
+        )
+        .sort(f"axis_{CONTEXT}", "order", "output_tok_per_s", descending=[False, False, True], nulls_last=True)
+    )
+    return table(
+        frame,
+        [
+            Column(key="node", title="Preset", kind="code"),
+            Column(key=f"axis_{MODEL}", title="Model", kind="code"),
+            Column(key=f"axis_{CONTEXT}", title="Context", unit="tokens", kind="number"),
+            Column(key=f"axis_{PARALLELISM}", title="Parallelism", kind="code"),
+            Column(key="output_tok_per_s", title="Output", unit="tok/s", kind="number", digits=2),
+            Column(key="input_tok_per_s", title="Prompt", unit="tok/s", kind="number", digits=2),
+            Column(key="latency_s_mean", title="Mean latency", unit="s", kind="number", digits=2),
+            Column(key="requests_failed", title="Requests failed", kind="number"),
+            Column(key="hardware", title="Hardware"),
+        ],
+        name="presets",
+        title="Every result, by context and model",
+        hrefs={"node": "href"},
+        note="In order of output throughput within a context and model; different models do not rank.",
+    )
+
+
 def _failed_words(seen: Observations) -> str:
     return ", ".join(f"{node} ({count})" for node, count in seen.errors)
 

@@ -40,6 +40,9 @@ MEASURED = (
 """Columns of the objective's run that a ranking carries, averaged over launches."""
 
 
+NOT_RUN = "not run under the objective's load"
+"""Why a config that started has no result, where no run of it could have given one."""
+
 WIDEST = math.log(2)
 """Half of the widest interval of a log mean that is worth giving: one from half to double the value."""
 
@@ -124,7 +127,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         why=pl.when(pl.col("n") > 0)
         .then(None)
         .when(pl.col("started"))
-        .then(pl.coalesce("reasons", pl.lit("the objective's run was not made")))
+        .then(pl.coalesce("reasons", pl.lit(NOT_RUN)))
         .otherwise(pl.coalesce(pl.col("cause").str.replace_all("_", " "), pl.lit("failed"))),
         details=pl.when(pl.col("n") == 0).then(pl.coalesce("message", "sentences")),
     )

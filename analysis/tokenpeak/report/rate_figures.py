@@ -52,7 +52,7 @@ def rate_figures(view: SweepView, hardware: str, workload: str, best: str | None
     columns = [measure.column for measure in measures(view) if measure.column in runs.columns]
     measured = runs.filter("told", pl.any_horizontal(pl.col(columns).is_not_null()))["label"].to_list()
     names = rates.named_configs(rates.highest_rates(runs.filter(pl.col("label").is_in(measured))), best, baseline)
-    return curves(view, hardware, workload, runs, names)
+    return curves(view, hardware, workload, runs, names, f" on {hardware}")
 
 
 def curves(

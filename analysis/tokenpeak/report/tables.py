@@ -1,13 +1,15 @@
 """The tables of the pages."""
 
+from dataclasses import replace
+
 import polars as pl
 
-from tokenpeak.metrics import metric_of
+from tokenpeak.metrics import metric_of, titled
 from tokenpeak.records import OVERLOADED
 from tokenpeak.report.blocks import Column, Table, table
 from tokenpeak.report.energy import DERIVED
 from tokenpeak.report.figures import slug
-from tokenpeak.report.ranking import MEASURED, Ranking, reason_words
+from tokenpeak.report.ranking import MEASURED, NOT_RUN, Ranking, reason_words
 from tokenpeak.report.rates import overloaded
 from tokenpeak.report.view import SweepView, metric_word
 from tokenpeak.stats.objective import column_of
@@ -27,7 +29,7 @@ def metric_column(name: str, *, hidden: bool = False) -> Column:
     unit = "ms" if metric.name in MILLI else metric.unit
     return Column(
         key=name,
-        title=f"{short} {statistic}" if statistic else short,
+        title=titled(replace(metric, title=short), statistic),
         unit=unit,
         kind="number",
         hidden=hidden,
@@ -77,6 +79,8 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         .then(pl.lit("tied"))
         .when(pl.col("state") == "ok")
         .then(pl.lit("ok"))
+        .when(pl.col("why") == NOT_RUN)
+        .then(None)
         .otherwise(pl.col("state")),
     )
     measured = [
@@ -257,7 +261,7 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
     )
     measured = [metric for metric in MEASURED if metric in shown.columns and shown[metric].is_not_null().any()]
     visible: tuple[str, ...] = ("output_tok_per_s", "goodput_request_per_s", "ttft_s_p50", "ttft_s_p95", "tpot_s_p95")
-    if not set(visible) & set(measured):
+    if len(measured) <= len(visible) or not set(visible) & set(measured):
         visible = tuple(measured)
     several = view.runs["workload_name"].n_unique() > 1
     return table(
@@ -328,27 +332,31 @@ def trials(view: SweepView) -> Table:
         cause=pl.col("failure_cause").str.replace_all("_", " "),
         started=pl.col("started_at").dt.strftime("%H:%M:%S"),
     )
+    times = [
+        Column(key="duration_s", title="Duration", unit="s", kind="number", digits=1),
+        Column(key="engine_start_s", title="Engine start", unit="s", kind="number", digits=1),
+        Column(key="load_s", title="Load", unit="s", kind="number", digits=1),
+        Column(key="production_start_s", title="Production start", unit="s", kind="number", digits=1, hidden=True),
+        Column(key="orchestration_s", title="TokenPeak's own", unit="s", kind="number", digits=1, hidden=True),
+        Column(key="production_downtime_s", title="Production down", unit="s", kind="number", digits=1, hidden=True),
+        Column(key="kv_cache_tokens", title="KV cache", unit="tokens", kind="number", hidden=True),
+        Column(key="started", title="Started", unit="UTC", hidden=True),
+    ]
     return table(
         shown,
         [
             Column(key="trial_id", title="Trial", kind="code"),
             Column(key="label", title="Config", kind="code"),
             Column(key="hardware", title="Hardware", hidden=_one(shown, "hardware")),
-            Column(key="node", title="Node", hidden=_one(shown, "node")),
+            # Where each kind of hardware is one node, its name says nothing more.
+            Column(
+                key="node", title="Node", hidden=shown.n_unique(["hardware", "node"]) == shown["hardware"].n_unique()
+            ),
             Column(key="replicate", title="Replicate", kind="number", hidden=not (shown["replicate"] > 0).any()),
             Column(key="status", title="Status", kind="state"),
             *([Column(key="cause", title="Cause")] if shown["cause"].is_not_null().any() else []),
             Column(key="objective", title=view.metric_title, unit=view.metric.unit, kind="number"),
-            Column(key="duration_s", title="Duration", unit="s", kind="number", digits=1),
-            Column(key="engine_start_s", title="Engine start", unit="s", kind="number", digits=1),
-            Column(key="load_s", title="Load", unit="s", kind="number", digits=1),
-            Column(key="production_start_s", title="Production start", unit="s", kind="number", digits=1),
-            Column(key="orchestration_s", title="Orchestration", unit="s", kind="number", digits=1),
-            Column(
-                key="production_downtime_s", title="Production down", unit="s", kind="number", digits=1, hidden=True
-            ),
-            Column(key="kv_cache_tokens", title="KV cache", unit="tokens", kind="number", hidden=True),
-            Column(key="started", title="Started", unit="UTC"),
+            *(times if shown["duration_s"].is_not_null().any() else []),
         ],
         name="trials",
         title="All trials",

@@ -2,9 +2,8 @@
 
 import polars as pl
 
-from tokenpeak.metrics import metric_of
-from tokenpeak.report.answers import percent
-from tokenpeak.report.blocks import Block, Column, Sentence, answer, note, number, strong, table
+from tokenpeak.metrics import metric_of, titled
+from tokenpeak.report.blocks import Block, Column, Sentence, answer, note, number, percent, strong, table
 from tokenpeak.report.view import SweepView
 
 AXIS = "tool"
@@ -168,7 +167,7 @@ def _row(level: str, column: str, values: dict[str, float | None]) -> dict[str, 
     title = column.replace("_", " ").removesuffix(" s").capitalize()
     if found:
         metric, statistic = found
-        title = f"{metric.title} {statistic}" if statistic else metric.title
+        title = titled(metric, statistic)
         scale, unit = (1000.0, "ms") if metric.name in MILLI else (1.0, metric.unit)
     known = [value for value in values.values() if value]
     spread = percent(max(known) / min(known) - 1) if len(known) > 1 else "–"

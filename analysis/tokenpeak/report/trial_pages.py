@@ -10,8 +10,9 @@ import polars as pl
 from tokenpeak.plan.engine_log import LEAKED
 from tokenpeak.records import RunRecord, TrialRecord
 from tokenpeak.report import tables
-from tokenpeak.report.answers import sure_words
-from tokenpeak.report.blocks import number
+from tokenpeak.report.answers import choices, sure_words
+from tokenpeak.report.blocks import Part, answer, code, link, number, strong
+from tokenpeak.report.ranking import rank
 from tokenpeak.report.timeline import timeline
 from tokenpeak.report.view import SweepView, metric_word
 from tokenpeak.stats.intervals import CONFIDENCE
@@ -42,6 +43,7 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
         yield {
             "trial": trial,
             "label": labels[trial.trial_id],
+            "answer": _answer(view, trial),
             "previous": ids[index - 1] if index else None,
             "following": ids[index + 1] if index + 1 < len(ids) else None,
             "picture": _timeline(trial, series.get((trial.trial_id,))),
@@ -51,6 +53,30 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
             "log": _log_end(archive, trial.trial_id),
             "split": split(trial),
         }
+
+
+def _answer(view: SweepView, trial: TrialRecord) -> dict[str, Any] | None:
+    """What the launch gave and where its config stands; None where it failed, which the page says otherwise."""
+    if trial.status != "ok" or not trial.runs:
+        return None
+    row = view.trials.row(by_predicate=pl.col("trial_id") == trial.trial_id, named=True)
+    frame = rank(view, trial.hardware).frame
+    place = frame.row(by_predicate=pl.col("config_id") == row["config_id"], named=True)
+    parts: list[Part] = [code(choices(view, place))]
+    if row["objective"] is None:
+        parts.append(f" gave no result at {view.objective_place} that may be ranked")
+    else:
+        parts += [" gave ", strong(f"{number(row['objective'])} {view.metric.unit}"), f" at {view.objective_place}"]
+    if place["rank"] is not None:
+        ranked = frame["rank"].drop_nulls().len()
+        parts += [
+            "; its config is ",
+            link(f"number {place['rank']} of {ranked}", "ranking.html"),
+            f" on {trial.hardware}",
+        ]
+    invalid = sum(run.verdict.status == "invalid" for run in trial.runs)
+    parts.append(f". {invalid} of {len(trial.runs)} runs may not be ranked; why is below." if invalid else ".")
+    return answer(*parts).payload()
 
 
 def _timeline(trial: TrialRecord, series: pl.DataFrame | None) -> Any:

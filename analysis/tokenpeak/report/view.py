@@ -1,7 +1,7 @@
 """One sweep as a report reads it: its frames, what it set out to do, and the words that pages use for it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -133,20 +133,26 @@ class SweepView:
 
     def facts(self, n: str = "") -> tuple[tuple[str, str], ...]:
         """The strip under a page's title."""
-        engines = sorted({str(p.config.engine_version) for plan in self.record.plans for p in plan.feasible} - {"None"})
         seen = sorted({node.engine_version for node in self.record.nodes if node.engine_version})
         pairs = [
             ("Sweep", self.sweep_id),
             ("Date", self.date_words),
             ("Hardware", "; ".join(self.hardware)),
             ("Model", self.model_name),
-            ("Engine", ", ".join(map(_engine, engines or seen)) or "unknown"),
+            ("Engine", self._engines(seen)),
             ("Workload", "; ".join(f"{plan.workload.name} ({plan.workload.kind})" for plan in self.spec.workloads)),
         ]
         if self.slo_words:
             pairs.append(("SLO", self.slo_words))
         pairs.append(("n", n or f"{self.trials.height} trials, {self.runs.height} runs"))
         return tuple(pairs)
+
+    def _engines(self, seen: Sequence[str]) -> str:
+        """The engines of the configs, which those of the nodes, `seen`, are where a config names none."""
+        named = {planned.config.engine_version for plan in self.record.plans for planned in plan.feasible}
+        known = sorted(version for version in named if version) or seen
+        others = ["others unknown"] if known and None in named and not seen else []
+        return ", ".join([*map(_engine, known), *others]) or "unknown"
 
     @property
     def date_words(self) -> str:
