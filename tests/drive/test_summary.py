@@ -1,5 +1,6 @@
 """What a sweep's end says: the config to take, why, and its command; the site says the same."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
     assert ranked.choice is not None
     snippets = commands(view, ranked)
     assert snippets is not None
-    command = snippets.snippets[0].text
+    command = shlex.join(shlex.split(snippets.snippets[0].text.replace("\\\n", " ")))
 
     assert "production" == ranked.taken["config_name"]
     assert command in said(archive)
