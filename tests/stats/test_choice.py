@@ -64,7 +64,7 @@ def test_production_in_the_group_is_kept() -> None:
     found = chosen(VALUES | {"production": (99.0, 101.0, 103.0)})
 
     assert "production" == found.config.name
-    assert found.why.endswith("taken because it changes no setting of production: keep what runs now")
+    assert found.why.endswith("taken because it changes nothing of production: keep what runs now")
 
 
 def test_a_winner_alone_is_taken_without_a_word() -> None:

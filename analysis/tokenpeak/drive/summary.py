@@ -166,9 +166,9 @@ def trade_off_lines(spec: SweepSpec, ranked: Ranked) -> list[str]:
     names = (spec.objective.metric, *spec.objective.also)
     if len(names) == 1:
         return []
-    launches: dict[str, list[tuple[float | None, ...]]] = {}
+    launches: dict[str, list[tuple[float | None, ...]]] = {entry.config: [] for entry in ranked.verdicts.standings}
     for trial in ranked.trials:
-        launches.setdefault(trial.config.config_id, []).append(objective_values(trial.runs, spec))
+        launches[trial.config.config_id].append(objective_values(trial.runs, spec))
     found = trade_offs(launches, objective_directions(spec))
     titles = ", ".join(title_of(name) for name in names)
     lines = [f"  Not beaten in all of {titles}, by means: {len(found)} of {len(launches)} configs"]

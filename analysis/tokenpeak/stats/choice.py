@@ -143,11 +143,12 @@ def _closest(group: Sequence[Config], reference: Config | None, version: str | N
     """The config of the group (best first) that changes the fewest settings of the reference, and by how many."""
     changes = {config.config_id: _changes(config, reference, version) for config in group}
     taken = min(changes, key=changes.__getitem__)
-    of = reference.name if reference is not None and reference.name != DEFAULTS else "the engine's defaults"
+    runs = reference is not None and reference.name != DEFAULTS
+    of = reference.name if reference is not None and runs else "the engine's defaults"
     first, fewest = changes[group[0].config_id], changes[taken]
     if not fewest:
-        keep = ": keep what runs now" if of != "the engine's defaults" else ""
-        return [taken], f"taken because it changes no setting of {of}{keep}"
+        same = f"taken because it changes nothing of {of}"
+        return [taken], f"{same}: keep what runs now" if runs else same
     settings = f"{fewest} setting{'s' if fewest > 1 else ''} of {of}"
     if fewest < first:
         return [taken], f"taken because it changes {settings} instead of {first}"
@@ -156,16 +157,17 @@ def _closest(group: Sequence[Config], reference: Config | None, version: str | N
 
 def _changes(config: Config, reference: Config | None, version: str | None) -> int:
     """How many settings differ from the reference's; None stands for the engine's defaults."""
-    ours, theirs = _defaults(config.engine_version or version), _defaults(version)
     flags = reference.flags if reference is not None else {}
     env = reference.env if reference is not None else {}
+    runs = reference.engine_version if reference is not None else None
+    ours, theirs = _defaults(config.engine_version or version), _defaults(runs or version)
     differing = sum(
         _set(config.flags, name, ours) != _set(flags, name, theirs) for name in config.flags.keys() | flags.keys()
     )
     differing += sum(config.env.get(name) != env.get(name) for name in config.env.keys() | env.keys())
     if reference is not None:
         differing += (config.model.name, config.model.revision) != (reference.model.name, reference.model.revision)
-        differing += config.engine_version != reference.engine_version
+        differing += config.engine_version != runs
     return differing
 
 
