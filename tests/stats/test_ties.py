@@ -74,6 +74,15 @@ def test_without_repeats_nothing_is_told() -> None:
     assert verdicts.standings[1].ratio_low is None
 
 
+def test_too_few_repeats_tell_as_little_as_none() -> None:
+    """One config launched twice with a third between is no measure of what another launch of the others would give."""
+    launches = {"fast": [3537.0], "twice": [1979.0, 1359.0], "slow": [495.0]}
+    found = winner_group(launches)
+
+    assert found.noise is None
+    assert ["winner", "unknown", "unknown"] == [standing.standing for standing in found.standings]
+
+
 def test_lower_can_be_better() -> None:
     """For a latency the least wins; ratios are to the best."""
     verdicts = winner_group({"slow": [2.0, 2.02], "fast": [1.0, 1.01]}, higher_is_better=False)

@@ -187,7 +187,7 @@ def choice_lines(taken: Choice | None, ranked: Ranked) -> list[str]:
     if taken.why:
         words = f"Take {taken.config.name}: {taken.why}"
     elif ranked.verdicts.noise is None and len(ranked.verdicts.standings) > 1:
-        words = f"Best by one launch of each: {taken.config.name} (search.replicates tells how sure that is)"
+        words = f"Best by too few launches to be sure: {taken.config.name} (search.replicates launches again)"
     else:
         words = f"Winner: {taken.config.name}"
     return ["", f"  {words}", f"    {paste_command(taken.config)}"]

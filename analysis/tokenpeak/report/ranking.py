@@ -43,9 +43,6 @@ MEASURED = (
 NOT_RUN = "not run under the objective's load"
 """Why a config that started has no result, where no run of it could have given one."""
 
-WIDEST = math.log(2)
-"""Half of the widest interval of a log mean that is worth giving: one from half to double the value."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
@@ -235,10 +232,7 @@ def _standings(view: SweepView, frame: pl.DataFrame, found: Verdicts, baseline: 
 
 
 def _half(found: Verdicts, share: float) -> float | None:
-    """Half the 95% interval of a log mean (or of a difference) with this sum of 1/launches.
-
-    None without a spread, and for all where that of a single launch would be wider than from half to double.
-    """
-    if found.noise is None or t_critical(found.freedom) * found.noise > WIDEST:
+    """Half the 95% interval of a log mean (or of a difference) with this sum of 1/launches; None without a spread."""
+    if found.noise is None:
         return None
     return t_critical(found.freedom) * found.noise * math.sqrt(share)

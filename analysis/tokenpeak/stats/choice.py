@@ -87,7 +87,7 @@ def choose(
 
 def _tie_words(spec: SweepSpec, verdicts: Verdicts, configs: dict[str, Config], taken: str, group: int) -> str:
     """How the config taken stands to the first of its group."""
-    tied = "tied with" if verdicts.noise is not None else "by one launch of each not to be told from"
+    tied = "tied with" if verdicts.noise is not None else f"within {spec.search.margin:.0%} of"
     first = verdicts.standings[0]
     if first.config == taken:
         return f"{tied} {group - 1} other{'s' if group > 2 else ''}, and measured best"

@@ -27,9 +27,13 @@ MARGIN = 0.02
 OUTLIER_GAP = 1.25
 """Standard errors by which a config that stands out beats each other."""
 
+WIDEST = math.log(2)
+"""Half of the widest interval of a log value that tells anything: one from half to double the value."""
+
 Standing = Literal["winner", "tied", "equal", "worse", "unknown"]
 """winner: the best, alone or first of its group. tied: cannot be told from it. equal: surely worse, by less than the
-margin. worse: left out. unknown: no launch was repeated, so nothing can be told."""
+margin. worse: left out. unknown: no launch was repeated, or so few that one may be anywhere from half to double its
+value; nothing can be told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +64,7 @@ class Standings:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """All configs, best first, and how much launches vary (standard deviation of log; None when none was repeated)."""
+    """All configs, best first, and how much launches vary (standard deviation of log; None when that is not known)."""
 
     standings: tuple[Standings, ...]
     noise: float | None
@@ -92,6 +96,8 @@ def winner_group(
     freedom = sum(len(values) - 1 for values in logs.values())
     squares = sum((value - means[config]) ** 2 for config, values in logs.items() for value in values)
     noise = math.sqrt(squares / freedom) if freedom else None
+    if noise is not None and t_critical(freedom, confidence) * noise > WIDEST:
+        noise = None
     counts = {config: len(values) for config, values in logs.items()}
     critical = t_critical(freedom, confidence) if freedom else math.inf
     if _beats_all(order, means, counts, noise, critical, margin):
