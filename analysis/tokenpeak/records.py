@@ -5,7 +5,7 @@ format_version history:
     2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
         null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; load
         hosts: `load_hosts` of a sweep and `hosts` of a run's client; `within_limits` of a run's summary; `highest` of a
-        plan; a file of version 1 reads the same
+        plan; `left_out` of a trial; a file of version 1 reads the same
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -568,6 +568,8 @@ class TrialRecord(Record):
     phases: tuple[Phase, ...] = ()
     startup: StartupFacts = StartupFacts()
     runs: tuple[RunRecord, ...] = ()
+    left_out: str | None = None
+    """Why runs beside the objective's were not made; None: all were, as far as the trial went."""
     series: Series = Series()
     restoration: Restoration | None = None
     """None when production was not touched by this trial (restore: per_sweep)."""

@@ -1,34 +1,91 @@
-"""Runs that cannot win are ended, others are not; screening runs are short."""
+"""A trial's other runs are left out only where its config is surely far behind, and never of one that must be whole."""
 
 import numpy as np
+from landscape_factory import landscape, plan_of
 
-from tokenpeak.search.racing import hopeless, shortened
-from tokenpeak.workload import ClosedLoad, OpenLoad
-
-
-def test_a_run_at_half_the_speed_is_hopeless() -> None:
-    """Ten noisy windows at half the best speed are enough; four are not."""
-    windows = np.random.default_rng(0).normal(50, 3, 10).tolist()
-
-    assert hopeless(windows, 100.0)
-    assert not hopeless(windows[:4], 100.0)
-    assert hopeless([2 * window for window in windows], 50.0, higher_is_better=False)
+from tokenpeak.plan.spec import SearchSpec
+from tokenpeak.search.history import Outcome, Proposal
+from tokenpeak.search.landscape import Landscape
+from tokenpeak.search.racing import hopeless_beyond
+from tokenpeak.search.strategy import make_strategy
 
 
-def test_equal_runs_are_hardly_ever_ended() -> None:
-    """Of 1,000 runs as fast as the best, looked at after each window, fewer than 1% are ended."""
-    generator = np.random.default_rng(1)
-    ended = 0
-    for _ in range(1000):
-        windows = generator.normal(100, 8, 30).tolist()
-        ended += any(hopeless(windows[:count], 100.0) for count in range(5, 31))
-
-    assert ended < 10
+def launches(**values: list[float]) -> list[Outcome]:
+    """The outcomes of these configs' launches."""
+    return [
+        Outcome(config_id=config, replicate=replicate, status="ok", value=value)
+        for config, found in values.items()
+        for replicate, value in enumerate(found)
+    ]
 
 
-def test_screening_keeps_enough_requests() -> None:
-    """A quarter of the requests, but never fewer than two for each stream, nor more than were asked for."""
-    assert 100 == shortened(ClosedLoad(concurrency=8, requests=400), 0.25).requests
-    assert 64 == shortened(ClosedLoad(concurrency=32, requests=96), 0.25).requests
-    assert 10 == shortened(OpenLoad(rate_per_s=4, requests=10), 0.25).requests
-    assert 15.0 == shortened(OpenLoad(rate_per_s=4, duration_s=60), 0.25).duration_s
+def test_far_behind_is_less_where_launches_are_seen_to_vary_little() -> None:
+    """Nothing to compare with: no bar. One launch: about a quarter behind. Ten steady pairs: about a seventh."""
+    steady = {f"c{number}": [99.8, 100.2] for number in range(10)}
+    one, many = (
+        hopeless_beyond(launches(a=[100]), margin=0.02, sign=1),
+        hopeless_beyond(launches(**steady), margin=0.02, sign=1),
+    )
+
+    assert hopeless_beyond([], margin=0.02, sign=1) is None
+    assert one is not None and 72 < one < 78
+    assert many is not None and 82 < many < 88
+
+
+def test_noisy_launches_lower_the_bar() -> None:
+    """Where launches of one config differ by 15%, one that is a third behind may still be good."""
+    generator = np.random.default_rng(0)
+    noisy = {f"c{number}": list(100 * np.exp(generator.normal(0, 0.15, 3))) for number in range(6)}
+    bar = hopeless_beyond(launches(**noisy), margin=0.02, sign=1)
+
+    assert bar is not None and bar < 67
+
+
+def test_low_objectives_have_a_bar_above() -> None:
+    """For a latency the bar lies above the best."""
+    bar = hopeless_beyond(launches(a=[0.1], b=[0.3]), margin=0.02, sign=-1)
+
+    assert bar is not None and 0.12 < bar < 0.14
+
+
+def test_configs_that_broke_the_slo_are_no_best() -> None:
+    """A fast config that may not be chosen makes no other hopeless."""
+    broken = Outcome(config_id="fast", replicate=0, status="ok", value=900.0, slo_met=False)
+
+    assert hopeless_beyond(launches(a=[100]), margin=0.02, sign=1) == hopeless_beyond(
+        [broken, *launches(a=[100])], margin=0.02, sign=1
+    )
+
+
+def proposals(known: Landscape, search: SearchSpec) -> list[Proposal]:
+    """Every trial of a sweep on the landscape."""
+    strategy = make_strategy(search, known.plan)
+    history: list[Outcome] = []
+    made: list[Proposal] = []
+    while isinstance(step := strategy.propose(history, ()), Proposal):
+        value = known.launches[step.config_id][step.replicate]
+        history.append(Outcome(config_id=step.config_id, replicate=step.replicate, status="ok", value=value))
+        made.append(step)
+    return made
+
+
+def test_baselines_anchors_second_launches_and_finalists_are_whole() -> None:
+    """Only the first launch of a config that the search chose has a bar, once there is a best."""
+    known = landscape("A100", 1)
+    name = known.plan.feasible[3].config.name
+    search = SearchSpec(strategy="adaptive", trials=10, baseline=(name,), anchor_every=4)
+    made = proposals(known, search)
+    first = [step.replicate == 0 and not step.reason.startswith(("baseline", "anchor")) for step in made]
+
+    assert first == [step.hopeless_beyond is not None for step in made]
+    assert 5 < sum(first) < len(made)
+
+
+def test_nothing_is_left_out_unless_asked_for() -> None:
+    """`stop_hopeless: false`, and a grid, make every run of every trial."""
+    known = landscape("A100", 1)
+    whole = SearchSpec(strategy="adaptive", trials=6, stop_hopeless=False, finalists=0)
+    grid = make_strategy(SearchSpec(), plan_of("A100")).propose(launches(a=[100]), ())
+
+    assert {None} == {step.hopeless_beyond for step in proposals(known, whole)}
+    assert isinstance(grid, Proposal) and grid.hopeless_beyond is None

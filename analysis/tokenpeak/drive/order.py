@@ -14,12 +14,13 @@ from typing import Any
 
 from tokenpeak.drive.inventory import Node
 from tokenpeak.load.fleet import LoadHost
-from tokenpeak.load.job import LoadJob
+from tokenpeak.load.job import Bar, LoadJob
 from tokenpeak.load.run import JobRun
 from tokenpeak.plan.command import engine_argv, engine_env
 from tokenpeak.plan.flags import FlagFacts, installed_flags
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import Config, NodeFacts, PlannedConfig
+from tokenpeak.stats.objective import objective_direction
 from tokenpeak.workload import ExternalLoad, ExternalWorkload
 
 _SEEDS_PER_WORKLOAD = 1000
@@ -48,6 +49,8 @@ class TrialOrder:
     """Who offers the load together; empty: this machine."""
     other_requests: bool = False
     """Ask other requests than every other trial does."""
+    hopeless_beyond: float | None = None
+    """An objective worse than this makes the other runs superfluous."""
 
     @property
     def config(self) -> Config:
@@ -180,7 +183,27 @@ def load_runs(spec: SweepSpec, *, other_requests: bool = False) -> tuple[JobRun,
             assert not isinstance(level, ExternalLoad), "a plan refuses what cannot be offered"
             seed = plan.workload.seed * _SEEDS_PER_WORKLOAD + shift + len(runs)
             runs.append(JobRun(run_index=len(runs), workload=plan.workload, level=level, slo=spec.slo, seed=seed))
+    if ends_early(spec):
+        # In every trial of the sweep, so that a run is compared with runs that had the same before them.
+        objective = spec.objective_run()
+        runs.sort(key=lambda run: (run.workload.name, run.level.label) != objective)
     return tuple(runs)
+
+
+def ends_early(spec: SweepSpec) -> bool:
+    """Whether a trial's first run may end it: one objective, read from that run alone, in a search that learns.
+
+    With several objectives a config that is behind in the first may be ahead in another.
+    """
+    single = not spec.objective.also and spec.objective.metric != "max_rate_per_s"
+    return single and spec.search.strategy == "adaptive" and spec.search.stop_hopeless
+
+
+def _bar(order: TrialOrder) -> Bar | None:
+    if order.hopeless_beyond is None or not ends_early(order.spec):
+        return None
+    lower = objective_direction(order.spec) == "lower"
+    return Bar(metric=order.spec.objective.metric, worst=order.hopeless_beyond, lower_is_better=lower)
 
 
 def _load_job(order: TrialOrder, files: RequestFiles, started_at_unix_s: float) -> LoadJob:
@@ -197,6 +220,7 @@ def _load_job(order: TrialOrder, files: RequestFiles, started_at_unix_s: float) 
         progress_file=files.progress,
         metrics_url=f"{base_url}/metrics",
         run_deadline_s=order.spec.deadlines.run_s,
+        bar=_bar(order),
     )
 
 

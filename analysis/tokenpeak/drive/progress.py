@@ -168,4 +168,5 @@ def _outcome(record: TrialRecord, value: str) -> str:
         return f"{record.status}: {record.failure.cause} ({first})"
     invalid = sum(run.verdict.status == "invalid" for run in record.runs)
     note = f", {invalid} of {len(record.runs)} runs invalid" if invalid else ""
+    note += ", other runs left out" if record.left_out else ""
     return f"{value}{note} in {record.duration_s:.0f} s ({record.orchestration_s:.1f} s orchestration)"

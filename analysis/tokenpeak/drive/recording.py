@@ -18,7 +18,7 @@ from tokenpeak.drive.clocks import clock_reasons
 from tokenpeak.drive.energy import run_energy
 from tokenpeak.drive.order import TrialOrder
 from tokenpeak.drive.timeline import clock_offset_s, fill_gaps, load_phase, merged, node_phases, task_spans
-from tokenpeak.load.job import LOST_HOST
+from tokenpeak.load.job import LEFT_OUT, LOST_HOST
 from tokenpeak.load.verdict import with_reasons
 from tokenpeak.plan.engine_log import classify_failure, startup_facts
 from tokenpeak.plan.hardware import gpu_facts
@@ -127,6 +127,7 @@ def _record(
             "phases": fill_gaps(phases or [], duration_s, task_spans(evidence.spans, evidence.started_at.timestamp())),
             "startup": startup or StartupFacts(),
             "runs": runs,
+            "left_out": _told(evidence.output, LEFT_OUT),
             "series": series or Series(),
             "restoration": restoration,
             "prediction": order.planned.prediction,
@@ -158,14 +159,15 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
     if evidence.finish.get("given_back_by") == "guard":
         reason = "The node's guard gave it back while the trial was under way: its lease or its deadline had passed."
         return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
-    if (lost := _lost_host(evidence.output)) is not None:
+    if (lost := _told(evidence.output, LOST_HOST)) is not None:
         return Failure(phase="load", cause="load_host_lost", message=lost)
     if evidence.finish.get("engine_ran") is False:
         # Whatever requests ended well before: a config whose engine does not outlive the load has failed.
         return _full_disk(log, "load") or classify_failure(
             log, phase="load", exit_status=evidence.finish.get("exit_status"), timed_out=False
         )
-    expected = sum(len(plan.levels) for plan in evidence.order.spec.workloads)
+    left_out = _told(evidence.output, LEFT_OUT) is not None
+    expected = 1 if left_out else sum(len(plan.levels) for plan in evidence.order.spec.workloads)
     if evidence.failure is None and len(runs) == expected and any(run.summary.requests_ok for run in runs):
         return None
     found = _full_disk(log, "load") or classify_failure(log, phase="load", exit_status=None, timed_out=False)
@@ -227,14 +229,14 @@ def _read_runs(output: Path | None) -> tuple[RunRecord, ...]:
     if path is None or not path.is_file():
         return ()
     try:
-        return _RUNS.validate_json(path.read_bytes())
+        return tuple(sorted(_RUNS.validate_json(path.read_bytes()), key=lambda run: run.run_index))
     except ValidationError:
         return ()  # a client that was killed in the middle of writing; the trial is then a failed one
 
 
-def _lost_host(output: Path | None) -> str | None:
-    """Which load host was lost and why, in the client's words; None when none was."""
-    path = output / LOST_HOST if output else None
+def _told(output: Path | None, name: str) -> str | None:
+    """What the client has to tell in this file, in its words; None when it had nothing to."""
+    path = output / name if output else None
     return path.read_text() if path is not None and path.is_file() else None
 
 

@@ -134,6 +134,7 @@ class Worker(threading.Thread, ABC):
             trial_deadline_s=allowed.deadline_s,
             load_hosts=load_hosts(self._site.inventory),
             other_requests=proposal.other_requests,
+            hopeless_beyond=proposal.hopeless_beyond,
         )
         self._progress.trial_begins(self.node, trial_id, order.config.name, proposal.reason)
         record: TrialRecord | None = None

@@ -23,12 +23,33 @@ from tokenpeak.load.run import JobRun, OnStatus, Run, Setting, Status
 from tokenpeak.load.scrape import Scraper
 from tokenpeak.load.target import Server
 from tokenpeak.load.tokens import Vocabulary, learn
+from tokenpeak.plan.spec import EnergyFactors
 from tokenpeak.records import Reason, RunRecord, Verdict
+from tokenpeak.stats.objective import metric_value
 from tokenpeak.workload import Declaration, LoadLevel, StagedLoad
 
 STREAMS_PER_PROCESS = 1024
 LOST_HOST = "lost-host"
 """The file in the output folder that says which load host was lost and why; there only when one was."""
+
+
+LEFT_OUT = "left-out"
+"""The file in the output folder that says why only the first run was made; there only then."""
+
+
+class Bar(Declaration):
+    """What the first run must reach for the others to be made; a metric that the client cannot tell ends nothing."""
+
+    metric: str
+    worst: float
+    lower_is_better: bool = False
+
+    def missed_by(self, record: RunRecord) -> float | None:
+        """The run's value where it is well measured and beyond the bar, else None."""
+        value = metric_value(record, self.metric, EnergyFactors())
+        if value is None or record.verdict.status != "valid":
+            return None
+        return value if (value > self.worst if self.lower_is_better else value < self.worst) else None
 
 
 class LoadJob(Declaration):
@@ -56,6 +77,8 @@ class LoadJob(Declaration):
     run_deadline_s: PositiveFloat = 900
     stall_s: PositiveFloat = 120
     drain_s: PositiveFloat = 60
+    bar: Bar | None = None
+    """None: every run is made."""
 
 
 def read_job(path: Path) -> LoadJob:
@@ -103,6 +126,9 @@ def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunReco
                 tables.append(table)
                 if lost is not None:
                     raise lost
+                if run is job.runs[0] and (why := _hopeless(job, record)):
+                    write_atomically(job.output_dir / LEFT_OUT, why)
+                    break
     except HostLostError as lost:
         write_atomically(job.output_dir / LOST_HOST, str(lost))
         raise
@@ -114,6 +140,20 @@ def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunReco
             job.output_dir / "runs.json", json.dumps([record.model_dump(mode="json") for record in records])
         )
     return tuple(records)
+
+
+def _hopeless(job: LoadJob, first: RunRecord) -> str | None:
+    """Why the runs after the first are not worth making; None when they are, or there are none."""
+    value = job.bar.missed_by(first) if job.bar is not None and len(job.runs) > 1 else None
+    if job.bar is None or value is None:
+        return None
+    left = len(job.runs) - 1
+    beyond = "above" if job.bar.lower_is_better else "below"
+    return (
+        f"{left} further run{'s were' if left > 1 else ' was'} left out: {job.bar.metric} of {first.workload.name} at "
+        f"{first.level_label} was {value:.4g}, {beyond} {job.bar.worst:.4g}, so this config is surely far behind the "
+        "best so far."
+    )
 
 
 def _workers(job: LoadJob) -> AbstractContextManager[Crew | Fleet]:

@@ -266,6 +266,9 @@ class SearchSpec(Declaration):
     prefer: Literal["closest", "cheapest", "coolest"] = "closest"
     """Which of several configs tied for best to take: the one that changes the fewest settings of what runs now, that
     costs least (`energy.price_per_node_hour`), or that needs the least measured energy for a token."""
+    stop_hopeless: bool = True
+    """Adaptive: leave out the other runs of a trial whose objective's run, which is then made first, shows that the
+    config is surely far behind. Baselines, anchors and finalists always carry the whole load."""
     seed: int = 0
 
 

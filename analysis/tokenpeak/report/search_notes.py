@@ -10,10 +10,31 @@ from tokenpeak.search.history import Outcome
 
 
 def search_notes(view: SweepView) -> list[Sentence]:
-    """The highest value of an axis that was sought on each kind of hardware, and in how many launches it was found."""
+    """The highest value of an axis that was sought on each kind of hardware, and trials whose load was cut short."""
     plans = [plan for plan in view.record.plans if plan.highest is not None]
     told = [(plan.hardware, climb_words(plan, outcomes(view, plan.hardware))) for plan in plans]
-    return [note(f"On {hardware}: {words}") for hardware, words in told if words]
+    found = [note(f"On {hardware}: {words}") for hardware, words in told if words]
+    if short := _cut_short(view):
+        found.append(
+            note(
+                f"{short} of {view.trials.height} trials made only the objective's run, because it showed that they "
+                "were surely far behind. The rest of their load was left out: other figures are missing, not zero."
+            )
+        )
+    return found
+
+
+def _cut_short(view: SweepView) -> int:
+    """How many trials gave a result with only the objective's run of several, in a search that ends trials early."""
+    search = view.spec.search
+    if (
+        search.strategy != "adaptive"
+        or not search.stop_hopeless
+        or sum(len(plan.levels) for plan in view.spec.workloads) < 2
+    ):
+        return 0
+    made = view.runs.group_by("trial_id").len().filter(pl.col("len") == 1)
+    return view.trials.filter(pl.col("status") == "ok").join(made, on="trial_id", how="semi").height
 
 
 def searched_plan(view: SweepView, plan: Plan) -> Plan:

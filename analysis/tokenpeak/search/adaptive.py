@@ -15,6 +15,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +27,7 @@ from tokenpeak.search.budget import Budget
 from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_rules
 from tokenpeak.search.finals import FINALISTS, Finals
 from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Wait, next_replicate
+from tokenpeak.search.racing import hopeless_beyond
 from tokenpeak.search.space import Floats, space_of
 from tokenpeak.search.surrogate import Belief, Settings, believe, draw_settings
 from tokenpeak.search.trends import trend
@@ -143,7 +145,8 @@ class Adaptive:
         if not untried[point]:
             return proposal(self._space.configs[point], f"once more: expected gain {math.expm1(gain[point]):.1%}")
         reason = f"expected gain {math.expm1(gain[point]):.1%}, {better[point]:.0%} chance of more than half the margin"
-        return proposal(self._space.configs[point], reason)
+        bar = hopeless_beyond(done, margin=self._search.margin, sign=self._sign) if self._search.stop_hopeless else None
+        return replace(proposal(self._space.configs[point], reason), hopeless_beyond=bar)
 
     def _put_off(self, screened: Sequence[Outcome], launches: Counter[str]) -> Region:
         """The points whose only launch failed for a reason that says nothing of them."""

@@ -43,6 +43,8 @@ class Proposal:
     reason: str
     other_requests: bool = False
     """The load is drawn from other seeds than in every other trial."""
+    hopeless_beyond: float | None = None
+    """An objective that is worse than this makes the trial's other runs superfluous; None: all runs are made."""
 
     @property
     def key(self) -> tuple[str, int]:

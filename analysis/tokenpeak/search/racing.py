@@ -1,39 +1,38 @@
-"""Ending a trial that cannot win any more, and short runs that screen before long ones decide."""
+"""When a trial cannot win any more, so that the runs beside its objective's are not worth making.
+
+Launching dominates, so a launch is never cut before its objective is known: what it saves is the rest of its load.
+"""
 
 import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from tokenpeak.stats.intervals import t_critical, variance
-from tokenpeak.workload import LoadLevel
+from tokenpeak.search.history import Outcome
+from tokenpeak.stats.intervals import variance
 
-FEWEST_WINDOWS = 5
-HOPELESS_CONFIDENCE = 0.998
-"""Two-sided; a trial that is ended early for nothing costs more than one that goes on for nothing."""
-FEWEST_REQUESTS = 20
+MARGINS = 3
+"""A config behind the best by so many margins is of no interest, however sure that is."""
+DEVIATIONS = 3
+"""How many standard deviations of the difference between two launches come on top."""
+EXPECTED_NOISE, EXPECTED_WORTH = 0.05, 2
+"""What launches are thought to vary by (log) until they are seen to, and how many of them that counts for."""
 
 
-def hopeless(windows: Sequence[float], best: float, *, margin: float = 0.02, higher_is_better: bool = True) -> bool:
-    """A run is surely worse than `best` by more than the margin, by its values over successive windows of time.
+def hopeless_beyond(history: Sequence[Outcome], *, margin: float, sign: float) -> float | None:
+    """The objective beyond which a config is surely worse than the best so far; None before there is a best.
 
-    `windows` are values of the objective, such as tokens per second, in windows after the ramp-up. Windows of a run
-    follow each other, so their spread understates the doubt; it is doubled.
+    Worse by three margins, and by what two launches may differ by besides: windows of a run would tell how steady that
+    launch was, and nothing of the next. `sign` is −1 where the objective is to be low.
     """
-    if len(windows) < FEWEST_WINDOWS:
-        return False
-    half = 2 * t_critical(len(windows) - 1, HOPELESS_CONFIDENCE) * math.sqrt(variance(windows) / len(windows))
-    middle = fmean(windows)
-    if higher_is_better:
-        return middle + half < best * (1 - margin)
-    return middle - half > best * (1 + margin)
-
-
-def shortened(level: LoadLevel, share: float) -> LoadLevel:
-    """The load level with only a share of its requests or time, for screening; warm-up and load stay as they are."""
-    if not 0 < share <= 1:
-        raise ValueError(f"share must be above 0 and at most 1, not {share:g}")
-    if level.requests is not None:
-        fewest = min(level.requests, max(FEWEST_REQUESTS, 2 * getattr(level, "concurrency", 0)))
-        return level.model_copy(update={"requests": max(fewest, math.ceil(level.requests * share))})
-    assert level.duration_s is not None, "a level has requests or a duration"
-    return level.model_copy(update={"duration_s": level.duration_s * share})
+    values: dict[str, list[float]] = {}
+    for outcome in history:
+        if outcome.feasible and outcome.value is not None and outcome.value > 0:
+            values.setdefault(outcome.config_id, []).append(sign * math.log(outcome.value))
+    if not values:
+        return None
+    again = [launches for launches in values.values() if len(launches) > 1]
+    squares = sum(variance(launches) * (len(launches) - 1) for launches in again)
+    freedom = sum(len(launches) - 1 for launches in again)
+    noise = math.sqrt((EXPECTED_WORTH * EXPECTED_NOISE**2 + squares) / (EXPECTED_WORTH + freedom))
+    best = max(fmean(launches) for launches in values.values())
+    return math.exp(sign * (best - MARGINS * math.log1p(margin) - DEVIATIONS * math.sqrt(2) * noise))
