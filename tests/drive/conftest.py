@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from driven_home import CLIMB, SPEC, Home
+from driven_home import CLIMB, LEARN, SPEC, Home
 
 from tokenpeak import paths
 
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A home with the inventories `lone` (one node), `mixed` (and one out of reach) and `shared` (load hosts)."""
+    """A home with inventories: `lone` (one node), `mixed` (and one out of reach), `shared` (load hosts), `twins`."""
     root = tmp_path_factory.mktemp("home")
     for name in ("playbooks", "notebooks", "site"):
         (root / name).symlink_to(paths.ROOT / name)
     pid = os.getpid()
-    address = f"127.{100 + pid // 65025 % 100}.{1 + pid // 255 % 254}.{1 + pid % 254}"
+    address, other = (f"127.{100 + pid // 65025 % 100 + far}.{1 + pid // 255 % 254}.{1 + pid % 254}" for far in (0, 1))
     shared = yaml.safe_load((paths.INVENTORIES / "sim" / "group_vars" / "all.yml").read_text())
     shared["tokenpeak_engine_env"] = {"TOKENPEAK_SIM_START_S": "0.3"}
     shared["tokenpeak_production"]["process"]["env"] = {"TOKENPEAK_SIM_START_S": "0.3"}
@@ -31,13 +31,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         ("lone", {"one": one}, {}),
         ("mixed", {"one": one, "gone": gone}, {}),
         ("shared", {"one": one}, both),
+        ("twins", {"one": one, "two": {**one, "tokenpeak_host": other}}, {}),
     ):
         folder = root / "inventory" / name
         (folder / "group_vars").mkdir(parents=True)
         (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "children": children}}))
         (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(shared))
     (root / "analysis" / "sweeps").mkdir(parents=True)
-    for name, spec in {"pair": SPEC, "climb": CLIMB}.items():
+    for name, spec in {"pair": SPEC, "climb": CLIMB, "learn": LEARN}.items():
         (root / "analysis" / "sweeps" / f"{name}.yml").write_text(yaml.safe_dump(spec))
     found = Home(root=root, state=tmp_path_factory.mktemp("state"), address=address)
     yield found

@@ -33,6 +33,17 @@ CLIMB = {
 }
 """An engine that starts at any of these shares of the memory and survives the load up to 0.93."""
 
+LEARN = {
+    **SPEC,
+    "axes": {"max_num_seqs": [2, 3, 4, 24, 32]},
+    "workloads": [
+        {**SPEC["workloads"][0], "levels": [{"concurrency": 2, "requests": 8}, {"concurrency": 16, "requests": 64}]}
+    ],
+    "objective": {"level": "concurrency=16"},
+    "search": {"strategy": "adaptive", "finalists": 0, "anchor_every": None, "baseline": []},
+}
+"""An adaptive search in which most configs are far behind at the objective's level."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Home:

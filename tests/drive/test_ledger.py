@@ -1,9 +1,12 @@
 """Which trial comes next, for several nodes and after a resume."""
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 
-from archive_factory import make_archive, node_facts, plan_of, sweep_spec, trial_record
+import pytest
+
+from archive_factory import START, make_archive, node_facts, plan_of, sweep_spec, trial_record
 from tokenpeak.drive.ledger import Ledger, last_number
 from tokenpeak.plan.spec import SearchSpec, SweepSpec
 from tokenpeak.records import Plan, TrialRecord
@@ -65,6 +68,34 @@ def test_interrupted_trial_is_made_again() -> None:
     resumed = Ledger(spec, [plan], [made(spec, plan, first, trial_id, "interrupted")], last_number=1)
 
     assert first == claimed(resumed)[0]
+
+
+@pytest.mark.parametrize("ended", [0, 2, 4])
+def test_resume_begins_with_the_trials_that_every_node_was_making(ended: int) -> None:
+    """What three nodes were making when an adaptive sweep was interrupted is what they make first after that."""
+    spec = sweep_spec({"max_num_seqs": [16, 32, 64], "max_num_batched_tokens": [512, 2048, 8192]})
+    spec = spec.model_copy(update={"search": SearchSpec(strategy="adaptive", anchor_every=None)})
+    plan = plan_of(spec, NODE)
+    ledger = Ledger(spec, [plan], [], last_number=0)
+    running = [claimed(ledger) for _ in range(3)]
+    records = []
+    for _ in range(ended):
+        proposal, trial_id = running.pop(0)
+        records.append(made(spec, plan, proposal, trial_id))
+        ledger.settle(proposal, records[-1])
+        running.append(claimed(ledger))
+    records += [made(spec, plan, proposal, trial_id, "interrupted") for proposal, trial_id in running]
+    timed = [
+        record.model_copy(update={"started_at": START + timedelta(minutes=index)})
+        for index, record in enumerate(records)
+    ]
+    resumed = Ledger(spec, [plan], timed, last_number=len(records))
+    again = [claimed(resumed) for _ in range(3)]
+
+    assert {proposal.key for proposal, _ in running} == {proposal.key for proposal, _ in again}
+    for proposal, trial_id in again:
+        resumed.settle(proposal, made(spec, plan, proposal, trial_id))
+    assert claimed(resumed)[0].key not in {proposal.key for proposal, _ in again}
 
 
 def test_last_trial_of_a_lost_node_is_taken_over() -> None:

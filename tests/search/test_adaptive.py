@@ -55,6 +55,24 @@ def test_resume_gives_the_same_remaining_trials() -> None:
         assert whole == resumed
 
 
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_resume_with_trials_on_several_nodes_gives_the_same_remaining_trials(nodes: int) -> None:
+    """A strategy made anew at any point, with the trials that run then, answers as the first one did."""
+    known = landscape("A100", 4)
+    strategy = make_strategy(ADAPTIVE, known.plan)
+    history: list[Outcome] = []
+    running: list[Proposal] = []
+    while not isinstance(step := strategy.propose(history, {trial.key for trial in running}), Stop) or running:
+        if len(history) % 3 == 1:
+            again = make_strategy(ADAPTIVE, known.plan)
+
+            assert step == again.propose(history, {trial.key for trial in running})
+        if isinstance(step, Proposal) and len(running) < nodes:
+            running.append(step)
+        else:
+            history.append(measured(running.pop(0), known))
+
+
 def test_finalists_are_launched_again_in_blocks_and_the_choice_once_more() -> None:
     """After the screening three finalists get three fresh launches each, and the choice one more."""
     known = landscape("H100", 1)

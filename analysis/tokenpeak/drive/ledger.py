@@ -1,7 +1,8 @@
 """Which trials are made, running and next, for all nodes of a sweep; every worker asks the same ledger.
 
 Nodes of one hardware share a plan and a search. A trial that ended without telling anything of its config (interrupted,
-its node lost) is as if never made, and is proposed again.
+its node lost) is as if never made. It is made again before anything else, so that a sweep that was interrupted with a
+trial on every node goes on with the trials that it would have gone on with.
 """
 
 import re
@@ -42,6 +43,8 @@ class Ledger:
         }
         self._history: dict[str, list[Outcome]] = {plan.hardware: [] for plan in plans}
         self._pending: dict[str, set[tuple[str, int]]] = {plan.hardware: set() for plan in plans}
+        self._lost: dict[str, dict[tuple[str, int], None]] = {plan.hardware: {} for plan in plans}
+        """Trials that were interrupted and not made since, in that order."""
         self._number = last_number
         self._on_number = on_number
         self._changed = threading.Condition()
@@ -56,6 +59,7 @@ class Ledger:
             while not self._closed:
                 answer = self._strategies[hardware].propose(self._history[hardware], self._pending[hardware])
                 if isinstance(answer, Proposal):
+                    answer = self._lost_first(hardware, answer)
                     self._pending[hardware].add(answer.key)
                     self._number += 1
                     self._on_number(self._number)
@@ -65,6 +69,14 @@ class Ledger:
                 # Waiting, or another node's last trial may yet be lost and have to be made here.
                 self._changed.wait(_LOOK_AGAIN_S)
         return Stop(reason="the sweep was told to end")
+
+    def _lost_first(self, hardware: str, proposed: Proposal) -> Proposal:
+        """The first of the lost trials that nobody makes again yet, unless it is what was proposed or there is none."""
+        lost = [key for key in self._lost[hardware] if key not in self._pending[hardware]]
+        if not lost or proposed.key in lost:
+            return proposed
+        config_id, replicate = lost[0]
+        return Proposal(config_id=config_id, replicate=replicate, reason="once more: it was interrupted")
 
     def settle(self, proposal: Proposal, record: TrialRecord) -> None:
         """A claimed trial ended and its record is on disk."""
@@ -105,7 +117,13 @@ class Ledger:
 
     def _enter(self, record: TrialRecord) -> None:
         self.records.append(record)
-        if record.hardware in self._history and record.status != "interrupted":
+        if record.hardware not in self._history:
+            return
+        key = record.config.config_id, record.replicate
+        if record.status == "interrupted":
+            self._lost[record.hardware][key] = None
+        else:
+            self._lost[record.hardware].pop(key, None)
             self._history[record.hardware].append(outcome_of(record, self._spec))
 
 
