@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenpeak.errors import PlanError
+from tokenpeak.plan.axes import ExtraConfig, FlagValue
 from tokenpeak.plan.command import OURS, launch
 from tokenpeak.plan.flags import FlagFacts, installed_flags, known_flags
 from tokenpeak.plan.matrix import configs
-from tokenpeak.plan.spec import ExtraConfig, FlagValue, ModelSpec, SweepSpec
+from tokenpeak.plan.spec import ModelSpec, SweepSpec
 from tokenpeak.records import NodeFacts
 
 DEFAULTS, PRODUCTION = "defaults", "production"

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from tokenpeak.errors import PlanError
+from tokenpeak.plan.axes import Alternative, ExtraConfig, FlagValue
 from tokenpeak.plan.classes import class_key
 from tokenpeak.plan.command import launch
 from tokenpeak.plan.demand import demands, objective_demand
@@ -15,7 +16,7 @@ from tokenpeak.plan.flags import installed_flags
 from tokenpeak.plan.model import ModelFacts, model_facts
 from tokenpeak.plan.predict import predict
 from tokenpeak.plan.rules import advice, dropped_because
-from tokenpeak.plan.spec import Alternative, ExtraConfig, FlagValue, ModelSpec, SweepSpec
+from tokenpeak.plan.spec import ModelSpec, SweepSpec
 from tokenpeak.records import Config, Dropped, ModelName, NodeFacts, Plan, PlannedConfig
 
 

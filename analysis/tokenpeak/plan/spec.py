@@ -1,7 +1,5 @@
 """The sweep spec: what a user writes in analysis/sweeps/NAME.yml, validated before anything is touched."""
 
-import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,20 +19,10 @@ from pydantic import (
 from tokenpeak import paths
 from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.metrics import BY_NAME, metric_of
+from tokenpeak.plan.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.plan.endpoint import EndpointSpec
-from tokenpeak.plan.highest import USUAL
 from tokenpeak.plan.window import parse_window
 from tokenpeak.workload import AnyLevel, AnyWorkload, Declaration, Slo
-
-
-def _json(raw: object) -> object:
-    """A mapping or list as compact JSON, which is how the engine takes it; anything else as it is."""
-    return json.dumps(raw, separators=(",", ":")) if isinstance(raw, (dict, list)) else raw
-
-
-FlagValue = Annotated[bool | int | float | str | None, BeforeValidator(_json)]
-"""A server flag's value: True gives `--flag`, False `--no-flag` where the engine has it and nothing where
-False is the default, None leaves the flag out, anything else `--flag value`. Mappings and lists become JSON."""
 
 
 class ModelSpec(Declaration):
@@ -44,145 +32,6 @@ class ModelSpec(Declaration):
     revision: str | None = None
     served_name: str | None = None
     """The name that requests use; the model's own name when absent."""
-
-
-class ModelPatch(Declaration):
-    """The part of a model that an alternative changes."""
-
-    name: str | None = None
-    revision: str | None = None
-    served_name: str | None = None
-
-
-class Alternative(Declaration):
-    """One choice of an axis: a patch over model, flags, environment and engine version."""
-
-    name: str
-    when: dict[str, str] = {}
-    """It is a choice only together with these alternatives of earlier axes; an axis left without any is absent."""
-    flags: dict[str, FlagValue] = {}
-    env: dict[str, str] = {}
-    model: ModelPatch = ModelPatch()
-    engine: str | None = None
-
-
-class ExtraConfig(Declaration):
-    """A config outside the grid: the fixed part with this patch."""
-
-    name: str
-    flags: dict[str, FlagValue] = {}
-    env: dict[str, str] = {}
-    model: ModelPatch = ModelPatch()
-    engine: str | None = None
-    force: bool = False
-    """Launch it even when a rule says that it cannot work; its failure is then a result."""
-
-
-class Values(Declaration):
-    """An axis in its long form: a list, or numbers evenly spaced from one to another, evenly by ratio with `log`."""
-
-    values: list[Any] | None = None
-    low: int | float | None = Field(default=None, alias="from")
-    high: int | float | None = Field(default=None, alias="to")
-    steps: int = Field(default=5, ge=2)
-    log: bool = False
-    when: dict[str, Any] = {}
-
-    @model_validator(mode="after")
-    def _one_form(self) -> "Values":
-        low, high = self.low, self.high
-        if (self.values is None) == (low is None or high is None):
-            raise ValueError("give either values, or from and to")
-        if low is not None and high is not None and not (low < high and (low > 0 or not self.log)):
-            raise ValueError(f"from {low:g} to {high:g} is no range{' of ratios' if self.log else ''}")
-        return self
-
-    def listed(self) -> list[Any]:
-        """Every value; between two whole numbers all are whole."""
-        low, high = self.low, self.high
-        if low is None or high is None:
-            return list(self.values or ())
-        parts = [place / (self.steps - 1) for place in range(self.steps)]
-        spaced = [low * (high / low) ** part if self.log else low + (high - low) * part for part in parts]
-        whole = isinstance(low, int) and isinstance(high, int)
-        return list(dict.fromkeys(round(value) if whole else float(f"{value:.6g}") for value in spaced))
-
-
-def _axes(raw: object) -> object:
-    """The short form `flag: [values]` and the long form as alternatives; alternatives are left as they are."""
-    if not isinstance(raw, Mapping):
-        return raw
-    axes: dict[str, list[dict[str, Any]]] = {}
-    for axis, given in raw.items():
-        when: dict[str, str] = {}
-        choices = given
-        if isinstance(given, Mapping):
-            spelled = _long_form(axis, given)
-            choices, when = spelled.listed(), {other: _word(value) for other, value in spelled.when.items()}
-        if not isinstance(choices, list | tuple):
-            raise ValueError(f"axis {axis!r} must be a list of values or alternatives, not {choices!r}")
-        if not choices:
-            raise ValueError(f"axis {axis!r} has no alternatives; give at least one or remove it")
-        alternatives = [
-            dict(choice) if isinstance(choice, Mapping) else {"name": _word(choice), "flags": {axis: choice}}
-            for choice in choices
-        ]
-        names = [alternative.get("name") for alternative in alternatives]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"axis {axis!r} names {', '.join(map(repr, twice))} twice")
-        for alternative in alternatives:
-            _conditions(axis, alternative, when, axes)
-        axes[axis] = alternatives
-    return axes
-
-
-def _seeks_highest(given: object) -> bool:
-    return given == "highest" or (isinstance(given, Mapping) and given.get("highest") is True)
-
-
-def _without_highest(axis: str, given: object) -> object:
-    """The axis's values, ascending or not; the usual ones where it has and needs none."""
-    values = {key: value for key, value in given.items() if key != "highest"} if isinstance(given, Mapping) else {}
-    if values:
-        return values
-    if axis not in USUAL:
-        raise ValueError(f"axis {axis!r} has no usual values; say which: {{highest: true, values: [...]}}")
-    return USUAL[axis]
-
-
-def _is_number(name: str) -> bool:
-    try:
-        return math.isfinite(float(name))
-    except ValueError:
-        return False
-
-
-def _long_form(axis: str, given: Mapping[str, Any]) -> Values:
-    try:
-        return Values.model_validate(given)
-    except ValidationError as error:
-        found = ", ".join(f"{'.'.join(map(str, each['loc']))} {each['msg']}".strip() for each in error.errors())
-        raise ValueError(f"axis {axis!r}: {found}") from error
-
-
-def _conditions(
-    axis: str, alternative: dict[str, Any], when: Mapping[str, str], earlier: Mapping[str, list[dict[str, Any]]]
-) -> None:
-    """Join the axis's conditions with the alternative's own; each must name an alternative of an earlier axis."""
-    own = alternative.get("when") or {}
-    joined = dict(when) | {other: _word(value) for other, value in own.items()}
-    for other, name in joined.items():
-        if other not in earlier:
-            raise ValueError(f"axis {axis!r} depends on {other!r}. {suggestion(other, earlier)} It must come earlier")
-        names = [str(choice.get("name")) for choice in earlier[other]]
-        if name not in names:
-            raise ValueError(f"axis {axis!r} depends on {other}={name}. {suggestion(name, names)}")
-    if joined:
-        alternative["when"] = joined
-
-
-def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class WorkloadPlan(Declaration):
@@ -281,7 +130,7 @@ class SweepSpec(Declaration):
     """Sweeps that name the same study are compared by phase on the site's rates pages."""
     model: ModelSpec | None = None
     """None: the model that the inventory names."""
-    axes: Annotated[dict[str, tuple[Alternative, ...]], BeforeValidator(_axes)] = {}
+    axes: Annotated[dict[str, tuple[Alternative, ...]], BeforeValidator(spelled_out)] = {}
     highest: str | None = None
     """The axis of which only the highest value is wanted that launches and survives the load; it is found first. Given
     by writing `AXIS: highest`, or `highest: true` in the axis's long form."""
@@ -309,7 +158,7 @@ class SweepSpec(Declaration):
         axes = raw.get("axes") if isinstance(raw, Mapping) else None
         if not isinstance(raw, Mapping) or not isinstance(axes, Mapping):
             return raw
-        sought = {axis: _without_highest(axis, given) for axis, given in axes.items() if _seeks_highest(given)}
+        sought = {axis: without_highest(axis, given) for axis, given in axes.items() if seeks_highest(given)}
         if len(sought) > 1:
             raise ValueError(f"the highest value of one axis can be found, not of {', '.join(sought)}")
         return {**raw, "axes": {**axes, **sought}, "highest": next(iter(sought), raw.get("highest"))}
@@ -321,7 +170,7 @@ class SweepSpec(Declaration):
         if self.highest not in self.axes:
             raise ValueError(f"highest is {self.highest!r}. {suggestion(self.highest, self.axes)}")
         alternatives = self.axes[self.highest]
-        if odd := [alternative.name for alternative in alternatives if not _is_number(alternative.name)]:
+        if odd := [alternative.name for alternative in alternatives if not is_number(alternative.name)]:
             raise ValueError(f"the highest of axis {self.highest!r} needs numbers, not {', '.join(map(repr, odd))}")
         conditions = [when for choices in self.axes.values() for alternative in choices for when in alternative.when]
         if self.highest in conditions or any(alternative.when for alternative in alternatives):
