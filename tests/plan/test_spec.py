@@ -180,3 +180,10 @@ def test_highest_of_values_of_ones_own() -> None:
 def test_highest_that_cannot_be_found_is_refused(axes: dict[str, Any], words: str) -> None:
     """It needs numbers, one axis, and no conditions."""
     assert words in complaint(axes=axes)
+
+
+def test_highest_of_two_axes_is_refused_however_it_is_written() -> None:
+    """The key and the axis's own word must not name different axes."""
+    axes = {"gpu_memory_utilization": "highest", "max_num_seqs": [1, 2]}
+
+    assert "of one axis" in complaint(axes=axes, highest="max_num_seqs")

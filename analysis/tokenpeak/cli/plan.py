@@ -160,7 +160,7 @@ def as_json(
             "production_downtime_s": sum(cost.production_downtime_s for cost in estimates),
             "energy_kwh": None if None in energies else sum(energy for energy in energies if energy is not None),
         },
-        "notes": list(notes),
+        "notes": [*notes, *(f"{one.hardware}: {line}" for one in plans for line in highest_lines(one))],
     }
 
 

@@ -159,9 +159,10 @@ class SweepSpec(Declaration):
         if not isinstance(raw, Mapping) or not isinstance(axes, Mapping):
             return raw
         sought = {axis: without_highest(axis, given) for axis, given in axes.items() if seeks_highest(given)}
-        if len(sought) > 1:
-            raise ValueError(f"the highest value of one axis can be found, not of {', '.join(sought)}")
-        return {**raw, "axes": {**axes, **sought}, "highest": next(iter(sought), raw.get("highest"))}
+        named = {axis: None for axis in (*sought, raw.get("highest")) if axis is not None}
+        if len(named) > 1:
+            raise ValueError(f"the highest value of one axis can be found, not of {', '.join(map(str, named))}")
+        return {**raw, "axes": {**axes, **sought}, "highest": next(iter(named), None)}
 
     @model_validator(mode="after")
     def _climbs(self) -> "SweepSpec":
