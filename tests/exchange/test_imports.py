@@ -241,7 +241,7 @@ def test_one_workload_by_four_tools(four: SweepView) -> None:
 
     assert set(four.axes["tool"]) == TOOLS
     assert [column["key"] for column in payload["columns"]][3:-1] == list(four.axes["tool"])
-    assert {"Output throughput", "Time to first token p50", "Time per output token mean"} <= {
+    assert {"Output throughput", "Time to first token p50", "Mean time per output token"} <= {
         row[1]["text"] for row in payload["rows"]
     }
     assert {(96, 3072, "concurrency=8")} == set(four.runs.select("requests_ok", "output_tokens", "level_label").rows())
