@@ -48,13 +48,14 @@
     const percent = `${Math.abs(ratio * 100).toFixed(1)}%`;
     const what = `${left.sweep.objective} at ${left.sweep.environment["Load level"]}`;
     const known = [left, right].every((side) => side.config.low != null);
+    if (!ratio) return `The two measured the same. ${what}.`;
     const told = known ? right.config.low > left.config.high || right.config.high < left.config.low : Math.abs(ratio) > left.sweep.margin;
     const basis = known ? `their 95% intervals are ${told ? "apart" : "not apart"}` : `without an interval on both sides only differences beyond ${(left.sweep.margin * 100).toFixed(0)}% count`;
     return told ? `The second is ${(ratio > 0) === left.sweep.higher ? "better" : "worse"}: ${percent} ${ratio > 0 ? "more" : "less"}. ${what}; ${basis}.` : `The two cannot be told apart: the second gives ${percent} ${ratio > 0 ? "more" : "less"}. ${what}; ${basis}.`;
   };
   const draw = () => {
     const [left, right] = [pick("left"), pick("right")];
-    const keys = Object.keys(left.sweep.environment);
+    const keys = Object.keys(left.sweep.environment).filter((key) => left.sweep.environment[key] !== "–" || right.sweep.environment[key] !== "–");
     const differing = (key) => left.sweep.environment[key] !== right.sweep.environment[key];
     const lines = [...keys.filter(differing), ...keys.filter((key) => !differing(key))].map((key) => ({ cells: [key, left.sweep.environment[key], right.sweep.environment[key]], differs: differing(key) }));
     const same = left.sweep.objective === right.sweep.objective && left.sweep.unit === right.sweep.unit;
@@ -63,7 +64,7 @@
       const [a, b] = [left.config.values[key], right.config.values[key]].map((number) => (number == null ? null : number * scale));
       return { cells: [`${title} (${unit})`, show(a), show(b), a && b != null ? `${(b / a).toFixed(3)}` : "–"] };
     });
-    values.unshift({ cells: ["Config", { text: left.config.label, href: left.config.href }, { text: right.config.label, href: right.config.href }, ""] });
+    values.unshift({ cells: ["Config", { text: left.config.short, href: left.config.href }, { text: right.config.short, href: right.config.href }, ""] });
     values.push({ cells: ["Launches with a result", String(left.config.n), String(right.config.n), ""] });
     const answer = document.createElement("p");
     answer.className = "sentence answer";

@@ -132,12 +132,14 @@
     // A narrow window gets fewer plots in a row and a narrower drawing, not a smaller one; labels keep their size.
     const wide = holder.querySelector(":scope > svg");
     const plot = spec.facet ? spec.spec : spec;
-    const over = wide ? Number(wide.getAttribute("width")) - holder.clientWidth : 0;
+    const over = wide ? Number(wide.getAttribute("width")) - figure.clientWidth : 0;
     if (typeof plot.width === "number" && over > 0) {
       const [columns, each] = [spec.columns || 1, plot.width + 20 /* Vega-Lite's own spacing */];
-      const room = holder.clientWidth - (Number(wide.getAttribute("width")) - columns * each + 20);
+      const room = figure.clientWidth - (Number(wide.getAttribute("width")) - columns * each + 20);
       if (spec.facet) spec.columns = Math.max(1, Math.floor((room + 20) / each));
-      if ((spec.columns || 1) === 1) plot.width = Math.max(150, Math.min(plot.width, room - 24));
+      if ((spec.columns || 1) === 1) plot.width = Math.max(150, Math.min(plot.width, room - (spec.facet ? 4 : 24)));
+      spec.config.legend.columns = 2;
+      if (figure.clientWidth < 480) spec.config.axis.labelFontSize = spec.config.header.labelFontSize = 10.5;
     }
     // Drawn out of sight, then put in the place of the static picture: nothing on the page moves.
     fresh.hidden = true;

@@ -31,10 +31,10 @@ def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
     if taken is None:
         return warning(f"On {ranked.hardware}: {NOTHING} The table below says why.")
     parts: list[Part] = [f"On {ranked.hardware}, run ", code(choices(view, taken)), ": "]
-    parts += [strong(f"{number(_float(taken['objective']))} {view.metric.unit}"), f" at {view.objective_place}"]
+    parts += [strong(f"{number(_float(taken['objective']))} {view.metric.unit}"), f" {view.objective_at}"]
     parts += _gain_words(view, ranked, taken)
     parts += _tie_words(view, ranked, taken)
-    if taken.get("slo_met") is False:
+    if taken.get("slo_met") is False and view.metric.name != "max_rate_per_s":
         parts.append(f" It does not hold the SLO at {view.objective_place} ({view.slo_words}).")
     return answer(*parts)
 

@@ -45,7 +45,8 @@ def dots(
         axis=alt.Axis(labelLimit=300, labelColor=theme.INK, grid=True),
     )
     x_scale = alt.Scale(zero=True, nice=True) if zero else alt.Scale(zero=False, nice=True, padding=28)
-    axis = alt.Axis(format=digits, orient="top", tickCount=6, labelOverlap="greedy", labelSeparation=6)
+    ticks = digits.replace("f", "~f") if zero else digits
+    axis = alt.Axis(format=ticks, orient="top", tickCount=6, labelOverlap="greedy", labelSeparation=6)
     base = alt.Chart(shown).encode(y=y)
     layers: list[alt.Chart | alt.LayerChart] = []
     group = shown.filter(pl.col("group").is_in(["best", "tie"]))
@@ -174,7 +175,12 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
     )
     # d3 has no format that signs every number but zero.
     sign = "(datum.value > 0 ? '+' : '') + format(datum.value, '.0%')"
-    x = alt.X("effect:Q", title=title, axis=alt.Axis(labelExpr=sign, tickCount=5), scale=alt.Scale(padding=16))
+    x = alt.X(
+        "effect:Q",
+        title=title,
+        axis=alt.Axis(labelExpr=sign, tickCount=5, labelOverlap="greedy", labelSeparation=6),
+        scale=alt.Scale(padding=16),
+    )
     zero = alt.Chart().mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.XDatum(0))
     bar = base.mark_rule(strokeWidth=2, color=theme.QUIET).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
     dot = base.mark_point(filled=True, size=80, color=theme.ACCENT, opacity=1).encode(

@@ -82,7 +82,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
         name=f"ranking-{slug(ranked.hardware)}",
         title=f"{view.metric_title} on {ranked.hardware}",
         caption=(
-            f"{view.metric_title} at {view.objective_place} for {ok} of {frame.height} configs; "
+            f"{view.metric_title} {view.objective_at} for {ok} of {frame.height} configs; "
             f"{_axes_words(view)}.{band}{dashed} {interval_words(view, ranked)}{more}"
         ),
         spec=charts.spec_of(
@@ -131,7 +131,7 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
         name=f"heatmap-{slug(across)}-{slug(down)}",
         title=f"{across} × {down}",
         caption=(
-            f"{view.metric_title} ({view.metric.unit}) at {view.objective_place}; "
+            f"{view.metric_title} ({view.metric.unit}) {view.objective_at}; "
             f"each cell is {mean} over its n configs, below it the difference from {_baseline_words(view)}. "
             f"One colour scale for all hardware and pairs, ±{widest:.0%} at its ends. "
             "Where n is of more, some configs have no result and the mean is of the others. "
@@ -176,7 +176,7 @@ def main_effects(view: SweepView) -> Figure:
             f"Difference in {inner(view.metric_title)} from the mean of its axis, "
             f"among configs equal in every other axis. {bars}"
         ),
-        spec=charts.spec_of(charts.effects(effects, title="difference from the axis's mean")),
+        spec=charts.spec_of(charts.effects(effects, title="from the axis's mean")),
         data=table(
             effects.with_columns(pl.col("effect", "low", "high") * 100),
             [

@@ -150,9 +150,7 @@ def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
                 "Date": view.date_words,
                 "Simulated": "yes" if view.record.simulated else "no",
                 "Hardware": hardware,
-                "Driver": ", ".join(sorted({gpu.driver for gpu in node.gpus if gpu.driver}))
-                if node and node.gpus
-                else "–",
+                "Driver": ", ".join(sorted({gpu.driver for gpu in node.gpus if gpu.driver}) if node else ()) or "–",
                 "Engine": (node.engine_version if node else None) or "–",
                 "Model": view.model_name,
                 "Workload": _workload_words(asked.workload.model_dump(exclude_defaults=True)),
@@ -194,6 +192,7 @@ def _result(view: SweepView, row: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": row["config_id"],
         "label": choices(view, row),
+        "short": row["label"],
         "href": f"{view.sweep_id}/trials/{row['trial_id']}.html",
         "values": {name: row.get(name) for name in ("objective", *COMPARED)},
         **{name: row[name] for name in ("state", "why", "n", "low", "high")},

@@ -145,6 +145,13 @@ def _answer(phases: Sequence[Reached]) -> Sentence:
     first, last = phases[0], phases[-1]
     if last.holds is None:
         return answer(f"From {first.phase} to {last.phase}: {last.phase} (", code(last.label), ") held no rate tried.")
+    if last.holds == first.holds:
+        rate = strong(f"{trimmed(last.holds)} req/s")
+        return answer(
+            f"{first.phase.capitalize()} and {last.phase} both held ",
+            rate,
+            "; a gain smaller than a step of the rates would not show.",
+        )
     parts: list[Part] = [f"From {first.phase} to {last.phase}, the highest rate that held goes from "]
     parts += [strong(trimmed(first.holds) if first.holds else "none"), " to ", strong(f"{trimmed(last.holds)} req/s")]
     least, most = gain(first, last)

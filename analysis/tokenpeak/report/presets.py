@@ -158,7 +158,11 @@ def _bars(view: SweepView, model: str, context: str) -> Figure:
         alt.Chart(frame.with_columns(failed))
         .mark_bar(color=theme.ACCENT)
         .encode(
-            x=alt.X("output_tok_per_s:Q", title="output tok/s of the node"),
+            x=alt.X(
+                "output_tok_per_s:Q",
+                title="output tok/s of the node",
+                axis=alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=6),
+            ),
             y=alt.Y("node:N", title=None, sort=None),
             opacity=alt.condition("datum.failed", alt.value(0.45), alt.value(1)),
             tooltip=[
@@ -172,7 +176,7 @@ def _bars(view: SweepView, model: str, context: str) -> Figure:
     )
     return Figure(
         name=f"presets-{model}-{context}".replace(".", "-"),
-        title=f"{model} at a context of {context}",
+        title=f"{model} at a context of {int(context):,}",
         caption=(
             f"Output throughput of each preset, one launch each. Highest output {seen.output_node} "
             f"({number(seen.output_tok_per_s, 2)} tok/s), highest prompt {seen.prompt_node} "

@@ -43,7 +43,7 @@ CONFIG: dict[str, Any] = {
         "tickSize": 4,
     },
     "axisY": {"domain": False, "ticks": False},
-    "header": {"labelColor": INK, "titleColor": INK, "labelFontSize": 13, "labelFontWeight": 600, "titleFontSize": 12},
+    "header": {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "labelFontWeight": 600, "titleFontSize": 12},
     "legend": {
         "labelColor": INK,
         "titleColor": QUIET,

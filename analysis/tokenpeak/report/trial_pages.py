@@ -64,9 +64,9 @@ def _answer(view: SweepView, trial: TrialRecord) -> dict[str, Any] | None:
     place = frame.row(by_predicate=pl.col("config_id") == row["config_id"], named=True)
     parts: list[Part] = [code(choices(view, place))]
     if row["objective"] is None:
-        parts.append(f" gave no result at {view.objective_place} that may be ranked")
+        parts.append(f" gave no result {view.objective_at} that may be ranked")
     else:
-        parts += [" gave ", strong(f"{number(row['objective'])} {view.metric.unit}"), f" at {view.objective_place}"]
+        parts += [" gave ", strong(f"{number(row['objective'])} {view.metric.unit}"), f" {view.objective_at}"]
     if place["rank"] is not None:
         ranked = frame["rank"].drop_nulls().len()
         parts += [

@@ -108,6 +108,12 @@ class SweepView:
         return f"{workload}, {level}" if several else level
 
     @property
+    def objective_at(self) -> str:
+        """Under what the objective was read; a highest rate is of a workload, not of one of its levels."""
+        workload, _ = self.spec.objective_run()
+        return f"under {workload}" if self.metric.name == "max_rate_per_s" else f"at {self.objective_place}"
+
+    @property
     def slo_words(self) -> str:
         """The SLO in words; empty when none is given."""
         return limits_words(self.spec.slo)
