@@ -231,3 +231,36 @@ def test_pages_print(session: Session, site: Path) -> None:
     assert not page.locator(".tools").first.is_visible()
     assert page.locator("figure .chart svg").first.is_visible()
     assert page.pdf().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("name", ["ranking", "interactions", "energy", "latency", "trials"])
+def test_figures_fit_a_phone(browser: Browser, site: Path, name: str) -> None:
+    """On a window as narrow as a phone's no figure has to be moved sideways to be seen whole."""
+    context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
+    page = context.new_page()
+    page.goto((site / SIM / f"{name}.html").as_uri())
+    wide = []
+    for figure in page.locator("figure.figure").all():
+        figure.scroll_into_view_if_needed()
+        figure.locator(".embed:not([hidden]) svg").first.wait_for()
+        if figure.locator(".chart").evaluate("chart => chart.scrollWidth > chart.clientWidth"):
+            wide.append(figure.get_attribute("id"))
+    context.close()
+
+    assert [] == wide
+
+
+def test_paper_is_light(browser: Browser, site: Path) -> None:
+    """A page printed from a dark screen has the light scheme's colours."""
+    context = browser.new_context(offline=True, color_scheme="dark")
+    page = context.new_page()
+    page.goto((site / SIM / "ranking.html").as_uri())
+    variable = "getComputedStyle(document.documentElement).getPropertyValue('--band').trim()"
+    dark = page.evaluate(variable)
+    page.emulate_media(media="print", color_scheme="dark")
+    printed = page.evaluate(variable)
+    page.emulate_media(media="screen", color_scheme="light")
+    light = page.evaluate(variable)
+    context.close()
+
+    assert dark != light == printed

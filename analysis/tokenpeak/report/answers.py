@@ -12,6 +12,8 @@ from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView
 
 NOTHING = "No config gave a result that may be ranked."
+FEW = 2
+"""Most kinds of hardware of which a sentence speaks one by one."""
 
 
 def sure_words(confidence: float) -> str:
@@ -83,7 +85,20 @@ def standing(view: SweepView, ranked: Sequence[Ranking]) -> Sentence:
         words += f", {counts['invalid']} gave one that may not be ranked"
     if counts.get("failed"):
         words += f", {counts['failed']} did not start or broke off"
-    return answer(words + ". Every one of them is below, with its reason.")
+    return answer(f"{words}. ", *(part for each in ranked[:FEW] for part in _span_words(view, each, len(ranked))))
+
+
+def _span_words(view: SweepView, ranked: Ranking, kinds: int) -> list[Part]:
+    """From worst to best, and how many are as good as the best."""
+    values = ranked.frame["objective"].drop_nulls()
+    if values.len() < 2:
+        return []
+    ends = sorted((float(values.min()), float(values.max())), reverse=not view.higher_is_better)  # type: ignore[arg-type]
+    where = f" on {ranked.hardware}" if kinds > 1 else ""
+    spread = strong(f"{number(ends[0])} to {number(ends[1])} {view.metric.unit}")
+    ties = ranked.ties.height
+    tied = f"{_count(ties, 'other is', 'others are')} tied with the best" if ties else "none is tied with the best"
+    return ["From worst to best they span ", spread, f"{where}; {tied}. "]
 
 
 def interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
@@ -97,10 +112,6 @@ def interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
     if len(grounds) > FEW:
         return _leading_axes(grounds)
     return answer(*(part for hardware, rows in grounds for part in _axis_words(hardware, rows)))
-
-
-FEW = 2
-"""Most kinds of hardware of which a sentence speaks one by one."""
 
 
 def _axis_words(hardware: str, rows: pl.DataFrame) -> list[Part]:

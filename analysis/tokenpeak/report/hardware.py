@@ -76,6 +76,10 @@ def side_by_side(view: SweepView) -> list[Block]:
         return []
     unit = view.metric.unit
     frame = pl.DataFrame(rows, infer_schema_length=None)
+    shared = [
+        Column(key="gpus", title="GPUs", kind="number"),
+        Column(key="per_gpu", title="Per GPU", unit=unit, kind="number"),
+    ]
     return [
         table(
             frame,
@@ -83,8 +87,7 @@ def side_by_side(view: SweepView) -> list[Block]:
                 Column(key="hardware", title="Hardware"),
                 Column(key="label", title="Best config", kind="code"),
                 Column(key="value", title=view.metric_title, unit=unit, kind="number"),
-                Column(key="gpus", title="GPUs", kind="number"),
-                Column(key="per_gpu", title="Per GPU", unit=unit, kind="number"),
+                *(shared if (frame["per_gpu"] != frame["value"]).any() else []),
                 Column(key="ttft", title="TTFT p95", unit="ms", kind="number"),
                 Column(key="tpot", title="TPOT p95", unit="ms", kind="number"),
                 Column(key="joule", title="Energy", unit="J/token", kind="number"),

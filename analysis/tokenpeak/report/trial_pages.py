@@ -14,7 +14,7 @@ from tokenpeak.report.answers import choices, sure_words
 from tokenpeak.report.blocks import Part, answer, code, link, number, strong
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.timeline import timeline
-from tokenpeak.report.view import SweepView, metric_word
+from tokenpeak.report.view import SweepView, engine_words, metric_word
 from tokenpeak.stats.intervals import CONFIDENCE
 from tokenpeak.stats.slo import requests_to_be_sure, share, slo_confidence
 from tokenpeak.store.raw import Archive
@@ -43,6 +43,7 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
         yield {
             "trial": trial,
             "label": labels[trial.trial_id],
+            "engine": engine_words(trial.startup.engine_version or trial.config.engine_version),
             "answer": _answer(view, trial),
             "previous": ids[index - 1] if index else None,
             "following": ids[index + 1] if index + 1 < len(ids) else None,

@@ -158,7 +158,7 @@ class SweepView:
         named = {planned.config.engine_version for plan in self.record.plans for planned in plan.feasible}
         known = sorted(version for version in named if version) or seen
         others = ["others unknown"] if known and None in named and not seen else []
-        return ", ".join([*map(_engine, known), *others]) or "unknown"
+        return ", ".join([*map(engine_words, known), *others]) or "unknown"
 
     @property
     def date_words(self) -> str:
@@ -188,8 +188,10 @@ def limits_words(slo: Slo) -> str:
     )
 
 
-def _engine(version: str) -> str:
-    """An engine by its version; an import may name one that is not vLLM."""
+def engine_words(version: str | None) -> str:
+    """An engine by its version; an import may name one that is not vLLM, or none."""
+    if version is None:
+        return "unknown"
     return f"vLLM {version}" if version[:1].isdigit() else version
 
 
