@@ -28,10 +28,6 @@ def distribution(values: Numbers | Iterable[float]) -> Distribution:
     )
 
 
-def _column(frame: pl.DataFrame, name: str) -> Numbers:
-    return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-
-
 def per_request(requests: pl.DataFrame, *, from_due: bool) -> pl.DataFrame:
     """The measured requests that ended well, with `ttft_s`, `latency_s`, `tpot_s`, `speed` and `itl_max_s`.
 
