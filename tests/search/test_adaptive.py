@@ -8,10 +8,10 @@ from landscape_factory import HARDWARE, landscape, plan_of
 
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
-from tokenpeak.search.history import Outcome, Proposal, Stop, Wait
+from tokenpeak.search.history import Outcome, Proposal, Stop, Strategy, Wait
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.replay import Prior, Replay, replay, summarize
-from tokenpeak.search.strategy import Strategy, make_strategy
+from tokenpeak.search.strategy import make_strategy
 
 ADAPTIVE = SearchSpec(strategy="adaptive", trials=10)
 

@@ -4,7 +4,8 @@ import pytest
 from landscape_factory import plan_of
 
 from tokenpeak.plan.spec import SearchSpec
-from tokenpeak.search.strategy import Outcome, Proposal, Stop, Strategy, make_strategy
+from tokenpeak.search.history import Outcome, Proposal, Stop, Strategy
+from tokenpeak.search.strategy import make_strategy
 
 
 def carried_out(strategy: Strategy, *, failing: frozenset[str] = frozenset(), most: int = 500) -> list[Outcome]:

@@ -10,8 +10,8 @@ from tokenpeak.plan.matrix import build_plan
 from tokenpeak.plan.spec import SearchSpec, parse_spec
 from tokenpeak.records import Gpu, NodeFacts, Plan
 from tokenpeak.search.highest import Attempt, Found, Try, climb, climb_words, next_highest
-from tokenpeak.search.history import Outcome, Proposal, Stop, Wait
-from tokenpeak.search.strategy import Strategy, make_strategy
+from tokenpeak.search.history import Outcome, Proposal, Stop, Strategy, Wait
+from tokenpeak.search.strategy import make_strategy
 
 AXIS = "gpu_memory_utilization"
 SHARES = USUAL[AXIS]

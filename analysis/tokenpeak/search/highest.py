@@ -8,16 +8,12 @@ trial like any other, with the whole load, and the search then goes on with the 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tokenpeak.plan.highest import as_foreseen, at_value, climbers, first_of, value_on
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan, PlannedConfig
 from tokenpeak.search.budget import Budget
-from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Wait, next_replicate
-
-if TYPE_CHECKING:
-    from tokenpeak.search.strategy import Strategy
+from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Strategy, Wait, next_replicate
 
 TOO_HIGH = frozenset({"out_of_memory", "crashed", "unknown"})
 """Causes of failures that a lower value may mend."""

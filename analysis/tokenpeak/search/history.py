@@ -1,8 +1,8 @@
-"""What a search reads and answers: ended trials in, a proposal, a pause or an end out."""
+"""What a search reads and answers: ended trials in, a proposal, a pause or an end out; and what a strategy is."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import TrialRecord
@@ -64,6 +64,26 @@ class Wait:
     """The next trial depends on one that is still running: ask again when it has ended."""
 
     reason: str
+
+
+class Strategy(Protocol):
+    """A search over one plan's configs: a pure function from history and pending trials to the next trial.
+
+    It holds no state of its own: the same history and pending trials give the same answer, so a resumed sweep goes on
+    as if it had not been interrupted, and a recorded sweep can be replayed.
+    """
+
+    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
+        """The next trial, from the trials that ended, in the order in which they ended, and those that run now.
+
+        `pending` holds their (config_id, replicate). Interrupted trials count as never made. `Wait` is given only
+        while something is pending.
+        """
+        ...
+
+    def choose(self, history: Sequence[Outcome]) -> str | None:
+        """The config to take by what these trials tell; None when none ran within the SLO."""
+        ...
 
 
 def outcome_of(trial: TrialRecord, spec: SweepSpec) -> Outcome:

@@ -15,9 +15,9 @@ from typing import Literal
 from tokenpeak.metrics import Direction
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan, PlannedConfig, Prediction
-from tokenpeak.search.history import Outcome, Proposal
+from tokenpeak.search.history import Outcome, Proposal, Strategy
 from tokenpeak.search.landscape import Landscape
-from tokenpeak.search.strategy import Strategy, make_strategy
+from tokenpeak.search.strategy import make_strategy
 from tokenpeak.stats.intervals import clopper_pearson_interval
 
 Searcher = Literal["adaptive", "random", "grid", "optuna"]
