@@ -21,6 +21,7 @@ from tokenpeak.load import fleet
 from tokenpeak.load.job import LOST_HOST, LoadJob, run_job
 from tokenpeak.load.order import Ask, Order, Stop, Talk, Target, Turn
 from tokenpeak.load.wire import order_of, order_text
+from tokenpeak.node.clock import wait_until
 from tokenpeak.records import RunRecord
 
 HOST = [sys.executable, "-m", "tokenpeak.load.host"]
@@ -187,6 +188,23 @@ def test_host_ends_with_its_controller(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, "load went on"
             settled = len(listener.heard)
             time.sleep(1.0)
+
+
+def test_processes_end_with_their_parent(tmp_path: Path) -> None:
+    """A load client that is killed while a server keeps it waiting leaves no process behind."""
+    listener = Listener(pause_s=20)
+    with serving(listener) as url:
+        job = tmp_path / "job.json"
+        run = {"run_index": 0, "workload": SYNTHETIC, "level": {"concurrency": 4, "duration_s": 60}}
+        job.write_text(json.dumps({"base_url": url, "model": "m", "output_dir": str(tmp_path), "runs": [run]}))
+        parent = subprocess.Popen([Path(sys.executable).with_name("tokenpeak"), "load", "--job", job])
+        assert wait_until(lambda: len(listener.heard) == 4, 30)
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        parent.kill()
+        parent.wait()
+
+        assert children
+        assert wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children), 10)
 
 
 def test_order_survives_the_way() -> None:

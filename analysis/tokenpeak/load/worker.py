@@ -32,21 +32,24 @@ class Worker:
         self._pipe = pipe
         self._loop = loop
         self._offering: Offering | None = None
-        self._orders: asyncio.Queue[tuple[Order, float] | None] = asyncio.Queue()
+        self._working: asyncio.Task[None] | None = None
+        self._orders: asyncio.Queue[tuple[Order, float]] = asyncio.Queue()
 
     async def work(self) -> None:
-        """Carry out orders until the parent says that it is enough, or has gone."""
+        """Carry out orders until the parent says that it is enough, or has gone: then at once, even amid a run."""
+        self._working = asyncio.current_task()
         self._loop.add_reader(self._pipe.fileno(), self._hear)
         # The loop has made it non-blocking, but a result is larger than the pipe.
         os.set_blocking(self._pipe.fileno(), True)
         self._pipe.send(("ready",))
-        while (item := await self._orders.get()) is not None:
-            self._pipe.send(("result", await self._carry_out(*item)))
+        while True:
+            order, start = await self._orders.get()
+            self._pipe.send(("result", await self._carry_out(order, start)))
 
     def _hear(self) -> None:
         try:
             message = self._pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             message = ("end",)
         if message[0] == "run":
             self._orders.put_nowait((message[1], message[2]))
@@ -55,9 +58,8 @@ class Worker:
                 self._offering.stop(message[1])
         else:
             self._loop.remove_reader(self._pipe.fileno())
-            if self._offering is not None:
-                self._offering.stop("the parent process has gone")
-            self._orders.put_nowait(None)
+            assert self._working is not None, "the pipe is heard from within work"
+            self._working.cancel()
 
     async def _carry_out(self, order: Order, start: float) -> dict[str, object]:
         gc.collect()
@@ -100,7 +102,8 @@ def main() -> None:
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(Worker(pipe, loop).work())
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(Worker(pipe, loop).work())
     finally:
         loop.close()
 
