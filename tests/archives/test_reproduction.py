@@ -198,7 +198,7 @@ def test_every_preset_row_is_drawn() -> None:
     drawn = set()
     for (model, context), figure in zip(OBSERVED, bars(open_archive(paths.ARCHIVES / PRESETS)), strict=True):
         (values,) = figure.spec["datasets"].values()
-        assert f"{model} at a context of {context:,}" == figure.title
+        assert f"{model} at a context of {int(context):,}" == figure.title
         assert {"output_tok_per_s", "node"} == {figure.spec["encoding"][axis]["field"] for axis in ("x", "y")}
         drawn |= {(model, context, row["node"], row["output_tok_per_s"], row["failed"]) for row in values}
 
