@@ -216,7 +216,8 @@ def energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
     fastest = frame.filter(pl.col("config_id") == winner)
     if fastest.height and winner != first["config_id"]:
         ratio = float(fastest["energy_j_per_output_tok"][0]) / first["energy_j_per_output_tok"] - 1
-        parts.append(f"; the recommended config needs {percent(ratio, 1)}.")
+        more = f"{ratio:.1%} more" if ratio >= 0.0005 else "as much"
+        parts.append(f"; the recommended config needs {more}.")
     else:
         parts.append("; it is also the recommended one." if winner == first["config_id"] else ".")
     if first["estimated"]:
