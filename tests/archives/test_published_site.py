@@ -118,3 +118,17 @@ def test_the_index_shows_every_publication(site: Path) -> None:
     page = (site / "index.html").read_text()
 
     assert [] == [name for name in ALL if f'<h2><a href="{name}/index.html">' not in page]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_a_trial_offers_is_there(name: str, site: Path) -> None:
+    """Each file that a published trial's page offers is in the site: most publications have no requests."""
+    pages = sorted((site / name / "trials").glob("*.html"))
+    offered = {
+        (page.parent / link).resolve()
+        for page in pages
+        for link in re.findall(r'href="([^"]*raw[^"]*)"', page.read_text())
+    }
+
+    assert offered
+    assert [] == [path.name for path in offered if not path.is_file()]

@@ -8,7 +8,7 @@ import polars as pl
 
 from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, number, percent, strong, trimmed, warning
 from tokenpeak.report.interactions import importance
-from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView
 
 NOTHING = "No config gave a result that may be ranked."
@@ -77,12 +77,15 @@ def _count(n: int, one: str, many: str) -> str:
 
 def standing(view: SweepView, ranked: Sequence[Ranking]) -> Sentence:
     """How many configs were tried on how much hardware, and what became of them."""
-    states = pl.concat([each.frame.select("state") for each in ranked]).group_by("state").len() if ranked else None
+    state = pl.when(pl.col("why") == NOT_RUN).then(pl.lit("not run")).otherwise("state").alias("state")
+    states = pl.concat([each.frame.select(state) for each in ranked]).group_by("state").len() if ranked else None
     counts = dict(states.iter_rows()) if states is not None else {}
     kinds = _count(len(ranked), "kind of hardware", "kinds of hardware")
     words = f"{counts.get('ok', 0)} configs gave a result on {kinds}"
     if counts.get("invalid"):
         words += f", {counts['invalid']} gave one that may not be ranked"
+    if counts.get("not run"):
+        words += f", {counts['not run']} {'was' if counts['not run'] == 1 else 'were'} not run under its load"
     if counts.get("failed"):
         words += f", {counts['failed']} did not start or broke off"
     return answer(f"{words}. ", *(part for each in ranked[:FEW] for part in _span_words(view, each, len(ranked))))

@@ -51,6 +51,7 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
             "runs_table": replace(every, rows=tuple(own)).payload() if own else None,
             "predictions": predictions(view, trial),
             "slo": [slo_sentence(run) for run in trial.runs],
+            "requests": archive.requests_path(trial.trial_id).is_file(),
             "log": _log_end(archive, trial.trial_id),
             "split": split(trial),
         }

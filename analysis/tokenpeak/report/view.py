@@ -105,7 +105,8 @@ class SweepView:
         """The run that the objective is read from, in words."""
         workload, level = self.spec.objective_run()
         several = len(self.spec.workloads) > 1
-        return f"{workload}, {level}" if several else level
+        words = "a load that is not known" if level == "load-unknown" else level
+        return f"{workload}, {words}" if several else words
 
     @property
     def objective_at(self) -> str:
