@@ -131,9 +131,11 @@ def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRe
         ranked = ranking(spec, trials, plan.hardware)
         lines += ["", f"{plan.hardware}{' (simulated)' if node.simulated else ''}: {title} of {workload} at {level}"]
         configs, standings = ranked.configs, ranked.verdicts.standings
+        known = ranked.verdicts.noise is not None
+        close = "tied with the best" if known else f"within {spec.search.margin:.0%} of the best"
         for entry in standings[:_SHOWN]:
             launches = f"  ({entry.launches} launches)" if entry.launches > 1 else ""
-            tie = "  (tied with the best)" if entry.rank > 1 and entry.may_be_taken else ""
+            tie = f"  ({close})" if entry.rank > 1 and entry.may_be_taken else ""
             name = configs[entry.config].name
             lines.append(
                 f"{entry.rank:4d}  {value_words(spec.objective.metric, entry.mean):>16}  {name}{launches}{tie}"

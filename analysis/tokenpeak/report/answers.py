@@ -100,7 +100,8 @@ def _span_words(view: SweepView, ranked: Ranking, kinds: int) -> list[Part]:
     where = f" on {ranked.hardware}" if kinds > 1 else ""
     spread = strong(f"{number(ends[0])} to {number(ends[1])} {view.metric.unit}")
     ties = ranked.ties.height
-    tied = f"{_count(ties, 'other is', 'others are')} tied with the best" if ties else "none is tied with the best"
+    close = "tied with the best" if ranked.replicated else f"within {view.spec.search.margin:.0%} of the best"
+    tied = f"{_count(ties, 'other is', 'others are') if ties else 'none is'} {close}"
     return ["From worst to best they span ", spread, f"{where}; {tied}. "]
 
 
