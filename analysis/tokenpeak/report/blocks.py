@@ -6,6 +6,7 @@ text is text, and the template decides how it looks.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any, Literal
@@ -116,7 +117,8 @@ class Tiles(Block):
 class Column:
     """A table's column. `kind` text, number, state or code; `digits` after the point for numbers.
 
-    `hidden` columns are there, and off until the reader asks for them.
+    `signed` numbers are differences: a gain has a plus. `hidden` columns are there, and off until the reader asks for
+    them.
     """
 
     key: str
@@ -124,6 +126,7 @@ class Column:
     unit: str = ""
     kind: Literal["text", "number", "state", "code"] = "text"
     digits: int | None = None
+    signed: bool = False
     hidden: bool = False
     help: str = ""
 
@@ -188,7 +191,8 @@ def table(
             text = (
                 number(value, digits[column.key]) if column.kind == "number" else "–" if value is None else str(value)
             )
-            cell: dict[str, Any] = {"text": text}
+            plus = "+" if column.signed and value is not None and re.search(r"[1-9]", text) and value > 0 else ""
+            cell: dict[str, Any] = {"text": plus + text}
             if isinstance(value, int | float):
                 cell["value"] = value
             if hrefs and (source := hrefs.get(column.key)) and record.get(source):

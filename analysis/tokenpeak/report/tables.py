@@ -102,7 +102,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
             Column(key="objective", title=title, unit=unit, kind="number"),
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
-            Column(key="gain", title=against, unit="%", kind="number", digits=1),
+            Column(key="gain", title=against, unit="%", kind="number", digits=1, signed=True),
             Column(key="n", title="n", kind="number", help="Launches with a result"),
             Column(key="slo", title="SLO", kind="state"),
             *sure_column(frame),
