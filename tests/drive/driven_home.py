@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -108,6 +109,18 @@ class Home:
         )
         with urllib.request.urlopen(request, timeout=10) as response:
             return str(json.load(response)["model"])
+
+    def interrupted_and_resumed(self, inventory: str, sweep: str, *, trials: int) -> tuple[str, Path]:
+        """What a sweep said at its end that was told to end when so many trials had begun, and its archive."""
+        process = self.start("sweep", "--inventory", inventory, "--sweep", sweep, "--no-report")
+        for _ in range(trials):
+            read_until(process, " begins")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+        archive = self.archives()[-1]
+        done = self.run("sweep", "--resume", archive.name, "--no-report")
+        assert 0 == done.returncode, done.stdout
+        return done.stdout, archive
 
 
 def read_until(process: "subprocess.Popen[str]", word: str) -> str:

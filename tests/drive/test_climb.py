@@ -1,10 +1,9 @@
 """The highest gpu_memory_utilization that survives the load, found by real trials on a simulated node."""
 
-import signal
 from collections.abc import Sequence
 
 import pytest
-from driven_home import Home, read_until
+from driven_home import Home
 
 from tokenpeak.drive.ledger import Ledger
 from tokenpeak.plan.spec import parse_spec
@@ -20,16 +19,9 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def climbed(home: Home) -> tuple[str, Archive, Sequence[TrialRecord]]:
     """A sweep that was interrupted in the second trial and resumed: what it said at its end, and its ended trials."""
-    process = home.start("sweep", "--inventory", "lone", "--sweep", "climb", "--no-report")
-    for _ in range(2):
-        read_until(process, " begins")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    archive = Archive(home.archives()[-1])
-    done = home.run("sweep", "--resume", archive.path.name, "--no-report")
-
-    assert 0 == done.returncode, done.stdout
-    return done.stdout, archive, [trial for trial in archive.trials() if trial.status != "interrupted"]
+    said, path = home.interrupted_and_resumed("lone", "climb", trials=2)
+    archive = Archive(path)
+    return said, archive, [trial for trial in archive.trials() if trial.status != "interrupted"]
 
 
 Climbed = tuple[str, Archive, Sequence[TrialRecord]]

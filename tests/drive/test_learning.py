@@ -1,11 +1,10 @@
 """An adaptive sweep on simulated nodes, interrupted in the middle and resumed, with trials that are cut short."""
 
-import signal
 from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
-from driven_home import Home, read_until
+from driven_home import Home
 
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import Plan, TrialRecord
@@ -22,15 +21,8 @@ SETTLING = timedelta(seconds=1)
 
 def interrupted_and_resumed(home: Home, inventory: str) -> tuple[SweepSpec, Plan, list[TrialRecord]]:
     """An adaptive sweep that is ended by a signal in its third trial and resumed: all its trials, in their order."""
-    process = home.start("sweep", "--inventory", inventory, "--sweep", "learn", "--no-report")
-    for _ in range(3):
-        read_until(process, " begins")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    archive = Archive(home.archives()[-1])
-    done = home.run("sweep", "--resume", archive.path.name, "--no-report")
-
-    assert 0 == done.returncode, done.stdout
+    _, path = home.interrupted_and_resumed(inventory, "learn", trials=3)
+    archive = Archive(path)
     record = archive.read_sweep()
     trials = sorted(archive.trials(), key=lambda trial: trial.trial_id)
     return parse_spec(record.spec, archive.path / "sweep.json"), record.plans[0], trials

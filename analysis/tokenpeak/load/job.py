@@ -31,8 +31,6 @@ from tokenpeak.workload import Declaration, LoadLevel, StagedLoad
 STREAMS_PER_PROCESS = 1024
 LOST_HOST = "lost-host"
 """The file in the output folder that says which load host was lost and why; there only when one was."""
-
-
 LEFT_OUT = "left-out"
 """The file in the output folder that says why only the first run was made; there only then."""
 

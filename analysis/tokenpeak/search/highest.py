@@ -174,7 +174,7 @@ class Highest:
     `make` makes the strategy for the search and the plan that are left then.
     """
 
-    def __init__(self, search: SearchSpec, plan: Plan, make: "Callable[[SearchSpec, Plan], Strategy]") -> None:
+    def __init__(self, search: SearchSpec, plan: Plan, make: Callable[[SearchSpec, Plan], Strategy]) -> None:
         self._search = search
         self._plan = plan
         self._make = make
@@ -218,7 +218,7 @@ class Highest:
         strategy, searched = self._strategy(name, done)
         return strategy.choose(_within(searched, done, ())[0])
 
-    def _strategy(self, name: str, done: Sequence[Outcome]) -> "tuple[Strategy, frozenset[str]]":
+    def _strategy(self, name: str, done: Sequence[Outcome]) -> tuple[Strategy, frozenset[str]]:
         """The strategy among the configs with this value, and those configs; its trials are what the climb left."""
         plan = at_value(self._plan, name)
         searched = frozenset(planned.config.config_id for planned in plan.feasible)
