@@ -135,6 +135,10 @@ e2e: $(READY) ## Run the long tests: real vLLM sweeps, nodes with systemd and ss
 bench: $(READY) ## Measure the load client against its targets and a peer, in one run
 	$(BIN)/python -m tokenpeak.load.bench
 
+.PHONY: exhaustive
+exhaustive: $(READY) ## Measure the search beside an exhaustive `vllm bench sweep serve` on the CPU engine (an hour)
+	$(BIN)/python tests/search/exhaustive_bench.py
+
 .PHONY: faults
 faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (FAULTS=ci: a part)
 	$(BIN)/pytest -v -m $(if $(filter ci,$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup tests/faults tests/rig tests/node

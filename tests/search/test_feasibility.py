@@ -3,8 +3,14 @@
 import numpy as np
 from landscape_factory import plan_of
 
-from tokenpeak.search.feasibility import chance_to_work, draw_rules
-from tokenpeak.search.space import space_of
+from tokenpeak.search.feasibility import Rules, draw_failing, draw_rules
+from tokenpeak.search.space import Floats, space_of
+
+
+def chance_to_work(rules: Rules, worked: list[int], failed: list[int]) -> Floats:
+    """For each point, the share of drawn regions in which it works."""
+    chance: Floats = 1 - draw_failing(rules, worked, failed, 4000, np.random.default_rng(1)).mean(axis=0)
+    return chance
 
 
 def test_failures_of_high_values_warn_of_higher_ones() -> None:
@@ -29,3 +35,12 @@ def test_without_failures_all_is_expected_to_work() -> None:
 
     assert before.min() > 0.5
     assert after.mean() > before.mean()
+
+
+def test_what_was_seen_holds_in_every_draw() -> None:
+    """What worked fails in no drawn region, and what failed in all of them."""
+    space = space_of(plan_of("A100"))
+    rules = draw_rules(space, np.random.default_rng(0))
+    chance = chance_to_work(rules, [0, 9], [3, 38])
+
+    assert [1.0, 1.0, 0.0, 0.0] == chance[[0, 9, 3, 38]].tolist()

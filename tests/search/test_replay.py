@@ -12,7 +12,7 @@ from archive_factory import AXES, GPUS, make_archive
 from tokenpeak.cli.replay import replay as command
 from tokenpeak.errors import ArchiveError
 from tokenpeak.search.landscape import landscape_of_rows
-from tokenpeak.search.replay import replay
+from tokenpeak.search.replay import Searcher, replay
 from tokenpeak.store.pack import pack
 
 
@@ -72,9 +72,10 @@ def test_unknown_columns_are_named() -> None:
         landscape_of_rows("x", [{"a": "1", "tok_per_s": "fast"}])
 
 
-def test_optuna_is_there_to_compare_with() -> None:
+@pytest.mark.parametrize("searcher", ["optuna", "optuna-shipped"])
+def test_optuna_is_there_to_compare_with(searcher: Searcher) -> None:
     """Optuna's sampler makes as many trials, none twice."""
-    found = replay(landscape("V100", 1), "optuna", trials=6, seeds=2)
+    found = replay(landscape("V100", 1), searcher, trials=6, seeds=2)
 
     assert [6, 6] == [one.trials for one in found]
 

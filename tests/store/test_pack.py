@@ -14,7 +14,7 @@ from archive_factory import make_archive
 from tokenpeak.errors import ArchiveError
 from tokenpeak.store import pack as pack_module
 from tokenpeak.store.frames import open_frames
-from tokenpeak.store.pack import SUFFIX, pack, unpacked, without_prompts
+from tokenpeak.store.pack import SUFFIX, pack, unpacked, without_prompts, without_requests
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,25 @@ def test_the_manifest_says_what_is_in_it(folder: Path, packed: Path) -> None:
     assert {"packed_by", "environment", "made_by", "calibration", "removed", "format_version"} <= set(manifest)
 
 
+def test_what_another_process_unpacked_meanwhile_stays(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was faster may be reading: its folder is used, and not replaced."""
+    unpack = pack_module._unpack
+    inodes: list[int] = []
+
+    def slowly(path: Path, staging: Path) -> None:
+        unpack(path, staging)
+        monkeypatch.setattr(pack_module, "_unpack", unpack)
+        monkeypatch.setattr(pack_module.os, "getpid", lambda: 0)
+        inodes.append(unpacked(packed, tmp_path).stat().st_ino)
+
+    monkeypatch.setattr(pack_module, "_unpack", slowly)
+
+    assert [unpacked(packed, tmp_path).stat().st_ino] == inodes
+    assert 1 == len(list(tmp_path.iterdir()))
+
+
 def test_newer_manifests_are_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file packed by a newer TokenPeak says what to install."""
     monkeypatch.setattr(pack_module, "MANIFEST_VERSION", 2)
@@ -89,6 +108,16 @@ def test_prompts_are_taken_out(tmp_path: Path) -> None:
     assert "removed: 37 characters" in sweep.read_text()
     assert [] == list(path.rglob("*.log.zst"))
     assert 4 == open_frames(path).runs.height
+
+
+def test_requests_are_taken_out_and_summaries_stay(tmp_path: Path) -> None:
+    """What is left is small and says the same of every run."""
+    path = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
+    before = open_frames(path).runs
+    without_requests(path)
+
+    assert {".json"} == {file.suffix for file in path.rglob("*") if file.is_file()}
+    assert before.equals(open_frames(path).runs)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 255))

@@ -13,16 +13,17 @@ from tokenpeak.errors import ArchiveError, suggestion
 @click.option("--output", type=click.Path(path_type=Path), help="The file; results/SWEEP_ID.tar.zst when absent.")
 @click.option("--no-node-names", is_flag=True, help="Replace names and addresses of nodes by labels.")
 @click.option("--no-prompts", is_flag=True, help="Replace prompts by a digest; leave out engine logs.")
-def archive(sweep_id: str, output: Path | None, *, no_node_names: bool, no_prompts: bool) -> None:
+@click.option("--summaries", is_flag=True, help="Leave out single requests and engine logs; each run's figures stay.")
+def archive(sweep_id: str, output: Path | None, *, no_node_names: bool, no_prompts: bool, summaries: bool) -> None:
     """Pack the archive of SWEEP_ID (or at that path) with a manifest of checksums, versions and environment."""
     import tempfile
 
     from tokenpeak.report.release import release
-    from tokenpeak.store.pack import SUFFIX, pack, without_prompts
+    from tokenpeak.store.pack import SUFFIX, pack, without_prompts, without_requests
 
     folder = _folder(sweep_id)
     target = output or paths.RESULTS / f"{folder.name}{SUFFIX}"
-    if not (no_node_names or no_prompts):
+    if not (no_node_names or no_prompts or summaries):
         packed = pack(folder, target)
     else:
         with tempfile.TemporaryDirectory() as scratch:
@@ -30,8 +31,15 @@ def archive(sweep_id: str, output: Path | None, *, no_node_names: bool, no_promp
             release(folder, copy, node_names=not no_node_names)
             if no_prompts:
                 without_prompts(copy)
-            removed = [*(["node names"] if no_node_names else []), *(["prompts", "engine logs"] if no_prompts else [])]
-            packed = pack(copy, target, removed=tuple(removed))
+            if summaries:
+                without_requests(copy)
+            taken_out = {
+                "node names": no_node_names,
+                "prompts": no_prompts,
+                "requests": summaries,
+                "engine logs": no_prompts or summaries,
+            }
+            packed = pack(copy, target, removed=tuple(what for what, is_out in taken_out.items() if is_out))
     click.echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
 
 

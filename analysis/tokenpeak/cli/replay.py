@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokenpeak.search.landscape import Landscape
     from tokenpeak.search.replay import Replay
 
-SEARCHERS = ("adaptive", "random", "grid", "optuna")
+SEARCHERS = ("adaptive", "random", "grid", "optuna", "optuna-shipped")
 COMPARED = ("random", "grid")
 
 

@@ -1,8 +1,10 @@
 """Search that learns: the next trial is where most is to be gained by what is believed after all trials so far.
 
-Screening starts with the baselines, then launches the config by which the best is expected to gain most, times its
-chance to work. That may be the second launch of one that looked good, when launches are noisy. It ends when the trials
-are used up or no untried config has a fair chance of being notably better. Finalists are then launched again, in
+Screening starts with the baselines, then launches the config by which the best is expected to gain most. That may be
+the second launch of one that looked good, when launches are noisy. Once a config has failed, the question is also where
+failures begin: then the next is the config that is most likely as good as the best, the launch after it included, which
+its result decides. Screening ends when the trials are used up or no untried config has a fair chance of being notably
+better. Finalists are then launched again, in
 randomized blocks, so that the choice rests on launches that it was not picked by; the choice itself is launched once
 more, asked other requests, and that launch tells what it is worth.
 
@@ -24,13 +26,14 @@ from tokenpeak.metrics import Direction
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
 from tokenpeak.search.budget import Budget
-from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_rules
+from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_failing, draw_rules
 from tokenpeak.search.finals import FINALISTS, Finals
 from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Wait, next_replicate
 from tokenpeak.search.racing import hopeless_beyond
 from tokenpeak.search.space import Floats, space_of
 from tokenpeak.search.surrogate import Belief, Settings, believe, draw_settings
 from tokenpeak.search.trends import trend
+from tokenpeak.search.worlds import WORLDS, Worlds
 
 FAIR_CHANCE = 0.01
 """Screening ends when no untried config is better by half the margin with at least this probability."""
@@ -38,6 +41,13 @@ FEWEST_TRIALS = 6
 """Screening does not end by itself before so many results."""
 SCREENING_LAUNCHES = 2
 """A config is launched at most so often in the screening; later launches have replicate numbers from here on."""
+FAIR_SHARE = 0.25
+"""After a failure a config is launched only if it is at least this share as likely to be as good as the best as the
+likeliest; what it would tell comes on top."""
+NEXT_BUT_ONE = 0.8
+"""What a hit is worth then that takes two launches; less than 1, or a search may go on asking and never take."""
+MOST_POINTS = 256
+"""Of a larger space, worlds are drawn for so many points: those that were launched and those with the best outlook."""
 POOR_CHANCE = 0.02
 """A config is no finalist when the probability that it is within the margin of the best is below this."""
 
@@ -126,7 +136,8 @@ class Adaptive:
             return self._later_launch(self._baseline[0], done, pending, "anchor: shows whether the node drifts")
         belief = self._believe(screened, [self._space.point_of[config_id] for config_id, _ in running])
         untried = np.array([config_id not in launches for config_id in self._space.configs])
-        works = self._chance_to_work(screened)
+        worked, failed = self._told(screened)
+        works = chance_to_work(self._rules, worked, failed)
         feasible = self._feasible_points(screened)
         if not feasible:
             again = self._put_off(screened, launches)
@@ -139,14 +150,31 @@ class Adaptive:
         if len(screened) >= FEWEST_TRIALS and better[untried].max() < FAIR_CHANCE:
             return f"no untried config has a {FAIR_CHANCE:.0%} chance of being better by {self._search.margin / 2:.1%}"
         open_ = untried | self._put_off(screened, launches)
-        for point in feasible:
-            open_[point] = launches[self._space.configs[point]] < SCREENING_LAUNCHES
-        point = self._best(np.where(open_, gain, -np.inf))
-        if not untried[point]:
+        if failed:
+            is_last = self._search.trials is not None and launches.total() + 1 >= self._search.trials
+            score = self._chances(screened, running, open_, is_last=is_last)
+        else:
+            score = gain
+            for point in feasible:
+                open_[point] = launches[self._space.configs[point]] < SCREENING_LAUNCHES
+        point = self._best(np.where(open_, score, -np.inf))
+        if point in feasible:
             return proposal(self._space.configs[point], f"once more: expected gain {math.expm1(gain[point]):.1%}")
         reason = f"expected gain {math.expm1(gain[point]):.1%}, {better[point]:.0%} chance of more than half the margin"
         bar = hopeless_beyond(done, margin=self._search.margin, sign=self._sign) if self._search.stop_hopeless else None
         return replace(proposal(self._space.configs[point], reason), hopeless_beyond=bar)
+
+    def _chances(
+        self, screened: Sequence[Outcome], running: Sequence[tuple[str, int]], open_: Region, *, is_last: bool
+    ) -> Floats:
+        """For each point, how likely launching it leads to the best, by itself or by the launch after it."""
+        worlds = self._worlds(screened)
+        tried = [*self._feasible_points(screened), *(self._space.point_of[config_id] for config_id, _ in running)]
+        one = worlds.chance_to_hit(tried)
+        both = one if is_last else one + NEXT_BUT_ONE * worlds.chance_after(tried, open_)
+        likely = one >= FAIR_SHARE * one[open_].max()
+        found: Floats = np.where(likely, both, -np.inf)
+        return found
 
     def _put_off(self, screened: Sequence[Outcome], launches: Counter[str]) -> Region:
         """The points whose only launch failed for a reason that says nothing of them."""
@@ -201,7 +229,22 @@ class Adaptive:
         points, values = [point for point, _ in measured], [value for _, value in measured]
         return believe(self._space, self._settings, self._trend, points, values, running)
 
-    def _chance_to_work(self, outcomes: Sequence[Outcome]) -> Floats:
+    def _worlds(self, outcomes: Sequence[Outcome]) -> Worlds:
+        """What may be true after these outcomes; in a large space, of the points that matter."""
+        belief = self._believe(outcomes, ())
+        worked, failed = self._told(outcomes)
+        generator = self._generator(f"worlds {len(outcomes)}")
+        fails = draw_failing(self._rules, worked, failed, WORLDS, generator)
+        outlook = belief.weights @ (belief.mean + belief.deviation)
+        outlook[worked] = np.inf
+        points = np.sort(np.argsort(-outlook, kind="stable")[:MOST_POINTS])
+        values = np.full((WORLDS, self._space.size), -np.inf)
+        values[:, points], noise = belief.draw(WORLDS, points, generator)
+        values[fails] = -np.inf
+        return Worlds(values=values, tolerance=np.maximum(self._margin / 2, noise))
+
+    def _told(self, outcomes: Sequence[Outcome]) -> tuple[list[int], list[int]]:
+        """The points that worked, and those that failed for a reason that lies in them."""
         told = [
             (self._space.point_of[outcome.config_id], outcome.feasible)
             for outcome in outcomes
@@ -209,8 +252,7 @@ class Adaptive:
             and (outcome.feasible or outcome.slo_met is False or outcome.failure_cause not in TRANSIENT_CAUSES)
         ]
         worked = sorted({point for point, fine in told if fine})
-        failed = sorted({point for point, fine in told if not fine} - set(worked))
-        return chance_to_work(self._rules, worked, failed)
+        return worked, sorted({point for point, fine in told if not fine} - set(worked))
 
     def _feasible_points(self, outcomes: Sequence[Outcome]) -> list[int]:
         found = {

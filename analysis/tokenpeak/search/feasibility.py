@@ -53,14 +53,34 @@ def draw_rules(space: Space, generator: np.random.Generator) -> Rules:
 
 def chance_to_work(rules: Rules, worked: Sequence[int], failed: Sequence[int]) -> Floats:
     """For each point, the probability that a launch succeeds."""
+    fails: Floats = _weights(rules, worked, failed) @ np.where(rules.regions, 1 - BY_CHANCE, BY_CHANCE)
+    return 1 - fails
+
+
+def draw_failing(
+    rules: Rules, worked: Sequence[int], failed: Sequence[int], count: int, generator: np.random.Generator
+) -> Region:
+    """(count, points): where launches fail, in regions as likely as they explain what worked and failed.
+
+    What worked works and what failed fails in all of them.
+    """
+    # As many from each part of what is likely, in no order.
+    lots = generator.permutation((np.arange(count) + 0.5) / count)
+    drawn = np.searchsorted(np.cumsum(_weights(rules, worked, failed)), lots)
+    fails: Region = rules.regions[np.minimum(drawn, RULES - 1)]
+    fails[:, list(worked)], fails[:, list(failed)] = False, True
+    return fails
+
+
+def _weights(rules: Rules, worked: Sequence[int], failed: Sequence[int]) -> Floats:
+    """(rules,): how likely each is after what worked and failed; they sum to 1."""
     weights = rules.prior.copy()
     forbids_worked = rules.regions[:, list(worked)].sum(axis=1)
     forbids_failed = rules.regions[:, list(failed)].sum(axis=1)
     weights *= BY_CHANCE**forbids_worked * (1 - BY_CHANCE) ** (len(worked) - forbids_worked)
     weights *= (1 - BY_CHANCE) ** forbids_failed * BY_CHANCE ** (len(failed) - forbids_failed)
-    weights /= weights.sum()
-    fails: Floats = weights @ np.where(rules.regions, 1 - BY_CHANCE, BY_CHANCE)
-    return 1 - fails
+    likely: Floats = weights / weights.sum()
+    return likely
 
 
 def _coordinates(axis: Axis) -> Floats:

@@ -7,6 +7,7 @@ a combination outside of the plan, or already tried, is told as pruned and anoth
 import math
 import warnings
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import optuna
 
@@ -18,13 +19,19 @@ from tokenpeak.search.space import space_of
 
 ASKED_AT_MOST = 200
 STARTUP_TRIALS = 4
-"""Random trials before the estimator speaks: Optuna's own ten would be the whole budget."""
+"""Random trials before the estimator speaks, where it is set for a small budget."""
 
 
 class OptunaTpe:
-    """TPE over the plan's axes. Failed launches are told with the worst value seen, as is usual."""
+    """TPE over the plan's axes. Failed launches are told with the worst value seen, as is usual.
 
-    def __init__(self, search: SearchSpec, plan: Plan, *, direction: Direction) -> None:
+    `as_shipped` leaves Optuna's own settings, which tuners of vLLM use: ten random trials first, each axis by itself.
+    """
+
+    def __init__(self, search: SearchSpec, plan: Plan, *, direction: Direction, as_shipped: bool = False) -> None:
+        self._settings: dict[str, Any] = (
+            {} if as_shipped else {"n_startup_trials": STARTUP_TRIALS, "multivariate": True}
+        )
         self._search = search
         self._space = space_of(plan)
         self._sign = -1.0 if direction == "lower" else 1.0
@@ -61,9 +68,8 @@ class OptunaTpe:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.TPESampler(
-                seed=self._search.seed * 1000 + len(history), n_startup_trials=STARTUP_TRIALS, multivariate=True
-            )
+            seed = self._search.seed * 1000 + len(history)
+            sampler = optuna.samplers.TPESampler(seed=seed, **self._settings)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         values = [self._sign * math.log(outcome.value) for outcome in history if outcome.feasible and outcome.value]
         worst = min(values, default=0.0)

@@ -20,8 +20,8 @@ from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.strategy import make_strategy
 from tokenpeak.stats.intervals import clopper_pearson_interval
 
-Searcher = Literal["adaptive", "random", "grid", "optuna"]
-"""`optuna` is its TPE sampler, for comparison."""
+Searcher = Literal["adaptive", "random", "grid", "optuna", "optuna-shipped"]
+"""`optuna` is its TPE sampler set for few trials, for comparison; `optuna-shipped` has the settings it comes with."""
 
 Prior = Literal["recorded", "wrong", "none"]
 """The predictions as recorded, turned upside down, or left out."""
@@ -112,11 +112,12 @@ def _strategy(landscape: Landscape, searcher: Searcher, trials: int, seed: int) 
     plan = landscape.plan
     if searcher == "grid":
         plan = plan.model_copy(update={"feasible": plan.feasible[:trials]})
-    if searcher == "optuna":
+    if searcher in ("optuna", "optuna-shipped"):
         from tokenpeak.search.optuna_tpe import OptunaTpe
 
         direction: Direction = "lower" if landscape.sign < 0 else "higher"
-        return OptunaTpe(SearchSpec(trials=trials, seed=seed), plan, direction=direction)
+        found = SearchSpec(trials=trials, seed=seed)
+        return OptunaTpe(found, plan, direction=direction, as_shipped=searcher == "optuna-shipped")
     search = SearchSpec(strategy=searcher, trials=trials, finalists=0, anchor_every=None, seed=seed)
     return make_strategy(search, plan, metric=landscape.metric)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from tokenpeak.search.space import Floats, Space
+from tokenpeak.search.space import Floats, Integers, Space
 
 MEMBERS = 256
 SCEPTICAL = 224
@@ -26,6 +26,8 @@ NORMAL_STEPS = ndtri((np.arange(24) + 0.5) / 24)
 """Equally likely values of a normal variable."""
 LEVEL_VARIANCE = 4.0
 """Variance of the unknown overall level, in log units: anything within e^±4 of the first measurement."""
+JITTER = 1e-9
+"""Added to a variance so that its root can be taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +54,18 @@ class Settings:
 class Belief:
     """Weights (members,), mean and standard deviation (members, points) of log objective, best high.
 
-    `cross` (members, measured, points) is the covariance of the points in `measured` with all; `noise` (members,) the
-    variance between launches.
+    `cross` (members, measured, points) is the covariance of the points in `measured` with all. `whitened` (members,
+    launches, points) is the covariance of what was launched with all points, over the root of its own.
     """
 
+    space: Space
+    settings: Settings
     weights: Floats
     mean: Floats
     deviation: Floats
     measured: tuple[int, ...]
     cross: Floats
-    noise: Floats
+    whitened: Floats
 
     def average(self) -> Floats:
         """The mean over members, for each point."""
@@ -76,7 +80,7 @@ class Belief:
         """
         rows = [self.measured.index(choice) for choice in choices]
         columns = list(choices)
-        scale = 1 / np.sqrt(self.deviation**2 + self.noise[:, None])
+        scale = 1 / np.sqrt(self.deviation**2 + self.settings.noise[:, None])
         before = self.mean[:, columns]
         best = before.max(axis=1)
         gain = np.zeros_like(self.mean)
@@ -88,6 +92,19 @@ class Belief:
             gain += np.clip(after - best[:, None], -MOST_GAIN, MOST_GAIN) / len(NORMAL_STEPS)
         total: Floats = self.weights @ np.maximum(gain, 0.0)
         return total
+
+    def draw(self, count: int, points: Integers, generator: np.random.Generator) -> tuple[Floats, Floats]:
+        """Functions that may be true (count, points), and the standard deviation between launches in each (count,)."""
+        lots = (np.arange(count) + generator.random()) / count
+        member = np.minimum(np.searchsorted(np.cumsum(self.weights), lots), MEMBERS - 1)
+        drawn = self.mean[member][:, points]
+        for one in np.unique(member):
+            rows = np.flatnonzero(member == one)
+            told = self.whitened[one][:, points]
+            left = _covariance(self.space, self.settings, slice(one, one + 1), points, points)[0] - told.T @ told
+            jitter = JITTER * (1 + np.trace(left) / len(points)) * np.eye(len(points))
+            drawn[rows] += generator.normal(size=(len(rows), len(points))) @ np.linalg.cholesky(left + jitter).T
+        return drawn, np.sqrt(self.settings.noise[member])
 
     def chance_over(self, choices: Sequence[int], margin: float) -> Floats:
         """For each point, the probability that it exceeds the best of `choices` by more than `margin` (log)."""
@@ -134,15 +151,20 @@ def believe(
     known = np.array([*points, *pending], dtype=np.int64)
     measured = tuple(sorted(set(points)))
     if not len(known):
-        deviation = np.sqrt(own)[:, None] * np.ones(space.size)
-        cross = np.zeros((MEMBERS, 0, space.size))
-        return Belief(weights=even, mean=prior, deviation=deviation, measured=(), cross=cross, noise=settings.noise)
-    between = np.concatenate(
-        [
-            _covariance(space.levels, np.arange(space.size), settings, slice(None, SCEPTICAL), known),
-            _covariance(space.levels[space.head], space.head, settings, slice(SCEPTICAL, None), known),
-        ]
-    )
+        nothing = np.zeros((MEMBERS, 0, space.size))
+        return Belief(
+            space=space,
+            settings=settings,
+            weights=even,
+            mean=prior,
+            deviation=np.sqrt(own)[:, None] * np.ones(space.size),
+            measured=(),
+            cross=nothing,
+            whitened=nothing,
+        )
+    every = np.arange(space.size)
+    sceptical, others = slice(None, SCEPTICAL), slice(SCEPTICAL, None)
+    between = np.concatenate([_covariance(space, settings, members, known, every) for members in (sceptical, others)])
     noise = settings.noise[:, None, None] * np.eye(len(known))
     factor = np.linalg.cholesky(between[:, :, known] + noise)
     whitened = np.linalg.solve(factor, between)
@@ -159,24 +181,32 @@ def believe(
         weights = np.exp(evidence - evidence.max())
         weights /= weights.sum()
         mean = level + prior + (whitened[:, :told, :] * scaled[:, :, None]).sum(axis=1)
-    return Belief(weights=weights, mean=mean, deviation=deviation, measured=measured, cross=cross, noise=settings.noise)
+    return Belief(
+        space=space,
+        settings=settings,
+        weights=weights,
+        mean=mean,
+        deviation=deviation,
+        measured=measured,
+        cross=cross,
+        whitened=whitened,
+    )
 
 
-def _covariance(
-    levels: np.ndarray, identity: np.ndarray, settings: Settings, members: slice, known: np.ndarray
-) -> Floats:
-    """(members, known, points): how measuring one tells of the other; points of one identity are the same."""
+def _covariance(space: Space, settings: Settings, members: slice, rows: Integers, columns: Integers) -> Floats:
+    """(members, rows, columns): how measuring one point tells of another; all of them sceptical, or none."""
+    as_one = np.arange(space.size) if (members.start or 0) < SCEPTICAL else space.head
     main = settings.main[members]
-    shape = (len(main), len(known), len(levels))
-    first, squares = np.zeros(shape), np.zeros(shape)
+    first = np.zeros((len(main), len(rows), len(columns)))
+    squares = np.zeros_like(first)
     for place, table in enumerate(settings.tables):
-        column = levels[:, place]
-        term = main[:, place, None, None] * table[members][:, column[known][:, None], column[None, :]]
+        level = space.levels[as_one, place]
+        term = main[:, place, None, None] * table[members][:, level[rows][:, None], level[columns][None, :]]
         first += term
         squares += term**2
     total = np.maximum(main.sum(axis=1), 1e-12)[:, None, None]
     pairs = (first**2 - squares) / 2
-    same = identity[known][:, None] == identity[None, :]
+    same = as_one[rows][:, None] == as_one[columns][None, :]
     together, residual = (part[members, None, None] for part in (settings.together, settings.residual))
     covariance: Floats = LEVEL_VARIANCE + first + together * pairs / total + residual * same
     return covariance

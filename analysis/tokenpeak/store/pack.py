@@ -29,6 +29,7 @@ MANIFEST_VERSION = 1
 LARGEST_MANIFEST_BYTES = 64 * 1024**2
 LARGEST_BYTES = 64 * 1024**3
 """Unpacked; a larger archive is refused before anything is written."""
+REQUESTS, ENGINE_LOGS = "*.requests.parquet", "*.engine.log.zst"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 
 
@@ -100,20 +101,25 @@ def unpacked(path: Path, keep: Path | None = None) -> Path:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     base = (keep or paths.state_dir() / "unpacked") / digest[:24]
-    found = [folder for folder in base.glob("*") if (folder / "sweep.json").is_file()] if base.is_dir() else []
-    if found:
-        return found[0]
+    if found := _archive_in(base):
+        return found
     staging = base.with_name(f".{base.name}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
         _unpack(path, staging)
-        base.parent.mkdir(parents=True, exist_ok=True)
+        if found := _archive_in(base):
+            # Another process was faster, and whoever asked it may be reading.
+            return found
         shutil.rmtree(base, ignore_errors=True)
         staging.rename(base)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return next(base.iterdir())
+
+
+def _archive_in(base: Path) -> Path | None:
+    return next((folder for folder in base.glob("*") if (folder / "sweep.json").is_file()), None)
 
 
 def _unpack(path: Path, staging: Path) -> None:
@@ -183,11 +189,21 @@ def without_prompts(folder: Path) -> None:
 
     Engine logs, which can hold them too, are removed.
     """
-    for log in (folder / "trials").glob("*.engine.log.zst"):
-        log.unlink()
+    _remove(folder, ENGINE_LOGS)
     for path in [folder / "sweep.json", *sorted((folder / "trials").glob("*.json"))]:
         raw = json.loads(path.read_bytes())
         path.write_text(json.dumps(_promptless(raw), ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def without_requests(folder: Path) -> None:
+    """Take single requests and engine logs out of an archive, in place; the summary of each run stays."""
+    _remove(folder, REQUESTS, ENGINE_LOGS)
+
+
+def _remove(folder: Path, *patterns: str) -> None:
+    for pattern in patterns:
+        for file in (folder / "trials").glob(pattern):
+            file.unlink()
 
 
 PROMPT_FIELDS = frozenset({"prompt"})
