@@ -2,11 +2,11 @@
 
 Screening starts with the baselines, then launches the config by which the best is expected to gain most. That may be
 the second launch of one that looked good, when launches are noisy. Once a config has failed, the question is also where
-failures begin: then the next is the config that is most likely as good as the best, the launch after it included, which
-its result decides. Screening ends when the trials are used up or no untried config has a fair chance of being notably
-better. Finalists are then launched again, in
-randomized blocks, so that the choice rests on launches that it was not picked by; the choice itself is launched once
-more, asked other requests, and that launch tells what it is worth.
+failures begin: then, with a predictor, the next is the config that is most likely as good as the best, the launch after
+it included, which its result decides. Screening ends when the trials are used up or no untried config has a fair chance
+of being notably better. Finalists are then launched again, in randomized blocks, so that the choice rests on launches
+that it was not picked by; the choice itself is launched once more, asked other requests, and that launch tells what it
+is worth.
 
 There is no search state: every answer is computed from the history, so a resumed sweep goes on as if nothing had
 happened. Trials that run now count as made, with an unknown result.
@@ -150,7 +150,8 @@ class Adaptive:
         if len(screened) >= FEWEST_TRIALS and better[untried].max() < FAIR_CHANCE:
             return f"no untried config has a {FAIR_CHANCE:.0%} chance of being better by {self._search.margin / 2:.1%}"
         open_ = untried | self._put_off(screened, launches)
-        if failed:
+        if failed and self._informed:
+            # Without a predictor too much may be true for hits to be counted; there the expected gain does better.
             is_last = self._search.trials is not None and launches.total() + 1 >= self._search.trials
             score = self._chances(screened, running, open_, is_last=is_last)
         else:
