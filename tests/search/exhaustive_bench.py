@@ -11,7 +11,7 @@ that has ended is not done again.
 
 import itertools
 import json
-import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from tokenpeak import paths
-from tokenpeak.load.beside_vllm import CpuEngine, installed
+from tokenpeak.load.beside_vllm import CpuEngine, engine_environment, installed
 from tokenpeak.plan.spec import parse_spec
 from tokenpeak.search.adaptive import SCREENING_LAUNCHES
 from tokenpeak.search.history import history_of
@@ -35,7 +35,6 @@ SWEEP = "search-cpu"
 RUNS = 3
 PORT = 18_198
 KEPT = paths.ROOT / ".tokenpeak" / "exhaustive"
-ENGINE_ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 Json = dict[str, Any]
 
@@ -54,7 +53,7 @@ def sweep_all(engine: CpuEngine, spec: Json) -> float:
             (part / "serve.json").write_text(json.dumps(configs))
             begun = time.monotonic()
             with (part / "log.txt").open("w") as log:
-                environment = {**os.environ, **ENGINE_ENV, **threads["env"]}
+                environment = {**engine_environment(), **threads["env"]}
                 subprocess.run(_peer(engine, spec, part), env=environment, check=True, stdout=log, stderr=log)
             ended.write_text(json.dumps(time.monotonic() - begun))
         seconds += float(json.loads(ended.read_text()))
@@ -77,7 +76,7 @@ def _peer(engine: CpuEngine, spec: Json, part: Path) -> list[str]:
         *("--num-warmups", str(level["warmup_requests"])),
     ]
     return [
-        *(vllm, "bench", "sweep", "serve", "--serve-cmd", " ".join(serve), "--bench-cmd", " ".join(bench)),
+        *(vllm, "bench", "sweep", "serve", "--serve-cmd", shlex.join(serve), "--bench-cmd", shlex.join(bench)),
         *("--serve-params", str(part / "serve.json"), "--num-runs", str(RUNS)),
         *("--output-dir", str(part), "--experiment-name", "runs"),
     ]

@@ -45,20 +45,23 @@ def renamed(plan: Plan, place: int, name: str) -> Plan:
     return plan.model_copy(update={"feasible": (*plan.feasible[:place], entry, *plan.feasible[place + 1 :])})
 
 
-def test_resume_gives_the_same_remaining_trials() -> None:
-    """A strategy made anew in the middle of a sweep goes on exactly as the first would have."""
-    known = landscape("A100", 3)
+@pytest.mark.parametrize("crash", [0.0, 0.25])
+def test_resume_gives_the_same_remaining_trials(crash: float) -> None:
+    """A strategy made anew in the middle of a sweep goes on exactly as the first would have, after failures too."""
+    known = landscape("A100", 3, crash=crash)
     whole = carried_out(make_strategy(ADAPTIVE, known.plan), known)
+
+    assert any(outcome.status == "failed" for outcome in whole) == (crash > 0)
     for cut in (1, 5, 9, 12, len(whole) - 1):
         resumed = carried_out(make_strategy(ADAPTIVE, known.plan), known, whole[:cut])
 
         assert whole == resumed
 
 
-@pytest.mark.parametrize("nodes", [2, 4])
-def test_resume_with_trials_on_several_nodes_gives_the_same_remaining_trials(nodes: int) -> None:
+@pytest.mark.parametrize(("nodes", "crash"), [(2, 0.0), (4, 0.0), (4, 0.25)])
+def test_resume_with_trials_on_several_nodes_gives_the_same_remaining_trials(nodes: int, crash: float) -> None:
     """A strategy made anew at any point, with the trials that run then, answers as the first one did."""
-    known = landscape("A100", 4)
+    known = landscape("A100", 4, crash=crash)
     strategy = make_strategy(ADAPTIVE, known.plan)
     history: list[Outcome] = []
     running: list[Proposal] = []

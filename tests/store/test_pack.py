@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archive_factory import make_archive
+from tokenpeak.cli.archive import archive
 from tokenpeak.errors import ArchiveError
 from tokenpeak.store import pack as pack_module
 from tokenpeak.store.frames import open_frames
-from tokenpeak.store.pack import SUFFIX, pack, unpacked, without_prompts, without_requests
+from tokenpeak.store.pack import SUFFIX, pack, unpacked, without_prompts
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +115,14 @@ def test_prompts_are_taken_out(tmp_path: Path) -> None:
 def test_requests_are_taken_out_and_summaries_stay(tmp_path: Path) -> None:
     """What is left is small and says the same of every run."""
     path = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
-    before = open_frames(path).runs
-    without_requests(path)
+    before, target = open_frames(path).runs, tmp_path / f"small{SUFFIX}"
+    packing = CliRunner().invoke(archive, [str(path), "--summaries", "--output", str(target)])
+    assert 0 == packing.exit_code, packing.output
+    small = unpacked(target, tmp_path / "kept")
 
-    assert {".json"} == {file.suffix for file in path.rglob("*") if file.is_file()}
-    assert before.equals(open_frames(path).runs)
+    assert {".json"} == {file.suffix for file in small.rglob("*") if file.is_file()}
+    assert before.equals(open_frames(small).runs)
+    assert list(path.rglob("*.requests.parquet"))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 255))

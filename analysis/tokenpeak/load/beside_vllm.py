@@ -60,7 +60,7 @@ def _serving(engine: CpuEngine) -> Iterator[str]:
                 *("--host", "127.0.0.1", "--port", str(PORT), "--max-num-seqs", str(CONCURRENCY)),
                 *("--max-model-len", "2048", "--enforce-eager", "--no-enable-prefix-caching"),
             ],
-            env=_environment(),
+            env=engine_environment(),
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -89,7 +89,8 @@ def _on(cores: set[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _environment() -> dict[str, str]:
+def engine_environment() -> dict[str, str]:
+    """The environment of the engine: that of this process, for a CPU and no network."""
     return {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
@@ -131,7 +132,7 @@ def _theirs(engine: CpuEngine, url: str, seed: int) -> Figures:
                 *("--ignore-eos", "--percentile-metrics", "ttft,tpot", "--metric-percentiles", "50,99"),
                 *("--save-result", "--result-dir", folder, "--result-filename", "result.json", "--disable-tqdm"),
             ],
-            env=_environment(),
+            env=engine_environment(),
             check=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -150,32 +150,33 @@ class Adaptive:
         if len(screened) >= FEWEST_TRIALS and better[untried].max() < FAIR_CHANCE:
             return f"no untried config has a {FAIR_CHANCE:.0%} chance of being better by {self._search.margin / 2:.1%}"
         open_ = untried | self._put_off(screened, launches)
+        # Without a predictor too much may be true for hits to be counted; there the expected gain does better.
         if failed and self._informed:
-            # Without a predictor too much may be true for hits to be counted; there the expected gain does better.
             is_last = self._search.trials is not None and launches.total() + 1 >= self._search.trials
-            score = self._chances(screened, running, open_, is_last=is_last)
+            first, score = self._chances(screened, running, open_, is_last=is_last)
+            point = self._best(np.where(open_, score, -np.inf))
+            reason = f"{first[point]:.0%} likely the first that is as good as the best"
         else:
-            score = gain
             for point in feasible:
                 open_[point] = launches[self._space.configs[point]] < SCREENING_LAUNCHES
-        point = self._best(np.where(open_, score, -np.inf))
-        if point in feasible:
-            return proposal(self._space.configs[point], f"once more: expected gain {math.expm1(gain[point]):.1%}")
-        reason = f"expected gain {math.expm1(gain[point]):.1%}, {better[point]:.0%} chance of more than half the margin"
+            point = self._best(np.where(open_, gain, -np.inf))
+            reason = f"expected gain {math.expm1(gain[point]):.1%}"
+            if point in feasible:
+                return proposal(self._space.configs[point], f"once more: {reason}")
+            reason += f", {better[point]:.0%} chance of more than half the margin"
         bar = hopeless_beyond(done, margin=self._search.margin, sign=self._sign) if self._search.stop_hopeless else None
         return replace(proposal(self._space.configs[point], reason), hopeless_beyond=bar)
 
     def _chances(
         self, screened: Sequence[Outcome], running: Sequence[tuple[str, int]], open_: Region, *, is_last: bool
-    ) -> Floats:
-        """For each point, how likely launching it leads to the best, by itself or by the launch after it."""
+    ) -> tuple[Floats, Floats]:
+        """For each point, how likely it is the first as good as the best, and a score with the launch after it."""
         worlds = self._worlds(screened)
         tried = [*self._feasible_points(screened), *(self._space.point_of[config_id] for config_id, _ in running)]
-        one = worlds.chance_to_hit(tried)
-        both = one if is_last else one + NEXT_BUT_ONE * worlds.chance_after(tried, open_)
-        likely = one >= FAIR_SHARE * one[open_].max()
-        found: Floats = np.where(likely, both, -np.inf)
-        return found
+        first = worlds.chance_to_hit(tried)
+        score = first if is_last else first + NEXT_BUT_ONE * worlds.chance_after(tried, open_)
+        likely = first >= FAIR_SHARE * first[open_].max()
+        return first, np.where(likely, score, -np.inf)
 
     def _put_off(self, screened: Sequence[Outcome], launches: Counter[str]) -> Region:
         """The points whose only launch failed for a reason that says nothing of them."""

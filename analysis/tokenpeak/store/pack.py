@@ -108,11 +108,14 @@ def unpacked(path: Path, keep: Path | None = None) -> Path:
     staging.mkdir(parents=True)
     try:
         _unpack(path, staging)
-        if found := _archive_in(base):
-            # Another process was faster, and whoever asked it may be reading.
-            return found
-        shutil.rmtree(base, ignore_errors=True)
-        staging.rename(base)
+        try:
+            staging.rename(base)
+        except OSError:
+            # Another process was faster, and whoever asked it may be reading; or what is there is no archive.
+            if found := _archive_in(base):
+                return found
+            shutil.rmtree(base)
+            staging.rename(base)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return next(base.iterdir())

@@ -1,0 +1,35 @@
+"""What is counted over worlds, on worlds small enough to count by hand."""
+
+import numpy as np
+
+from tokenpeak.search.worlds import Worlds
+
+FAILS = -np.inf
+
+
+def worlds(*values: tuple[float, ...]) -> Worlds:
+    """Worlds with these values of their points, in which a tenth behind the best is as good."""
+    return Worlds(values=np.array(values), tolerance=np.full(len(values), 0.1))
+
+
+def test_hits_work_and_are_within_the_tolerance() -> None:
+    """What fails is no hit, however good the rest; where all fails there is none."""
+    found = worlds((1.0, 0.95, 0.8), (FAILS, 0.5, 0.3), (FAILS, FAILS, FAILS))
+
+    assert [[True, True, False], [False, True, False], [False, False, False]] == found.hits.tolist()
+
+
+def test_a_hit_counts_only_where_none_before_it_was() -> None:
+    """A point is worth what it adds to those that were tried."""
+    found = worlds((1.0, 1.0, 0.0), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0))
+
+    assert [0.5, 0.5, 0.25] == found.chance_to_hit([]).tolist()
+    assert [0.0, 0.25, 0.25] == found.chance_to_hit([0]).tolist()
+
+
+def test_a_launch_that_tells_where_the_best_is_leads_to_it() -> None:
+    """The first point is never best, but its failure tells which of the other two is."""
+    found = worlds(*[(FAILS, 1.0, 0.0)] * 50, *[(0.0, 0.0, 1.0)] * 50)
+
+    assert [0.0, 0.5, 0.5] == found.chance_to_hit([]).tolist()
+    assert [1.0, 0.5, 0.5] == found.chance_after([], np.array([True, True, True])).tolist()
