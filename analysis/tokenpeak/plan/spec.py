@@ -24,6 +24,9 @@ from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.window import parse_window
 from tokenpeak.workload import AnyLevel, AnyWorkload, Declaration, Slo
 
+LONGEST_GIVEN = 200
+"""Characters of a refused value that a complaint quotes; a longer one is left out."""
+
 
 class ModelSpec(Declaration):
     """Which model is served: a hub name or a path on the node."""
@@ -236,7 +239,9 @@ def _complaint(error: ValidationError, path: Path) -> str:
             lines.append(f"{where}: unknown key. {suggestion(key, _known_keys(finding['loc'][:-1]))}")
         else:
             given = "" if finding["type"] == "missing" else f" (given: {finding['input']!r})"
-            lines.append(f"{where or 'spec'}: {finding['msg']}{given}")
+            # A rule of a whole part names its value itself; the part would bury that.
+            shown = given if len(given) <= LONGEST_GIVEN else ""
+            lines.append(f"{where or 'spec'}: {finding['msg'].removeprefix('Value error, ')}{shown}")
     return f"{path} is not a sweep spec:\n  " + "\n  ".join(lines)
 
 
