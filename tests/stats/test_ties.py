@@ -74,6 +74,15 @@ def test_without_repeats_nothing_is_told() -> None:
     assert verdicts.standings[1].ratio_low is None
 
 
+def test_launches_that_all_gave_the_same_are_told_apart_by_any_difference() -> None:
+    """Rates are tried in steps, so launches of a config often agree to the last digit; equal configs stay tied."""
+    found = winner_group({"a": [8.0, 8.0, 8.0], "same": [8.0, 8.0], "b": [4.0, 4.0]})
+
+    assert ["winner", "tied", "worse"] == [standing.standing for standing in found.standings]
+    assert "a" == winner_group({"a": [8.0] * 2, "b": [4.0] * 2, "c": [4.0] * 2, "d": [4.0] * 2}).winner
+    assert winner_group({"a": [8.0, 8.0], "same": [8.0, 8.0]}).winner is None
+
+
 def test_too_few_repeats_tell_as_little_as_none() -> None:
     """One config launched twice with a third between is no measure of what another launch of the others would give."""
     launches = {"fast": [3537.0], "twice": [1979.0, 1359.0], "slow": [495.0]}

@@ -30,6 +30,9 @@ OUTLIER_GAP = 1.25
 WIDEST = math.log(2)
 """Half of the widest interval of a log value that tells anything: one from half to double the value."""
 
+ROUNDING = 1e-12
+"""Log values that differ by less are the same number."""
+
 Standing = Literal["winner", "tied", "equal", "worse", "unknown"]
 """winner: the best, alone or first of its group. tied: cannot be told from it. equal: surely worse, by less than the
 margin. worse: left out. unknown: no launch was repeated, or so few that one may be anywhere from half to double its
@@ -112,7 +115,7 @@ def winner_group(
         config, best = order[rank - 1], order[0]
         behind = _behind(means, best, config, sign)
         error = _error(noise, len(logs[best]), len(logs[config]))
-        told = error is not None and _beyond(behind * math.sqrt(2) / error, rank, len(order), freedom, confidence)
+        told = error is not None and _beyond(_studentized(behind, error), rank, len(order), freedom, confidence)
         standing: Standing
         if rank == 1:
             standing = "winner"
@@ -172,9 +175,8 @@ def _stands_out(
         return False
     widest = _error(noise, counts[others[0]], counts[others[-1]])
     assert widest is not None, "there is noise"
-    if _beyond(
-        abs(means[others[0]] - means[others[-1]]) * math.sqrt(2) / widest, len(others), len(others), freedom, confidence
-    ):
+    apart = _studentized(abs(means[others[0]] - means[others[-1]]), widest)
+    if _beyond(apart, len(others), len(others), freedom, confidence):
         return False
     launches = sum(counts[config] for config in others)
     common = sum(counts[config] * means[config] for config in others) / launches
@@ -186,6 +188,13 @@ def _stands_out(
 def _behind(means: Mapping[str, float], best: str, config: str, sign: float) -> float:
     """How far (log) the config is behind the best."""
     return sign * (means[best] - means[config])
+
+
+def _studentized(difference: float, error: float) -> float:
+    """A difference of means in the studentized range's unit; launches that all gave the same show any difference."""
+    if difference < ROUNDING:
+        return 0.0
+    return difference * math.sqrt(2) / error if error > 0 else math.inf
 
 
 def _beyond(studentized: float, means: int, most: int, freedom: int, confidence: float) -> bool:
