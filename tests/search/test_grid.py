@@ -1,5 +1,7 @@
 """Grid and random search: a fixed randomized order, blocks of replicates, budgets."""
 
+from dataclasses import replace
+
 import pytest
 from landscape_factory import plan_of
 
@@ -46,6 +48,18 @@ def test_failed_configs_are_not_launched_again() -> None:
     history = carried_out(make_strategy(SearchSpec(replicates=2, anchor_every=None), plan), failing=failing)
 
     assert 1 == sum(outcome.config_id in failing for outcome in history)
+
+
+def test_configs_that_achieve_nothing_are_no_finalists() -> None:
+    """Where no request of any config was good, goodput is zero everywhere: the search ends without a choice."""
+    strategy = make_strategy(
+        SearchSpec(finalists=2, anchor_every=None), plan_of("V100"), metric="goodput_request_per_s"
+    )
+    history = [replace(outcome, value=0.0) for outcome in carried_out(strategy, most=36)]
+    step = strategy.propose(history, ())
+
+    assert Stop(reason="every config has been tried; no config ran within the SLO") == step
+    assert strategy.choose(history) is None
 
 
 def test_the_anchor_comes_back() -> None:

@@ -30,8 +30,8 @@ class Outcome:
 
     @property
     def feasible(self) -> bool:
-        """It ran, it can be ranked, and it did not break the SLO."""
-        return self.status == "ok" and self.value is not None and self.slo_met is not False
+        """It ran, it can be ranked, and it did not break the SLO; nothing achieved, such as no goodput, has no rank."""
+        return self.status == "ok" and self.value is not None and self.value > 0 and self.slo_met is not False
 
 
 @dataclass(frozen=True, kw_only=True)
