@@ -4,6 +4,7 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from landscape_factory import landscape
@@ -13,6 +14,7 @@ from tokenpeak.cli.replay import replay as command
 from tokenpeak.errors import ArchiveError
 from tokenpeak.search.landscape import landscape_of_rows
 from tokenpeak.search.replay import Searcher, replay
+from tokenpeak.search.space import space_of
 from tokenpeak.store.pack import pack
 
 
@@ -97,6 +99,34 @@ def test_broken_csv_is_an_error(text: str, why: str, tmp_path: Path) -> None:
 
     with pytest.raises(ArchiveError, match=why):
         CliRunner().invoke(command, [str(path)], catch_exceptions=False)
+
+
+def test_a_table_of_latencies_is_searched_for_the_least() -> None:
+    """The value's column says which way is better, and a prediction in its unit ranks configs the same way."""
+    rows = [{"seqs": seqs, "foretold": str(0.11 * int(seqs)), "ttft_s_p95": str(0.1 * int(seqs))} for seqs in "124"]
+    found = landscape_of_rows("x", rows, axes=["seqs"], predicted="foretold")
+    expected = space_of(found.plan, metric=found.metric).expected
+
+    assert "ttft_s_p95" == found.metric
+    assert ["1", "2", "4"] == [found.plan.feasible[point].config.choices["seqs"] for point in np.argsort(-expected)]
+    assert max(found.truth(), key=found.truth().__getitem__) == found.plan.feasible[0].config.config_id
+
+
+def test_a_metric_that_there_is_not_is_named() -> None:
+    """A misspelt metric is refused with the nearest, instead of taken for one that is to be high."""
+    with pytest.raises(ArchiveError, match=r"'ttft'.*ttft_s"):
+        landscape_of_rows("x", [{"a": "1", "ttft": "2"}], metric="ttft")
+
+
+def test_a_second_objective_can_be_replayed(tmp_path: Path) -> None:
+    """An archive is searched again for what it named besides its objective."""
+    archive = make_archive(tmp_path / "a", replicates=2, gpus=GPUS[:1], seconds=2)
+    sweep = json.loads((archive.path / "sweep.json").read_text())
+    sweep["spec"]["objective"]["also"] = ["ttft_s_p95"]
+    (archive.path / "sweep.json").write_text(json.dumps(sweep))
+    arguments = [str(archive.path), "--metric", "ttft_s_p95", "--trials", "2", "--seeds", "2", "--jobs", "1"]
+
+    assert 0 == CliRunner().invoke(command, arguments, catch_exceptions=False).exit_code
 
 
 def test_other_measurements_are_no_axes() -> None:

@@ -33,12 +33,16 @@ COMPARED = ("random", "grid")
     show_default=True,
     help="Predictions as recorded, upside down, or left out.",
 )
-@click.option("--metric", help="Objective in place of the archive's, such as ttft_s_p95; says which way is better.")
+@click.option(
+    "--metric",
+    help="Objective in place of the archive's, such as ttft_s_p95; says which way is better. CSV: else the value's "
+    "column does where it is a metric's, else it is throughput.",
+)
 @click.option("--workload", help="Workload of the objective run in place of the archive's.")
 @click.option("--level", help="Load level of the objective run in place of the archive's.")
 @click.option("--value", help="CSV: column of the measured value (an empty cell is a failed launch).")
 @click.option("--axes", help="CSV: columns that make a config, separated by commas.")
-@click.option("--predicted", help="CSV: column of the predicted value.")
+@click.option("--predicted", help="CSV: column of the predicted value, in the measured one's unit.")
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
 @click.option(
     "--format",
@@ -112,8 +116,7 @@ def _from_csv(
     for number, row in enumerate(rows, start=1):
         if None in row or None in row.values():
             raise ArchiveError(f"{path}: row {number} has not as many cells as the header has columns.")
-    chosen = metric or "output_tok_per_s"
-    return landscape_of_rows(path.stem, rows, value=value, axes=axes, predicted=predicted, metric=chosen)
+    return landscape_of_rows(path.stem, rows, value=value, axes=axes, predicted=predicted, metric=metric)
 
 
 def _from_archives(path: Path, metric: str | None, workload: str | None, level: str | None) -> "list[Landscape]":
@@ -131,6 +134,8 @@ def _from_archives(path: Path, metric: str | None, workload: str | None, level: 
             kept = dict(old) if isinstance(old, dict) else {}
             if workload and not level:
                 kept["level"] = None
+            # One objective is searched for; the archive's others may hold it.
+            kept["also"] = []
             raw["objective"] = kept | {key: word for key, word in given.items() if word}
         spec = parse_spec(raw, archive.path / "sweep.json")
         found += landscapes_of(sweep.sweep_id, sweep, archive.trials(), spec)
@@ -180,6 +185,6 @@ def _text(report: dict[str, object]) -> str:
         for searcher, figures in ((report["strategy"], landscape), *((name, landscape[name]) for name in COMPARED)):
             to_hit = figures["median_trials_to_hit"]
             hits = f"{figures['hit_rate']:.1%} ({figures['hit_rate_low']:.0%}–{figures['hit_rate_high']:.0%})"
-            lines.append(f"{first} {searcher:>9} {hits:>20} {figures['median_regret']:8.2%} {to_hit or '–':>7}")
+            lines.append(f"{first} {searcher:>9} {hits:>20} {abs(figures['median_regret']):8.2%} {to_hit or '–':>7}")
             first = " " * 60
     return "\n".join(lines)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tokenpeak.errors import ArchiveError, suggestion
-from tokenpeak.metrics import metric_of
+from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import Config, ModelName, Plan, PlannedConfig, Prediction, SweepRecord, TrialRecord
 from tokenpeak.search.history import outcome_of
 from tokenpeak.stats.intervals import variance
+from tokenpeak.stats.objective import metric_direction
 
 LEAST_MARGIN = 0.01
 """A choice within 1% of the best is a hit, or within the noise between launches where that is more."""
@@ -34,8 +35,7 @@ class Landscape:
     @property
     def sign(self) -> float:
         """1 when the objective is to be high, −1 when it is to be low."""
-        found = metric_of(self.metric)
-        return -1.0 if found and found[0].direction == "lower" else 1.0
+        return -1.0 if metric_direction(self.metric) == "lower" else 1.0
 
     def truth(self) -> dict[str, float]:
         """The mean log objective, best high, of each config that works: most of its launches gave a value."""
@@ -95,20 +95,24 @@ def landscape_of_rows(
     value: str | None = None,
     axes: Sequence[str] = (),
     predicted: str | None = None,
-    metric: str = "output_tok_per_s",
+    metric: str | None = None,
 ) -> Landscape:
     """The landscape of a table with a row for each launch; an empty value is a launch that failed.
 
     `value` is its column (else one of VALUE_COLUMNS, else the last); `axes` are the columns that make a config (else
-    all others but NOT_AXES and other metrics); `predicted` is the predictor's column, if there is one.
+    all others but NOT_AXES and other metrics); `predicted` is the predictor's column, if there is one, in the value's
+    unit. `metric` says which way is better (else the value's column does where it is a metric's, else throughput).
     """
     if not rows:
         raise ArchiveError(f"{name} has no rows.")
+    if metric is not None and metric_of(metric) is None:
+        raise ArchiveError(f"The metric is {metric!r}. {suggestion(metric, BY_NAME)}")
     columns = list(rows[0])
     named = [column for column in (value, predicted, *axes) if column is not None]
     if unknown := [column for column in named if column not in columns]:
         raise ArchiveError(f"{name} has no column {unknown[0]!r}. {suggestion(unknown[0], columns)}")
     measured = value or next((column for column in VALUE_COLUMNS if column in columns), columns[-1])
+    told = metric or (measured if metric_of(measured) else "output_tok_per_s")
     others = {measured, predicted, *NOT_AXES, *(column for column in columns if metric_of(column))}
     chosen = list(axes) or [column for column in columns if column not in others]
     if not chosen:
@@ -120,18 +124,19 @@ def landscape_of_rows(
         config_id = hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:12]
         if config_id not in configs:
             foretold = _positive(name, row.get(predicted) if predicted else None)
-            configs[config_id] = _planned(config_id, choices, foretold)
+            configs[config_id] = _planned(config_id, choices, told, foretold)
         launches.setdefault(config_id, []).append(_positive(name, row.get(measured)))
     plan = Plan(hardware=name, nodes=(name,), theoretical=len(configs), feasible=tuple(configs.values()))
     landscape = Landscape(
-        name=name, plan=plan, metric=metric, launches={key: tuple(values) for key, values in launches.items()}
+        name=name, plan=plan, metric=told, launches={key: tuple(values) for key, values in launches.items()}
     )
     if not landscape.truth():
         raise ArchiveError(f"{name}: column {measured!r} holds no value.")
     return landscape
 
 
-def _planned(config_id: str, choices: dict[str, str], foretold: float | None) -> PlannedConfig:
+def _planned(config_id: str, choices: dict[str, str], metric: str, foretold: float | None) -> PlannedConfig:
+    """A row's config; what was foretold of the metric stands as a speed, and as the times that go with it."""
     config = Config(
         config_id=config_id,
         name=", ".join(f"{axis}={word}" for axis, word in choices.items()),
@@ -140,7 +145,8 @@ def _planned(config_id: str, choices: dict[str, str], foretold: float | None) ->
     )
     prediction = None
     if foretold is not None:
-        prediction = Prediction(output_tok_per_s=foretold, ttft_s=1 / foretold, tpot_s=1 / foretold)
+        speed = 1 / foretold if metric_direction(metric) == "lower" else foretold
+        prediction = Prediction(output_tok_per_s=speed, ttft_s=1 / speed, tpot_s=1 / speed)
     return PlannedConfig(config=config, config_class=config_id, prediction=prediction)
 
 
