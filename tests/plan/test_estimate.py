@@ -4,13 +4,17 @@ import pytest
 
 from tokenpeak.plan.estimate import Estimate, estimate
 from tokenpeak.plan.matrix import build_plan, model_facts_of
-from tokenpeak.plan.spec import ModelSpec, parse_spec
-from tokenpeak.records import Gpu, NodeFacts
+from tokenpeak.plan.spec import ModelSpec, SweepSpec, parse_spec
+from tokenpeak.records import Gpu, NodeFacts, Plan
+from tokenpeak.search.history import Outcome, Proposal
+from tokenpeak.search.strategy import make_strategy
 
 MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
 
 
-def cost(nodes: int = 1, gpu: str = "NVIDIA L4", *, simulated: bool = False, **keys: object) -> Estimate:
+def planned(
+    nodes: int = 1, gpu: str = "NVIDIA L4", *, simulated: bool = False, **keys: object
+) -> tuple[SweepSpec, Plan, list[NodeFacts]]:
     raw = {
         "fixed": {"name": "fixed", "flags": {"max_model_len": 4096}},
         "axes": {"max_num_seqs": [8, 16], "enforce_eager": [True, False]},
@@ -28,6 +32,11 @@ def cost(nodes: int = 1, gpu: str = "NVIDIA L4", *, simulated: bool = False, **k
         for i in range(nodes)
     ]
     (plan,) = build_plan(spec, facts, MODEL)
+    return spec, plan, facts
+
+
+def cost(nodes: int = 1, gpu: str = "NVIDIA L4", *, simulated: bool = False, **keys: object) -> Estimate:
+    spec, plan, facts = planned(nodes, gpu, simulated=simulated, **keys)
     return estimate(spec, plan, facts, model_facts_of(spec, MODEL))
 
 
@@ -35,6 +44,33 @@ def test_multiplies_trials_by_replicates_up_to_the_limit() -> None:
     """Each config is launched once per replicate, unless the search stops earlier."""
     assert 8 == cost(search={"replicates": 2}).trials
     assert 3 == cost(search={"replicates": 2, "trials": 3}).trials
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {},
+        {"replicates": 5},
+        {"replicates": 5, "anchor_every": 1},
+        {"replicates": 5, "anchor_every": 2},
+        {"replicates": 8, "anchor_every": 16},
+        {"finalists": 1},
+        {"finalists": 3, "replicates": 4},
+        {"finalists": 3, "trials": 2},
+        {"strategy": "adaptive", "finalists": 9, "anchor_every": None},
+        {"strategy": "adaptive", "trials": 3, "anchor_every": None},
+    ],
+)
+def test_counts_the_launches_that_the_search_makes(search: dict[str, object]) -> None:
+    """Anchors, blocks of finalists and the choice once more are launches too."""
+    spec, plan, _ = planned(search=search)
+    strategy = make_strategy(spec.search, plan)
+    made: list[Outcome] = []
+    while isinstance(step := strategy.propose(made, ()), Proposal):
+        # All alike, so that none is left out of the finals.
+        made.append(Outcome(config_id=step.config_id, replicate=step.replicate, status="ok", value=100.0))
+
+    assert len(made) == cost(search=search).trials
 
 
 def test_takes_at_least_as_long_as_its_rates_last() -> None:

@@ -86,19 +86,30 @@ def _trials(search: SearchSpec, plan: Plan) -> int:
     """How many launches the search makes if no budget of time ends it: anchors and finalists included.
 
     An adaptive search without a number stops by itself; one launch of each class is the most it is thought to need.
-    Finding an axis's highest value is part of the number, where one is given.
+    Finding an axis's highest value is part of the number, where one is given; so are a grid's anchors, but not those
+    of an adaptive search, which makes one fewer where it launches the anchor again for another reason.
     """
     finding, plan = launches_to_find(plan), as_foreseen(plan)
     if search.strategy == "adaptive":
         heads = len({planned.config_class for planned in plan.feasible})
         count = min(search.trials or heads + finding, len(plan.feasible) + finding)
+        has_anchor = any(planned.config.name in search.baseline for planned in plan.feasible)
+        count += (count - 1) // search.anchor_every if search.anchor_every and has_anchor else 0
     else:
-        count = len(plan.feasible) * search.replicates + finding
+        count = len(plan.feasible) * search.replicates
+        count += _grid_anchors(count, search.anchor_every) + finding
         count = min(search.trials, count) if search.trials is not None else count
-    if search.anchor_every and search.trials is None:
-        count += max(0, count - 1) // search.anchor_every
-    finalists = search.finalists if search.finalists is not None else (3 if search.strategy == "adaptive" else 0)
-    return count + min(finalists, len(plan.feasible)) * (max(3, search.replicates) - 1)
+    asked = search.finalists if search.finalists is not None else (3 if search.strategy == "adaptive" else 0)
+    finalists = min(asked, count, len(plan.feasible))
+    # Each finalist is launched anew in every block, and the choice once more; one alone needs no blocks.
+    return count + (finalists * max(3, search.replicates) + 1 if finalists > 1 else finalists)
+
+
+def _grid_anchors(launches: int, every: int | None) -> int:
+    """How often a grid launches its anchor between so many others: as each `every`-th launch after the first."""
+    if every is None:
+        return 0
+    return max(0, launches - 1 if every == 1 else (launches - 2) // (every - 1))
 
 
 def estimate(
