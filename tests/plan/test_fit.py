@@ -36,6 +36,25 @@ def test_takes_the_probed_memory_and_the_smallest_device() -> None:
     assert ("NVIDIA L4", 22000 * MIB) == (device.name, device.vram_bytes)
 
 
+def test_reads_sizes_as_the_engine_does() -> None:
+    """`8k` is 8,000 and `8K` 8,192; a cache of `2G` is 2 GiB."""
+    short = fit(config(max_model_len="8k", max_num_batched_tokens="4K", kv_cache_memory_bytes="2G"), node("L4"), LLAMA)
+    assert short is not None
+
+    assert (8000, 4096) == (short.max_model_len, short.deployment.max_num_batched_tokens)
+    assert 2 * GIB == short.kv_cache_memory_bytes
+
+
+@pytest.mark.parametrize("longest", ["auto", -1])
+def test_the_longest_context_is_what_fits(longest: str | int) -> None:
+    """Asked for the longest context, the engine takes the model's, or as much of it as there is memory for."""
+    small, large = (fit(config(max_model_len=longest), node(gpu), LLAMA) for gpu in ("L4", "NVIDIA H200"))
+    assert small is not None and large is not None and LLAMA is not None
+
+    assert small.fits and small.max_model_len == small.kv_cache_tokens < LLAMA.max_context
+    assert large.max_model_len == LLAMA.max_context
+
+
 def test_names_the_device_that_the_table_lacks() -> None:
     """The note says which device is unknown and which file to add it to."""
     note = missing_hardware(node("NVIDIA Unheard-Of 9000"))

@@ -193,3 +193,15 @@ def test_every_rule_cites_its_source() -> None:
     """Codes are unique and each rule names where the engine says so."""
     assert len({each.code for each in RULES}) == len(RULES)
     assert [] == [each.code for each in RULES if not each.source]
+
+
+@pytest.mark.parametrize(
+    ("flags", "rule"),
+    [({"max_model_len": "200k"}, "context"), ({"max_num_batched_tokens": "2k", "max_num_seqs": 4096}, "sequences")],
+)
+def test_sizes_are_numbers_to_rules_too(flags: dict[str, Any], rule: str) -> None:
+    """What the engine would refuse as a number it refuses as `200k`."""
+    forbidden = dropped_because(config(**flags), node(H100), facts(LLAMA_8B), "0.32.0")
+
+    assert forbidden is not None
+    assert rule == forbidden[0]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tokenpeak.errors import FactsError
+from tokenpeak.plan.flags import size
 from tokenpeak.plan.hardware import GIB, GpuFacts, cpu_facts, gpu_facts
 from tokenpeak.plan.model import ModelFacts
 from tokenpeak.plan.physics import (
@@ -162,13 +163,15 @@ class Fit:
 
 
 def _number(config: Config, flag: str, default: float) -> float:
-    """A numeric flag's value, or its default."""
+    """A numeric flag's value, `8k` too, or its default."""
     value = config.flags.get(flag)
     if value is None or isinstance(value, bool):
         return default
     try:
         return float(value)
     except ValueError as error:
+        if (found := size(str(value))) is not None:
+            return float(found)
         raise FactsError(f"{flag} of config {config.name!r} is {value!r}; give a number.") from error
 
 
@@ -192,7 +195,9 @@ def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_versio
     v1 = engine_is_v1(version, env, gpu)
     tensor = int(_number(config, "tensor_parallel_size", 1))
     pipeline = int(_number(config, "pipeline_parallel_size", 1))
-    length = int(_number(config, "max_model_len", model.max_context))
+    # The engine itself takes the longest that fits, up to the model's.
+    longest = flags.get("max_model_len") in ("auto", "-1", -1)
+    length = model.max_context if longest else int(_number(config, "max_model_len", model.max_context))
     chunked = bool(flags.get("enable_chunked_prefill", v1 or length > 32768))
     batched, sequences = _batch_defaults(gpu, version, v1, tensor * pipeline)
     sequences = int(_number(config, "max_num_seqs", sequences))
@@ -224,7 +229,7 @@ def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_versio
         max_num_batched_tokens=batched,
         custom_all_reduce=not flags.get("disable_custom_all_reduce", False),
     )
-    return Fit(
+    sits = Fit(
         deployment=deployment,
         gpu_memory_utilization=utilization,
         kv_cache_memory_bytes=given,
@@ -236,3 +241,4 @@ def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_versio
         draft_tokens=drafts,
         draft_share=DRAFT_SHARE.get(str(speculation.get("method", "")), 0.1),
     )
+    return replace(sits, max_model_len=max(1, sits.kv_cache_tokens)) if longest and not sits.fits else sits

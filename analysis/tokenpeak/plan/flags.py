@@ -17,6 +17,8 @@ from tokenpeak.errors import FactsError
 TABLE = Path(__file__).parent / "data" / "flags.json"
 
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+_SIZE = re.compile(r"(-?\d+(?:\.\d+)?)([kKmMgGtT]?)")
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _HELP_FLAG = re.compile(r"^  (?:-\w+(?: [^,]+)?, )*(--[a-z].*)$")
 _HELP_WORD = re.compile(r"--([a-z][\w.-]*)")
 
@@ -74,6 +76,12 @@ def minor(version: str) -> tuple[int, int]:
     if match is None:
         raise FactsError(f"{version!r} is no vLLM version. Write it like 0.32.0.")
     return int(match[1]), int(match[2])
+
+
+def size(text: str) -> int | None:
+    """A number as vLLM reads it: `8192`, `8k` (8,000), `8K` (8,192); None for another word."""
+    match = _SIZE.fullmatch(text)
+    return int(float(match[1]) * _UNITS.get(match[2], 1)) if match else None
 
 
 @cache

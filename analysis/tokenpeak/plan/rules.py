@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from tokenpeak.plan.fit import Fit, device_of, engine_environment, engine_is_v1, fit
-from tokenpeak.plan.flags import flag_table, known_methods, minor
+from tokenpeak.plan.flags import flag_table, known_methods, minor, size
 from tokenpeak.plan.hardware import GpuFacts
 from tokenpeak.plan.model import ModelFacts
 from tokenpeak.plan.speculation import speculation_refused
@@ -79,11 +79,10 @@ class Case:
         return self.config.flags.get(name)
 
     def number(self, name: str, default: int = 0) -> int:
-        """A whole-number flag; `default` where it is left out or not a plain number."""
+        """A whole-number flag, `8k` too; `default` where it is left out, negative or not a number."""
         value = self.flag(name)
-        if isinstance(value, bool) or value is None:
-            return default
-        return int(value) if str(value).isdigit() else default
+        found = None if isinstance(value, bool) or value is None else size(str(value))
+        return default if found is None or found < 0 else found
 
     @property
     def tensor(self) -> int:

@@ -6,13 +6,12 @@ simulated engine does become fields of `ServeArguments`; the others are accepted
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
-from tokenpeak.plan.flags import FlagFacts, known_flags
+from tokenpeak.plan.flags import FlagFacts, known_flags, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +71,14 @@ _SHORT = {
     "optimization_level": "-O",
 }
 _SAME = {"device_memory_utilization": "gpu_memory_utilization"}
-_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def _size(text: str) -> int:
-    """A number as vLLM reads it: `8192`, `8k` (8,000), `8K` (8,192)."""
-    match = re.fullmatch(r"(-?\d+(?:\.\d+)?)([kKmMgGtT]?)", text)
-    if match is None:
+    """As the engine reads sizes; raises what argparse prints."""
+    found = size(text)
+    if found is None:
         raise argparse.ArgumentTypeError(f"invalid int value: {text!r}")
-    return int(float(match[1]) * _UNITS.get(match[2], 1))
+    return found
 
 
 def _size_or_auto(text: str) -> int:
