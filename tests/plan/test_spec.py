@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tokenpeak.errors import SpecError
 from tokenpeak.plan.matrix import configs
@@ -63,6 +64,49 @@ def test_item_that_fails_is_complained_of_once() -> None:
 
     assert "give either requests or duration_s" in text
     assert "at least 1 item" not in text
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"axes": {"a": [1], "b": [{"name": "x", "when": ["a"]}]}}, "axis 'b': when is ['a']; write {AXIS"),
+        ({"axes": {"b": [{"name": ["x"]}, {"name": ["x"]}]}}, "axis 'b' names \"['x']\" twice"),
+        ({"axes": {"b": [{"flags": {"x": 1}}, {"flags": {"x": 2}}]}}, "axes.b.0.name: Field required"),
+        ({"axes": {"b": {"from": 1, "to": float("inf")}}}, "should be a finite number"),
+        ({"axes": {"b": {"from": -1, "to": 4, "log": True}}}, "axis 'b': from -1 to 4 is no range of ratios"),
+        ({"axes": {"b": [1]}, "highest": ["b"]}, "highest is ['b']; name one axis"),
+    ],
+)
+def test_axes_of_the_wrong_form_are_complained_of(keys: dict[str, object], words: str) -> None:
+    """What YAML reads as another kind of thing is a complaint that names it, not a crash."""
+    assert words in complaint(**keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"objective": {"metric": "cost_per_1m_output_tok"}}, "needs energy.price_per_node_hour"),
+        ({"objective": {"metric": "goodput_request_per_s"}}, "needs a limit under slo"),
+        ({"objective": {"metric": "max_rate_per_s"}, "slo": {"ttft_p95_ms": 500}}, "needs a level max_rate_under"),
+        ({"workloads": [{**WORKLOAD, "levels": WORKLOAD["levels"] * 2}]}, "'hello' has two levels concurrency=4"),
+        ({"extra_configs": [{"name": "x"}, {"name": "x", "flags": {"dtype": "half"}}]}, "share the name 'x'"),
+    ],
+)
+def test_a_sweep_that_could_tell_nothing_is_refused(keys: dict[str, object], words: str, tmp_path: Path) -> None:
+    """What no trial could tell, or nobody could tell apart, is refused before anything is launched."""
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump({"workloads": [WORKLOAD], **keys}))
+
+    with pytest.raises(SpecError, match=words):
+        read_spec("mine", tmp_path)
+
+
+def test_a_rate_tried_under_an_slo_tells_the_highest_rate(tmp_path: Path) -> None:
+    """Levels with rates and limits are enough; a search is not needed."""
+    levels = [{"rate_per_s": rate, "requests": 8} for rate in (1, 2)]
+    keys = {"objective": {"metric": "max_rate_per_s"}, "slo": {"ttft_p95_ms": 500}}
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump({"workloads": [{**WORKLOAD, "levels": levels}], **keys}))
+
+    assert "max_rate_per_s" == read_spec("mine", tmp_path).objective.metric
 
 
 @pytest.mark.parametrize(

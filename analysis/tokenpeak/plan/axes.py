@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, FiniteFloat, ValidationError, model_validator
 
 from tokenpeak.errors import suggestion
 from tokenpeak.plan.highest import USUAL
@@ -58,8 +58,8 @@ class Values(Declaration):
     """An axis in its long form: a list, or numbers evenly spaced from one to another, evenly by ratio with `log`."""
 
     values: list[Any] | None = None
-    low: int | float | None = Field(default=None, alias="from")
-    high: int | float | None = Field(default=None, alias="to")
+    low: int | FiniteFloat | None = Field(default=None, alias="from")
+    high: int | FiniteFloat | None = Field(default=None, alias="to")
     steps: int = Field(default=5, ge=2)
     log: bool = False
     when: dict[str, Any] = {}
@@ -103,7 +103,7 @@ def spelled_out(raw: object) -> object:
             dict(choice) if isinstance(choice, Mapping) else {"name": _word(choice), "flags": {axis: choice}}
             for choice in choices
         ]
-        names = [alternative.get("name") for alternative in alternatives]
+        names = [str(alternative.get("name")) for alternative in alternatives if alternative.get("name") is not None]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"axis {axis!r} names {', '.join(map(repr, twice))} twice")
         for alternative in alternatives:
@@ -139,7 +139,10 @@ def _long_form(axis: str, given: Mapping[str, Any]) -> Values:
     try:
         return Values.model_validate(given)
     except ValidationError as error:
-        found = ", ".join(f"{'.'.join(map(str, each['loc']))} {each['msg']}".strip() for each in error.errors())
+        found = ", ".join(
+            f"{'.'.join(map(str, each['loc']))} {each['msg'].removeprefix('Value error, ')}".strip()
+            for each in error.errors()
+        )
         raise ValueError(f"axis {axis!r}: {found}") from error
 
 
@@ -148,6 +151,8 @@ def _conditions(
 ) -> None:
     """Join the axis's conditions with the alternative's own; each must name an alternative of an earlier axis."""
     own = alternative.get("when") or {}
+    if not isinstance(own, Mapping):
+        raise ValueError(f"axis {axis!r}: when is {own!r}; write {{AXIS: ALTERNATIVE}} of an earlier axis")
     joined = dict(when) | {other: _word(value) for other, value in own.items()}
     for other, name in joined.items():
         if other not in earlier:

@@ -1,7 +1,8 @@
 """The sweep spec: what a user writes in analysis/sweeps/NAME.yml, validated before anything is touched."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,7 +23,7 @@ from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.plan.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.window import parse_window
-from tokenpeak.workload import AnyLevel, AnyWorkload, Declaration, Slo
+from tokenpeak.workload import AnyLevel, AnyWorkload, Declaration, MaxRateLoad, OpenLoad, Slo
 
 LONGEST_GIVEN = 200
 """Characters of a refused value that a complaint quotes; a longer one is left out."""
@@ -162,7 +163,10 @@ class SweepSpec(Declaration):
         if not isinstance(raw, Mapping) or not isinstance(axes, Mapping):
             return raw
         sought = {axis: without_highest(axis, given) for axis, given in axes.items() if seeks_highest(given)}
-        named = {axis: None for axis in (*sought, raw.get("highest")) if axis is not None}
+        said = raw.get("highest")
+        if said is not None and not isinstance(said, str):
+            raise ValueError(f"highest is {said!r}; name one axis")
+        named = {axis: None for axis in (*sought, said) if axis is not None}
         if len(named) > 1:
             raise ValueError(f"the highest value of one axis can be found, not of {', '.join(map(str, named))}")
         return {**raw, "axes": {**axes, **sought}, "highest": next(iter(named), None)}
@@ -281,7 +285,10 @@ def sweep_names(folder: Path = paths.SWEEPS) -> list[str]:
 
 
 def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
-    """The sweep called `name` in `folder`; raises SpecError saying which key is wrong and what is valid."""
+    """The sweep called `name` in `folder`; raises SpecError saying which key is wrong and what is valid.
+
+    It is refused, too, where its sweep could only fail to tell anything; a recorded spec is not, as its sweep was made.
+    """
     path = folder / f"{name}.yml"
     if not path.is_file():
         raise SpecError(f"No sweep called {name!r} in {folder}. {suggestion(name, sweep_names(folder))}")
@@ -289,7 +296,43 @@ def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
         raw = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
         raise SpecError(f"{path} is not YAML: {error}") from error
-    return parse_spec(raw, path)
+    spec = parse_spec(raw, path)
+    if found := _untold(spec) or _ambiguous(spec):
+        raise SpecError(f"{path} is not a sweep spec:\n  {found}")
+    return spec
+
+
+def _untold(spec: SweepSpec) -> str | None:
+    """Why no trial of this spec could ever tell its objective; None when trials can."""
+    metric = spec.objective.metric
+    if metric == "cost_per_1m_output_tok" and spec.energy.price_per_node_hour is None:
+        return "objective.metric is cost_per_1m_output_tok, which needs energy.price_per_node_hour"
+    if metric == "goodput_request_per_s" and not spec.slo.limits():
+        return "objective.metric is goodput_request_per_s, which needs a limit under slo, such as ttft_p95_ms: 500"
+    if metric == "max_rate_per_s":
+        levels = next(plan.levels for plan in spec.workloads if plan.workload.name == spec.objective_run()[0])
+        tried = bool(spec.slo.limits()) and any(isinstance(level, OpenLoad) for level in levels)
+        if not tried and not any(isinstance(level, MaxRateLoad) for level in levels):
+            return (
+                "objective.metric is max_rate_per_s, which needs a level max_rate_under, or levels with rate_per_s and "
+                "a limit under slo"
+            )
+    return None
+
+
+def _ambiguous(spec: SweepSpec) -> str | None:
+    """Which name stands for two things; None when each stands for one."""
+    for plan in spec.workloads:
+        if twice := _repeated(level.label for level in plan.levels):
+            return f"workload {plan.workload.name!r} has two levels {twice}; put the second into a workload of its own"
+    if twice := _repeated(extra.name for extra in spec.extra_configs):
+        return f"two extra_configs share the name {twice!r}"
+    return None
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    """The first name that comes again."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def parse_spec(raw: object, path: Path) -> SweepSpec:
