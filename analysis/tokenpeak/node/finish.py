@@ -47,10 +47,10 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
             if restoration["restored"] and not request.get("keep_lock"):
                 lock.release(state)
         elif record is not None:
-            lease_s = (state.read(lease.FILE) or {}).get("lease_s")
+            lease_s = (state.read(lease.FILE, durable=False) or {}).get("lease_s")
             lease.renew(state, lease_s)
         phases.mark("collecting")
-        is_its_output = (state.read(OUTPUT) or {}).get("trial_id") == trial_id
+        is_its_output = (state.read(OUTPUT, durable=False) or {}).get("trial_id") == trial_id
         answer: Json = {
             "phases": phases.spans,
             "started_at_unix_s": phases.started_at_unix_s,

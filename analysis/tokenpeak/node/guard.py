@@ -140,7 +140,7 @@ def _is_installed(state: State) -> bool:
 
 def _watches(state: State, nonce: str) -> bool:
     """Whether a guard that lives has said that it watches the record with this nonce."""
-    watching = state.read(FILE)
+    watching = state.read(FILE, durable=False)
     return bool(watching and watching.get("nonce") == nonce and process.is_alive(watching))
 
 

@@ -17,7 +17,7 @@ def renew(state: State, lease_s: float | None) -> None:
 
 def remaining_s(state: State) -> float | None:
     """Seconds until the lease lapses, negative when it has; None when it never does. A reboot ends every lease."""
-    lease = state.read(FILE)
+    lease = state.read(FILE, durable=False)
     if lease is None or lease["boot_id"] != clock.boot_id():
         return -1.0
     if lease["lease_s"] is None:
@@ -35,7 +35,7 @@ def listen(state: State) -> Json:
     """Renew the lease for each line on stdin until it closes; a lease that has already lapsed stays so."""
     renewals = 0
     for _ in sys.stdin:
-        lease = state.read(FILE)
+        lease = state.read(FILE, durable=False)
         if lease is not None and not has_lapsed(state):
             renew(state, lease["lease_s"])
             renewals += 1

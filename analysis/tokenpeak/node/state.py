@@ -54,11 +54,17 @@ class State:
         """Where the file called `name` is."""
         return self.folder / name
 
-    def read(self, name: str) -> Json | None:
-        """A JSON file's content; None when there is none."""
+    def read(self, name: str, durable: bool = True) -> Json | None:
+        """A JSON file's content; None when there is none.
+
+        `durable` as it was written: of a write that was not, a power loss may leave the name with an empty file, or
+        one of zeros, which then is none.
+        """
         try:
             raw = self.path(name).read_bytes()
         except FileNotFoundError:
+            return None
+        if not durable and not raw.strip(b"\0"):
             return None
         try:
             value = json.loads(raw)

@@ -36,7 +36,7 @@ def start(state: State, tools: str | None) -> None:
 
 def stop(state: State) -> None:
     """End the sampler; its samples stay until the next trial."""
-    leader = state.read(PROCESS)
+    leader = state.read(PROCESS, durable=False)
     if leader:
         process.stop_group(leader, 1.0)
         state.remove(PROCESS)
