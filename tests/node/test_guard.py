@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import pytest
 from tests.node.conftest import Node
 
 from tokenpeak.node import clock, process
@@ -175,6 +177,56 @@ def test_reboot(node: Node) -> None:
 
     assert restored(node)
     assert node.run("status")["production"]["running"]
+
+
+@pytest.mark.parametrize("left", [b"", bytes(64)], ids=["empty", "zeros"])
+def test_power_loss_while_the_engine_started(node: Node, left: bytes) -> None:
+    """What was not written durably may be empty or zeros after a power loss; production comes back all the same."""
+    node.production()
+    node.run("produce")
+    node.run("launch", node.launch_request(lease_s=None))
+    record = node.read("record.json")
+    assert record is not None
+    for name in ("telemetry.json", "lease.json", "output.json"):
+        (node.folder / name).write_bytes(left)
+    (node.folder / "record.json").write_text(json.dumps({**record, "boot_id": "an earlier boot"}))
+
+    assert restored(node)
+    assert node.run("status")["production"]["running"]
+
+
+def test_guard_has_another_environment(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Production's command is found, and finds its home, though systemd starts the guard with neither."""
+    flag = tmp_path / "flag"
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "start-production").write_text(f'#!/bin/sh\nprintf %s "$HOME" > {flag}\n')
+    (tools / "start-production").chmod(0o755)
+    login_path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{login_path}")
+    monkeypatch.setenv("HOME", "/home/ops")
+    node.declare(
+        production={
+            "manager": "command",
+            "start": ["start-production"],
+            "stop": ["rm", str(flag)],
+            "check": ["test", "-e", str(flag)],
+        }
+    )
+    flag.touch()
+    node.run("launch", node.launch_request())
+    guard, record = node.read("guard.json"), node.read("record.json")
+    assert guard is not None
+    assert record is not None
+    os.kill(guard["pid"], signal.SIGKILL)
+    (node.folder / "record.json").write_text(json.dumps({**record, "boot_id": "an earlier boot"}))
+    monkeypatch.setenv("PATH", login_path)
+    monkeypatch.delenv("HOME")
+
+    node.run("guard")
+
+    assert node.read("record.json") is None
+    assert "/home/ops" == flag.read_text()
 
 
 def test_guard_follows_the_next_trial(node: Node) -> None:

@@ -274,6 +274,38 @@ def test_telemetry(node: Node) -> None:
     assert {len(telemetry["t_s"])} == {len(column) for column in telemetry["columns"].values()}
 
 
+def test_another_server_at_the_engines_address(node: Node) -> None:
+    """What already listens where the engine would is not measured in its place; production is not touched for it."""
+    declared = node.production()
+    node.run("produce")
+    request = node.launch_request("--start-s", "1")
+    stranger = process.start_detached([*request["argv"][:-2]], log=node.folder / "stranger.log")
+    base = f"http://127.0.0.1:{node.declaration['port']}"
+    assert clock.wait_until(lambda: serving.served_model(base) == "tiny", 10)
+
+    answer = node.run("launch", request)
+
+    stranger.kill()
+    stranger.wait()
+    assert "port" == answer["error"]["code"]
+    assert f"is in use by {stranger.pid}" in answer["error"]["text"]
+    assert b'"prod"' in models_served(declared)
+    assert (None, None) == (node.read("record.json"), node.read("lock.json"))
+
+
+def test_environment_file_that_is_not_there(node: Node) -> None:
+    """What the engine cannot be started without is read before production is stopped."""
+    production = node.production()
+    node.declare(engine={**node.declaration["engine"], "env_file": "/nonexistent/engine.env"})
+    node.run("produce")
+
+    answer = node.run("launch", node.launch_request())
+
+    assert "/nonexistent/engine.env" in answer["error"]["text"]
+    assert b'"prod"' in models_served(production)
+    assert (None, None) == (node.read("record.json"), node.read("lock.json"))
+
+
 def test_another_server_at_productions_address(node: Node) -> None:
     """Something else that answers at production's address is not production."""
     declared = node.production()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from pathlib import Path
 
-from tokenpeak.node import clock, guard, lease, lock, memory, production, serving, telemetry
+from tokenpeak.node import clock, guard, lease, lock, machine, memory, production, serving, telemetry
 from tokenpeak.node.engine import Engine, read_environment_file, trial_key
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.restore import RECORD, restore, stop_engine
@@ -17,6 +18,9 @@ LOG_TAIL_BYTES = 32_768
 PRODUCTION_READY_S = 900.0
 ENGINE_STOP_S = 5.0
 LEASE_LAPSED = "lease_lapsed"
+MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
+"""What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
+gives the guard no HOME, and a shorter PATH than a login has."""
 LEAST_ROOM_BYTES = 1_000_000
 """Room for a trial's state and the engine's log: one that cannot write its log ends without saying why."""
 
@@ -31,11 +35,11 @@ def launch(state: State, declaration: Json, request: Json) -> Json:
     host = request.get("host") or declaration.get("host", "127.0.0.1")
     port = int(request.get("port") or declaration.get("port", 8099))
     key = api_key(state, request)
+    env = environment(declaration, request, key)
     failure: str | None = None
     with state.exclusive():
-        record = borrow(state, declaration, request, phases)
+        record = borrow(state, declaration, request, (host, port), phases)
         began = time.monotonic()
-        env = environment(declaration, request, key)
         try:
             pid: int | None = engine.start(request, env, declaration.get("engine") or {})
             telemetry.start(state, declaration.get("tools"))
@@ -67,8 +71,8 @@ def launch(state: State, declaration: Json, request: Json) -> Json:
     }
 
 
-def borrow(state: State, declaration: Json, request: Json, phases: Phases) -> Json:
-    """Lock, record, guard, production stopped, memory free; the record.
+def borrow(state: State, declaration: Json, request: Json, address: tuple[str, int], phases: Phases) -> Json:
+    """Lock, record, guard, production stopped, memory free; the record. `address` is where the engine will listen.
 
     Production that this sweep stopped already is left so.
     """
@@ -85,6 +89,7 @@ def borrow(state: State, declaration: Json, request: Json, phases: Phases) -> Js
         # Production was stopped by an earlier trial of this sweep (restore: per_sweep), or that trial's end was lost.
         lease.renew(state, request.get("lease_s"))
         stop_engine(state, phases, ENGINE_STOP_S, record.get("baseline_bytes"))
+        _require_free(address)
         record = {**record, **_trial_part(request)}
         state.write(RECORD, record)
         guard.arm(state, record["nonce"])
@@ -93,8 +98,9 @@ def borrow(state: State, declaration: Json, request: Json, phases: Phases) -> Js
     stop_engine(state, phases, ENGINE_STOP_S, None)
     with phases.span("recording"):
         try:
+            _require_free(address)
             was = production.record(declaration.get("production") or {"manager": "none"}, state)
-        except Trouble:
+        except (Trouble, OSError):
             lock.release(state)
             raise
         record = {
@@ -102,6 +108,7 @@ def borrow(state: State, declaration: Json, request: Json, phases: Phases) -> Js
             "holder": request["holder"],
             "armed_at_unix_s": time.time(),
             "boot_id": clock.boot_id(),
+            "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
             "production": was,
             "production_ready_s": float(request.get("production_ready_s") or PRODUCTION_READY_S),
             "engine_stop_s": float(request.get("engine_stop_s") or ENGINE_STOP_S),
@@ -117,6 +124,13 @@ def borrow(state: State, declaration: Json, request: Json, phases: Phases) -> Js
             lock.release(state)
             raise
     return _stopped_production(state, record, phases)
+
+
+def _require_free(address: tuple[str, int]) -> None:
+    """Raise Trouble where another server has the engine's address: it would be measured in the engine's place."""
+    problem = machine.port_problem(*address)
+    if problem:
+        raise Trouble("port", problem)
 
 
 def _stopped_production(state: State, record: Json, phases: Phases) -> Json:

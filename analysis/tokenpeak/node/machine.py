@@ -48,6 +48,17 @@ def why_not_bindable(host: str, port: int) -> str | None:
     return None
 
 
+def port_problem(host: str, port: int) -> str | None:
+    """What to do about an address where no engine could listen; None when one could."""
+    error = why_not_bindable(host, port)
+    if error is None:
+        return None
+    who = listeners(port)
+    if who:
+        return f"Port {port} on {host} is in use by {', '.join(who)}: stop it, or set tokenpeak_port to a free port."
+    return f"The engine could not listen on {host}:{port} ({error}): correct tokenpeak_host or tokenpeak_port."
+
+
 def listeners(port: int) -> list[str]:
     """`pid name` of the processes that listen on a TCP port, as far as this user may see them."""
     inodes = set()

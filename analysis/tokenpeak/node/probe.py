@@ -86,7 +86,7 @@ def probe(state: State, declaration: Json) -> Json:
     command = (declaration.get("engine") or {}).get("command") or ["vllm", "serve"]
     engine_version = version.engine_version(command)
     host, port = declaration.get("host", "127.0.0.1"), int(declaration.get("port", 8099))
-    bind_error = machine.why_not_bindable(host, port)
+    port_problem = machine.port_problem(host, port)
     facts = machine.facts(state.folder)
     model = declaration.get("model") or {}
     present = None if declaration.get("simulated") else model_present(model.get("path"), model.get("name"))
@@ -95,8 +95,8 @@ def probe(state: State, declaration: Json) -> Json:
         problems.append(
             f"No engine at {command[0]!r}: install vLLM there, or correct tokenpeak_engine_command in the inventory."
         )
-    if bind_error:
-        problems.append(_port_problem(host, port, bind_error))
+    if port_problem:
+        problems.append(port_problem)
     if facts["disk_free_bytes"] < DISK_NEEDED_BYTES:
         problems.append(
             f"Only {facts['disk_free_bytes'] / 2**20:.0f} MiB are free on the disk of {state.folder}: "
@@ -119,7 +119,7 @@ def probe(state: State, declaration: Json) -> Json:
         "engine_help": [] if declaration.get("simulated") else version.engine_help(command, engine_version, state),
         "production": found_production,
         "vram_holders": [holder_text(holder) for holder in holders],
-        "engine_port_free": bind_error is None,
+        "engine_port_free": port_problem is None,
         "model_present": present,
         "problems": problems,
         "declaration": {**told(declaration), "bundle_sha256": bundle_sha256(state)},
@@ -141,13 +141,6 @@ def told(declaration: Json) -> Json:
         "engine": {"command": engine.get("command") or ["vllm", "serve"], "version": engine.get("version")},
         "production": {name: declared_production.get(name) for name in ("manager", "unit", "url")},
     }
-
-
-def _port_problem(host: str, port: int, error: str) -> str:
-    who = machine.listeners(port)
-    if who:
-        return f"Port {port} on {host} is in use by {', '.join(who)}: stop it, or set tokenpeak_port to a free port."
-    return f"The engine could not listen on {host}:{port} ({error}): correct tokenpeak_host or tokenpeak_port."
 
 
 def gpu_problems(

@@ -5,6 +5,7 @@ Everything comes from the record alone. Doing it again changes nothing.
 
 from __future__ import annotations
 
+import os
 import time
 
 from tokenpeak.node import clock, lock, memory, production, telemetry
@@ -50,6 +51,7 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
             "message": "No trial has this node.",
             "trial_id": None,
         }
+    os.environ.update(record.get("environment", {}))
     was = record["production"]
     ended = stop_engine(state, phases, grace_s or record["engine_stop_s"], record.get("baseline_bytes"))
     with phases.span("production_start", "production_start"):
