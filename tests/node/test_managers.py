@@ -7,12 +7,14 @@ import json
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tokenpeak.node import clock, production
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.managers.supervisord import parse_status
 from tokenpeak.node.managers.systemd import parse_show
@@ -178,6 +180,41 @@ def test_command_pair(tmp_path: Path) -> None:
     manager.stop()
 
     assert (True, False) == (started, manager.is_running())
+
+
+def test_start_command_that_leaves_a_server_running(tmp_path: Path) -> None:
+    """The start has ended when the command has, and what it left behind can still write."""
+    said = tmp_path / "said"
+    server = f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; echo one; echo two && touch {said}"
+    declared = {"manager": "command", "start": ["sh", "-c", f"({server}) & echo started"], "stop": ["true"]}
+    manager = make_manager(declared, State(tmp_path / "state"))
+    began = time.monotonic()
+
+    manager.start({})
+    took_s = time.monotonic() - began
+    (tmp_path / "end").touch()
+
+    assert took_s < 5
+    assert clock.wait_until(said.exists, 5)
+
+
+def test_start_command_that_fails(tmp_path: Path) -> None:
+    """Its status and its words are told, without those of an earlier start."""
+    state = State(tmp_path / "state")
+    state.path("production.log").write_text("earlier words")
+    declared = {"manager": "command", "start": ["sh", "-c", "echo no licence >&2; exit 7"], "stop": ["true"]}
+
+    with pytest.raises(Trouble, match=r"ended with status 7: no licence\."):
+        make_manager(declared, state).start({})
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "gpu1:8000", "/v1", "http://"])
+def test_url_without_a_scheme(tmp_path: Path, url: str) -> None:
+    """A URL that is none is an error that shows how to write it."""
+    declared = {"manager": "command", "url": url, "start": ["true"], "stop": ["true"], "check": ["true"]}
+
+    with pytest.raises(Trouble, match="write it like http://"):
+        production.look(declared, State(tmp_path / "state"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from tokenpeak.node.trouble import Trouble
+
 
 class Answer(NamedTuple):
     """A response: status 0 when no connection or no whole answer came, then `text` says why."""
@@ -25,7 +27,8 @@ def request(
 ) -> Answer:
     """One request, one answer; a server that is not there is an answer too."""
     parts = urlsplit(url)
-    assert parts.hostname
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Trouble("declaration", f"{url!r} is no address of a server: write it like http://127.0.0.1:8000.")
     connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = connection_class(parts.hostname, parts.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json"} if body is not None else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from urllib.parse import urlsplit
 
 from tokenpeak.node import process, serving
@@ -60,7 +61,7 @@ class CommandManager(Manager):
         """Start the process in a session of its own, or run the start command."""
         declared = self._process()
         if not declared:
-            self.do(self._argv("start"), START_TIMEOUT_S)
+            self._run_start()
             return
         if self.is_running():
             return
@@ -77,3 +78,24 @@ class CommandManager(Manager):
         except OSError as error:
             raise Trouble("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
         self.state.write(RECORD, process.identity(started.pid))
+
+    def _run_start(self) -> None:
+        """Run the start command to its end; what it leaves running writes to a file, which no reader can close."""
+        argv = self._argv("start")
+        log = self.state.path(LOG)
+        before = log.stat().st_size if log.exists() else 0
+        try:
+            started = process.start_detached(argv, log=log)
+        except OSError as error:
+            raise Trouble("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
+        try:
+            status = started.wait(START_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+            raise Trouble("production", f"`{' '.join(argv)}` did not end within {START_TIMEOUT_S:g} s.") from None
+        if status != 0:
+            said = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
+            raise Trouble(
+                "production", f"`{' '.join(argv)}` ended with status {status}: {said or 'it said nothing'}."
+            )
