@@ -96,6 +96,4 @@ class CommandManager(Manager):
             raise Trouble("production", f"`{' '.join(argv)}` did not end within {START_TIMEOUT_S:g} s.") from None
         if status != 0:
             said = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
-            raise Trouble(
-                "production", f"`{' '.join(argv)}` ended with status {status}: {said or 'it said nothing'}."
-            )
+            raise Trouble("production", f"`{' '.join(argv)}` ended with status {status}: {said or 'it said nothing'}.")
