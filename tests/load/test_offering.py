@@ -184,6 +184,20 @@ def test_key_headers_and_base_path(tmp_path: Path) -> None:
     assert b"x-team: speed" in head
 
 
+def test_no_proxy_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked beside the load goes to the server too, with its key, whatever proxy the environment names."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy, serving(Listener()) as url:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        measure(url, tmp_path, {"concurrency": 1, "requests": 1})
+        proxy.setblocking(False)
+
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
+
+
 def test_connections_are_kept_or_not(tmp_path: Path) -> None:
     """With reuse off each request asks for its connection to be closed."""
     listener = Listener()
@@ -203,27 +217,37 @@ def test_processes_merge_into_one_result(tmp_path: Path) -> None:
     assert list(range(21)) == requests(tmp_path)["request_index"].to_list()
 
 
-def test_tls(tmp_path: Path) -> None:
-    """A server's certificate is checked against the CA file that was given."""
-    certificate, private = tmp_path / "cert.pem", tmp_path / "key.pem"
+def certified(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate of its own for this machine, and its key."""
+    certificate, private = folder / f"{name}.pem", folder / f"{name}-key.pem"
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"),
+            *("-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"),
             *("-keyout", private, "-out", certificate),
         ],
         check=True,
         capture_output=True,
     )
+    return certificate, private
+
+
+def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's certificate is checked against the CA file that was given, and against those of the system."""
+    certificate, private = certified(tmp_path, "here")
+    other, _ = certified(tmp_path, "elsewhere")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, private)
-    listener = Listener()
-    with serving(listener, context) as url:
+    once = {"concurrency": 1, "requests": 1}
+    with serving(Listener(), context) as url:
         secure = url.replace("http:", "https:")
         trusted = measure(secure, tmp_path, {"concurrency": 2, "requests": 4}, ca_file=str(certificate))
-        doubted = measure(secure, tmp_path, {"concurrency": 1, "requests": 1})
+        doubted = measure(secure, tmp_path, once, ca_file=str(other))
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        of_system = measure(secure, tmp_path, once, ca_file=str(other))
 
-    assert (4, {"tls_failed": 1}) == (trusted.summary.requests_ok, doubted.summary.failures)
+    assert (4, 1) == (trusted.summary.requests_ok, of_system.summary.requests_ok)
+    assert {"tls_failed": 1} == doubted.summary.failures
 
 
 def test_repeated_prompts_get_a_salt_of_their_own(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ class Crew:
         for _, pipe in self._workers:
             try:
                 pipe.send(("end",))
-            except BrokenPipeError:
+            except OSError:
                 # It has ended already.
                 continue
             finally:

@@ -15,12 +15,12 @@ OPENING_SPARES = 4
 CONNECTING_AT_ONCE = 64
 
 
-def _tls_context(target: Target) -> ssl.SSLContext | None:
-    """The TLS settings of a target; None for plain HTTP."""
-    if not target.tls:
-        return None
-    context = ssl.create_default_context(cafile=target.ca_file)
-    if not target.verify:
+def tls_context(*, verify: bool, ca_file: str | None) -> ssl.SSLContext:
+    """What is believed of a server's certificate: the system's certificates, and those of a file."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(cafile=ca_file)
+    if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
@@ -41,7 +41,7 @@ class Pool:
     def __init__(self, target: Target, owner: Owner) -> None:
         self._target = target
         self._owner = owner
-        self._context = _tls_context(target)
+        self._context = tls_context(verify=target.verify, ca_file=target.ca_file) if target.tls else None
         self._idle: list[Connection] = []
         self._opening_spares = 0
 

@@ -65,7 +65,7 @@ class Scraper:
     ) -> None:
         self._url = url
         self._period_s = period_s
-        self._client = httpx.Client(headers=headers, timeout=5.0, verify=verify)
+        self._client = httpx.Client(headers=headers, timeout=5.0, verify=verify, trust_env=False)
         self._samples: list[Sample] = []
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._work, name="scraper", daemon=True)

@@ -8,6 +8,7 @@ import httpx
 
 from tokenpeak.errors import LoadError
 from tokenpeak.load.order import Target
+from tokenpeak.load.pool import tls_context
 
 PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 
@@ -75,11 +76,12 @@ class Server:
         )
 
     def trust(self) -> ssl.SSLContext | bool:
-        """What httpx should believe of this server's certificate."""
-        if self.tls and self.verify and self.ca_file is not None:
-            return ssl.create_default_context(cafile=str(self.ca_file))
-        return self.verify
+        """What httpx should believe of this server's certificate: the same as the load client does."""
+        ca_file = None if self.ca_file is None else str(self.ca_file)
+        return tls_context(verify=self.verify, ca_file=ca_file) if self.tls else True
 
     def client(self) -> httpx.AsyncClient:
-        """An httpx client for everything that is not timed."""
-        return httpx.AsyncClient(base_url=self.root, headers=self.headers, verify=self.trust(), timeout=30.0)
+        """An httpx client for everything that is not timed; like the load, it goes there without a proxy."""
+        return httpx.AsyncClient(
+            base_url=self.root, headers=self.headers, verify=self.trust(), timeout=30.0, trust_env=False
+        )
