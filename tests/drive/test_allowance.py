@@ -1,6 +1,6 @@
 """When a trial may begin, and how long it may take production away."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from archive_factory import node_facts, plan_of, sweep_spec, trial_record
 from tokenpeak.drive.allowance import Allowance, Granted, Later, Never
 from tokenpeak.plan.spec import Deadlines, SweepSpec
-from tokenpeak.records import TrialRecord
+from tokenpeak.records import Restoration, TrialRecord
 
 NODE = node_facts("node-1", "NVIDIA L4")
 LONGEST_S = 60 + 4 * 60 + 10 + 30
@@ -22,11 +22,11 @@ def spec_with(**changes: Any) -> SweepSpec:
     return SweepSpec.model_validate({**spec.model_dump(mode="json"), "deadlines": deadlines.model_dump(), **changes})
 
 
-def trial_of(spec: SweepSpec, duration_s: float) -> TrialRecord:
+def trial_of(spec: SweepSpec, duration_s: float, **changes: Any) -> TrialRecord:
     """A trial that took so long."""
     planned = plan_of(spec, NODE).feasible[0]
     record, _ = trial_record(spec, node=NODE, planned=planned, replicate=0, number=1)
-    return record.model_copy(update={"duration_s": duration_s, "status": "ok"})
+    return record.model_copy(update={"duration_s": duration_s, "status": "ok", **changes})
 
 
 def allowance_at(clock: str, spec: SweepSpec, **changes: Any) -> Allowance:
@@ -88,6 +88,39 @@ def test_nodes_share_the_cap() -> None:
 
     assert isinstance(allowance.ask("node-1", NODE.hardware), Granted)
     assert isinstance(allowance.ask("node-2", NODE.hardware), Never)
+
+
+def test_trial_that_ended_counts_before_another_is_asked_for() -> None:
+    """Between a trial's end and its downtime there is no moment at which another node could begin."""
+    spec = spec_with(max_downtime=250)
+    allowance = allowance_at("12:00", spec, earlier=[trial_of(spec, 100.0)])
+    allowance.ask("node-1", NODE.hardware)
+    down = Restoration(restored=True, was_running=True, downtime_s=130.0, message="")
+    allowance.settle("node-1", trial_of(spec, 100.0, restoration=down))
+
+    assert {"node-1": 130.0} == allowance.downtime_s
+    assert isinstance(allowance.ask("node-2", NODE.hardware), Never)
+
+
+def test_node_that_is_kept_between_trials_is_down() -> None:
+    """With restore: per_sweep production is down from the first trial on, whether or not a trial runs."""
+    spec = spec_with(max_downtime="10m", restore="per_sweep")
+    now = [datetime(2026, 11, 20, 12, tzinfo=UTC)]
+    allowance = Allowance(spec, now=lambda: now[0])
+    trial = trial_of(spec, 100.0, restoration=None, argv=("vllm",), started_at=now[0])
+    first = allowance.ask("node-1", NODE.hardware)
+    now[0] += timedelta(seconds=100)
+    allowance.settle("node-1", trial)
+    second = allowance.ask("node-1", NODE.hardware)
+    now[0] += timedelta(seconds=400)
+    allowance.settle("node-1", trial)
+    third = allowance.ask("node-1", NODE.hardware)
+    allowance.add_downtime("node-1", 520.0)
+
+    assert [Granted(deadline_s=570), Granted(deadline_s=470)] == [first, second]
+    assert isinstance(third, Never)
+    assert "production was down for 0:08:20 and a trial may take 0:02:05 more" in third.reason
+    assert {"node-1": 520.0} == allowance.downtime_s
 
 
 @pytest.mark.parametrize("key", ["window", "max_downtime"])

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tokenpeak.drive.inventory import Node
 from tokenpeak.drive.lease import LeaseChannel, lease_command, node_command
 
@@ -30,30 +32,50 @@ def wait_for(path: Path, word: str, count: int = 1) -> str:
     raise AssertionError(f"{word!r} did not appear {count} times in {path}")
 
 
-def channel(path: Path) -> LeaseChannel:
+def channel(path: Path, lost: list[str]) -> LeaseChannel:
     """A channel to a process here that notes what it hears."""
-    return LeaseChannel([sys.executable, "-c", LISTENER, str(path)], lease_s=2.0)
+    return LeaseChannel([sys.executable, "-c", LISTENER, str(path)], 2.0, lost.append)
 
 
 def test_beats_flow_until_the_channel_closes(tmp_path: Path) -> None:
     """The node hears the controller at once and again, and then the end."""
     heard = tmp_path / "heard"
-    with channel(heard) as lease:
+    lost: list[str] = []
+    with channel(heard, lost):
         wait_for(heard, "beat", 3)
 
     assert heard.read_text().endswith("end\n")
-    assert lease.health.restarts == 0
+    assert [] == lost
 
 
 def test_channel_that_is_lost_is_opened_anew(tmp_path: Path) -> None:
     """A connection that goes does not lose the lease."""
     heard = tmp_path / "heard"
-    with channel(heard) as lease:
+    lost: list[str] = []
+    with channel(heard, lost):
         pid = int(wait_for(heard, "beat").split()[1])
         os.kill(pid, signal.SIGKILL)
         wait_for(heard, "pid", 2)
 
-    assert lease.health.restarts >= 1
+    assert ["it ended with status -9"] == lost
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["sh", "-c", "echo 'ops@gpu1: Permission denied (publickey).' >&2; exit 255"], "Permission denied"),
+        (["sh", "-c", """echo '{"error": {"code": "state", "text": "It belongs to root."}}'; exit 3"""], "It belongs"),
+        (["/nonexistent/ssh"], "No such file"),
+    ],
+)
+def test_why_a_lease_is_not_renewed_is_told_once(argv: list[str], words: str) -> None:
+    """Whoever watches learns what SSH or the node said, before the node gives itself back; not at every attempt."""
+    lost: list[str] = []
+    with LeaseChannel(argv, 2.0, lost.append):
+        time.sleep(1.5)
+
+    assert 1 == len(lost)
+    assert words in lost[0]
 
 
 def test_local_node_is_reached_without_a_shell() -> None:

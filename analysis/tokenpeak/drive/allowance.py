@@ -78,6 +78,9 @@ class Allowance:
         self._seen_s: dict[str, float] = {}
         self._downtime_s = dict(before_s or {})
         self._reserved_s: dict[str, float] = {}
+        self._is_kept = spec.restore == "per_sweep"
+        self._kept_since: dict[str, datetime] = {}
+        """Nodes that were not given back between their trials, and when their first one began."""
         self.refused: str | None = None
         """Why no more trials were allowed, once that has happened."""
         for trial in earlier:
@@ -101,11 +104,12 @@ class Allowance:
                     return Later(until=following, reason=reason)
                 deadlines_s.append(left_s)
             if self._max_downtime_s is not None:
-                left_s = self._max_downtime_s - sum(self._downtime_s.values()) - sum(self._reserved_s.values())
+                down_s = self._down_s()
+                left_s = self._max_downtime_s - down_s - sum(self._reserved_s.values())
                 if left_s <= 0 or (left_s < needed_s and (hardware in self._seen_s or self._reserved_s)):
                     self.refused = (
                         f"max_downtime is {timedelta(seconds=round(self._max_downtime_s))}; production was down for "
-                        f"{timedelta(seconds=round(sum(self._downtime_s.values())))} and a trial may take "
+                        f"{timedelta(seconds=round(down_s))} and a trial may take "
                         f"{timedelta(seconds=round(needed_s))} more."
                     )
                     return Never(reason=self.refused)
@@ -118,16 +122,30 @@ class Allowance:
         return Granted(deadline_s=max(granted_s / 2, granted_s - self._production_ready_s))
 
     def settle(self, node: str, record: TrialRecord | None) -> None:
-        """The granted trial ended, or came to nothing."""
+        """The granted trial ended, or came to nothing; its downtime counts from here on."""
         with self._lock:
             self._reserved_s.pop(node, None)
-            if record is not None:
-                self._learn(record)
+            if record is None:
+                return
+            self._learn(record)
+            if record.restoration is not None:
+                self._add(node, record.restoration.downtime_s or 0.0)
+            elif self._is_kept and record.argv:
+                self._kept_since.setdefault(node, record.started_at)
 
     def add_downtime(self, node: str, seconds: float) -> None:
-        """Production of the node was down for so long."""
+        """The node was given back, and production was down for so long."""
         with self._lock:
-            self._downtime_s[node] = self._downtime_s.get(node, 0.0) + seconds
+            self._add(node, seconds)
+
+    def _add(self, node: str, seconds: float) -> None:
+        self._kept_since.pop(node, None)
+        self._downtime_s[node] = self._downtime_s.get(node, 0.0) + seconds
+
+    def _down_s(self) -> float:
+        """What production was down for so far, on nodes that are still kept until now."""
+        kept_s = sum((self._now() - since).total_seconds() for since in self._kept_since.values())
+        return sum(self._downtime_s.values()) + max(0.0, kept_s)
 
     @property
     def downtime_s(self) -> dict[str, float]:

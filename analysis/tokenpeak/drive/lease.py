@@ -5,12 +5,13 @@ lease. When this controller dies, the pipe closes, renewals stop, and the node's
 channel is separate from Ansible's, so that neither a long task nor a lost one says anything about the controller.
 """
 
+import json
 import shlex
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tokenpeak.drive.inventory import Node
@@ -49,24 +50,19 @@ def lease_command(node: Node, declaration: dict[str, Any]) -> list[str]:
     return node_command(node, [python, f"{state_dir}/tokenpeak-node.pyz", "lease", "--state", state_dir])
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChannelHealth:
-    """How the channel fared: beats written, and how often its process had to be started anew."""
-
-    beats: int
-    restarts: int
-
-
 class LeaseChannel:
-    """Heartbeats to one node from entering the context to leaving it; a process that ends is started anew."""
+    """Heartbeats to one node from entering the context to leaving it; a process that ends is started anew.
 
-    def __init__(self, argv: Sequence[str], lease_s: float) -> None:
+    `on_loss` is told its last words when it ends by itself, once for each that differ.
+    """
+
+    def __init__(self, argv: Sequence[str], lease_s: float, on_loss: Callable[[str], None] = lambda _: None) -> None:
         self._argv = list(argv)
+        self._on_loss = on_loss
+        self._told: set[str] = set()
         self._beat_s = min(_LONGEST_BEAT_S, max(_SHORTEST_BEAT_S, lease_s / _BEATS_PER_LEASE))
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
-        self._beats = 0
-        self._starts = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -76,28 +72,32 @@ class LeaseChannel:
         self._closing.set()
         self._thread.join(timeout=_CLOSE_TIMEOUT_S * 2)
 
-    @property
-    def health(self) -> ChannelHealth:
-        """Counts so far."""
-        return ChannelHealth(beats=self._beats, restarts=max(0, self._starts - 1))
-
     def _keep(self) -> None:
         while not self._closing.is_set():
-            self._starts += 1
-            try:
-                process = subprocess.Popen(
-                    self._argv,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C at the terminal must not reach it before the nodes are restored
-                )
-            except OSError:
-                self._closing.wait(self._beat_s)
-                continue
-            self._beat(process)
-            _end(process)
+            with tempfile.TemporaryFile() as said:
+                try:
+                    process = subprocess.Popen(
+                        self._argv,
+                        stdin=subprocess.PIPE,
+                        stdout=said,
+                        stderr=said,
+                        start_new_session=True,  # Ctrl-C must not reach it before the nodes are restored
+                    )
+                except OSError as error:
+                    self._tell(str(error))
+                    self._closing.wait(self._beat_s)
+                    continue
+                self._beat(process)
+                _end(process)
+                if not self._closing.is_set():
+                    said.seek(0)
+                    self._tell(_last_words(said.read()) or f"it ended with status {process.returncode}")
             self._closing.wait(min(1.0, self._beat_s))
+
+    def _tell(self, words: str) -> None:
+        if words not in self._told:
+            self._told.add(words)
+            self._on_loss(words)
 
     def _beat(self, process: subprocess.Popen[bytes]) -> None:
         """Write heartbeats until the channel closes or its process is gone."""
@@ -108,9 +108,19 @@ class LeaseChannel:
                 process.stdin.flush()
             except OSError:
                 return
-            self._beats += 1
             if self._closing.wait(self._beat_s):
                 return
+
+
+def _last_words(said: bytes) -> str:
+    """The last line that is not empty; of a node command's answer, its error."""
+    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
+    try:
+        return str(json.loads(lines[-1])["error"]["text"])
+    except (ValueError, KeyError, TypeError):
+        return lines[-1].strip()
+    except IndexError:
+        return ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -152,8 +152,6 @@ class Worker(threading.Thread, ABC):
                 self._ledger.abandon(hardware, proposal)
             self._allowance.settle(self.node, record)
         self._progress.trial_ended(result.record, *self._describe(result.record))
-        if result.record.restoration is not None:
-            self._allowance.add_downtime(self.node, result.record.restoration.downtime_s or 0.0)
         return result.node_trouble
 
     def _complain(self, problem: str) -> None:
@@ -166,7 +164,7 @@ class NodeWorker(Worker):
 
     def _session(self) -> Later | None:
         argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
-        with LeaseChannel(argv, self._spec.deadlines.lease_s):
+        with LeaseChannel(argv, self._spec.deadlines.lease_s, self._warn_of_lease):
             try:
                 return self._work()
             finally:
@@ -176,6 +174,13 @@ class NodeWorker(Worker):
         self, order: TrialOrder, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
     ) -> TrialResult:
         return run_trial(order, self._site, on_files=on_files, on_event=on_event)
+
+    def _warn_of_lease(self, words: str) -> None:
+        lease_s = self._spec.deadlines.lease_s
+        self._progress.say(
+            f"WARNING {self.node}: the connection that renews its lease ended: {words}. It is opened anew; should that "
+            f"go on for {lease_s:g} s, the node gives itself back and the trial is lost."
+        )
 
     def _restore(self) -> None:
         """Give the node back for good: production as recorded, lock released. A node that is free stays as it is."""
