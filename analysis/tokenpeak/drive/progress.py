@@ -1,15 +1,15 @@
 """What a sweep is doing, for whoever watches: a live table on a terminal, plain lines when piped."""
 
+import contextlib
 import json
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -43,11 +43,35 @@ class _Row:
     level: str = ""
 
 
+class _Stdout:
+    """Standard output, silent once nobody can read it: a terminal that hung up or a pipe that closed ends no sweep."""
+
+    @property
+    def _stream(self) -> TextIO:
+        # While a live table is shown, rich stands in for the stream.
+        stream: TextIO = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+        return stream
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be flushed."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class Progress:
     """The state that is shown. Workers tell it what they do, from any thread; `say` prints a line for good."""
 
     def __init__(self, *, terminal: bool | None = None) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console(file=cast(TextIO, _Stdout()), highlight=False, soft_wrap=True)
         self._terminal = sys.stdout.isatty() if terminal is None else terminal
         self._lock = threading.Lock()
         self._rows: dict[str, _Row] = {}
@@ -100,7 +124,7 @@ class Progress:
             self._best = best
         self.say(f"{record.node} {record.trial_id} {record.config.name}: {_outcome(record, value)}")
 
-    @contextmanager
+    @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
         """Show the table while the body runs, when there is a terminal."""
         if not self._terminal:
