@@ -39,7 +39,7 @@ plan: $(READY) ## Print the matrix, what is dropped and why, and how long it wil
 	@$(TOKENPEAK) plan --inventory $(INVENTORY) $(sweep_option)
 
 .PHONY: probe
-probe: $(READY) ## Look at the nodes of INVENTORY; changes nothing
+probe: $(READY) ## Put the node script on the nodes of INVENTORY and look at them; stops nothing
 	@$(TOKENPEAK) probe --inventory $(INVENTORY)
 
 .PHONY: status
@@ -81,11 +81,11 @@ load: $(READY) ## Put ARCHIVE (folder or .tar.zst) into Postgres; the same as in
 
 .PHONY: archive
 archive: $(READY) ## Pack the sweep SWEEP_ID into one file (WITHOUT="node-names prompts" takes those out)
-	@$(TOKENPEAK) archive $(SWEEP_ID) $(addprefix --no-,$(WITHOUT))
+	@$(if $(SWEEP_ID),,$(error Say which: make archive SWEEP_ID=20261121-010000-quick-sim))$(TOKENPEAK) archive $(SWEEP_ID) $(addprefix --no-,$(WITHOUT))
 
 .PHONY: import
 import: $(READY) ## Make an archive of another benchmark's results (FILES=, or a mapping file for CSV)
-	@$(TOKENPEAK) import $(FILES)
+	@$(if $(FILES),,$(error Say what: make import FILES="result.json another.json"))$(TOKENPEAK) import $(FILES)
 
 .PHONY: export
 export: $(READY) ## Write ARCHIVE for others (FORMAT=csv|parquet|vllm-bench|vllm-bench-detailed) into exported/

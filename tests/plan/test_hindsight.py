@@ -9,6 +9,7 @@ from tokenpeak.plan.hindsight import hindsight
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.plan.spec import ModelSpec, parse_spec
 from tokenpeak.records import TrialRecord
+from tokenpeak.store.pack import pack
 from tokenpeak.store.raw import Archive
 
 
@@ -54,6 +55,15 @@ def test_explains_an_archive_in_sentences(archive: Archive) -> None:
     assert 0 == result.exit_code
     assert "prediction of output_tok_per_s: measured ÷ predicted" in result.stdout
     assert "(simulated)" in result.stdout
+
+
+def test_explains_every_archive_of_a_folder(archive: Archive) -> None:
+    """A folder of sweeps stands for all of them, a packed one for the sweep in it, each under its name."""
+    pack(archive.path, archive.path.with_name("b.tar.zst"))
+    result = CliRunner().invoke(explain, [str(archive.path.parent)], catch_exceptions=False)
+
+    assert 0 == result.exit_code
+    assert 2 == result.stdout.splitlines().count("a")
 
 
 def test_takes_the_fastest_trial_for_the_hardware_s_share(archive: Archive) -> None:

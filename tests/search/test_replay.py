@@ -48,6 +48,22 @@ def test_command_reads_packed_archives(tmp_path: Path) -> None:
     assert report["landscapes"][0]["margin"] >= 0.0099
 
 
+def test_sweeps_without_a_result_are_skipped(tmp_path: Path) -> None:
+    """Of a folder's sweeps those are searched that have a result; a choice as good as the best falls nothing short."""
+    make_archive(tmp_path / "good", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2)
+    failed = make_archive(tmp_path / "failed", axes={"max_num_seqs": [8]}, gpus=GPUS[:1], seconds=2)
+    for path in failed.path.glob("trials/*.json"):
+        path.unlink()
+    result = CliRunner().invoke(command, [str(tmp_path), "--seeds", "2", "--jobs", "1"], catch_exceptions=False)
+
+    assert 0 == result.exit_code
+    assert "has no trial whose output_tok_per_s may be ranked" in result.stderr
+    assert " 0.00%" in result.stdout
+    assert "-0.00%" not in result.stdout
+    with pytest.raises(ArchiveError, match="nothing to replay"):
+        CliRunner().invoke(command, [str(tmp_path / "failed")], catch_exceptions=False)
+
+
 def test_command_reads_csv(tmp_path: Path) -> None:
     """A CSV of axes and a measured value, with repeated rows and failures, is a landscape too."""
     path = tmp_path / "measured.csv"

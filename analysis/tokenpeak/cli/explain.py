@@ -9,16 +9,26 @@ from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.plan.spec import ModelSpec, parse_spec
 from tokenpeak.search.highest import searched
 from tokenpeak.search.history import history_of
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.raw import Archive, find_archives
 
 
 @click.command()
-@click.argument("archive", type=click.Path(path_type=Path, exists=True, file_okay=False))
-def explain(archive: Path) -> None:
-    """Compare ARCHIVE's predictions with what was measured, and say what binds its fastest config and what to try."""
-    stored = Archive(archive)
+@click.argument("archives", nargs=-1, required=True, type=click.Path(path_type=Path))
+def explain(archives: tuple[Path, ...]) -> None:
+    """Compare the predictions of ARCHIVES (folders or .tar.zst) with what was measured.
+
+    Says what binds the fastest config on each kind of hardware, and what to try.
+    """
+    found = find_archives(list(archives))
+    for stored in found:
+        if len(found) > 1:
+            click.echo(stored.path.name)
+        _explain(stored)
+
+
+def _explain(stored: Archive) -> None:
     record = stored.read_sweep()
-    spec = parse_spec(record.spec, archive / "sweep.json")
+    spec = parse_spec(record.spec, stored.path / "sweep.json")
     trials = list(stored.trials())
     nodes = {node.node: node for node in record.nodes}
     for plan in record.plans:

@@ -29,7 +29,7 @@ from tokenpeak.records import NodeFacts
     help="For people or for machines.",
 )
 def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
-    """Look at each node: hardware, production, engine, free port. Stops nothing."""
+    """Put TokenPeak's command on each node and look: hardware, production, engine, free port. Stops nothing."""
     inventory = read_inventory(inventory_name).limited_to(nodes)
     stop = Stop()
     with stop_on_signals(stop, lambda _: None):

@@ -125,7 +125,8 @@ def _from_archives(path: Path, metric: str | None, workload: str | None, level: 
     from tokenpeak.store.raw import find_archives
 
     found: list[Landscape] = []
-    for archive in find_archives([path]):
+    archives = find_archives([path])
+    for archive in archives:
         sweep = archive.read_sweep()
         raw = dict(sweep.spec)
         given = {"metric": metric, "workload": workload, "level": level}
@@ -138,9 +139,16 @@ def _from_archives(path: Path, metric: str | None, workload: str | None, level: 
             kept["also"] = []
             raw["objective"] = kept | {key: word for key, word in given.items() if word}
         spec = parse_spec(raw, archive.path / "sweep.json")
-        found += landscapes_of(sweep.sweep_id, sweep, archive.trials(), spec)
+        try:
+            found += landscapes_of(sweep.sweep_id, sweep, archive.trials(), spec)
+        except ArchiveError as error:
+            if len(archives) == 1:
+                raise
+            click.echo(f"skipped {error}", err=True)
         for file in archive.malformed:
             click.echo(f"skipped {file}", err=True)
+    if not found:
+        raise ArchiveError(f"No sweep in {path} has a trial that may be ranked; nothing to replay.")
     return found
 
 

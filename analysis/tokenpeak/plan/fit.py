@@ -56,7 +56,7 @@ def missing_hardware(node: NodeFacts) -> str | None:
 def missing_model(name: str) -> str:
     """The sentence that says how to make the facts of a model known."""
     return (
-        f"The model {name!r} is unknown here, so it is planned without prediction. Add its config.json's keys to "
+        f"The model {name!r} is unknown here, so nothing is predicted for it. Add its config.json's keys to "
         "analysis/tokenpeak/plan/data/models.json, or name a folder that holds its config.json."
     )
 

@@ -103,7 +103,7 @@ def _replay_one(landscape: Landscape, searcher: Searcher, trials: int, seed: int
             first_hit = len(history)
     choice = strategy.choose(history)
     reached = truth.get(choice, -math.inf) if choice else -math.inf
-    regret = -math.expm1(reached - best)
+    regret = 1.0 - math.exp(reached - best)
     return Replay(hit=reached >= best - margin, regret=regret, first_hit=first_hit, trials=len(history))
 
 
