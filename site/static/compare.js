@@ -48,10 +48,11 @@
     const percent = `${Math.abs(ratio * 100).toFixed(1)}%`;
     const what = `${left.sweep.objective} at ${left.sweep.environment["Load level"]}`;
     const known = [left, right].every((side) => side.config.low != null);
-    if (!ratio) return `The two measured the same. ${what}.`;
+    if (!ratio) return `${what}: the two measured the same.`;
     const told = known ? right.config.low > left.config.high || right.config.high < left.config.low : Math.abs(ratio) > left.sweep.margin;
     const basis = known ? `their 95% intervals are ${told ? "apart" : "not apart"}` : `without an interval on both sides only differences beyond ${(left.sweep.margin * 100).toFixed(0)}% count`;
-    return told ? `The second is ${(ratio > 0) === left.sweep.higher ? "better" : "worse"}: ${percent} ${ratio > 0 ? "more" : "less"}. ${what}; ${basis}.` : `The two cannot be told apart: the second gives ${percent} ${ratio > 0 ? "more" : "less"}. ${what}; ${basis}.`;
+    const found = told ? `the second is ${(ratio > 0) === left.sweep.higher ? "better" : "worse"}` : "the two cannot be told apart";
+    return `${what}: ${found}. The second has ${percent} ${ratio > 0 ? "more" : "less"}; ${basis}.`;
   };
   const draw = () => {
     const [left, right] = [pick("left"), pick("right")];

@@ -120,6 +120,22 @@ def test_the_index_shows_every_publication(site: Path) -> None:
     assert [] == [name for name in ALL if f'<h2><a href="{name}/index.html">' not in page]
 
 
+def test_only_a_recommendation_promises_commands(site: Path) -> None:
+    """The first page says that there are commands to paste where the effort's own page has them."""
+    page = (site / "index.html").read_text()
+    promised = [name for name in ALL if f'href="{name}/index.html">Commands to paste' in page]
+
+    assert [name for name in ALL if 'class="snippets"' in (site / name / "index.html").read_text()] == promised
+
+
+def test_calibrations_are_asked_of_no_other_client(site: Path) -> None:
+    """What another tool measured is not said to lack a calibration of our own client."""
+    page = words(site / "methodology.html")
+
+    assert len(ALL) == page.count("none: another load client measured it")
+    assert "none was on record" not in page
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_what_a_trial_offers_is_there(name: str, site: Path) -> None:
     """Each file that a published trial's page offers is in the site: most publications have no requests."""

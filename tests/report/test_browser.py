@@ -1,6 +1,7 @@
 """The site in a real browser, from file://, with the network off."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -137,9 +138,13 @@ def test_comparison_refuses_what_is_not_comparable(session: Session, site: Path)
     page.select_option("#right-sweep", index=next(i for i, text in enumerate(options) if RIG in text))
     page.select_option("#right-config", index=3)
     together = page.locator("#compare-result .answer").inner_text()
+    ratio = page.get_by_role("row", name="Output throughput (tok/s)").locator("td").last.inner_text()
+    by = re.search(r"The second has ([\d.]+)% (more|less)", together)
+    assert by is not None
 
     assert apart.startswith("Not ranked: simulated")
-    assert together.startswith(("The second is", "The two cannot be told apart"))
+    assert "at concurrency=32: the second is" in together or "the two cannot be told apart" in together
+    assert pytest.approx(float(ratio) - 1, abs=0.001) == float(by[1]) / 100 * (1 if by[2] == "more" else -1)
 
 
 def test_site_stands_alone(browser: Browser, site: Path) -> None:

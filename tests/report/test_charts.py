@@ -2,9 +2,10 @@
 
 import re
 
+import polars as pl
 import pytest
 
-from tokenpeak.report import SweepView, distributions, figures, interactions, trials
+from tokenpeak.report import SweepView, charts, distributions, figures, interactions, trials
 from tokenpeak.report.blocks import Figure
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.rate_figures import rate_figures
@@ -40,6 +41,17 @@ def test_figures_have_caption_and_data(drawn: list[Figure]) -> None:
     for figure in drawn:
         assert len(figure.caption) > 40
         assert figure.data.rows
+
+
+def test_an_axis_name_has_room_beside_few_rows() -> None:
+    """A heatmap of two rows is as high as the name of their axis is long, or its ends would be cut off."""
+    cell = {"hardware": "L4", "state": "value", "step": "4", "words": "1", "under": "0%\nn=1", "why": ""}
+    cell |= {"across": "4", "value": 1.0, "gain": 0.0, "n": 1}
+    frame = pl.DataFrame([{**cell, "down": row} for row in ("a", "b")])
+    name = "max_num_batched_tokens"
+    spec = charts.spec_of(charts.heatmap(frame, across="x", down=name, across_order=["4"], down_order=["a", "b"]))
+
+    assert 2 * spec["spec"]["height"]["step"] >= 7 * len(name)
 
 
 def test_colours_are_the_sites_own(drawn: list[Figure]) -> None:

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 
 from archive_factory import make_archive
-from tokenpeak.report import SweepView, answers, open_archive
+from tokenpeak import paths
+from tokenpeak.report import SweepView, answers, figures, open_archive, tables
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.ranking import rank
 
@@ -55,6 +56,22 @@ def test_launches_that_say_nothing_give_no_interval(tmp_path: Path) -> None:
     ranked = rank(view, view.hardware[0])
 
     assert (True, False, None) == (ranked.vague, ranked.replicated, ranked.frame["low"][0])
+
+
+def test_the_figure_marks_the_config_to_take() -> None:
+    """The diamond, and the row that is lit, are the config that the page recommends, not the best mean of its tie."""
+    view = open_archive(paths.ARCHIVES / "v100-deepseek-r1-32b")
+    ranked = rank(view, view.hardware[0])
+    figure = figures.ranking(view, ranked)
+    drawn = [row for rows in figure.spec["datasets"].values() for row in rows if row.get("marked")]
+    table = tables.ranking(view, ranked)
+    lit = [row[0]["text"] for row, tone in zip(table.rows, table.row_tones, strict=True) if tone == "best"]
+    assert ranked.best is not None
+    assert ranked.taken is not None
+
+    assert ranked.taken["label"] != ranked.best["label"]
+    assert [ranked.taken["label"]] == [row["label"] for row in drawn] == lit
+    assert "the diamond is the one to take" in figure.caption
 
 
 def test_a_baseline_in_the_sweep_is_what_gains_are_against(tmp_path: Path) -> None:

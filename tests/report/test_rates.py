@@ -57,6 +57,14 @@ def test_curves_leave_out_what_cannot_tell() -> None:
     assert [4.0] == points["rate_per_s"].to_list()
 
 
+def test_a_point_holds_only_in_every_launch() -> None:
+    """A launch that broke the SLO makes the point hollow, also where its own latency is not known."""
+    several = runs(("a", 4, True, True), ("a", 4, False, True))
+    points = curve(several.with_columns(pl.when("held").then("ttft_s_p95").alias("ttft_s_p95")), "ttft_s_p95", ["a"])
+
+    assert [(False, 1)] == points.select("holds", "n").rows()
+
+
 def test_named_configs_begin_with_the_winner() -> None:
     """The winner is named first, then those of the highest rates, and the lowest last."""
     rates = highest_rates(runs(*((label, 4.0 + i, True, True) for i, label in enumerate("abcdef"))))

@@ -32,7 +32,11 @@ from tokenpeak.plan.published import Comparison, a100x8, presets, summary
 @click.option("--eager", is_flag=True, help="Without graphs, as --enforce-eager of the engine.")
 @click.option("--engine-version", default="0.32.0", show_default=True, help="Release of vLLM, for its defaults.")
 @click.option(
-    "--memory", default=0.9, show_default=True, type=click.FloatRange(0.05, 1.0), help="As --gpu-memory-utilization of the engine."
+    "--memory",
+    default=0.9,
+    show_default=True,
+    type=click.FloatRange(0.05, 1.0),
+    help="As --gpu-memory-utilization.",
 )
 @click.option("--concurrency", default=32, show_default=True, type=click.IntRange(1), help="Requests in flight.")
 @click.option(

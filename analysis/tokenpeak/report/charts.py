@@ -4,6 +4,7 @@ Every chart takes frames whose columns are named in its docstring and returns a 
 belong to the figure around it.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +36,8 @@ def dots(
     """Configs on one axis, best first, with their intervals, the winner's group in a band.
 
     `frame`: label (unique), value (null: no result), low, high (null: a single launch), group (best, tie or empty),
-    remark (shown where there is no value), in the order shown. `reference` is a value and its name.
+    marked (the one to look at, a diamond), remark (shown where there is no value), in the order shown. `reference` is
+    a value and its name.
     """
     shown = frame.head(CHARTED).with_columns(order=pl.int_range(pl.len()))
     y = alt.Y(
@@ -75,9 +77,7 @@ def dots(
         scale=alt.Scale(domain=["best", "tie", ""], range=[theme.ACCENT, theme.ACCENT, theme.QUIET]),
         legend=None,
     )
-    shape = alt.Shape(
-        "group:N", scale=alt.Scale(domain=["best", "tie", ""], range=["diamond", "circle", "circle"]), legend=None
-    )
+    shape = alt.Shape("marked:N", scale=alt.Scale(domain=[True, False], range=["diamond", "circle"]), legend=None)
     point = (
         base.transform_filter("isValid(datum.value)")
         .mark_point(filled=True, size=90, opacity=1)
@@ -110,9 +110,9 @@ def heatmap(
     """Cells of two axes, coloured by the difference from the baseline, for each kind of hardware.
 
     `frame`: hardware, across, down, state (value, untried, failed), step (0..8, the diverging step), words (in the
-    cell), under (second line), and tooltip columns value, gain, n, why.
+    cell), under (two lines below), and tooltip columns value, gain, n, why.
     """
-    columns = max(1, len(across_order))
+    columns, rows = max(1, len(across_order)), max(1, len(down_order))
     cell = max(62, min(120, 300 // columns))
     x = alt.X(
         "across:N",
@@ -145,12 +145,12 @@ def heatmap(
     ink = alt.Color("step:N", scale=alt.Scale(domain=steps, range=list(theme.DIVERGING_INK)), legend=None)
     words = (
         base.transform_filter("datum.state === 'value'")
-        .mark_text(fontSize=13, fontWeight=600, dy=-7)
+        .mark_text(fontSize=13, fontWeight=600, dy=-13)
         .encode(text=alt.Text("words:N"), color=ink)
     )
     under = (
         base.transform_filter("datum.state === 'value'")
-        .mark_text(fontSize=11, dy=9)
+        .mark_text(fontSize=11, dy=3, lineBreak="\n", lineHeight=13)
         .encode(text=alt.Text("under:N"), color=ink)
     )
     other = (
@@ -160,7 +160,9 @@ def heatmap(
     )
     # Fill and ink are two colour scales over one field: layers must not share them.
     layered = alt.layer(filled, hatched, failed, alt.layer(words, under), other).resolve_scale(color="independent")
-    return _by_hardware(layered, frame, width=cell * columns, step=52, room=HEATMAP_ROOM)
+    # The rows are at least as high as the name of their axis beside them is long.
+    step = max(52, math.ceil(7.5 * len(down) / rows))
+    return _by_hardware(layered, frame, width=cell * columns, step=step, room=HEATMAP_ROOM)
 
 
 def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:

@@ -35,7 +35,9 @@ def per_config(view: SweepView, hardware: str) -> pl.DataFrame:
         runs.group_by("config_id", maintain_order=True)
         .agg(
             pl.col("label", "trial_id").first(),
-            pl.col("output_tok_per_s", "power_w", *DERIVED).mean(),
+            # As in the ranking: the geometric mean.
+            pl.col("output_tok_per_s").log().mean().exp(),
+            pl.col("power_w", *DERIVED).mean(),
             joule.mean().alias("energy_j_per_output_tok"),
             low=pl.when(several).then(joule.min()),
             high=pl.when(several).then(joule.max()),

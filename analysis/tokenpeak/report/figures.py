@@ -58,6 +58,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
         "n",
         "config_name",
         pl.col("objective").alias("value"),
+        ranked.is_taken.alias("marked"),
         pl.col("state"),
         pl.col("why").fill_null("").alias("remark"),
     ).with_columns(
@@ -76,7 +77,10 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
         if frame.height > charts.CHARTED
         else ""
     )
-    band = " The band holds the configs that cannot be told from the best." if (frame["group"] == "tie").any() else ""
+    tied = bool((frame["group"] == "tie").any())
+    band = (
+        " The band holds the configs that cannot be told from the best; the diamond is the one to take." if tied else ""
+    )
     dashed = f" The dashed line is {ranked.baseline.words}." if ranked.baseline else ""
     return Figure(
         name=f"ranking-{slug(ranked.hardware)}",
@@ -88,7 +92,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
         spec=charts.spec_of(
             charts.dots(
                 frame,
-                title=f"{view.metric_title} ({unit})",
+                title=unit,
                 reference=reference,
                 tooltips=["value:Q", "low:Q", "high:Q", "n:Q"],
                 digits=f",.{shared_digits(frame['value'])}f",
@@ -201,15 +205,18 @@ def energy_dots(view: SweepView, hardware: str) -> Figure:
         value=pl.col("energy_j_per_output_tok"),
         remark=pl.lit(""),
         group=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("best")).otherwise(pl.lit("")),
+        marked=pl.int_range(pl.len()) == 0,
     )
     sources = " and ".join(sorted(set(frame["source"].to_list())))
     boundary = " and ".join(sorted(set(frame["boundary"].to_list())))
     several = bool(frame["low"].is_not_null().any())
+    tried = view.trials.filter(pl.col("hardware") == hardware)["config_id"].n_unique()
     return Figure(
         name=f"energy-{slug(hardware)}",
         title=f"Energy per output token on {hardware}",
         caption=(
-            f"J per output token at {view.objective_place}; {sources}; boundary: {boundary}, before PUE. "
+            f"J per output token at {view.objective_place} for {frame.height} of {tried} configs; {sources}; "
+            f"boundary: {boundary}, before PUE. "
             + ("Bars span the launches." if several else "One launch each: no interval.")
         ),
         spec=charts.spec_of(

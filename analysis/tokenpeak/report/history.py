@@ -10,10 +10,11 @@ from tokenpeak.report.answers import choices
 from tokenpeak.report.blocks import number
 from tokenpeak.report.calibrations import calibrations
 from tokenpeak.report.claims import CLAIMS_FILE
-from tokenpeak.report.overview import answers_of
+from tokenpeak.report.overview import answers_of, recommends
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.tables import metric_column
 from tokenpeak.report.view import SweepView
+from tokenpeak.stats.objective import column_of
 
 COMPARED = (
     "output_tok_per_s",
@@ -42,6 +43,7 @@ def entries(views: Sequence[SweepView]) -> list[dict[str, Any]]:
             "imported": view.record.imported is not None,
             "cautions": view.record.imported.cautions if view.record.imported else (),
             "claims": (view.path / CLAIMS_FILE).is_file(),
+            "recommends": recommends(view) and view.spec.endpoint is None,
             "hardware": view.hardware,
             "model": view.model_name,
             "status": "running" if view.end is None else view.end.status,
@@ -189,12 +191,14 @@ def _measure(key: str) -> dict[str, Any]:
 
 
 def _result(view: SweepView, row: dict[str, Any]) -> dict[str, Any]:
+    # One figure for the objective everywhere: the ranking's, the geometric mean over launches.
+    values = {**row, column_of(view.spec.objective.metric): row["objective"]}
     return {
         "id": row["config_id"],
         "label": choices(view, row),
         "short": row["label"],
         "href": f"{view.sweep_id}/trials/{row['trial_id']}.html",
-        "values": {name: row.get(name) for name in ("objective", *COMPARED)},
+        "values": {name: values.get(name) for name in ("objective", *COMPARED)},
         **{name: row[name] for name in ("state", "why", "n", "low", "high")},
     }
 
@@ -215,6 +219,7 @@ def methodology(views: Sequence[SweepView]) -> dict[str, Any]:
                     for plan in view.spec.workloads
                 ],
                 "energy": view.spec.energy,
+                "imported": view.record.imported is not None,
                 "calibrations": calibrations(view.record.calibration),
                 "client": _client(view.runs),
             }

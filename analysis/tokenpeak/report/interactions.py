@@ -72,7 +72,7 @@ def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str
         "best": float(ok["objective"].max()),  # type: ignore[arg-type]
         "step": max(0, min(STEPS - 1, step)),
         "words": number(value),
-        "under": f"{percent(gain, int(widest < 0.1))}  n={ok.height}{f' of {here.height}' if lost else ''}",
+        "under": f"{percent(gain, int(widest < 0.1))}\nn={ok.height}{f' of {here.height}' if lost else ''}",
         "why": f"{lost} more without a result" if lost else "",
     }
 

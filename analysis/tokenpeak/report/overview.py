@@ -188,7 +188,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
         ),
         (
             "Runs",
-            f"{number(view.runs.height)} at {view.runs['level_label'].n_unique()} load levels, "
+            f"{number(view.runs.height)} at {_count(view.runs['level_label'].n_unique(), 'load level')}, "
             f"{number(int(view.runs['requests_ok'].sum()))} requests answered",
         ),
         *_unjudged(view),
@@ -196,7 +196,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
         ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),
         (
             "Production not serving",
-            f"{_span(downtime)} over {len(view.record.nodes)} node{'s' if len(view.record.nodes) != 1 else ''}",
+            f"{_span(downtime)} over {_count(len(view.record.nodes), 'node')}",
         ),
         ("Energy under load", f"{number(energy_j / 3600)} Wh" if energy_j else "not known"),
     ]
@@ -222,6 +222,10 @@ def _unjudged(view: SweepView) -> list[tuple[str, str]]:
     counts = Counter(code.replace("_", " ") for codes in invalid["verdict_codes"].to_list() for code in codes)
     words = ", ".join(f"{code} {count}" for code, count in counts.most_common())
     return [("Runs that rank nothing", f"{number(invalid.height)} of {number(view.runs.height)}: {words}")]
+
+
+def _count(n: int, what: str) -> str:
+    return f"{number(n)} {what}{'' if n == 1 else 's'}"
 
 
 def _span(seconds: float) -> str:

@@ -80,6 +80,11 @@ class Ranking:
         return self.frame.row(by_predicate=pl.col("config_id") == self.choice.config.config_id, named=True)
 
     @property
+    def is_taken(self) -> pl.Expr:
+        """Whether a row of the frame is that config's."""
+        return pl.col("config_id").eq_missing(pl.lit(self.taken["config_id"] if self.taken else None))
+
+    @property
     def ties(self) -> pl.DataFrame:
         """The other configs that cannot be told from the winner."""
         return self.frame.filter(pl.col("group") == "tie")

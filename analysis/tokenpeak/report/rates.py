@@ -173,11 +173,17 @@ def named_configs(rates: pl.DataFrame, best: str | None, baseline: str | None) -
 
 
 def curve(runs: pl.DataFrame, column: str, named: Sequence[str], scale: float = 1.0) -> pl.DataFrame:
-    """A metric's points: rate_per_s, value, label, named, holds; launches averaged, runs that cannot tell left out."""
+    """A metric's points: rate_per_s, value, label, named, holds; launches averaged, runs that cannot tell left out.
+
+    A launch without the metric says whether the rate holds all the same.
+    """
+    point = ("label", "rate_per_s")
     return (
-        runs.filter(pl.col(column).is_not_null(), "told")
-        .group_by("label", "rate_per_s", maintain_order=True)
-        .agg(value=pl.col(column).mean() * scale, holds=pl.col("held").all(), n=pl.len())
+        runs.filter("told")
+        .with_columns(holds=pl.col("held").all().over(point))
+        .filter(pl.col(column).is_not_null())
+        .group_by(point, maintain_order=True)
+        .agg(value=pl.col(column).mean() * scale, holds=pl.col("holds").first(), n=pl.len())
         .with_columns(named=pl.when(pl.col("label").is_in(list(named))).then(pl.col("label")).otherwise(pl.lit("")))
         .sort("label", "rate_per_s")
     )

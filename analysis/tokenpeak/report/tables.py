@@ -69,7 +69,11 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         href=trial_href(pl.col("trial_id")),
         gain=pl.col("gain") * 100,
         sure=sure_percent(pl.col("slo_sure")),
-        tone=pl.when(pl.col("state") != "ok").then(pl.lit("pale")).otherwise(pl.col("group")),
+        tone=pl.when(pl.col("state") != "ok")
+        .then(pl.lit("pale"))
+        .when(ranked.is_taken)
+        .then(pl.lit("best"))
+        .otherwise(pl.col("group").replace("best", "tie")),
         slo=pl.when(pl.col("slo_met")).then(pl.lit("held")).when(~pl.col("slo_met")).then(pl.lit("broken")),
         result=pl.when(pl.col("config_id").is_in(taken))
         .then(pl.lit("taken"))
