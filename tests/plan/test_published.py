@@ -2,6 +2,7 @@ import pytest
 from click.testing import CliRunner
 
 from tokenpeak.cli.predict import predict
+from tokenpeak.errors import FactsError
 from tokenpeak.plan.predict import UNCERTAINTY
 from tokenpeak.plan.published import a100x8, presets, read_rows, summary
 
@@ -43,3 +44,39 @@ def test_prints_them_for_people() -> None:
 
     assert summary(PRESETS) in printed
     assert "as published: not the GPU" in printed
+
+
+def foretold(*options: str) -> str:
+    """What the command says of an 8B model on one or more H100."""
+    arguments = ["meta-llama/Llama-3.1-8B-Instruct", *options]
+    return CliRunner().invoke(predict, arguments, catch_exceptions=False).output
+
+
+def test_a_set_up_has_the_defaults_of_its_release() -> None:
+    """0.7.3 is the V0 engine with batches of 2,048 tokens, which leaves another KV cache than 0.32, and slower."""
+    old, new = foretold("--engine-version", "0.7.3"), foretold("--engine-version", "0.32.0")
+
+    assert "(448,784 tokens)" in old and "bound by launch overhead" in old
+    assert "(413,728 tokens)" in new and "bound by weights bandwidth" in new
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--tensor-parallel", "3"], "tensor_parallel_size 3 does not divide the model's 32 attention heads"),
+        (["--input-tokens", "500000"], "max_model_len 500,300 is beyond the model's 131,072"),
+        (["--gpu", "Tesla V100-PCIE-32GB"], "vLLM 0.32.0 is built with a torch that has no kernels"),
+    ],
+)
+def test_a_set_up_that_the_engine_refuses_has_no_speed(options: list[str], why: str) -> None:
+    """What a plan would drop is not foretold, and the reason is given."""
+    said = foretold(*options).replace("\n", " ")
+
+    assert f"cannot run: {why}" in said
+    assert "tok/s" not in said
+
+
+def test_an_unknown_model_says_how_to_make_it_known() -> None:
+    """The command speaks of itself, not of a plan."""
+    with pytest.raises(FactsError, match="Name the folder"):
+        CliRunner().invoke(predict, ["nobody/knows-it"], catch_exceptions=False)

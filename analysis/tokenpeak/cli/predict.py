@@ -8,12 +8,14 @@ from rich.table import Table
 
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.plan.demand import Demand
-from tokenpeak.plan.fit import Fit, missing_model
+from tokenpeak.plan.fit import fit
 from tokenpeak.plan.hardware import GIB, gpu_facts, gpu_names
 from tokenpeak.plan.model import model_facts
-from tokenpeak.plan.physics import Deployment, activation_peak_bytes, graph_bytes
+from tokenpeak.plan.physics import activation_peak_bytes, graph_bytes
 from tokenpeak.plan.predict import predict as foretell
 from tokenpeak.plan.published import Comparison, a100x8, presets, summary
+from tokenpeak.plan.rules import dropped_because
+from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
 
 
 @click.command()
@@ -70,29 +72,38 @@ def predict(
         raise click.UsageError("Give a model's name or the folder of its config.json, or --published.")
     facts, gpu = model_facts(model), gpu_facts(gpu_name)
     if facts is None:
-        raise FactsError(missing_model(model))
+        raise FactsError(
+            f"The model {model!r} is unknown here. Name the folder of its config.json, or add that file's keys to "
+            "analysis/tokenpeak/plan/data/models.json."
+        )
     if gpu is None:
         raise FactsError(
             f"{gpu_name!r} is not in the hardware table. {suggestion(gpu_name, gpu_names())} "
             "Add it, each figure with a source, to analysis/tokenpeak/plan/data/gpus.json."
         )
-    sits = Fit(
-        deployment=Deployment(
-            model=facts,
-            gpu=gpu,
-            tensor_parallel=tensor_parallel,
-            pipeline_parallel=pipeline_parallel,
-            dtype=dtype,
-            quantization=quantization,
-            eager=eager,
-            engine_version=engine_version,
-        ),
-        gpu_memory_utilization=memory,
-        kv_cache_memory_bytes=None,
-        max_model_len=input_tokens + output_tokens,
+    gpus = tuple(Gpu(index=index, name=gpu_name) for index in range(tensor_parallel * pipeline_parallel))
+    node = NodeFacts(node="asked", source="declared", gpus=gpus, engine_version=engine_version)
+    config = Config(
+        config_id="asked",
+        name="asked",
+        model=ModelName(name=facts.name, served_name=facts.name),
+        flags={
+            "tensor_parallel_size": tensor_parallel,
+            "pipeline_parallel_size": pipeline_parallel,
+            "dtype": dtype,
+            "quantization": quantization,
+            "enforce_eager": eager,
+            "gpu_memory_utilization": memory,
+            "max_model_len": input_tokens + output_tokens,
+        },
     )
+    if forbidden := dropped_because(config, node, facts, engine_version):
+        console.print(f"cannot run: {forbidden[1]}", markup=False)
+        return
+    sits = fit(config, node, facts, engine_version)
+    assert sits is not None, "the device and the model are known"
     if not sits.fits:
-        console.print(f"does not fit: {sits.reason}")
+        console.print(f"may not fit: {sits.reason}", markup=False)
         return
     asked = Demand(
         input_tokens=input_tokens,
