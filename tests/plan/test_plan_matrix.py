@@ -151,6 +151,25 @@ def test_keeps_memory_apart_when_the_kv_cache_is_short() -> None:
     assert 2 == len({planned.config_class for planned in plan.feasible})
 
 
+@pytest.mark.parametrize(("starters", "classes"), [(2, 1), (40, 2)])
+def test_keeps_memory_apart_when_shared_prefixes_may_not_all_stay(starters: int, classes: int) -> None:
+    """Where the smaller cache cannot hold every starter that conversations share, more memory hits more of them."""
+    workload = {"kind": "conversation", "name": "c", "starters": starters, "starter_tokens": 8000, "turns": 2}
+    asked = spec(
+        axes={"gpu_memory_utilization": [0.5, 0.9]},
+        fixed={"name": "fixed", "flags": {"max_model_len": 16384, "max_num_seqs": 64}},
+        workloads=[
+            {
+                "workload": {**workload, "turn_input_tokens": 100, "output_tokens": 100},
+                "levels": [{"concurrency": 8, "requests": 64}],
+            }
+        ],
+    )
+    (plan,) = build_plan(asked, [node()], LLAMA)
+
+    assert classes == len({planned.config_class for planned in plan.feasible})
+
+
 def test_accounts_for_each_of_the_432_published_combinations(v100_plan: Plan) -> None:
     """Theoretical is dropped plus feasible, and each dropped one has a reason."""
     assert 432 == v100_plan.theoretical == len(v100_plan.feasible) + len(v100_plan.dropped)

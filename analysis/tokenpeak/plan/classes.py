@@ -2,7 +2,8 @@
 
 Two configs share a class when they are equal once every limit that this load can never reach has been struck out:
 sequences beyond the most requests in flight, batched tokens beyond the most that a step can hold, and context length
-and memory beyond what the load can ever fill of the KV cache. Anything not understood keeps configs apart.
+and memory beyond what the load can ever fill of the KV cache, prefixes that requests share included. Anything
+not understood keeps configs apart.
 """
 
 import hashlib
@@ -52,11 +53,10 @@ def class_key(config: Config, fit: Fit | None, demands: Sequence[Demand]) -> str
     else:
         settings["max_num_batched_tokens"] = deployment.max_num_batched_tokens
 
-    filled = None if longest is None else running * longest
-    if filled is not None and longest is not None and longest <= fit.max_model_len:
-        never_short = fit.kv_cache_tokens >= filled * _SPARE
-    else:
-        never_short = False
+    shared = _largest([demand.shared_tokens for demand in demands]) if fit.prefix_caching else 0
+    never_short = False
+    if longest is not None and shared is not None and longest <= fit.max_model_len:
+        never_short = fit.kv_cache_tokens >= (running * longest + shared) * _SPARE
     if never_short:
         settings["kv_cache"] = "never short"
     else:

@@ -44,6 +44,8 @@ class Demand:
     """Most requests in flight; None when nothing limits them."""
     rate_per_s: float | None
     prefix_hit_rate: float = 0.0
+    shared_tokens: int | None = 0
+    """Most tokens that requests have in common with others, each counted once; None when only the data tell."""
     fixed_lengths: bool = False
     """All requests have the same lengths, so that requests sent together also end together."""
 
@@ -102,6 +104,14 @@ def _lengths(workload: Workload) -> tuple[float, float, int | None, int | None, 
     return DATASET_INPUT_TOKENS, DATASET_OUTPUT_TOKENS, None, None, hits, False
 
 
+def _shared(workload: Workload) -> int | None:
+    """What a prefix cache may go on holding for requests to come, beside what runs."""
+    if isinstance(workload, ConversationWorkload):
+        longest = _most(workload.starter_tokens)
+        return None if longest is None else workload.starters * longest
+    return None if isinstance(workload, DatasetWorkload) else 0
+
+
 def demand(workload: Workload, level: LoadLevel) -> Demand:
     """The run of `workload` at `level`."""
     mean_in, mean_out, longest_in, longest, hits, alike = _lengths(workload)
@@ -121,6 +131,7 @@ def demand(workload: Workload, level: LoadLevel) -> Demand:
         concurrency=concurrency,
         rate_per_s=open_.rate_per_s if open_ else None,
         prefix_hit_rate=hits,
+        shared_tokens=_shared(workload),
         fixed_lengths=alike,
     )
 
