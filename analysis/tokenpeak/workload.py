@@ -3,9 +3,19 @@
 Every model is frozen, refuses unknown keys, and carries its units in its names.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    model_validator,
+)
 
 
 class Declaration(BaseModel):
@@ -306,5 +316,34 @@ AnyWorkload = Annotated[
 ]
 """A workload of our own or of an import."""
 
-AnyLevel = LoadLevel | ExternalLoad
+_KEYS = {
+    "external": "external",
+    "replay": "replay",
+    "max_rate_under": "max_rate",
+    "stages": "staged",
+    "rate_per_s": "open",
+    "concurrency": "closed",
+}
+"""Key → the kind of load level that it makes; the first that is given counts."""
+
+
+def _kind(given: object) -> str | None:
+    """Which kind of load level is meant, so that a mistake in it is not complained of as one in every kind."""
+    keys = given if isinstance(given, Mapping) else vars(given) if isinstance(given, Declaration) else {}
+    return next((kind for key, kind in _KEYS.items() if keys.get(key) is not None), None)
+
+
+AnyLevel = Annotated[
+    Annotated[ClosedLoad, Tag("closed")]
+    | Annotated[OpenLoad, Tag("open")]
+    | Annotated[StagedLoad, Tag("staged")]
+    | Annotated[ReplayLoad, Tag("replay")]
+    | Annotated[MaxRateLoad, Tag("max_rate")]
+    | Annotated[ExternalLoad, Tag("external")],
+    Discriminator(
+        _kind,
+        custom_error_type="no_level",
+        custom_error_message="give concurrency, rate_per_s, stages, max_rate_under or replay",
+    ),
+]
 """A load level of our own or of an import."""

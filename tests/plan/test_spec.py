@@ -58,6 +58,26 @@ def test_unknown_key_deep_inside_names_its_place() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("level", "words"),
+    [
+        (
+            {"concurency": 4, "requests": 8},
+            ["levels.0: give concurrency, rate_per_s, stages, max_rate_under or replay"],
+        ),
+        ({"concurrency": 4, "request": 8}, ["closed.request: unknown key. Did you mean requests"]),
+        ({"rate_per_s": 4, "concurrency": 4, "requests": 8}, ["open.concurrency: unknown key. Did you mean max_conc"]),
+        ({"rate_per_s": -1, "requests": 8}, ["open.rate_per_s: Input should be greater than 0 (given: -1)"]),
+    ],
+)
+def test_a_mistaken_level_is_complained_of_as_its_kind(level: dict[str, object], words: list[str]) -> None:
+    """A load level is the kind that its keys make it; a mistake in it is not told once for every other kind."""
+    lines = complaint(workloads=[{**WORKLOAD, "levels": [level]}]).splitlines()[1:]
+
+    assert len(words) == len(lines)
+    assert all(word in line for word, line in zip(words, lines, strict=True))
+
+
 def test_item_that_fails_is_complained_of_once() -> None:
     """An invalid workload does not also make its list too short."""
     text = complaint(workloads=[{**WORKLOAD, "levels": [{"concurrency": 4}]}])

@@ -269,7 +269,7 @@ def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
             if isinstance(part, int):
                 if isinstance(node.get("items"), dict):
                     following += resolve(node["items"])
-            elif node.get("properties", {}).get("kind", {}).get("const") == part:
+            elif node.get("properties", {}).get("kind", {}).get("const") == part or _is_level(node, part):
                 following.append(node)
             elif part in node.get("properties", {}):
                 following += resolve(node["properties"][part])
@@ -277,6 +277,11 @@ def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
                 following += resolve(node["additionalProperties"])
         nodes = following or nodes
     return sorted({key for node in nodes for key in node.get("properties", {})})
+
+
+def _is_level(schema: Mapping[str, Any], kind: str) -> bool:
+    """Whether this is the schema of that kind of load level: `max_rate` is MaxRateLoad."""
+    return str(schema.get("title")).casefold() == f"{kind.replace('_', '')}load"
 
 
 def sweep_names(folder: Path = paths.SWEEPS) -> list[str]:
