@@ -6,10 +6,10 @@ two-sided level: with two configs tied for best that is wrong as often as the le
 and whatever the rest is (Gutmann and Maymin, 1987). Or it stands out: the others cannot be told from each other, it is
 further from their common mean than chance allows for the best of so many, and it beats each of them by more than the
 margin and by OUTLIER_GAP standard errors; many configs that are alike tell more of the second best than its own few
-launches do. With all configs alike, both together name one in 2% of sweeps; at worst, with two tied for best and the
-rest just too near to be told from them, in 16%. Otherwise the r-th is left out when it is behind the first by more than
-the margin and than the studentized range of r means allows, and so is everything ranked below it (Newman and Keuls's
-steps).
+launches do. With all configs alike, both together name one in 5% of sweeps over two and in 2% over ten; at worst, with
+two tied for best and the rest just too near to be told from them, in 16%. Otherwise the r-th is left out when it is
+behind the first by more than the margin and than the studentized range of r means allows, and so is everything ranked
+below it (Newman and Keuls's steps).
 """
 
 import math
