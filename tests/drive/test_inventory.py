@@ -7,6 +7,7 @@ import pytest
 
 from tokenpeak import paths
 from tokenpeak.drive.inventory import inventory_names, read_inventory
+from tokenpeak.drive.lease import node_command
 from tokenpeak.drive.load_hosts import load_hosts
 from tokenpeak.errors import InventoryError
 from tokenpeak.plan.spec import ModelSpec
@@ -48,6 +49,16 @@ def test_load_hosts_are_no_nodes(tmp_path: Path) -> None:
     assert (["gpu"], ["a", "b"]) == ([node.name for node in inventory.nodes], [remote.name, local.name])
     assert ("10.0.0.7", "there/.venv/bin/python -m tokenpeak.load.host") == remote.argv[-2:]
     assert (sys.executable, "-m", "tokenpeak.load.host") == local.argv
+
+
+def test_ansibles_own_variables_reach_the_lease(tmp_path: Path) -> None:
+    """The lease's connection is made with the key and the rights that Ansible's is made with."""
+    variables = "ansible_become: true\nansible_private_key_file: /keys/id\n"
+    node = read_inventory("mine", write_inventory(tmp_path, "all: {hosts: {gpu: }}\n", variables)).node("gpu")
+    command = node_command(node, ["id"])
+
+    assert "sudo -n id" == command[-1]
+    assert "/keys/id" == command[command.index("-i") + 1]
 
 
 def test_only_what_a_plan_depends_on_is_taken_of_the_engine_s_environment(tmp_path: Path) -> None:

@@ -87,6 +87,22 @@ def test_local_node_is_reached_without_a_shell() -> None:
     assert expected == found
 
 
+@pytest.mark.parametrize(
+    ("variables", "argv"),
+    [
+        ({}, ["id"]),
+        ({"tokenpeak_become": True}, ["sudo", "-n", "id"]),
+        ({"ansible_become": True}, ["sudo", "-n", "id"]),
+        ({"tokenpeak_become": True, "ansible_become": False}, ["id"]),
+    ],
+)
+def test_lease_is_renewed_with_the_rights_of_ansibles_tasks(variables: dict[str, bool], argv: list[str]) -> None:
+    """Whichever variable makes Ansible root makes the lease's command root, and Ansible's own is the stronger one."""
+    node = Node(name="here", variables={"ansible_connection": "local", **variables})
+
+    assert argv == node_command(node, ["id"])
+
+
 def test_remote_node_is_reached_as_its_inventory_says() -> None:
     """Port, user, key and options of the inventory are SSH's; a hostile path stays one word."""
     variables = {

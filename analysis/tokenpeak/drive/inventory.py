@@ -25,7 +25,7 @@ from tokenpeak.records import NodeFacts
 _WANTED = (
     "^(tokenpeak_(become|default_sweep|engine_env|engine_version|facts|guard_command|load_home|load_python|model"
     "|simulated|tdp_w)|group_names"
-    "|ansible_(host|port|user|connection|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
+    "|ansible_(become|host|port|user|connection|private_key_file|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
 )
 _HOST_BLOCK = re.compile(r"^(?P<host>\S+) \| (?P<status>[A-Z]+)!? => ", re.MULTILINE)
 _RESOLVE_TIMEOUT_S = 60
@@ -44,6 +44,11 @@ class Node:
     def is_local(self) -> bool:
         """The node is this machine, reached without SSH."""
         return self.variables.get("ansible_connection") == "local"
+
+    @property
+    def becomes_root(self) -> bool:
+        """Commands there take sudo, as Ansible's own tasks do: `ansible_become` is stronger than what plays say."""
+        return bool(self.variables.get("ansible_become", self.variables.get("tokenpeak_become")))
 
     @property
     def guard_command(self) -> str | None:

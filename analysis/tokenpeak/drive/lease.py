@@ -24,7 +24,7 @@ _CLOSE_TIMEOUT_S = 3.0
 
 def node_command(node: Node, arguments: Sequence[str]) -> list[str]:
     """`arguments` as an argv that runs on the node, as root where the inventory says that it takes sudo."""
-    return host_command(node, [*(["sudo", "-n"] if node.variables.get("tokenpeak_become") else []), *arguments])
+    return host_command(node, [*(["sudo", "-n"] if node.becomes_root else []), *arguments])
 
 
 def host_command(host: Node, arguments: Sequence[str]) -> list[str]:
@@ -33,9 +33,10 @@ def host_command(host: Node, arguments: Sequence[str]) -> list[str]:
     if host.is_local:
         return list(arguments)
     command = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ConnectTimeout=10"]
-    for option, variable in (("-p", "ansible_port"), ("-l", "ansible_user"), ("-i", "ansible_ssh_private_key_file")):
-        if variables.get(variable):
-            command += [option, str(variables[variable])]
+    key = variables.get("ansible_ssh_private_key_file") or variables.get("ansible_private_key_file")
+    for option, value in (("-p", variables.get("ansible_port")), ("-l", variables.get("ansible_user")), ("-i", key)):
+        if value:
+            command += [option, str(value)]
     for variable in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
         command += shlex.split(str(variables.get(variable) or ""))
     return [*command, str(variables.get("ansible_host") or host.name), shlex.join(arguments)]
