@@ -7,8 +7,9 @@ import yaml
 
 from archive_factory import config_of
 from tokenpeak.plan.command import paste_command
-from tokenpeak.records import Config
+from tokenpeak.records import Config, Gpu, NodeFacts
 from tokenpeak.report.deploy import snippets
+from tokenpeak.report.overview import takes_nvidia_containers
 
 
 @pytest.fixture
@@ -41,6 +42,28 @@ def test_helm_values_are_yaml(config: Config) -> None:
 
     assert ("vllm/vllm-openai", "v0.32.0") == (spec["repository"], spec["tag"])
     assert "--enforce-eager" in spec["vllmConfig"]["extraArgs"]
+
+
+def test_helm_values_keep_the_served_name(config: Config) -> None:
+    """A model that is served by its own name keeps it behind the option; only the chart's own argument goes."""
+    own = config.model.model_copy(update={"served_name": config.model.name})
+    values = yaml.safe_load(texts(config.model_copy(update={"model": own}))["Helm values"])
+    arguments = values["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]["extraArgs"]
+
+    assert config.model.name == arguments[arguments.index("--served-model-name") + 1]
+    assert config.model.name not in arguments[: arguments.index("--served-model-name")]
+
+
+def test_other_accelerators_get_no_nvidia_container(config: Config) -> None:
+    """A node of processors or of another vendor is not offered what asks for NVIDIA's GPUs."""
+    cpu = NodeFacts(node="a", source="probed", cpu="EPYC", cpu_cores=2)
+    amd, nvidia = (
+        NodeFacts(node="b", source="probed", gpus=(Gpu(index=0, name=name),)) for name in ("AMD Instinct MI210", "L4")
+    )
+    found = snippets(config, gpus=1, engine_version="0.32.0", launched=[], containers=False)
+
+    assert [False, False, True] == [takes_nvidia_containers([node]) for node in (cpu, amd, nvidia)]
+    assert ["vllm serve", "systemd"] == [snippet.title for snippet in found.snippets]
 
 
 def test_the_unit_escapes_what_systemd_would_read(config: Config) -> None:

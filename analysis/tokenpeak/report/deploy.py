@@ -18,9 +18,18 @@ LATEST = "latest"
 
 
 def snippets(
-    config: Config, *, gpus: int, engine_version: str | None, launched: Sequence[str], name: str = "deploy"
+    config: Config,
+    *,
+    gpus: int,
+    engine_version: str | None,
+    launched: Sequence[str],
+    containers: bool = True,
+    name: str = "deploy",
 ) -> Snippets:
-    """The config as a `vllm serve` command and in the forms that deployments take; `launched` is its trial's argv."""
+    """The config as a `vllm serve` command and in the forms that deployments take; `launched` is its trial's argv.
+
+    `containers` are those of NVIDIA GPUs: without, there is only what runs on the machine itself.
+    """
     version = config.engine_version or engine_version
     try:
         argv = engine_argv(config, host="0.0.0.0", port=PORT, engine_version=version)  # noqa: S104
@@ -33,32 +42,30 @@ def snippets(
         pasted = _folded(shlex.join(argv[:start]), argv[start:])
     arguments = argv[2:]
     image = f"vllm/vllm-openai:v{version}" if version else f"vllm/vllm-openai:{LATEST}"
-    return Snippets(
-        name=name,
-        snippets=(
-            Snippet(title="vllm serve", text=pasted),
-            Snippet(
-                title="docker run",
-                text=_docker(arguments, config.env, image),
-                note="Weights are kept in the host's Hugging Face cache.",
-            ),
-            Snippet(
-                title="Kubernetes",
-                text=_kubernetes(arguments, config.env, image, gpus),
-                note="The container of a Deployment's pod template.",
-            ),
-            Snippet(
-                title="Helm values",
-                text=_helm(arguments, config, image, gpus),
-                note="For the vLLM production stack's chart.",
-            ),
-            Snippet(
-                title="systemd",
-                text=_systemd(argv, config.env),
-                note="Adjust the path of vllm; then systemctl daemon-reload.",
-            ),
+    command = Snippet(title="vllm serve", text=pasted)
+    in_containers = (
+        Snippet(
+            title="docker run",
+            text=_docker(arguments, config.env, image),
+            note="Weights are kept in the host's Hugging Face cache.",
+        ),
+        Snippet(
+            title="Kubernetes",
+            text=_kubernetes(arguments, config.env, image, gpus),
+            note="The container of a Deployment's pod template.",
+        ),
+        Snippet(
+            title="Helm values",
+            text=_helm(arguments, config, image, gpus),
+            note="For the vLLM production stack's chart.",
         ),
     )
+    unit = Snippet(
+        title="systemd",
+        text=_systemd(argv, config.env),
+        note="Adjust the path of vllm; then systemctl daemon-reload.",
+    )
+    return Snippets(name=name, snippets=(command, *(in_containers if containers else ()), unit))
 
 
 def _lines(words: Sequence[str]) -> list[str]:
@@ -123,7 +130,10 @@ def _kubernetes(arguments: Sequence[str], env: dict[str, str], image: str, gpus:
 
 def _helm(arguments: Sequence[str], config: Config, image: str, gpus: int) -> str:
     repository, _, tag = image.rpartition(":")
-    rest = [word for word in arguments if word != config.model.name]
+    rest = list(arguments)
+    if config.model.name in rest:
+        # The chart adds the model itself; the same word may follow as the name that it is served by.
+        rest.remove(config.model.name)
     lines = [
         "servingEngineSpec:",
         "  modelSpec:",

@@ -23,9 +23,7 @@ def answer_hardware(view: SweepView) -> Sentence:
     if not rows:
         return answer("No config gave a result that may be ranked.")
     if len(rows) == 1:
-        return answer(
-            f"This sweep ran on one kind of hardware, {rows[0]['hardware']}; below, what its axes change there."
-        )
+        return answer(f"This sweep ran on one kind of hardware, {rows[0]['hardware']}.")
     ordered = sorted(rows, key=lambda row: row["per_gpu"], reverse=view.higher_is_better)
     first, last = ordered[0], ordered[-1]
     parts: list[Part] = [

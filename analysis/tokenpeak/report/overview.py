@@ -1,10 +1,13 @@
 """The overview's own blocks: key figures of the config to take, what the sweep cost, what to look at next."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from tokenpeak.plan.hardware import gpu_facts
+from tokenpeak.records import NodeFacts
 from tokenpeak.report import presets, rates, tools
 from tokenpeak.report.answers import recommendation, sure_words
 from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number, percent, trimmed
@@ -46,8 +49,15 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | None:
         gpus=gpus_of(view, ranked.hardware),
         engine_version=version,
         launched=launched,
+        containers=takes_nvidia_containers(nodes),
         name=f"deploy-{slug(ranked.hardware)}",
     )
+
+
+def takes_nvidia_containers(nodes: Sequence[NodeFacts]) -> bool:
+    """Containers and resources of NVIDIA's GPUs suit these nodes, as far as is known of them."""
+    known = [facts for node in nodes for gpu in node.gpus if (facts := gpu_facts(gpu.name))]
+    return all(facts.vendor == "nvidia" for facts in known) and not any(node.cpu and not node.gpus for node in nodes)
 
 
 def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
