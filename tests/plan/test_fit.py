@@ -55,6 +55,34 @@ def test_the_longest_context_is_what_fits(longest: str | int) -> None:
     assert large.max_model_len == LLAMA.max_context
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"max_num_batched_tokens": 0}, "max_num_batched_tokens of config 'c' is 0; give a number from 1"),
+        ({"tensor_parallel_size": -2}, "tensor_parallel_size of config 'c' is -2; give a number from 1"),
+        ({"max_num_seqs": "many"}, "max_num_seqs of config 'c' is 'many'; give a number"),
+    ],
+)
+def test_a_count_below_one_is_refused(flags: dict[str, Any], words: str) -> None:
+    """No engine starts so, and nothing can be computed of it."""
+    with pytest.raises(FactsError, match=words):
+        fit(config(**flags), node("L4"), LLAMA)
+
+
+def test_the_cpu_engine_s_cache_is_of_whole_gib() -> None:
+    """What the engine could not read as a number is refused when it is planned."""
+    cpu = NodeFacts(node="n", source="declared", cpu_cores=8, memory_bytes=32 * GIB)
+
+    with pytest.raises(FactsError, match=r"VLLM_CPU_KVCACHE_SPACE is '0\.5'"):
+        fit(config(env={"VLLM_CPU_KVCACHE_SPACE": "0.5"}, max_model_len=2048), cpu, LLAMA)
+
+
+@pytest.mark.parametrize("flags", [{"quantization": "torchao"}, {"kv_cache_dtype": "turboquant_k8v4"}])
+def test_a_width_that_only_the_engine_knows_is_planned_without_prediction(flags: dict[str, Any]) -> None:
+    """A method of the engine's own that is not described here keeps no sweep from trying it."""
+    assert fit(config(**flags), node("L4"), LLAMA) is None
+
+
 def test_names_the_device_that_the_table_lacks() -> None:
     """The note says which device is unknown and which file to add it to."""
     note = missing_hardware(node("NVIDIA Unheard-Of 9000"))

@@ -101,7 +101,11 @@ def predict(
         console.print(f"cannot run: {forbidden[1]}", markup=False)
         return
     sits = fit(config, node, facts, engine_version)
-    assert sits is not None, "the device and the model are known"
+    if sits is None:
+        raise FactsError(
+            f"How wide weights of {quantization or facts.name} are is unknown here. Name a method of METHODS in "
+            "plan/quantization.py, or add it there."
+        )
     if not sits.fits:
         console.print(f"may not fit: {sits.reason}", markup=False)
         return

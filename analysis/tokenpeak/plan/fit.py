@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tokenpeak.errors import FactsError
-from tokenpeak.plan.flags import size
+from tokenpeak.plan.flags import flag_table, size
 from tokenpeak.plan.hardware import GIB, GpuFacts, cpu_facts, gpu_facts
-from tokenpeak.plan.model import ModelFacts
+from tokenpeak.plan.model import DTYPE_BYTES, ModelFacts
 from tokenpeak.plan.physics import (
     BLOCK_TOKENS,
     Deployment,
@@ -17,6 +17,7 @@ from tokenpeak.plan.physics import (
     kv_cache_tokens,
     version_tuple,
 )
+from tokenpeak.plan.quantization import METHODS
 from tokenpeak.plan.speculation import speculative_config
 from tokenpeak.records import Config, NodeFacts
 
@@ -175,6 +176,21 @@ def _number(config: Config, flag: str, default: float) -> float:
         raise FactsError(f"{flag} of config {config.name!r} is {value!r}; give a number.") from error
 
 
+def _count(config: Config, flag: str, default: float) -> int:
+    """A flag that is a whole number from 1, or its default."""
+    value = int(_number(config, flag, default))
+    if value < 1:
+        raise FactsError(f"{flag} of config {config.name!r} is {config.flags.get(flag)!r}; give a number from 1.")
+    return value
+
+
+def _cpu_space(text: str) -> int:
+    """VLLM_CPU_KVCACHE_SPACE in bytes."""
+    if not text.isdigit():
+        raise FactsError(f"VLLM_CPU_KVCACHE_SPACE is {text!r}; the engine takes whole GiB, such as 4.")
+    return int(text) * GIB
+
+
 PLANNING_ENV = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_V1")
 """Variables of the engine's environment that a plan depends on."""
 
@@ -184,8 +200,19 @@ def engine_environment(config: Config, node: NodeFacts) -> dict[str, str]:
     return {**node.engine_env, **config.env}
 
 
+def _widths_known(deployment: Deployment) -> bool:
+    """Whether the bytes of its weights and of its KV cache can be counted."""
+    asked, kv = deployment.quantization, deployment.kv_dtype
+    if asked in flag_table().quantization and asked not in METHODS:
+        return False
+    return kv in DTYPE_BYTES or kv.startswith("fp8")
+
+
 def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None = None) -> Fit | None:
-    """How `config` would sit on `node`; None when the device, the model or an endpoint's flags are unknown."""
+    """How `config` would sit on `node`; None when the device, the model or an endpoint's flags are unknown.
+
+    None, too, where the engine knows a width of weights or of KV cache that is not known here.
+    """
     gpu = device_of(node)
     if gpu is None or model is None or config.endpoint is not None:
         return None
@@ -193,23 +220,23 @@ def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_versio
     version = config.engine_version or engine_version or node.engine_version
     env = engine_environment(config, node)
     v1 = engine_is_v1(version, env, gpu)
-    tensor = int(_number(config, "tensor_parallel_size", 1))
-    pipeline = int(_number(config, "pipeline_parallel_size", 1))
+    tensor = _count(config, "tensor_parallel_size", 1)
+    pipeline = _count(config, "pipeline_parallel_size", 1)
     # The engine itself takes the longest that fits, up to the model's.
     longest = flags.get("max_model_len") in ("auto", "-1", -1)
-    length = model.max_context if longest else int(_number(config, "max_model_len", model.max_context))
+    length = model.max_context if longest else _count(config, "max_model_len", model.max_context)
     chunked = bool(flags.get("enable_chunked_prefill", v1 or length > 32768))
     batched, sequences = _batch_defaults(gpu, version, v1, tensor * pipeline)
-    sequences = int(_number(config, "max_num_seqs", sequences))
+    sequences = _count(config, "max_num_seqs", sequences)
     if not chunked:
         batched = max(length, batched)
-    batched = int(_number(config, "max_num_batched_tokens", min(batched, sequences * length)))
+    batched = _count(config, "max_num_batched_tokens", min(batched, sequences * length))
     given = int(_number(config, "kv_cache_memory_bytes", 0)) or None
     utilization = _number(config, "gpu_memory_utilization", 0.92 if version_tuple(version) >= (0, 20, 0) else 0.9)
     if gpu.vendor == "cpu" and given is None:
         space = env.get("VLLM_CPU_KVCACHE_SPACE")
         kept = CPU_WORKER_BYTES + model.weight_bytes(str(flags.get("dtype") or "auto"))
-        given = int(space) * GIB if space else max(1, int(gpu.vram_bytes * utilization - kept))
+        given = _cpu_space(space) if space else max(1, int(gpu.vram_bytes * utilization - kept))
     quantization = flags.get("quantization")
     speculation = speculative_config(flags) or {}
     asked = speculation.get("num_speculative_tokens", 0)
@@ -217,8 +244,8 @@ def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_versio
     deployment = Deployment(
         model=model,
         gpu=gpu,
-        tensor_parallel=max(1, tensor),
-        pipeline_parallel=max(1, pipeline),
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
         dtype=str(flags.get("dtype") or "auto"),
         quantization=str(quantization) if quantization else None,
         kv_cache_dtype=str(flags.get("kv_cache_dtype") or "auto"),
@@ -229,15 +256,17 @@ def fit(config: Config, node: NodeFacts, model: ModelFacts | None, engine_versio
         max_num_batched_tokens=batched,
         custom_all_reduce=not flags.get("disable_custom_all_reduce", False),
     )
+    if not _widths_known(deployment):
+        return None
     sits = Fit(
         deployment=deployment,
         gpu_memory_utilization=utilization,
         kv_cache_memory_bytes=given,
         max_model_len=length,
-        block_size=int(_number(config, "block_size", BLOCK_TOKENS)),
+        block_size=_count(config, "block_size", BLOCK_TOKENS),
         chunked_prefill=chunked,
         prefix_caching=bool(flags.get("enable_prefix_caching", v1)),
-        data_parallel=max(1, int(_number(config, "data_parallel_size", 1))),
+        data_parallel=_count(config, "data_parallel_size", 1),
         draft_tokens=drafts,
         draft_share=DRAFT_SHARE.get(str(speculation.get("method", "")), 0.1),
     )
