@@ -21,6 +21,7 @@ CONFIG = {
 QUANT = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
 PAGES = {
     "/some/model/resolve/main/config.json": CONFIG,
+    "/some/exotic/resolve/main/config.json": {**CONFIG, "intermediate_size": [128, 256]},
     "/some/fp8/resolve/main/config.json": CONFIG,
     "/some/fp8/resolve/main/hf_quant_config.json": QUANT,
 }
@@ -58,6 +59,12 @@ def test_asks_the_hub_once(hub: str) -> None:
 
     assert asked is not None
     assert asked == model_facts("some/model")
+
+
+def test_an_architecture_that_is_not_read_keeps_no_sweep_from_running(hub: str) -> None:
+    """A shape that differs from layer to layer has no facts, as if the hub were offline, now and at the next plan."""
+    assert facts_from_hub("some/exotic", env={"HF_ENDPOINT": hub}) is None
+    assert model_facts("some/exotic") is None
 
 
 def test_reads_modelopt_s_own_file_beside(hub: str) -> None:

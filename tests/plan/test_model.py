@@ -146,6 +146,8 @@ def test_divides_the_weights_evenly(name: str) -> None:
         ({"num_key_value_heads": 5}, "num_key_value_heads = 5"),
         ({"num_attention_heads": 33}, "do not divide"),
         ({"vocab_size": 10**12}, "vocab_size"),
+        ({"quantization_config": {"config_groups": [1]}}, "another form"),
+        ({"num_local_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": [0]}, "another form"),
     ],
 )
 def test_says_which_key_of_a_config_makes_no_sense(change: dict[str, object], word: str) -> None:

@@ -11,15 +11,19 @@ from pathlib import Path
 
 import httpx
 
+from tokenpeak.errors import FactsError
 from tokenpeak.plan.model import ModelFacts, kept_config, model_facts
 
 TIMEOUT_S = 4.0
+
+BESIDE = "hf_quant_config.json"
+"""What ModelOpt says of a checkpoint's quantization, in a file of its own."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def facts_from_hub(name: str, revision: str | None = None, env: Mapping[str, str] = os.environ) -> ModelFacts | None:
-    """The facts of a model that only the hub knows; None when it is offline, unknown there, or not to be asked."""
+    """The facts of a model that only the hub knows; None when it is offline, not to be asked, or not understood."""
     if not _HUB_NAME.fullmatch(name) or _is_set(env, "HF_HUB_OFFLINE") or _is_set(env, "TRANSFORMERS_OFFLINE"):
         return None
     folder = f"{env.get('HF_ENDPOINT') or 'https://huggingface.co'}/{name}/resolve/{revision or 'main'}"
@@ -30,13 +34,19 @@ def facts_from_hub(name: str, revision: str | None = None, env: Mapping[str, str
             found = client.get(f"{folder}/config.json")
             if found.status_code != httpx.codes.OK:
                 return None
-            _keep(kept, found.json())
-            beside = client.get(f"{folder}/hf_quant_config.json")
+            beside = client.get(f"{folder}/{BESIDE}")
             if beside.status_code == httpx.codes.OK:
-                _keep(kept.with_name("hf_quant_config.json"), beside.json())
+                _keep(kept.with_name(BESIDE), beside.json())
+            _keep(kept, found.json())
     except (httpx.HTTPError, ValueError):
         return None
-    return model_facts(name)
+    try:
+        return model_facts(name)
+    except FactsError:
+        # An architecture that is not read here; nobody can correct the hub's file.
+        for path in (kept, kept.with_name(BESIDE)):
+            path.unlink(missing_ok=True)
+        return None
 
 
 def _is_set(env: Mapping[str, str], name: str) -> bool:

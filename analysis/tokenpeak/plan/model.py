@@ -191,5 +191,8 @@ def facts_from_config(config: object, name: str, source: str = "") -> ModelFacts
     """The facts that a parsed config.json holds; raises FactsError naming the key that is missing or makes no sense."""
     if not isinstance(config, Mapping):
         raise FactsError(f"config.json of {name} must be a JSON object, not {type(config).__name__}.")
-    facts: dict[str, Any] = read_config(config, name)
-    return ModelFacts(name=name, source=source, quantization=quantization_of(config), **facts)
+    try:
+        facts: dict[str, Any] = read_config(config, name)
+        return ModelFacts(name=name, source=source, quantization=quantization_of(config), **facts)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise FactsError(f"config.json of {name} has a key of another form ({error}). Correct that file.") from error
