@@ -5,12 +5,14 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import time
 
 import pytest
 from driven_home import MODEL, Home, read_until
 
+from archive_factory import make_archive
 from tokenpeak.node import clock
 
 
@@ -107,6 +109,20 @@ def test_unknown_name_is_answered_before_anything_is_touched(home: Home, argumen
     assert 1 == done.returncode
     assert complaint in done.stdout
     assert "Probing" not in done.stdout
+
+
+def test_sweep_whose_nodes_were_renamed_touches_no_other(home: Home) -> None:
+    """Nodes that came into the inventory since are not given back, installed or probed for another sweep."""
+    archive = make_archive(home.root / "results" / "20000101-000000-renamed", end=False).path
+    hosts = home.root / "inventory" / "synthetic" / "hosts.yml"
+    hosts.parent.mkdir()
+    hosts.write_text("all: {hosts: {another: {ansible_port: 9, ansible_host: 127.0.0.1}}}\n")
+    done = home.run("sweep", "--resume", archive.name, "--no-report")
+    shutil.rmtree(archive)
+
+    assert 1 == done.returncode
+    assert "has none of the nodes of sweep 20000101-000000-renamed any more (node-1, node-2" in done.stdout
+    assert "another" not in done.stdout
 
 
 def test_first_signal_tears_down_and_restores(home: Home) -> None:

@@ -144,7 +144,13 @@ def resume_sweep(sweep_id: str, *, progress: Progress, stop: Stop, results: Path
         inventory = endpoint_inventory(spec.endpoint)
     else:
         inventory = read_inventory(record.inventory)
-        inventory = inventory.limited_to(tuple(node.name for node in inventory.nodes if node.name in planned))
+        there = tuple(node.name for node in inventory.nodes if node.name in planned)
+        if not there:
+            raise NodeError(
+                f"Inventory {inventory.name} has none of the nodes of sweep {sweep_id} any more "
+                f"({', '.join(sorted(planned))}): put one back, or start a new sweep."
+            )
+        inventory = inventory.limited_to(there)
     with _alone(sweep_id) as folder:
         if spec.endpoint is not None:
             found = look_at(spec.endpoint)
