@@ -10,6 +10,7 @@ from published_names import A100, H200, PRESETS, T4, V100
 
 from tokenpeak import paths
 from tokenpeak.report import claims, open_archive
+from tokenpeak.report.publish import leaving
 from tokenpeak.report.release import release
 from tokenpeak.report.site import SWEEP_PAGES, build_site
 from tokenpeak.stats.checks.outcome import VERDICT_WORDS
@@ -118,6 +119,11 @@ def test_the_index_shows_every_publication(site: Path) -> None:
     page = (site / "index.html").read_text()
 
     assert [] == [name for name in ALL if f'<h2><a href="{name}/index.html">' not in page]
+
+
+def test_a_site_of_claims_may_be_published(site: Path) -> None:
+    """The claims that lie beside an archive are a part of its site."""
+    assert f"{V100}/data/raw/claims.yml" in leaving(site)
 
 
 def test_only_a_recommendation_promises_commands(site: Path) -> None:

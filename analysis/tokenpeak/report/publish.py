@@ -32,6 +32,7 @@ ALLOWED = (
     "*/data/notebooks/*.ipynb",
     "*/data/raw/sweep.json",
     "*/data/raw/end.json",
+    "*/data/raw/claims.yml",
     "*/data/raw/trials/*.json",
     "*/data/raw/trials/*.requests.parquet",
     "*/data/raw/trials/*.engine.log.zst",
