@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 from tokenpeak.errors import suggestion
 
 
@@ -14,3 +19,14 @@ def test_far_word_lists_all() -> None:
 def test_nothing_known_is_said() -> None:
     """Where nothing is known, that is what is said."""
     assert "None is known." == suggestion("x", [])
+
+
+def test_folder_that_cannot_be_written_is_named() -> None:
+    """A state folder without access is one line that says what to do, not a traceback."""
+    command = [Path(sys.executable).with_name("tokenpeak"), "probe", "--inventory", "sim"]
+    environment = {**os.environ, "TOKENPEAK_STATE": "/sys/tokenpeak"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert 1 == done.returncode
+    assert done.stderr.startswith("tokenpeak: /sys/tokenpeak: ")
+    assert "TOKENPEAK_STATE names another folder" in done.stderr

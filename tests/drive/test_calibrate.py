@@ -5,6 +5,11 @@ import json
 import pytest
 from driven_home import Home
 
+from archive_factory import node_facts
+from tokenpeak.drive.calibrate import node_server
+from tokenpeak.drive.inventory import Node
+from tokenpeak.drive.probe import ReadyNode
+from tokenpeak.errors import NodeError
 from tokenpeak.report.calibrations import calibrations
 
 QUICK = ("--streams", "2", "--seconds", "0.6")
@@ -26,3 +31,12 @@ def test_sweep_attaches_the_calibration_of_its_way(home: Home) -> None:
     assert ["left", "right"] == second["calibration"]["calibrations"][0]["way"]["load_hosts"]
     assert shown["words"].startswith("from left + right to this machine over http: up to ")
     assert "WARNING concurrency=4 keeps 4 streams; 2 were found" in after.stdout or "keeps 4 streams; 0" in after.stdout
+
+
+def test_node_without_an_ipv4_address_is_told() -> None:
+    """The timetable server listens on IPv4 alone; an engine's IPv6 address is an error that says so."""
+    node = Node(name="gpu-1", variables={"ansible_connection": "local"})
+    ready = ReadyNode(facts=node_facts("gpu-1", "NVIDIA L4"), declaration={"host": "::1", "port": 8099})
+
+    with pytest.raises(NodeError, match=r"'::1', where the engine of gpu-1 listens, has no IPv4 address"):
+        node_server(node, ready, 0.05, 0.02)

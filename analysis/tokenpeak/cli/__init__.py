@@ -1,5 +1,6 @@
 """The `tokenpeak` command line: one module per command, imported only when that command runs."""
 
+import errno
 import importlib
 import sys
 
@@ -30,6 +31,10 @@ COMMANDS: dict[str, str] = {
 """Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
 
 
+_NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+"""Why a folder or file cannot be written that is the user's to mend."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module when it is asked for, so that `--help` stays fast."""
 
@@ -58,4 +63,13 @@ def main() -> None:
         tokenpeak(standalone_mode=True)
     except TokenpeakError as error:
         click.echo(f"tokenpeak: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in _NO_ACCESS or error.filename is None:
+            raise
+        click.echo(
+            f"tokenpeak: {error.filename}: {error.strerror}. Give access or make room; TOKENPEAK_STATE names another "
+            "folder than ~/.local/state/tokenpeak for what is kept between commands.",
+            err=True,
+        )
         sys.exit(1)

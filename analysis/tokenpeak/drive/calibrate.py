@@ -48,7 +48,13 @@ def node_setup(inventory: Inventory, node: Node) -> Setup:
 def node_server(node: Node, ready: ReadyNode, ttft_s: float, itl_s: float) -> AbstractContextManager[str]:
     """A timetable server at the engine's address on the node; raises NodeError where none can be made for it."""
     host, port = str(ready.declaration["host"]), int(ready.declaration["port"])
-    address = socket.gethostbyname(host)
+    try:
+        address = socket.gethostbyname(host)
+    except OSError as error:
+        raise NodeError(
+            f"{host!r}, where the engine of {node.name} listens, has no IPv4 address, and the timetable server knows "
+            f"no other ({error}). Set tokenpeak_host to one while you calibrate."
+        ) from error
     if node.is_local:
         return _serving(serving_argv(address, port, ttft_s, itl_s), b"", host)
     built = program("-static") or program()
