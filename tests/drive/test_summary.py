@@ -67,6 +67,17 @@ def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
     assert ranked.choice.why in plain(answers.recommendation(view, ranked).parts)
 
 
+def test_equal_highest_rates_are_a_tie_of_the_workload(tmp_path: Path) -> None:
+    """Every launch held the same rate: no launch tells configs apart, and the rate is of no level."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA A100-SXM4-80GB"], axes=SAME, replicates=3, seconds=3)
+    sweep = archive.path / "sweep.json"
+    sweep.write_text(sweep.read_text().replace('"metric":"output_tok_per_s"', '"metric":"max_rate_per_s"'))
+    words = said(archive)
+
+    assert "Highest rate within the SLO of short\n" in words
+    assert 2 == words.count("16 req/s  max_num_seqs") - 1 == words.count("(tied with the best)")
+
+
 def test_several_objectives_give_a_front_in_the_terminal_and_on_the_site(tmp_path: Path) -> None:
     """Both list the same configs, each of which none beats in throughput and latency; ranks stay by the first."""
     axes = {"max_num_seqs": [8, 16, 64], "enforce_eager": [True, False]}

@@ -123,13 +123,15 @@ def plan_lines(plans: Sequence[Plan]) -> list[str]:
 def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRecord]) -> list[str]:
     """Ranking, failures, winner and what the trials say of the predictions, for each kind of hardware."""
     workload, level = spec.objective_run()
+    # A highest rate is of a workload, not of one of its levels.
+    place = workload if spec.objective.metric == "max_rate_per_s" else f"{workload} at {level}"
     title = title_of(spec.objective.metric)
     models = model_facts_of(spec, _model_of(record))
     lines: list[str] = []
     for plan in record.plans:
         node = next(facts for facts in record.nodes if facts.hardware == plan.hardware)
         ranked = ranking(spec, trials, plan.hardware)
-        lines += ["", f"{plan.hardware}{' (simulated)' if node.simulated else ''}: {title} of {workload} at {level}"]
+        lines += ["", f"{plan.hardware}{' (simulated)' if node.simulated else ''}: {title} of {place}"]
         configs, standings = ranked.configs, ranked.verdicts.standings
         known = ranked.verdicts.noise is not None
         close = "tied with the best" if known else f"within {spec.search.margin:.0%} of the best"
