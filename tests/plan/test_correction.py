@@ -1,6 +1,6 @@
 import pytest
 
-from tokenpeak.plan.correction import Observation, correct, errors, learn
+from tokenpeak.plan.correction import Observation, errors, learn
 from tokenpeak.records import Config, ModelName, Prediction
 
 
@@ -22,9 +22,7 @@ def trial(seqs: str, eager: str, ratio: float) -> Observation:
 
 def test_changes_nothing_without_trials() -> None:
     """Before the first trial a prediction stays as it is."""
-    asked = {"a": (config("8", "true"), PREDICTION)}
-
-    assert {"a": PREDICTION} == correct(asked, [])
+    assert PREDICTION == learn([]).apply(config("8", "true"), PREDICTION)
 
 
 def test_takes_over_what_all_trials_share() -> None:

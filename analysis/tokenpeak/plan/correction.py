@@ -163,11 +163,3 @@ def learn(observations: Sequence[Observation]) -> Correction:
         covariance[metric] = tuple(tuple(float(value) for value in line) for line in posterior)
         noise[metric] = sd
     return Correction(features=features, mean=mean, covariance=covariance, noise_sd=noise)
-
-
-def correct(
-    predictions: Mapping[str, tuple[Config, Prediction]], trials: Sequence[Observation]
-) -> dict[str, Prediction]:
-    """Predictions by config id, each corrected by all the trials seen."""
-    learned = learn(trials)
-    return {key: learned.apply(config, prediction) for key, (config, prediction) in predictions.items()}
