@@ -7,7 +7,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.report import SweepView, answers, figures, open_archive, tables
+from tokenpeak.report import SweepView, answers, figures, open_archive, overview, tables
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.ranking import rank
 
@@ -56,6 +56,22 @@ def test_launches_that_say_nothing_give_no_interval(tmp_path: Path) -> None:
     ranked = rank(view, view.hardware[0])
 
     assert (True, False, None) == (ranked.vague, ranked.replicated, ranked.frame["low"][0])
+
+
+def test_a_gain_within_what_launches_differ_is_not_claimed() -> None:
+    """Where two launches of one config differ by more than the gain, it is told of its launch, beside the spread."""
+    view = open_archive(paths.ARCHIVES / "h200-llama70b-fp8")
+    ranked = rank(view, view.hardware[0])
+    sentence = answers.recommendation(view, ranked)
+    tiles = overview.key_figures(view, ranked)
+    assert tiles is not None
+
+    assert (
+        ", in one launch +15% over defaults, beside a spread of 22.6% between launches of one config; within"
+        in plain(sentence.parts)
+    )
+    assert ["2 req/s"] == [part["strong"] for part in sentence.parts if isinstance(part, dict) and "strong" in part]
+    assert ["Highest rate within the SLO"] == [tile.label for tile in tiles.tiles]
 
 
 def test_the_figure_marks_the_config_to_take() -> None:

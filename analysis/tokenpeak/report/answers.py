@@ -21,6 +21,11 @@ def sure_words(confidence: float) -> str:
     return f"{min(math.floor(confidence * 1000), 999) / 10:.1f}%"
 
 
+def launches(row: dict[str, object]) -> str:
+    """How many launches a row of a ranking rests on, in words."""
+    return "one launch" if row["n"] == 1 else f"{row['n']} launches"
+
+
 def choices(view: SweepView, row: dict[str, object]) -> str:
     """A config as a reader would say it: each axis with its alternative."""
     pairs = [f"{axis}={row[f'axis_{axis}']}" for axis in view.axes if row.get(f"axis_{axis}") is not None]
@@ -51,7 +56,11 @@ def _gain_words(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> l
         return ["; it is the only config with a result, so there is no gain to state."]
     if taken["config_id"] == ranked.baseline.config_id:
         return [f"; nothing tried {'surely ' if ranked.ties.height else ''}beats your {ranked.baseline.words}"]
-    parts: list[Part] = [", ", strong(percent(_float(taken["gain"]))), f" over {ranked.baseline.words}"]
+    gain = percent(_float(taken["gain"]))
+    if not ranked.replicated:
+        beside = f", beside a spread of {ranked.spread:.1%} between launches of one config" if ranked.spread else ""
+        return [f", in {launches(taken)} {gain} over {ranked.baseline.words}{beside}"]
+    parts: list[Part] = [", ", strong(gain), f" over {ranked.baseline.words}"]
     if taken["gain_low"] is not None:
         parts.append(f" ({percent(_float(taken['gain_low']))} to {percent(_float(taken['gain_high']))})")
     return parts

@@ -9,7 +9,7 @@ import polars as pl
 from tokenpeak.plan.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
 from tokenpeak.report import presets, rates, tools
-from tokenpeak.report.answers import recommendation, sure_words
+from tokenpeak.report.answers import launches, recommendation, sure_words
 from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number, percent, trimmed
 from tokenpeak.report.deploy import snippets
 from tokenpeak.report.figures import slug
@@ -71,8 +71,11 @@ def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
         else f"n={taken['n']}, no interval"
     )
     tiles = [Tile(label=view.metric_title, value=_show(taken["objective"]), unit=view.metric.unit, note=interval)]
-    if ranked.baseline and taken["gain"] is not None and taken["config_id"] != ranked.baseline.config_id:
-        tiles.append(Tile(label="Gain", value=percent(float(str(taken["gain"]))), note=f"over {ranked.baseline.words}"))
+    # A gain that launches of one config differ by as much is no key figure.
+    is_baseline = ranked.baseline is not None and taken["config_id"] == ranked.baseline.config_id
+    if ranked.baseline and taken["gain"] is not None and not is_baseline and not ranked.vague:
+        note = f"over {ranked.baseline.words}{'' if ranked.replicated else f', in {launches(taken)}'}"
+        tiles.append(Tile(label="Gain", value=percent(float(str(taken["gain"]))), note=note))
     if taken.get("ttft_s_p95") is not None:
         tiles.append(
             Tile(
@@ -88,21 +91,9 @@ def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
                 label="TPOT p95", value=number(float(str(taken["tpot_s_p95"])) * 1000), unit="ms", note=_slo_note(taken)
             )
         )
-    for workload in rates.rated_workloads(view)[:1]:
-        highest = rates.highest_rates(rates.open_runs(view, ranked.hardware, workload)).filter(
-            pl.col("config_id") == taken["config_id"]
-        )
-        if highest.height and view.slo_words:
-            row = highest.row(0, named=True)
-            bound = f"breaks at {trimmed(row['breaks'])}" if row["breaks"] is not None else "none judged breaks it"
-            tiles.append(
-                Tile(
-                    label="Rate within SLO",
-                    value=trimmed(row["holds"]) if row["holds"] is not None else "none",
-                    unit="req/s" if row["holds"] is not None else "",
-                    note=bound,
-                )
-            )
+    # Where it is the objective, it is the first tile already.
+    if view.metric.name != "max_rate_per_s" and (highest := _rate_tile(view, ranked, taken)):
+        tiles.append(highest)
     if taken.get("energy_j_per_output_tok") is not None:
         tiles.append(
             Tile(
@@ -124,6 +115,25 @@ def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
     if (share := _limit_share(view, ranked)) is not None:
         tiles.append(Tile(label="Of the hardware's limit", value=f"{share:.0%}", note="by the performance model"))
     return Tiles(tiles=tuple(tiles))
+
+
+def _rate_tile(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> Tile | None:
+    """The highest rate of the first workload that has rates, where there is an SLO."""
+    workloads = rates.rated_workloads(view)
+    if not workloads or not view.slo_words:
+        return None
+    found = rates.highest_rates(rates.open_runs(view, ranked.hardware, workloads[0])).filter(
+        pl.col("config_id") == taken["config_id"]
+    )
+    if found.is_empty():
+        return None
+    row = found.row(0, named=True)
+    return Tile(
+        label="Rate within SLO",
+        value=trimmed(row["holds"]) if row["holds"] is not None else "none",
+        unit="req/s" if row["holds"] is not None else "",
+        note=f"breaks at {trimmed(row['breaks'])}" if row["breaks"] is not None else "none judged breaks it",
+    )
 
 
 def _show(value: object) -> str:

@@ -61,6 +61,8 @@ class Ranking:
     replicated: bool
     vague: bool
     """Configs were launched again, but so few times or so differently that an interval would say nothing."""
+    spread: float | None
+    """By how much launches of one config differ, as a share (one standard deviation); None: none was launched again."""
     choice: Choice | None
     """The config to take; None where nothing gave a result."""
     trade_offs: dict[str, tuple[float, ...]]
@@ -152,6 +154,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         baseline=baseline,
         replicated=replicated,
         vague=vague,
+        spread=math.expm1(found.spread) if found.spread is not None else None,
         choice=_choice(view, hardware, found, launches),
         trade_offs=_trade_offs(view, launches),
     )

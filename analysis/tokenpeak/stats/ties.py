@@ -67,10 +67,14 @@ class Standings:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """All configs, best first, and how much launches vary (standard deviation of log; None when that is not known)."""
+    """All configs, best first, and how much launches vary (standard deviation of log; None when that is not known).
+
+    `spread` is that deviation as it was seen, also where it is too wide, or of too few launches, to tell anything.
+    """
 
     standings: tuple[Standings, ...]
     noise: float | None
+    spread: float | None
     freedom: int
 
     @property
@@ -98,9 +102,8 @@ def winner_group(
     order = sorted(means, key=lambda config: -sign * means[config])
     freedom = sum(len(values) - 1 for values in logs.values())
     squares = sum((value - means[config]) ** 2 for config, values in logs.items() for value in values)
-    noise = math.sqrt(squares / freedom) if freedom else None
-    if noise is not None and t_critical(freedom, confidence) * noise > WIDEST:
-        noise = None
+    spread = math.sqrt(squares / freedom) if freedom else None
+    noise = None if spread is None or t_critical(freedom, confidence) * spread > WIDEST else spread
     counts = {config: len(values) for config, values in logs.items()}
     critical = t_critical(freedom, confidence) if freedom else math.inf
     if _beats_all(order, means, counts, noise, critical, margin):
@@ -141,7 +144,7 @@ def winner_group(
                 is_near=abs(math.expm1(ratio)) <= margin,
             )
         )
-    return Verdicts(standings=tuple(reversed(found)), noise=noise, freedom=freedom)
+    return Verdicts(standings=tuple(reversed(found)), noise=noise, spread=spread, freedom=freedom)
 
 
 def _beats_all(
