@@ -5,7 +5,7 @@ format_version history:
     2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
         null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; load
         hosts: `load_hosts` of a sweep and `hosts` of a run's client; `within_limits` of a run's summary; `highest` of a
-        plan; `left_out` of a trial; a file of version 1 reads the same
+        plan; `left_out` and `other_requests` of a trial; a file of version 1 reads the same
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -557,6 +557,8 @@ class TrialRecord(Record):
     config_class: str
     replicate: int
     """0 for the first launch of this config on this hardware."""
+    other_requests: bool = False
+    """Other requests than in every other trial: the search's choice once more, by which no config was picked."""
     simulated: bool
     status: Literal["ok", "failed", "interrupted"]
     failure: Failure | None = None

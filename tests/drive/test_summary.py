@@ -5,12 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from polars.testing import assert_frame_equal
 
 from archive_factory import make_archive
 from tokenpeak.drive.summary import summary_lines
 from tokenpeak.plan.spec import parse_spec
 from tokenpeak.report import answers, open_archive, tables
-from tokenpeak.report.blocks import plain
+from tokenpeak.report.blocks import number, plain
 from tokenpeak.report.overview import commands
 from tokenpeak.report.ranking import rank
 from tokenpeak.store.raw import Archive
@@ -65,6 +66,31 @@ def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
     assert command in said(archive)
     assert ranked.choice.why in said(archive)
     assert ranked.choice.why in plain(answers.recommendation(view, ranked).parts)
+
+
+def test_a_launch_on_fresh_requests_stands_beside_the_ranking(swept: Swept) -> None:
+    """It changes no rank, interval or choice; terminal, overview and ranking give what it measured."""
+    archive = swept("max_num_seqs=64")
+    trials = list(archive.trials())
+    last = [trial for trial in trials if trial.config.name == "production"][-1]
+    path = archive.path / "trials" / f"{last.trial_id}.json"
+    told = path.read_text()
+    path.unlink()
+    without = open_archive(archive.path)
+    path.write_text(told.replace('"other_requests":false', '"other_requests":true'))
+    view = open_archive(archive.path)
+    ranked, before = (rank(each, each.hardware[0]) for each in (view, without))
+    assert ranked.taken is not None
+    value = view.trials.filter(trial_id=last.trial_id)["objective"][0]
+    same = ["config_id", "rank", "objective", "low", "high", "gain", "n", "group", "slo_met"]
+
+    assert_frame_equal(before.frame.select(same), ranked.frame.select(same))
+    assert [value] == ranked.frame["once_more"].drop_nulls().to_list() == [ranked.taken["once_more"]]
+    assert f" Measured once more on fresh requests: {number(value)} tok/s (n=1 launch, by which nothing" in plain(
+        answers.recommendation(view, ranked).parts
+    )
+    assert "Once more" in [column.title for column in tables.ranking(view, ranked).columns]
+    assert "  Measured once more on fresh requests: " in said(archive)
 
 
 def test_equal_highest_rates_are_a_tie_of_the_workload(tmp_path: Path) -> None:

@@ -162,6 +162,21 @@ def test_ranking_view_puts_the_best_first(fresh: Choice, frames: Frames) -> None
     assert {None} == {row[0] for row in ranking if not row[3]}
 
 
+def test_ranking_view_keeps_a_launch_on_other_requests_apart(fresh: Choice, frames: Frames) -> None:
+    """The mean is without it; what it gave has a column of its own."""
+    with open_database(fresh) as database:
+        database.ingest(frames)
+    config_id, hardware = frames.trials.filter(pl.col("objective").is_not_null()).select("config_id", "hardware").row(0)
+    where = f"config_id = '{config_id}' AND hardware = '{hardware}' AND sweep_id = 'a'"
+    told = f"SELECT objective_mean, measured, objective_once_more FROM v_ranking WHERE {where}"
+    [(mean, measured, none)] = rows(fresh, told)
+    rows(fresh, f"UPDATE trials SET other_requests = true WHERE {where} RETURNING 1")
+    [(later, left, once_more)] = rows(fresh, told)
+
+    assert (None, 1) == (none, measured)
+    assert (None, 0, mean) == (later, left, once_more)
+
+
 def test_an_edited_migration_is_refused(fresh: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     """A migration that is not the one that was applied, and one that is not known, are refused with what to do."""
     with open_database(fresh):

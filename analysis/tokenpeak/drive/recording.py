@@ -118,6 +118,7 @@ def _record(
             "config": order.config,
             "config_class": order.planned.config_class,
             "replicate": order.replicate,
+            "other_requests": order.other_requests,
             "simulated": order.facts.simulated,
             "status": status,
             "failure": failure,

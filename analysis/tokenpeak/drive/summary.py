@@ -47,11 +47,12 @@ class Ranked:
 
 
 def ranking(spec: SweepSpec, trials: Iterable[TrialRecord], hardware: str) -> Ranked:
-    """The standings of this hardware's configs."""
+    """The standings of this hardware's configs, by launches on the same requests."""
     values: dict[str, list[float]] = {}
     told = []
     for trial in trials:
-        value = objective_value(trial.runs, spec) if trial.status == "ok" else None
+        counts = trial.status == "ok" and not trial.other_requests
+        value = objective_value(trial.runs, spec) if counts else None
         if trial.hardware == hardware and value is not None and value > 0:
             values.setdefault(trial.config.config_id, []).append(value)
             told.append(trial)
@@ -198,8 +199,9 @@ def choice_lines(taken: Choice | None, ranked: Ranked) -> list[str]:
 
 
 def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str, taken: Config) -> list[str]:
-    """What the config to take gains over each baseline, with its interval, and whether the node changed meanwhile."""
-    own = [trial for trial in trials if trial.hardware == hardware and trial.status == "ok"]
+    """What the config to take gains over each baseline, what it gave once more, and whether the node changed."""
+    ended = [trial for trial in trials if trial.hardware == hardware and trial.status == "ok"]
+    own = [trial for trial in ended if not trial.other_requests]
     launches: dict[str, list[tuple[float, float]]] = {}
     for trial in sorted(own, key=lambda trial: trial.started_at):
         value = objective_value(trial.runs, spec)
@@ -215,6 +217,14 @@ def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str
             gain = ratio_interval(own_values, others)
             bounds = "" if gain.low is None or gain.high is None else f" ({gain.low - 1:+.1%} to {gain.high - 1:+.1%})"
             lines.append(f"{gain.estimate - 1:+.1%}{bounds} against {baseline}")
+    for trial in ended:
+        value = objective_value(trial.runs, spec)
+        if trial.other_requests and value is not None:
+            whose = "" if trial.config.config_id == taken.config_id else f" {trial.config.name}"
+            words = value_words(spec.objective.metric, value)
+            lines.append(
+                f"Measured once more on fresh requests{whose}: {words} (1 launch, by which nothing was picked)"
+            )
     seen = drift(max(launches.values(), key=len), margin=spec.search.margin)
     if seen.verdict == "steady" and seen.change is not None:
         lines.append(f"The node drifted by {seen.change - 1:+.1%} over the sweep, by launches of one config again.")

@@ -41,6 +41,7 @@ def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
     parts += [strong(f"{number(_float(taken['objective']))} {view.metric.unit}"), f" {view.objective_at}"]
     parts += _gain_words(view, ranked, taken)
     parts += _tie_words(view, ranked, taken)
+    parts += _once_more_words(view, ranked)
     if taken.get("slo_met") is False and view.metric.name != "max_rate_per_s":
         parts.append(f" It does not hold the SLO at {view.objective_place} ({view.slo_words}).")
     return answer(*parts)
@@ -78,6 +79,20 @@ def _tie_words(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> li
     low, high = number(_float(taken["low"])), number(_float(taken["high"]))
     interval = f" (95% interval {low} to {high} {view.metric.unit}, n={taken['n']})"
     return [interval, f"; {why or 'no other config reaches it'}."]
+
+
+def _once_more_words(view: SweepView, ranked: Ranking) -> list[Part]:
+    """What the search's choice gave in the launch that it was not picked by."""
+    parts: list[Part] = []
+    for row in ranked.frame.filter(pl.col("once_more").is_not_null()).iter_rows(named=True):
+        if ranked.taken and row["config_id"] == ranked.taken["config_id"]:
+            parts.append(" Measured once more on fresh requests: ")
+        else:
+            parts += [" What the search would take, ", code(choices(view, row)), ", once more on fresh requests: "]
+        broke = row["once_more_slo_met"] is False and view.metric.name != "max_rate_per_s"
+        parts.append(strong(f"{number(row['once_more'])} {view.metric.unit}"))
+        parts.append(f" (n=1 launch, by which nothing was picked{'; it broke the SLO' if broke else ''}).")
+    return parts
 
 
 def _count(n: int, one: str, many: str) -> str:

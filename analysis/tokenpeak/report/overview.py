@@ -70,6 +70,8 @@ def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
         if taken["low"] is not None
         else f"n={taken['n']}, no interval"
     )
+    if taken["once_more"] is not None:
+        interval += f"; on fresh requests {_show(taken['once_more'])}"
     tiles = [Tile(label=view.metric_title, value=_show(taken["objective"]), unit=view.metric.unit, note=interval)]
     # A gain that launches of one config differ by as much is no key figure.
     is_baseline = ranked.baseline is not None and taken["config_id"] == ranked.baseline.config_id

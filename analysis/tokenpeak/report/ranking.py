@@ -52,7 +52,8 @@ class Ranking:
     config was launched again), n (launches with a result), launches, gain (share over the baseline; gain_low and
     gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid or failed), why (in a few
     words), details (in sentences), trial_id (the config's first trial), slo_met (in every launch), slo_sure (the
-    confidence of the launch that is least sure of it) and the columns of MEASURED.
+    confidence of the launch that is least sure of it) and the columns of MEASURED. A launch on other requests than all
+    others, by which the search picked nothing, has no part in these: what it gave is once_more (once_more_slo_met).
     """
 
     hardware: str
@@ -105,7 +106,10 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     measured = [name for name in dict.fromkeys((*MEASURED, *also)) if name in view.runs.columns]
     told = ("verdict", "verdict_codes", "verdict_reasons", "energy_source", "slo_sure")
     runs = view.objective_runs().select("trial_id", *told, *measured)
-    joined = trials.join(runs, on="trial_id", how="left")
+    joined = trials.join(runs, on="trial_id", how="left").with_columns(
+        once_more=pl.when("other_requests").then("objective"),
+        objective=pl.when(~pl.col("other_requests")).then("objective"),
+    )
     axes = [f"axis_{axis}" for axis in view.axes if f"axis_{axis}" in trials.columns]
     has = pl.col("objective").is_not_null()
     frame = joined.group_by("config_id", maintain_order=True).agg(
@@ -115,6 +119,8 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         pl.len().cast(pl.Int64).alias("launches"),
         pl.col(*measured).filter(has).mean(),
         pl.when(has.any()).then(pl.col("slo_met").filter(has).all(ignore_nulls=False)).alias("slo_met"),
+        pl.col("once_more").drop_nulls().first(),
+        pl.col("slo_met").filter(pl.col("once_more").is_not_null()).all(ignore_nulls=False).alias("once_more_slo_met"),
         pl.when(pl.col("slo_met").filter(has).all()).then(pl.col("slo_sure").filter(has).min()).alias("slo_sure"),
         (pl.col("status") == "ok").any().alias("started"),
         pl.col("failure_cause").drop_nulls().first().alias("cause"),

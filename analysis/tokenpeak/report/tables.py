@@ -15,6 +15,7 @@ from tokenpeak.report.view import SweepView, metric_word
 from tokenpeak.stats.objective import column_of
 
 SHOWN = ("ttft_s_p95", "tpot_s_p95", "request_output_tok_per_s_p50", "energy_j_per_output_tok")
+ONCE_MORE = "One more launch of the search's choice, on fresh requests: nothing was picked by it"
 MILLI = ("ttft_s", "tpot_s", "itl_s")
 
 
@@ -92,7 +93,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
     ]
     axes = [Column(key=f"axis_{axis}", title=axis, kind="code", hidden=True) for axis in view.axes]
     scale = 1000.0 if view.metric.name in MILLI else 1.0
-    frame = frame.with_columns(pl.col("objective", "low", "high") * scale)
+    frame = frame.with_columns(pl.col("objective", "low", "high", "once_more") * scale)
     unit = "ms" if scale != 1.0 else view.metric.unit
     against = f"Against {ranked.baseline.words if ranked.baseline and ranked.baseline.config_id else 'median'}"
     return table(
@@ -108,6 +109,11 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="gain", title=against, unit="%", kind="number", digits=1, signed=True),
             Column(key="n", title="n", kind="number", help="Launches with a result"),
+            *(
+                [Column(key="once_more", title="Once more", unit=unit, kind="number", help=ONCE_MORE)]
+                if frame["once_more"].is_not_null().any()
+                else []
+            ),
             Column(key="slo", title="SLO", kind="state"),
             *sure_column(frame),
             *[metric_column(name, hidden=name not in SHOWN) for name in measured],
@@ -337,6 +343,7 @@ def trials(view: SweepView) -> Table:
         href=trial_href(pl.col("trial_id")),
         cause=pl.col("failure_cause").str.replace_all("_", " "),
         started=pl.col("started_at").dt.strftime("%H:%M:%S"),
+        requests=pl.when("other_requests").then(pl.lit("fresh")).otherwise(pl.lit("same")),
     )
     times = [
         Column(key="duration_s", title="Duration", unit="s", kind="number", digits=1),
@@ -359,6 +366,7 @@ def trials(view: SweepView) -> Table:
                 key="node", title="Node", hidden=shown.n_unique(["hardware", "node"]) == shown["hardware"].n_unique()
             ),
             Column(key="replicate", title="Replicate", kind="number", hidden=not (shown["replicate"] > 0).any()),
+            *([Column(key="requests", title="Requests")] if shown["other_requests"].any() else []),
             Column(key="status", title="Status", kind="state"),
             *([Column(key="cause", title="Cause")] if shown["cause"].is_not_null().any() else []),
             Column(key="objective", title=view.metric_title, unit=view.metric.unit, kind="number"),

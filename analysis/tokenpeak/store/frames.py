@@ -265,6 +265,7 @@ def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
         "tokenpeak_version": trial.provenance.tokenpeak_version,
         "git_revision": trial.provenance.git_revision,
         **_predicted(trial.prediction),
+        "other_requests": trial.other_requests,
     }
 
 

@@ -253,6 +253,7 @@ TRIALS = Table(
             "git_revision text Of that TokenPeak's checkout",
         ),
         *_PREDICTION,
+        *_columns("other_requests bool! Asked other requests than all others: no config is picked or ranked by it"),
     ),
 )
 
@@ -395,7 +396,8 @@ TABLES: tuple[Table, ...] = (SWEEPS, NODES, CONFIGS, TRIALS, RUNS, SERIES, REQUE
 _VIEW_MEANINGS = {
     "sweep_name": "The spec's name",
     "rank": "1 is best on this hardware; configs that break the SLO come last; null when nothing was measured",
-    "objective_mean": "Mean of the objective over launches",
+    "objective_mean": "Mean of the objective over launches, less one on other requests",
+    "objective_once_more": "The objective of the launch on other requests, by which nothing was picked",
     "objective_std": "Standard deviation of the objective between launches; null with one",
     "launches": "Trials of the config that were not interrupted",
     "measured": "Launches that gave a value that may be ranked",

@@ -159,7 +159,7 @@ def guard(evidence: Evidence) -> Guarded:
     """Launches of one config on one node agree to a fifth; a wider spread hides what settings do."""
     findings: list[Finding] = []
     looked_at = 0
-    trials = evidence.trials.filter(pl.col("objective").is_not_null(), pl.col("objective") > 0)
+    trials = evidence.trials.filter(pl.col("objective") > 0, ~pl.col("other_requests"))
     for (hardware,), group in trials.group_by("hardware", maintain_order=True):
         means: list[float] = []
         squares, freedom = 0.0, 0
