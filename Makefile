@@ -6,6 +6,7 @@ MAKEFLAGS += --no-builtin-rules
 INVENTORY ?= sim
 SWEEP ?=
 RESUME ?=
+PARALLEL ?=
 ARCHIVE ?= results
 INSTALL_USER ?=
 FAULTS ?=
@@ -27,12 +28,12 @@ sweep_option := $(if $(SWEEP),--sweep $(SWEEP))
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@printf '\nVariables: INVENTORY=%s  SWEEP=(the inventory'"'"'s default)  RESUME=SWEEP_ID  ARCHIVE=%s\n' $(INVENTORY) $(ARCHIVE)
+	@printf '\nVariables: INVENTORY=%s  SWEEP=(the inventory'"'"'s default)  RESUME=SWEEP_ID  PARALLEL=(nodes at once)  ARCHIVE=%s\n' $(INVENTORY) $(ARCHIVE)
 
 ##@ Tune
 .PHONY: sweep
 sweep: $(READY) ## Find the best settings: probe, plan, trials, database, site (RESUME= goes on)
-	@$(TOKENPEAK) sweep $(if $(RESUME),--resume $(RESUME),--inventory $(INVENTORY) $(sweep_option))
+	@$(TOKENPEAK) sweep $(if $(RESUME),--resume $(RESUME),--inventory $(INVENTORY) $(sweep_option)) $(addprefix --parallel=,$(PARALLEL))
 
 .PHONY: plan
 plan: $(READY) ## Print the matrix, what is dropped and why, and how long it will take

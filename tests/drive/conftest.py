@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from driven_home import CLIMB, LEARN, SPEC, Home
+from driven_home import CLIMB, KEEP, LEARN, SPEC, Home
 
 from tokenpeak import paths
 
@@ -38,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "children": children}}))
         (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(shared))
     (root / "analysis" / "sweeps").mkdir(parents=True)
-    for name, spec in {"pair": SPEC, "climb": CLIMB, "learn": LEARN}.items():
+    for name, spec in {"pair": SPEC, "climb": CLIMB, "keep": KEEP, "learn": LEARN}.items():
         (root / "analysis" / "sweeps" / f"{name}.yml").write_text(yaml.safe_dump(spec))
     found = Home(root=root, state=tmp_path_factory.mktemp("state"), address=address)
     yield found

@@ -34,6 +34,7 @@ CLIMB = {
 }
 """An engine that starts at any of these shares of the memory and survives the load up to 0.93."""
 
+KEEP = {**SPEC, "restore": "per_sweep"}
 LEARN = {
     **SPEC,
     "axes": {"max_num_seqs": [2, 3, 4, 24, 32]},

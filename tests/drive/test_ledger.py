@@ -10,7 +10,7 @@ from archive_factory import START, make_archive, node_facts, plan_of, sweep_spec
 from tokenpeak.drive.ledger import Ledger, last_number
 from tokenpeak.plan.spec import SearchSpec, SweepSpec
 from tokenpeak.records import Plan, TrialRecord
-from tokenpeak.search.history import Proposal, Stop
+from tokenpeak.search.history import Proposal, Stop, Wait
 
 NODE = node_facts("node-1", "NVIDIA L4")
 
@@ -31,7 +31,7 @@ def made(spec: SweepSpec, plan: Plan, proposal: Proposal, trial_id: str, status:
 def claimed(ledger: Ledger) -> tuple[Proposal, str]:
     """The next trial, which there must be."""
     claim = ledger.claim(NODE.hardware)
-    assert not isinstance(claim, Stop)
+    assert isinstance(claim, tuple)
     return claim
 
 
@@ -99,13 +99,16 @@ def test_resume_begins_with_the_trials_that_every_node_was_making(ended: int) ->
 
 
 def test_last_trial_of_a_lost_node_is_taken_over() -> None:
-    """A worker waits for the other node's trial before it stops, and makes it when that came to nothing."""
+    """A worker is to wait for the other node's trial before it stops, and makes it when that came to nothing."""
     spec, plan = small()
     ledger = Ledger(spec, [plan], [], last_number=0)
     lost, _ = claimed(ledger)
     proposal, trial_id = claimed(ledger)
     ledger.settle(proposal, made(spec, plan, proposal, trial_id))
+    seen = ledger.changes(NODE.hardware)
+    assert isinstance(ledger.claim(NODE.hardware), Wait)
     threading.Timer(0.1, ledger.abandon, (NODE.hardware, lost)).start()
+    ledger.wait(NODE.hardware, seen)
 
     assert lost.config_id == claimed(ledger)[0].config_id
 
@@ -117,6 +120,7 @@ def test_closed_ledger_gives_nothing_out() -> None:
     for _ in plan.feasible:
         claimed(ledger)
     threading.Timer(0.1, ledger.close).start()
+    ledger.wait(NODE.hardware, ledger.changes(NODE.hardware))
 
     assert isinstance(ledger.claim(NODE.hardware), Stop)
 

@@ -29,7 +29,7 @@ def test_nobody_reads_any_more(terminal: bool) -> None:
     """A terminal that hung up, or a pipe that closed, ends neither the worker that says something nor the table."""
     with unread():
         progress = Progress(terminal=terminal)
-        progress.expect(1, ("one",))
+        progress.expect(1, ("one",), 1)
         with progress.shown():
             progress.trial_begins("one", "0001-a", "max_num_seqs=8", "first")
             progress.phase("one", "node | launch")

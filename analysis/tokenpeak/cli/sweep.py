@@ -12,6 +12,7 @@ from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.stop import Stop, stop_on_signals
 from tokenpeak.drive.summary import plan_lines, summary_lines
 from tokenpeak.drive.sweep import SweepOutcome, new_sweep, plan_sweep, prepare, resume_sweep
+from tokenpeak.drive.turns import PER_CORE, default_turns
 from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
 from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.endpoint import EndpointSpec
@@ -30,9 +31,22 @@ _INTERRUPTED = 130
 @click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option("--resume", "sweep_id", help="Go on with this interrupted sweep instead of starting one.")
+@click.option(
+    "--parallel",
+    type=click.IntRange(min=1),
+    default=default_turns,
+    show_default=f"{PER_CORE} for each core here",
+    help="How many nodes work at once; each takes some 260 MB of memory here.",
+)
 @click.option("--report/--no-report", "with_report", default=True, help="Afterwards load Postgres and build the site.")
 def sweep(
-    inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], sweep_id: str | None, *, with_report: bool
+    inventory_name: str,
+    sweep_name: str | None,
+    nodes: tuple[str, ...],
+    sweep_id: str | None,
+    *,
+    parallel: int,
+    with_report: bool,
 ) -> None:
     """Probe, plan, try every config, give production back, load, render. Exit status 0 only if all of it went well."""
     progress = Progress()
@@ -40,9 +54,9 @@ def sweep(
     with stop_on_signals(stop, lambda level: progress.say(_STOP_WORDS[level])):
         try:
             if sweep_id is not None:
-                outcome = resume_sweep(sweep_id, progress=progress, stop=stop)
+                outcome = resume_sweep(sweep_id, parallel=parallel, progress=progress, stop=stop)
             else:
-                outcome = _begin(inventory_name, sweep_name, nodes, progress, stop)
+                outcome = _begin(inventory_name, sweep_name, nodes, parallel, progress, stop)
         finally:
             if stop.let_go():
                 progress.say(f"Look with: make status INVENTORY={inventory_name}")
@@ -59,7 +73,7 @@ def sweep(
 
 
 def _begin(
-    inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], progress: Progress, stop: Stop
+    inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], parallel: int, progress: Progress, stop: Stop
 ) -> SweepOutcome:
     """A new sweep; an inventory is read only where it names the sweep or its nodes are needed."""
     spec = read_spec(sweep_name) if sweep_name is not None else None
@@ -67,7 +81,7 @@ def _begin(
         inventory = read_inventory(inventory_name).limited_to(nodes)
         spec = _spec(inventory, sweep_name)
         if spec.endpoint is None:
-            return _start(spec, inventory, progress, stop)
+            return _start(spec, inventory, parallel, progress, stop)
     return _measure(spec, spec.endpoint, progress, stop)
 
 
@@ -80,21 +94,22 @@ def _spec(inventory: Inventory, sweep_name: str | None) -> SweepSpec:
     return read_spec(name)
 
 
-def _start(spec: SweepSpec, inventory: Inventory, progress: Progress, stop: Stop) -> SweepOutcome:
+def _start(spec: SweepSpec, inventory: Inventory, parallel: int, progress: Progress, stop: Stop) -> SweepOutcome:
     found = prepare(inventory, progress, stop)
     facts = [ready.facts for ready in found.usable.values()]
     spec, notes = with_baselines(spec, facts, inventory.model, inventory.engine_version)
     plans = plan_sweep(spec, inventory, found)
     _print(notes)
     _print(plan_lines(plans))
-    return new_sweep(spec, inventory, found, plans, progress=progress, stop=stop)
+    return new_sweep(spec, inventory, found, plans, parallel=parallel, progress=progress, stop=stop)
 
 
 def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: Progress, stop: Stop) -> SweepOutcome:
     """The sweep of a server that is there already."""
     progress.say(f"{endpoint.url} is measured as it is: nothing is launched or stopped, no node is touched")
     inventory, found = endpoint_inventory(endpoint), look_at(endpoint)
-    return new_sweep(spec, inventory, found, plan_sweep(spec, inventory, found), progress=progress, stop=stop)
+    plans = plan_sweep(spec, inventory, found)
+    return new_sweep(spec, inventory, found, plans, parallel=1, progress=progress, stop=stop)
 
 
 def _conclude(outcome: SweepOutcome) -> None:

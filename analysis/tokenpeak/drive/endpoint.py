@@ -17,7 +17,6 @@ from pathlib import Path
 import httpx
 
 from tokenpeak import paths
-from tokenpeak.drive.allowance import Later
 from tokenpeak.drive.inventory import Inventory, Node, read_inventory
 from tokenpeak.drive.order import RequestFiles, TrialOrder, load_runs, write_private
 from tokenpeak.drive.probe import Probe, ReadyNode, last_facts
@@ -155,9 +154,6 @@ class EndpointWorker(Worker):
     """A thread that measures a server again and again, with nothing to give back."""
 
     gives_back = False
-
-    def _session(self) -> Later | None:
-        return self._work()
 
     def _carry_out(
         self, order: TrialOrder, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]

@@ -13,11 +13,10 @@ from pathlib import Path
 from tokenpeak.plan.highest import as_foreseen, launches_to_find
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import Plan, PlannedConfig, TrialRecord
-from tokenpeak.search.history import Outcome, Proposal, Stop, outcome_of
+from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, outcome_of
 from tokenpeak.search.strategy import make_strategy
 
 _NUMBER = re.compile(r"^\.?(\d{4,})-")
-_LOOK_AGAIN_S = 1.0
 
 
 class Ledger:
@@ -49,26 +48,42 @@ class Ledger:
         self._on_number = on_number
         self._changed = threading.Condition()
         self._closed = False
+        self._changes = {plan.hardware: 0 for plan in plans}
+        self._waits: dict[str, Wait] = {}
+        """What stands until the next change: with many nodes waiting, the search is asked once."""
         self.records: list[TrialRecord] = []
         for record in sorted(records, key=lambda record: record.started_at.timestamp() + (record.duration_s or 0.0)):
             self._enter(record)
 
-    def claim(self, hardware: str) -> tuple[Proposal, str] | Stop:
-        """The next trial of this hardware and its id; blocks while that depends on a trial that still runs."""
+    def claim(self, hardware: str) -> tuple[Proposal, str] | Wait | Stop:
+        """The next trial of this hardware and its id; Wait while that depends on a trial that still runs."""
         with self._changed:
-            while not self._closed:
-                answer = self._strategies[hardware].propose(self._history[hardware], self._pending[hardware])
-                if isinstance(answer, Proposal):
-                    answer = self._lost_first(hardware, answer)
-                    self._pending[hardware].add(answer.key)
-                    self._number += 1
-                    self._on_number(self._number)
-                    return answer, f"{self._number:04d}-{answer.config_id[:8]}"
-                if isinstance(answer, Stop) and not self._pending[hardware]:
-                    return answer
-                # Waiting, or another node's last trial may yet be lost and have to be made here.
-                self._changed.wait(_LOOK_AGAIN_S)
-        return Stop(reason="the sweep was told to end")
+            if self._closed:
+                return Stop(reason="the sweep was told to end")
+            if waiting := self._waits.get(hardware):
+                return waiting
+            answer = self._strategies[hardware].propose(self._history[hardware], self._pending[hardware])
+            if isinstance(answer, Proposal):
+                answer = self._lost_first(hardware, answer)
+                self._pending[hardware].add(answer.key)
+                self._number += 1
+                self._on_number(self._number)
+                return answer, f"{self._number:04d}-{answer.config_id[:8]}"
+            if isinstance(answer, Stop) and self._pending[hardware]:
+                answer = Wait(reason="another node's last trial may yet be lost and have to be made here")
+            if isinstance(answer, Wait):
+                self._waits[hardware] = answer
+            return answer
+
+    def changes(self, hardware: str) -> int:
+        """How many claimed trials of this hardware have come to an end."""
+        with self._changed:
+            return self._changes[hardware]
+
+    def wait(self, hardware: str, seen: int) -> None:
+        """Return when `changes` is no longer `seen`, or nothing more may be claimed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._changes[hardware] != seen)
 
     def _lost_first(self, hardware: str, proposed: Proposal) -> Proposal:
         """The first of the lost trials that nobody makes again yet, unless it is what was proposed or there is none."""
@@ -83,13 +98,18 @@ class Ledger:
         with self._changed:
             self._pending[record.hardware].discard(proposal.key)
             self._enter(record)
-            self._changed.notify_all()
+            self._tell(record.hardware)
 
     def abandon(self, hardware: str, proposal: Proposal) -> None:
         """A claimed trial came to nothing; it may be claimed again."""
         with self._changed:
             self._pending[hardware].discard(proposal.key)
-            self._changed.notify_all()
+            self._tell(hardware)
+
+    def _tell(self, hardware: str) -> None:
+        self._changes[hardware] += 1
+        self._waits.pop(hardware, None)
+        self._changed.notify_all()
 
     def close(self) -> None:
         """Nothing more may be claimed."""

@@ -76,6 +76,7 @@ class Progress:
         self._lock = threading.Lock()
         self._rows: dict[str, _Row] = {}
         self._expected = 0
+        self._at_once = 1
         self._durations_s: list[float] = []
         self._best = ""
         self._began_s = time.monotonic()
@@ -85,10 +86,11 @@ class Progress:
         stamp = "" if self._terminal else time.strftime("%H:%M:%S ")
         self._console.print(Text(f"{stamp}{line}"))
 
-    def expect(self, trials: int, nodes: tuple[str, ...]) -> None:
-        """The sweep will make about this many trials on these nodes."""
+    def expect(self, trials: int, nodes: tuple[str, ...], at_once: int) -> None:
+        """The sweep will make about this many trials on these nodes, so many of which work at once."""
         with self._lock:
             self._expected = trials
+            self._at_once = at_once
             self._rows = {node: _Row() for node in nodes}
             self._began_s = time.monotonic()
 
@@ -140,11 +142,11 @@ class Progress:
 
     def eta_s(self) -> float | None:
         """Seconds until the last trial ends, from the mean of those that ended; None before the first."""
-        if not self._durations_s or not self._rows:
+        if not self._durations_s:
             return None
         mean_s = sum(self._durations_s) / len(self._durations_s)
         left = max(0, self._expected - len(self._durations_s))
-        return mean_s * left / len(self._rows)
+        return mean_s * left / self._at_once
 
     def _table(self) -> Group:
         with self._lock:

@@ -24,6 +24,7 @@ from tokenpeak.drive.resume import downtime_before_s, holder, release, unchanged
 from tokenpeak.drive.stop import Stop
 from tokenpeak.drive.summary import Describer
 from tokenpeak.drive.trial import TrialSite
+from tokenpeak.drive.turns import Turns
 from tokenpeak.drive.worker import NodeWorker, Worker
 from tokenpeak.errors import ArchiveError, NodeError, PlanError, suggestion
 from tokenpeak.load.calibrate import calibration_record, checked
@@ -86,11 +87,12 @@ def new_sweep(
     found: Probe,
     plans: Sequence[Plan],
     *,
+    parallel: int,
     progress: Progress,
     stop: Stop,
     results: Path = paths.RESULTS,
 ) -> SweepOutcome:
-    """Carry out `spec` on the probed nodes, into a new archive below `results`."""
+    """Carry out `spec` on the probed nodes, `parallel` of them at once, into a new archive below `results`."""
     prepare_load_hosts(inventory, say=progress.say, cancelled=stop.gentle)
     calibrations, doubts = checked(
         ways(inventory, spec.endpoint), [(run.workload, run.level) for run in load_runs(spec)]
@@ -122,13 +124,16 @@ def new_sweep(
         usable=usable,
         archive=archive,
         earlier=(),
+        parallel=parallel,
         left_out=tuple(found.complaints()),
     )
     with _alone(record.sweep_id) as folder:
         return _carry_out(job, folder, progress, stop)
 
 
-def resume_sweep(sweep_id: str, *, progress: Progress, stop: Stop, results: Path = paths.RESULTS) -> SweepOutcome:
+def resume_sweep(
+    sweep_id: str, *, parallel: int, progress: Progress, stop: Stop, results: Path = paths.RESULTS
+) -> SweepOutcome:
     """Go on with a sweep that was interrupted: its own spec and plan, without the trials that are recorded."""
     archive = Archive(results / sweep_id)
     if not (archive.path / "sweep.json").is_file():
@@ -165,6 +170,8 @@ def resume_sweep(sweep_id: str, *, progress: Progress, stop: Stop, results: Path
             usable=unchanged(found.usable, record, progress),
             archive=archive,
             earlier=trials,
+            parallel=parallel,
+            is_resumed=True,
             left_out=tuple(found.complaints()),
         )
         return _carry_out(job, folder, progress, stop)
@@ -180,7 +187,9 @@ class _Job:
     usable: Mapping[str, ReadyNode]
     archive: Archive
     earlier: tuple[TrialRecord, ...]
+    parallel: int
     left_out: tuple[str, ...]
+    is_resumed: bool = False
 
 
 def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> SweepOutcome:
@@ -197,7 +206,12 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
     )
     expected = ledger.expected_trials()
     progress.say(f"Sweep {sweep_id}: {len(job.earlier)} trials recorded, about {expected} in all")
-    progress.expect(max(0, expected - len(job.earlier)), tuple(job.usable))
+    at_once = min(job.parallel, len(job.usable))
+    if at_once < len(job.usable):
+        progress.say(
+            f"{at_once} of {len(job.usable)} nodes work at once, in turn (--parallel); the others serve meanwhile"
+        )
+    progress.expect(max(0, expected - len(job.earlier)), tuple(job.usable), at_once)
     site = TrialSite(
         inventory=job.inventory,
         folder=folder,
@@ -209,6 +223,7 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
     describer = Describer(job.spec, ledger)
     before_s = downtime_before_s(job.archive, job.earlier)
     allowance = Allowance(job.spec, earlier=job.earlier, before_s=before_s)
+    turns = Turns(job.parallel)
     worker_of = NodeWorker if job.spec.endpoint is None else EndpointWorker
     workers: list[Worker] = [
         worker_of(
@@ -219,6 +234,8 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
             site=site,
             ledger=ledger,
             allowance=allowance,
+            turns=turns,
+            owes=job.is_resumed and job.spec.endpoint is None,
             archive=job.archive,
             progress=progress,
             describe=describer.describe,
@@ -242,11 +259,7 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
             name: round(allowance.downtime_s.get(name, 0.0), 3)
             for name in sorted({*before_s, *(worker.node for worker in workers if worker.gives_back)})
         },
-        unrestored=tuple(
-            worker.node
-            for worker in workers
-            if worker.gives_back and (worker.restoration is None or not worker.restoration.restored)
-        ),
+        unrestored=tuple(worker.node for worker in workers if worker.owes),
         problems=(*job.left_out, *troubles, *([allowance.refused] if allowance.refused else [])),
     )
     job.archive.write_end(end)

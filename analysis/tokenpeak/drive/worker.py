@@ -4,6 +4,7 @@ import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
 from tokenpeak.drive.allowance import Allowance, Granted, Later, Never
@@ -15,10 +16,11 @@ from tokenpeak.drive.probe import ReadyNode
 from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.runner import Event, run_playbook
 from tokenpeak.drive.trial import TrialResult, TrialSite, restoration_of, run_trial
+from tokenpeak.drive.turns import Turns
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.plan.spec import SweepSpec
-from tokenpeak.records import Restoration, TrialRecord
-from tokenpeak.search.history import Proposal, Stop
+from tokenpeak.records import TrialRecord
+from tokenpeak.search.history import Proposal, Stop, Wait
 from tokenpeak.store.raw import Archive
 
 _TROUBLES_ALLOWED = 2
@@ -27,10 +29,13 @@ _CLOCK_POLL_S = 20.0
 
 
 class Worker(threading.Thread, ABC):
-    """A thread that makes the trials of one node. When it has ended, `problems` and `restoration` say how."""
+    """A thread that makes the trials of one node. When it has ended, `problems` and `owes` say how.
+
+    It has a turn while its production is down and while a playbook runs; without one it waits.
+    """
 
     gives_back = True
-    """Whether it borrows the node from production, so that `restoration` says how production stands."""
+    """Whether it borrows the node from production."""
 
     def __init__(
         self,
@@ -42,6 +47,8 @@ class Worker(threading.Thread, ABC):
         site: TrialSite,
         ledger: Ledger,
         allowance: Allowance,
+        turns: Turns,
+        owes: bool,
         archive: Archive,
         progress: Progress,
         describe: Callable[[TrialRecord], tuple[str, str]],
@@ -49,13 +56,18 @@ class Worker(threading.Thread, ABC):
         super().__init__(name=f"node {node}")
         self.node = node
         self.problems: list[str] = []
-        self.restoration: Restoration | None = None
+        self.owes = owes
+        """Whether the node has yet to be given back: a trial had it, and its production is not known to serve."""
         self._ready = ready
         self._spec = spec
         self._sweep_id = sweep_id
         self._site = site
         self._ledger = ledger
         self._allowance = allowance
+        self._turns = turns
+        self._has_turn = False
+        self._is_down = False
+        """Whether production may be down for a trial of this turn."""
         self._troubles = 0
         self._archive = archive
         self._progress = progress
@@ -72,9 +84,33 @@ class Worker(threading.Thread, ABC):
             words = f"{self.node}: this node's worker crashed: {type(error).__name__}: {error}"
             self._complain(words + "\n" + "".join(traceback.format_exception(error)))
 
-    @abstractmethod
     def _session(self) -> Later | None:
         """Trials in a row; when to go on, if that is another day."""
+        try:
+            return self._work()
+        finally:
+            try:
+                if self.owes:
+                    self._take_turn()
+                    self._restore()
+            finally:
+                self._end_turn()
+
+    def _take_turn(self) -> None:
+        """Wait for a turn, unless the node has one."""
+        if not self._has_turn:
+            self._turns.take()
+            self._has_turn = True
+
+    def _end_turn(self) -> None:
+        """Let another node have the turn, if this one has it."""
+        if self._has_turn:
+            self._turns.give_back()
+        self._has_turn = self._is_down = False
+
+    def _restore(self) -> None:
+        """Give the node back for good."""
+        self.owes = False
 
     @abstractmethod
     def _carry_out(
@@ -91,31 +127,36 @@ class Worker(threading.Thread, ABC):
 
     def _work(self) -> Later | None:
         hardware = self._ready.facts.hardware
-        while not self._site.stop.gentle():
+        while True:
+            self._take_turn()
+            if self._site.stop.gentle():
+                return None
             # Asked before a trial is claimed, so that a node that may not begin keeps none from another.
             allowed = self._allowance.ask(self.node, hardware)
             if isinstance(allowed, Later):
                 return None if self._ledger.is_finished(hardware) else allowed
             if isinstance(allowed, Never):
                 return None
+            seen = self._ledger.changes(hardware)
             claim = self._ledger.claim(hardware)
-            if isinstance(claim, Stop):
+            if isinstance(claim, Stop | Wait):
                 self._allowance.settle(self.node, None)
+            if isinstance(claim, Stop):
                 return None
-            # Asked again: claiming may have waited for another node's trial.
-            self._allowance.settle(self.node, None)
-            allowed = self._allowance.ask(self.node, hardware)
-            if not isinstance(allowed, Granted):
-                self._ledger.abandon(hardware, claim[0])
+            if isinstance(claim, Wait):
+                if not self._is_down:
+                    self._end_turn()
+                self._ledger.wait(hardware, seen)
                 continue
             trouble = self._trial(hardware, *claim, allowed)
+            if not self._is_down:
+                self._end_turn()
             self._troubles = self._troubles + 1 if trouble else 0
             if trouble:
                 self._complain(trouble)
             if self._troubles >= _TROUBLES_ALLOWED:
                 self._complain(f"{self.node} is left out from here on: {self._troubles} troubles in a row.")
                 return None
-        return None
 
     def _trial(self, hardware: str, proposal: Proposal, trial_id: str, allowed: Granted) -> str | None:
         """Make one trial and record it; what is wrong with the node, if anything."""
@@ -146,11 +187,13 @@ class Worker(threading.Thread, ABC):
             )
             self._archive.write_trial(result.record, result.requests_parquet, result.log_text)
             record = result.record
-            self._ledger.settle(proposal, record)
         finally:
+            # First, so that whoever waits for this trial finds what it held back released.
+            self._allowance.settle(self.node, record)
             if record is None:
                 self._ledger.abandon(hardware, proposal)
-            self._allowance.settle(self.node, record)
+            else:
+                self._ledger.settle(proposal, record)
         self._progress.trial_ended(result.record, *self._describe(result.record))
         return result.node_trouble
 
@@ -160,20 +203,28 @@ class Worker(threading.Thread, ABC):
 
 
 class NodeWorker(Worker):
-    """Drives a node that is borrowed: leased while it works, given back after each row of trials."""
+    """Drives a node that is borrowed: leased from its first trial on, given back after each row of trials."""
+
+    _is_leased = False
 
     def _session(self) -> Later | None:
-        argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
-        with LeaseChannel(argv, self._spec.deadlines.lease_s, self._warn_of_lease):
-            try:
-                return self._work()
-            finally:
-                self._restore()
+        # The lease goes on between turns, so that no other sweep takes the node.
+        with ExitStack() as self._lease:
+            self._is_leased = False
+            return super()._session()
 
     def _carry_out(
         self, order: TrialOrder, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
     ) -> TrialResult:
-        return run_trial(order, self._site, on_files=on_files, on_event=on_event)
+        if not self._is_leased:
+            argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
+            self._lease.enter_context(LeaseChannel(argv, self._spec.deadlines.lease_s, self._warn_of_lease))
+            self._is_leased = True
+        self.owes = self._is_down = True
+        result = run_trial(order, self._site, on_files=on_files, on_event=on_event)
+        restoration = result.record.restoration
+        self._is_down = restoration is None or not restoration.restored
+        return result
 
     def _warn_of_lease(self, words: str) -> None:
         lease_s = self._spec.deadlines.lease_s
@@ -188,11 +239,11 @@ class NodeWorker(Worker):
             result = run_playbook(
                 "restore.yml", self._site.inventory, nodes=[self.node], cancelled=self._site.stop.let_go
             ).nodes[self.node]
+            reason = result.unreachable or result.failure or "restore.yml gave no answer"
+            restoration = restoration_of(result.answers.get("restore"), reason)
         except TokenpeakError as error:
-            self.restoration = restoration_of(None, str(error))
-            return
-        reason = result.unreachable or result.failure or "restore.yml gave no answer"
-        self.restoration = restoration_of(result.answers.get("restore"), reason)
-        self._allowance.add_downtime(self.node, self.restoration.downtime_s or 0.0)
-        if not self.restoration.restored:
-            self._complain(f"{self.node}: production is not back: {self.restoration.message}")
+            restoration = restoration_of(None, str(error))
+        self._allowance.add_downtime(self.node, restoration.downtime_s or 0.0)
+        self.owes = not restoration.restored
+        if self.owes:
+            self._complain(f"{self.node}: production is not back: {restoration.message}")
