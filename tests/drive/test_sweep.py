@@ -140,6 +140,27 @@ def test_first_signal_tears_down_and_restores(home: Home) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize("sweep", ["pair", "keep"])
+def test_trial_that_cannot_be_written_waits_for_room(home: Home, sweep: str) -> None:
+    """Production serves while there is no place for the archive, and afterwards nothing is lost or made twice."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", sweep, "--no-report")
+    said = read_until(process, " load\n")
+    trials = home.archives()[-1] / "trials"
+    trials.rename(trials.with_name("away"))
+    trials.symlink_to("/proc/self")
+    said += read_until(process, "to end the sweep before is to lose it")
+    assert clock.wait_until(lambda: not (home.state / "nodes" / "one" / "lock.json").exists(), 60)
+    assert MODEL == home.production_answers()
+    trials.unlink()
+    trials.with_name("away").rename(trials)
+    rest, _ = process.communicate(timeout=120)
+
+    assert 0 == process.returncode, said + rest
+    assert ["0001", "0002"] == [str(trial["trial_id"])[:4] for trial in home.trials(trials.parent)]
+    assert MODEL == home.production_answers()
+
+
+@pytest.mark.e2e
 def test_second_signal_still_restores(home: Home) -> None:
     """Ctrl-C twice while the engine starts does not wait for the teardown, but gives production back."""
     process = home.start("sweep", "--inventory", "lone", "--sweep", "pair", "--no-report")

@@ -17,7 +17,7 @@ from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.runner import Event, run_playbook
 from tokenpeak.drive.trial import TrialResult, TrialSite, restoration_of, run_trial
 from tokenpeak.drive.turns import Turns
-from tokenpeak.errors import TokenpeakError
+from tokenpeak.errors import ArchiveError, TokenpeakError
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import TrialRecord
 from tokenpeak.search.history import Proposal, Stop, Wait
@@ -26,6 +26,7 @@ from tokenpeak.store.raw import Archive
 _TROUBLES_ALLOWED = 2
 _CLOCK_POLL_S = 20.0
 """A pause ends by the time of day, which may be set meanwhile."""
+_WRITE_AGAIN_S = 5.0
 
 
 class Worker(threading.Thread, ABC):
@@ -89,12 +90,16 @@ class Worker(threading.Thread, ABC):
         try:
             return self._work()
         finally:
-            try:
-                if self.owes:
-                    self._take_turn()
-                    self._restore()
-            finally:
-                self._end_turn()
+            self._set_free()
+
+    def _set_free(self) -> None:
+        """Give the node back, and let another have the turn."""
+        try:
+            if self.owes:
+                self._take_turn()
+                self._restore()
+        finally:
+            self._end_turn()
 
     def _take_turn(self) -> None:
         """Wait for a turn, unless the node has one."""
@@ -178,24 +183,48 @@ class Worker(threading.Thread, ABC):
             hopeless_beyond=proposal.hopeless_beyond,
         )
         self._progress.trial_begins(self.node, trial_id, order.config.name, proposal.reason)
-        record: TrialRecord | None = None
+        made: TrialRecord | None = None
+        kept = False
         try:
-            result = self._carry_out(
-                order,
-                lambda files: self._progress.follow(self.node, files.progress),
-                lambda event: self._progress.phase(self.node, event.task) if event.kind == "started" else None,
-            )
-            self._archive.write_trial(result.record, result.requests_parquet, result.log_text)
-            record = result.record
+            try:
+                result = self._carry_out(
+                    order,
+                    lambda files: self._progress.follow(self.node, files.progress),
+                    lambda event: self._progress.phase(self.node, event.task) if event.kind == "started" else None,
+                )
+                made = result.record
+            finally:
+                # Before the ledger's, so that whoever waits for this trial finds what it held back released.
+                self._allowance.settle(self.node, made)
+            self._keep(result)
+            kept = True
+            self._ledger.settle(proposal, result.record)
         finally:
-            # First, so that whoever waits for this trial finds what it held back released.
-            self._allowance.settle(self.node, record)
-            if record is None:
+            if not kept:
                 self._ledger.abandon(hardware, proposal)
-            else:
-                self._ledger.settle(proposal, record)
         self._progress.trial_ended(result.record, *self._describe(result.record))
         return result.node_trouble
+
+    def _keep(self, result: TrialResult) -> None:
+        """Write the trial to the archive; on a full disk it waits for room, while production serves."""
+        told = False
+        while True:
+            asked = self._site.stop.gentle()
+            try:
+                self._archive.write_trial(result.record, result.requests_parquet, result.log_text)
+            except ArchiveError as error:
+                if asked:
+                    raise
+                if not told:
+                    self._progress.say(
+                        f"PROBLEM {self.node} {result.record.trial_id}: {error} The trial is kept until it can be "
+                        "written; to end the sweep before is to lose it."
+                    )
+                    told = True
+                    self._set_free()
+                self._site.stop.asked.wait(_WRITE_AGAIN_S)
+            else:
+                return
 
     def _complain(self, problem: str) -> None:
         self.problems.append(problem)
