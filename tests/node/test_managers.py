@@ -16,6 +16,7 @@ import pytest
 
 from tokenpeak.node import clock, production
 from tokenpeak.node.managers import make_manager
+from tokenpeak.node.managers.kubernetes import pod_selector
 from tokenpeak.node.managers.supervisord import parse_status
 from tokenpeak.node.managers.systemd import parse_show
 from tokenpeak.node.state import State
@@ -150,6 +151,39 @@ def test_other_kinds_of_kubernetes(tmp_path: Path) -> None:
 
     with pytest.raises(Trouble, match="deployment/NAME or statefulset/NAME"):
         manager.definition()
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ({"matchLabels": {"tier": "gpu", "app": "llm"}}, "app=llm,tier=gpu"),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["llm", "chat"]}]}, "app in (llm,chat)"),
+        (
+            {
+                "matchLabels": {"app": "llm"},
+                "matchExpressions": [
+                    {"key": "tier", "operator": "NotIn", "values": ["test"]},
+                    {"key": "gpu", "operator": "Exists"},
+                    {"key": "canary", "operator": "DoesNotExist"},
+                ],
+            },
+            "app=llm,tier notin (test),gpu,!canary",
+        ),
+    ],
+)
+def test_pods_of_a_deployment_are_selected_as_it_does(selector: dict[str, Any], expected: str) -> None:
+    """Labels and expressions together, in kubectl's words."""
+    assert expected == pod_selector({"spec": {"selector": selector}})
+
+
+@pytest.mark.parametrize(
+    ("selector", "words"),
+    [({}, "cannot be told from others"), ({"matchExpressions": [{"key": "app", "operator": "Gt"}]}, "'Gt'")],
+)
+def test_deployment_whose_pods_cannot_be_selected_is_refused(selector: dict[str, Any], words: str) -> None:
+    """An empty selection would wait for every pod of the namespace."""
+    with pytest.raises(Trouble, match=words):
+        pod_selector({"spec": {"selector": selector}})
 
 
 def test_unknown_manager(tmp_path: Path) -> None:

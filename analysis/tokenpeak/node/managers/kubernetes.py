@@ -33,6 +33,7 @@ class KubernetesManager(Manager):
     def definition(self) -> Json:
         """How many replicas it was asked to have, and its specification."""
         found = self._object()
+        pod_selector(found)  # before anything is stopped
         return {"replicas": found["spec"].get("replicas", 1), "spec": found["spec"]}
 
     def is_running(self) -> bool:
@@ -52,11 +53,34 @@ class KubernetesManager(Manager):
             raise Trouble("production", f"{unit} still has pods {STOP_TIMEOUT_S:g} s after it was scaled to 0.")
 
     def _pods_left(self) -> bool:
-        selector = self._object()["spec"].get("selector", {}).get("matchLabels", {})
-        labels = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
-        return bool(self.do(self._kubectl("get", "pods", "-l", labels, "-o", "name")).out.strip())
+        words = ("get", "pods", "-l", pod_selector(self._object()), "-o", "name")
+        return bool(self.do(self._kubectl(*words)).out.strip())
 
     def start(self, recorded: Json) -> None:
         """Scale back to the recorded number of replicas."""
         replicas = int(recorded.get("replicas", 1))
         self.do(self._kubectl("scale", str(self.needed("unit")), f"--replicas={replicas}"))
+
+
+def pod_selector(found: Json) -> str:
+    """What selects the object's pods, as kubectl takes it. One that selects every pod of the namespace is refused."""
+    selector = found["spec"].get("selector") or {}
+    words = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    words += [_expression(each) for each in selector.get("matchExpressions") or []]
+    if not words:
+        raise Trouble("production", "Its object has no selector, so its pods cannot be told from others: give it one.")
+    return ",".join(words)
+
+
+def _expression(declared: Json) -> str:
+    key, operator = declared.get("key"), declared.get("operator")
+    values = ",".join(declared.get("values") or [])
+    known = {
+        "In": f"{key} in ({values})",
+        "NotIn": f"{key} notin ({values})",
+        "Exists": f"{key}",
+        "DoesNotExist": f"!{key}",
+    }
+    if operator not in known:
+        raise Trouble("production", f"Its selector has the operator {operator!r}. Known: {', '.join(known)}.")
+    return known[operator]
