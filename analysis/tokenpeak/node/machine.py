@@ -69,7 +69,7 @@ def listeners(port: int) -> list[str]:
             if cells[3] == "0A" and int(cells[1].rsplit(":", 1)[1], 16) == port:
                 inodes.add(f"socket:[{cells[9]}]")
     entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()] if inodes else []
-    return sorted(f"{entry.name} {(entry / 'comm').read_text().strip()}" for entry in entries if _holds(entry, inodes))
+    return sorted(filter(None, (_told(entry) for entry in entries if _holds(entry, inodes))))
 
 
 def served_with(port: int) -> list[str]:
@@ -99,6 +99,14 @@ def without_secrets(words: list[str]) -> list[str]:
         if not secret:
             kept.append(word)
     return kept
+
+
+def _told(entry: Path) -> str | None:
+    """`pid name` of a process; None when it has ended since."""
+    try:
+        return f"{entry.name} {(entry / 'comm').read_text().strip()}"
+    except OSError:
+        return None
 
 
 def _holds(entry: Path, inodes: set[str]) -> bool:
