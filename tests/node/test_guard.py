@@ -12,6 +12,8 @@ import pytest
 from tests.node.conftest import Node
 
 from tokenpeak.node import clock, process
+from tokenpeak.node.guard import unit_files
+from tokenpeak.node.state import State
 
 
 def restored(node: Node, within_s: float = 15) -> bool:
@@ -286,3 +288,12 @@ def test_launch_after_one_that_died_before_production_had_ended(node: Node) -> N
 
     assert (True, False) == (launched["ready"], during)
     assert finished["restoration"]["restored"]
+
+
+def test_units_name_the_state_folder_whatever_it_is_called(tmp_path: Path) -> None:
+    """What systemd would expand or unquote is escaped, so that the guard looks where the record is."""
+    state = State(tmp_path / '100% "$HOME"')
+    service = next(text for text in unit_files(state, ["/usr/bin/python3", "/a/b.pyz"]).values() if "Exec" in text)
+
+    assert f'ConditionPathExists={tmp_path}/100%% "$HOME"/record.json\n' in service
+    assert f'"guard" "--state" "{tmp_path}/100%% \\"$$HOME\\""\n' in service

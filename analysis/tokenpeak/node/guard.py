@@ -40,17 +40,19 @@ def unit_files(state: State, argv: list[str]) -> dict[str, str]:
     within seconds; the service is wanted at boot.
     """
     name = unit_name(state)
-    command = " ".join(f'"{word}"' for word in argv)
+    program, *arguments = [*argv, "guard", "--state", str(state.folder)]
+    # systemd looks for variables in arguments alone.
+    command = " ".join([_quoted(program), *(_quoted(word).replace("$", "$$") for word in arguments)])
     return {
         f"{name}.service": f"""[Unit]
 Description=TokenPeak gives this node back to production when its controller falls silent
-ConditionPathExists={state.path(RECORD)}
+ConditionPathExists={str(state.path(RECORD)).replace("%", "%%")}
 After=network.target
 StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart={command} guard --state "{state.folder}"
+ExecStart={command}
 Restart=on-failure
 RestartSec=2
 KillMode=process
@@ -71,6 +73,12 @@ AccuracySec=1
 WantedBy=timers.target
 """,
     }
+
+
+def _quoted(word: str) -> str:
+    """A word of a unit's command line that systemd takes as it is."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
 
 
 def install(state: State) -> Json:
