@@ -62,6 +62,30 @@ def test_reused_pid(change: dict[str, object]) -> None:
     assert (False, [], True) == (process.is_alive(stranger), left, alive)
 
 
+PROTECTED = """
+import pathlib, sys
+from tokenpeak.node import process
+try:
+    pathlib.Path("/proc/self/oom_score_adj").write_text("-900")
+except PermissionError:
+    sys.exit("not permitted")
+show = ["cat", "/proc/self/oom_score_adj"]
+process.start_detached(show, log=pathlib.Path(sys.argv[1])).wait()
+print(process.run(show).out.strip(), pathlib.Path(sys.argv[1]).read_text().strip())
+"""
+
+
+def test_what_a_protected_guard_starts_is_not_protected(tmp_path: Path) -> None:
+    """Production that the guard brings back is killed for want of memory no later than when others started it."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROTECTED, str(tmp_path / "log")], capture_output=True, text=True, check=False
+    )
+
+    if done.stderr == "not permitted\n":
+        pytest.skip("nobody may protect a process here")
+    assert "0 0\n" == done.stdout, done.stderr
+
+
 def test_run_answers_for_what_is_not_there() -> None:
     """A missing command is status 127, one that takes too long 124."""
     assert (127, 124) == (
