@@ -40,9 +40,9 @@ def unit_files(state: State, argv: list[str]) -> dict[str, str]:
     within seconds; the service is wanted at boot.
     """
     name = unit_name(state)
-    program, *arguments = [*argv, "guard", "--state", str(state.folder)]
+    words = [_quoted(word) for word in [*argv, "guard", "--state", str(state.folder)]]
     # systemd looks for variables in arguments alone.
-    command = " ".join([_quoted(program), *(_quoted(word).replace("$", "$$") for word in arguments)])
+    command = " ".join([words[0], *(word.replace("$", "$$") for word in words[1:])])
     return {
         f"{name}.service": f"""[Unit]
 Description=TokenPeak gives this node back to production when its controller falls silent
