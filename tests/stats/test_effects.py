@@ -30,10 +30,9 @@ def test_main_effects_and_interactions_are_found() -> None:
     p_values = {importance.axes: importance.p_value for importance in found.importance}
     eager = next(effect for effect in found.main if effect.values == ("true",))
 
-    assert p_values["seqs",] < 1e-6 and p_values["eager",] < 1e-6 and p_values["eager", "seqs"] < 1e-6
+    assert p_values["seqs",] < 0.02 and p_values["eager",] < 1e-3 and p_values["eager", "seqs"] < 1e-3
     assert p_values["dtype",] > 0.01 and p_values["dtype", "seqs"] > 0.01
     assert pytest.approx(np.sqrt(0.9 * 0.9 ** (1 / 3)), rel=0.01) == eager.ratio
-    assert found.explained is not None and found.explained > 0.9
 
 
 def test_partial_grids_are_enough() -> None:
@@ -63,6 +62,27 @@ def test_missing_cells_leave_an_interaction_open() -> None:
     pairs = [effect for effect in effects(some).pairs if effect.axes == ("eager", "seqs")]
 
     assert {False} == {effect.estimable for effect in pairs if effect.values == ("true", "64")}
+
+
+def test_launches_again_do_not_hide_what_the_model_leaves_out() -> None:
+    """Twenty launches of each config make a main effect no surer where the axes act together."""
+    once = [({"a": str(a), "b": str(b)}, 1.0 + 0.5 * (a == b == 1)) for a in range(2) for b in range(3)]
+    often = [(choices, value * (1 + 0.001 * launch)) for choices, value in once for launch in range(20)]
+    first, second = effects(once).main[0], effects(often).main[0]
+
+    assert first.low is not None and second.low is not None
+    assert pytest.approx(first.low, rel=0.02) == second.low
+
+
+def test_an_axis_that_some_configs_do_not_have() -> None:
+    """Draft tokens only with speculation: all configs tell of the batch; a config outside the grid tells nothing."""
+    made = [({"k": k, "batch": batch}, 1.0 + (batch == "b")) for k in ("1", "3") for batch in ("a", "b")]
+    made += [({"batch": batch}, 3.0 + 3.0 * (batch == "b")) for batch in ("a", "b")]
+    found = {effect.values: effect for effect in effects([*made, ({}, 100.0)]).main}
+
+    assert 3 == found["a",].launches
+    assert found["a",].ratio is not None and pytest.approx(2**-0.5) == found["a",].ratio
+    assert found["1",].ratio is not None and pytest.approx(1.0) == found["1",].ratio
 
 
 def test_as_many_effects_as_launches_have_no_interval() -> None:

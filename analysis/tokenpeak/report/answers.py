@@ -133,9 +133,7 @@ def interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
     """Which axis matters most, on each kind of hardware or, where there are many, on how many of them."""
     ranks = importance(view, effects)
     if ranks.is_empty():
-        return answer(
-            "The sweep has no two configs that differ in one axis only, so the axes' effects cannot be told apart."
-        )
+        return answer("No axis's effect is estimable: too few configs gave a result, or axes always changed together.")
     grounds = [(each, rows) for each in view.hardware if (rows := ranks.filter(pl.col("hardware") == each)).height]
     if len(grounds) > FEW:
         return _leading_axes(grounds)
@@ -148,8 +146,8 @@ def _axis_words(hardware: str, rows: pl.DataFrame) -> list[Part]:
     if not first["told"]:
         seen = f"{first['axis']} {percent(first['gain'])}" + (f", {rest}" if rest else "")
         return [
-            f"On {hardware}, no axis can be told to matter: too few configs differ in one axis only, "
-            f"or they disagree (seen: {seen}). "
+            f"On {hardware}, no axis can be told to matter: too few configs gave a result, or they disagree "
+            f"(seen: {seen}). "
         ]
     return [
         f"On {hardware}, ",
@@ -160,7 +158,7 @@ def _axis_words(hardware: str, rows: pl.DataFrame) -> list[Part]:
         strong(percent(first["gain"])),
         " over ",
         code(first["worst"]),
-        f", other axes averaged{f' ({rest})' if rest else ''}. ",
+        f", other axes being equal{f' ({rest})' if rest else ''}. ",
     ]
 
 
@@ -171,9 +169,9 @@ def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:
         parts += [code(axis), f" matters most on {count}, "]
     untold = len(grounds) - leading.total()
     parts.append(
-        f"and on {untold} no axis can be told to matter: too few configs differ in one axis only, or they disagree."
+        f"and on {untold} no axis can be told to matter: too few configs gave a result, or they disagree."
         if untold
-        else "by configs that differ in one axis only."
+        else "other axes being equal."
     )
     return answer(*parts)
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from tokenpeak.metrics import BY_NAME, inner
 from tokenpeak.report import charts, energy, interactions
-from tokenpeak.report.blocks import Column, Figure, shared_digits, table
+from tokenpeak.report.blocks import Column, Figure, Table, shared_digits, table
 from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView
 from tokenpeak.stats.pareto import pareto_front
@@ -27,8 +27,16 @@ REPLICATED = (
 
 
 EFFECT_BARS = (
-    "Bars are 95% intervals over the matched configs (t); they show how much the effect depends on the other axes, "
-    "not how a relaunch varies."
+    "Bars are 95% intervals (t), from what main effects do not explain: noise, and how much axes act together."
+)
+NOT_ESTIMABLE = 8
+"""How many alternatives that the trials cannot tell are named below the figure; its data hold all."""
+EFFECT_COLUMNS = (
+    Column(key="effect", title="Effect", unit="%", kind="number", digits=1, signed=True),
+    Column(key="low", title="Low", unit="%", kind="number", digits=1, signed=True),
+    Column(key="high", title="High", unit="%", kind="number", digits=1, signed=True),
+    Column(key="n", title="Launches", kind="number"),
+    Column(key="remark", title="Remark"),
 )
 BEATEN = 400
 """Most beaten points that a trade-off draws."""
@@ -172,28 +180,51 @@ def _baseline_words(view: SweepView) -> str:
 def main_effects(view: SweepView) -> Figure:
     """What each alternative does by itself."""
     effects = interactions.effects(view).with_columns(choice=pl.concat_str("axis", pl.lit(" = "), "alternative"))
-    bars = EFFECT_BARS if effects["low"].is_not_null().any() else "Too few matched configs for an interval."
+    told = effects.drop_nulls("effect")
+    bars = EFFECT_BARS if told["low"].is_not_null().any() else "Too few launches for an interval."
+    untold = effects.filter(pl.col("effect").is_null())["choice"].unique(maintain_order=True).to_list()
+    somewhere = "" if len(view.hardware) == 1 else " on some hardware"
+    more = f" and {len(untold) - NOT_ESTIMABLE} more" if len(untold) > NOT_ESTIMABLE else ""
+    left = f" Not estimable{somewhere}: {', '.join(untold[:NOT_ESTIMABLE])}{more}." if untold else ""
     return Figure(
         name="effects",
         title="What each alternative does by itself",
         caption=(
-            f"Difference in {inner(view.metric_title)} from the mean of its axis, "
-            f"among configs equal in every other axis. {bars}"
+            f"Difference in {inner(view.metric_title)} from the mean of its axis, other axes being equal: "
+            f"least squares over all launches with a result. {bars}{left}"
         ),
-        spec=charts.spec_of(charts.effects(effects, title="from the axis's mean")),
+        spec=charts.spec_of(charts.effects(told.drop("told", "remark"), title="from the axis's mean")),
         data=table(
             effects.with_columns(pl.col("effect", "low", "high") * 100),
             [
                 Column(key="hardware", title="Hardware"),
                 Column(key="axis", title="Axis", kind="code"),
                 Column(key="alternative", title="Alternative", kind="code"),
-                Column(key="effect", title="Effect", unit="%", kind="number", digits=1, signed=True),
-                Column(key="low", title="Low", unit="%", kind="number", digits=1, signed=True),
-                Column(key="high", title="High", unit="%", kind="number", digits=1, signed=True),
-                Column(key="n", title="Matched configs", kind="number"),
+                *EFFECT_COLUMNS,
             ],
             name="data",
             title="Data of the figure: main effects",
+        ),
+    )
+
+
+def pair_effects(view: SweepView) -> Table:
+    """What each pair of axes does beyond its parts, by its strongest cell."""
+    return table(
+        interactions.beyond(view).with_columns(pl.col("effect", "low", "high") * 100),
+        [
+            Column(key="hardware", title="Hardware"),
+            Column(key="pair", title="Pair", kind="code"),
+            Column(key="cell", title="Strongest cell"),
+            *EFFECT_COLUMNS,
+            Column(key="p_value", title="p", kind="number", digits=3, help="Chance of as much, if it did nothing."),
+        ],
+        name="pairs",
+        title="What pairs of axes do beyond their parts",
+        note=(
+            f"Effect: {inner(view.metric_title)} at the pair's strongest cell over what its two values do by "
+            f"themselves. p: an F test of the whole pair; of many pairs, one in twenty is below {interactions.CHANCE} "
+            "by chance."
         ),
     )
 

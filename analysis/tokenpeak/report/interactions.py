@@ -1,5 +1,7 @@
-"""How the axes of a sweep act together: a heatmap's cells for each pair, and what each alternative does by itself."""
+"""What each alternative does by itself, and how axes act together: effects, and a heatmap's cells for each pair."""
 
+import math
+from functools import lru_cache
 from itertools import combinations
 
 import polars as pl
@@ -7,8 +9,11 @@ import polars as pl
 from tokenpeak.report.blocks import number, percent
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
+from tokenpeak.stats import effects as statistics
 
 STEPS = 9
+CHANCE = 0.05
+"""An axis, or a pair, is told to matter where its F test would be as sure by chance in fewer sweeps than this share."""
 
 
 def pairs(view: SweepView) -> list[tuple[str, str]]:
@@ -77,80 +82,110 @@ def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str
     }
 
 
+@lru_cache(maxsize=32)
+def statistics_of(view: SweepView, hardware: str) -> statistics.Effects:
+    """The effects of the axes on the objective, from every launch on this hardware that gave a result."""
+    trials = view.trials.filter(pl.col("hardware") == hardware, pl.col("objective") > 0)
+    axes = [axis for axis in view.axes if f"axis_{axis}" in trials.columns]
+    rows = trials.select("objective", *(pl.col(f"axis_{axis}").alias(axis) for axis in axes)).iter_rows()
+    return statistics.effects(
+        [
+            ({axis: name for axis, name in zip(axes, names, strict=True) if name is not None}, objective)
+            for objective, *names in rows
+        ]
+    )
+
+
 def effects(view: SweepView) -> pl.DataFrame:
-    """Each alternative's share over the mean of its axis, other axes averaged out, from configs with a result.
+    """Each alternative's share over the mean of its axis, other axes being equal, from whatever gave a result.
 
-    Columns: hardware, axis, alternative, effect, low, high (95%, over the matched configs; null below three), n.
-    Each config is compared with the mean of the configs that equal it in every other axis, so that an unbalanced
-    matrix does not lend one axis the effect of another.
+    Columns: hardware, axis, alternative, effect (null: not estimable), low, high (95%; null where nothing is left to
+    tell the spread), n (launches), told (the axis matters by its F test), remark.
     """
-    from scipy.special import stdtrit
-
     rows = []
     for hardware in view.hardware:
-        ok = rank(view, hardware).frame.filter(pl.col("state") == "ok")
+        found = statistics_of(view, hardware)
+        known = {(effect.axes[0], effect.values[0]): effect for effect in found.main}
+        sure = {each.axes: each.p_value is not None and each.p_value < CHANCE for each in found.importance}
         for axis, choices in view.axes.items():
-            column = f"axis_{axis}"
-            if len(choices) < 2 or column not in ok.columns:
-                continue
-            others = [f"axis_{name}" for name in view.axes if name != axis and f"axis_{name}" in ok.columns]
-            grid = ok.filter(pl.col(column).is_not_null())
-            matched = grid.with_columns(
-                share=pl.col("objective").log()
-                - (pl.col("objective").log().mean().over(others) if others else pl.col("objective").log().mean()),
-                peers=pl.len().over(others) if others else pl.len(),
-            ).filter(pl.col("peers") > 1)
-            for choice in choices:
-                shares = matched.filter(pl.col(column) == choice)["share"]
-                n = shares.len()
-                if n == 0:
-                    continue
-                mean = float(shares.mean())  # type: ignore[arg-type]
-                half = float(stdtrit(n - 1, 0.975)) * float(shares.std() or 0.0) / n**0.5 if n > 2 else None  # type: ignore[arg-type]
-                ratio = (
-                    pl.Series(
-                        [mean, mean - half if half is not None else None, mean + half if half is not None else None],
-                        dtype=pl.Float64,
-                    ).exp()
-                    - 1
-                )
-                rows.append(
+            if len(choices) > 1:
+                rows += [
                     {
                         "hardware": hardware,
                         "axis": axis,
                         "alternative": choice,
-                        "effect": ratio[0],
-                        "low": ratio[1],
-                        "high": ratio[2],
-                        "n": n,
+                        **_shares(known.get((axis, choice))),
+                        "told": sure.get((axis,), False),
                     }
-                )
-    schema = {
-        "hardware": pl.String,
-        "axis": pl.String,
-        "alternative": pl.String,
-        "effect": pl.Float64,
-        "low": pl.Float64,
-        "high": pl.Float64,
-        "n": pl.Int64,
+                    for choice in choices
+                ]
+    return pl.DataFrame(rows, schema=EFFECTS)
+
+
+SHARES = {"effect": pl.Float64, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64, "remark": pl.String}
+EFFECTS = {"hardware": pl.String, "axis": pl.String, "alternative": pl.String, **SHARES, "told": pl.Boolean}
+PAIRS = {"hardware": pl.String, "pair": pl.String, "cell": pl.String, **SHARES, "p_value": pl.Float64}
+
+
+def _shares(effect: statistics.Effect | None) -> dict[str, object]:
+    if effect is None or effect.ratio is None:
+        launches = effect.launches if effect else 0
+        return {"effect": None, "low": None, "high": None, "n": launches, "remark": "not estimable"}
+    return {
+        "effect": effect.ratio - 1,
+        "low": effect.low - 1 if effect.low is not None else None,
+        "high": effect.high - 1 if effect.high is not None else None,
+        "n": effect.launches,
+        "remark": "" if effect.low is not None else "too few launches for an interval",
     }
-    return pl.DataFrame(rows, schema=schema)
+
+
+def beyond(view: SweepView) -> pl.DataFrame:
+    """What each pair of axes does beyond what its two do by themselves, told by its strongest cell.
+
+    Columns: hardware, pair, cell (in the order of the pair; `not estimable` where no cell is), effect, low, high and n
+    as `effects` has them, of that cell; p_value (F test of the whole pair; null where it cannot be told). The surest
+    of each hardware first.
+    """
+    rows = []
+    for hardware in view.hardware:
+        found = statistics_of(view, hardware)
+        p_values = {each.axes: each.p_value for each in found.importance}
+        for pair in pairs(view):
+            axes = pair if pair in p_values else pair[::-1]
+            cells = [effect for effect in found.pairs if effect.axes == axes]
+            # Of two by two alternatives all cells are equally strong, but for the last digits: the first is told.
+            told = [(round(abs(math.log(effect.ratio)), 9), effect) for effect in cells if effect.ratio is not None]
+            strongest = max(told, key=lambda each: each[0])[1] if told else None
+            words = "not estimable"
+            if strongest is not None:
+                words = " × ".join(strongest.values if axes == pair else strongest.values[::-1])
+                untold = sum(not effect.estimable for effect in cells)
+                words += f" ({untold} of {len(cells)} not estimable)" if untold else ""
+            shares = _shares(strongest) | ({} if strongest else {"n": sum(effect.launches for effect in cells)})
+            rows.append(
+                {"hardware": hardware, "pair": " × ".join(pair), "cell": words, **shares, "p_value": p_values.get(axes)}
+            )
+    frame = pl.DataFrame(rows, schema=PAIRS)
+    return frame.sort("hardware", "p_value", nulls_last=True, maintain_order=True).drop("remark")
 
 
 def importance(view: SweepView, effect: pl.DataFrame) -> pl.DataFrame:
     """Axes by what their best alternative gives over their worst on each hardware, the largest first.
 
-    Columns: hardware, axis, gain (share, negative where lower is better), best, worst, told (an alternative's interval
-    leaves the axis's mean out).
+    Columns: hardware, axis, gain (share, negative where lower is better), best, worst, told (the axis matters by its F
+    test). An axis of which less than two alternatives are estimable has no row.
     """
     order = pl.col("effect") * (1 if view.higher_is_better else -1)
     return (
-        effect.group_by("hardware", "axis", maintain_order=True)
+        effect.drop_nulls("effect")
+        .filter(pl.len().over("hardware", "axis") > 1)
+        .group_by("hardware", "axis", maintain_order=True)
         .agg(
             gain=(1 + pl.col("effect").sort_by(order).last()) / (1 + pl.col("effect").sort_by(order).first()) - 1,
             best=pl.col("alternative").sort_by(order).last(),
             worst=pl.col("alternative").sort_by(order).first(),
-            told=((pl.col("low") > 0) | (pl.col("high") < 0)).fill_null(value=False).any(),
+            told=pl.col("told").first(),
         )
         .sort("hardware", "told", pl.col("gain").abs(), descending=[False, True, True], maintain_order=True)
     )

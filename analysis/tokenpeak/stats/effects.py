@@ -1,19 +1,21 @@
 """What each axis does to the objective, and which pairs of axes work together, from whatever trials there are.
 
-Least squares on log objective, a launch being the unit. A main effect compares a value of an axis with the mean of
-its values, other axes being equal; an interaction is what a pair of values does beyond their main effects. What the
-trials cannot tell apart is not estimable, and stays so. Intervals rest on the residuals, which hold noise and whatever
-the model leaves out.
+Least squares on log objective. A main effect compares a value of an axis with the mean of its values, other axes being
+equal; an interaction is what a pair of values does beyond their main effects. What the trials cannot tell apart is not
+estimable, and stays so. Intervals rest on the residuals, which hold noise and whatever the model leaves out. Launches
+of one config share what it leaves out, so each config counts once, by the mean of its launches; only where effects are
+as many as configs, so that nothing is left out, does each launch count.
 """
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import fdtrc
 
 from tokenpeak.stats.intervals import CONFIDENCE, t_critical
 
@@ -57,44 +59,71 @@ class Importance:
 
 @dataclass(frozen=True, kw_only=True)
 class Effects:
-    """All effects of a set of trials, and how much of the variance of log objective main effects explain."""
+    """All effects of a set of trials; `importance` is of the axes first, then of their pairs."""
 
     main: tuple[Effect, ...]
     pairs: tuple[Effect, ...]
     importance: tuple[Importance, ...]
-    explained: float | None
-    launches: int
 
 
-def effects(
-    trials: Sequence[tuple[Mapping[str, str], float]], *, confidence: float = CONFIDENCE, interactions: bool = True
-) -> Effects:
-    """The effects of the axes in `trials`: (axis → value, objective) for each launch; objectives are positive."""
-    names = sorted({axis for choices, _ in trials for axis in choices})
-    axes = {name: sorted({choices[name] for choices, _ in trials if name in choices}, key=_order) for name in names}
+def effects(trials: Sequence[tuple[Mapping[str, str], float]], *, confidence: float = CONFIDENCE) -> Effects:
+    """The effects of the axes in `trials`: (axis → value, objective) for each launch; objectives are positive.
+
+    An axis that some configs do not have does nothing in those; a config without any is outside the grid, and left out.
+    """
+    usable = [(choices, math.log(value)) for choices, value in trials if choices]
+    names = sorted({axis for choices, _ in usable for axis in choices})
+    axes = {name: sorted({choices[name] for choices, _ in usable if name in choices}, key=_order) for name in names}
     axes = {name: values for name, values in axes.items() if len(values) > 1}
-    usable = [(choices, value) for choices, value in trials if axes.keys() <= choices.keys()]
-    response = np.log(np.array([value for _, value in usable], dtype=np.float64))
-    codes = {name: _code([choices[name] for choices, _ in usable], values) for name, values in axes.items()}
-    blocks: dict[tuple[str, ...], Floats] = {(name,): codes[name] for name in axes}
-    base = _Fit(blocks, response, confidence)
-    main = [effect for name, values in axes.items() for effect in base.main_effects(name, values, usable)]
+    base = _fit(usable, axes, None, confidence)
+    main = [
+        base.effect((name,), (value,), part, sum(choices.get(name) == value for choices, _ in usable))
+        for name, values in axes.items()
+        for value, part in zip(values, _coding(len(values)), strict=True)
+    ]
     importance = [
         Importance(axes=(name,), spread=_spread(main, (name,)), p_value=base.p_value((name,))) for name in axes
     ]
     pairs: list[Effect] = []
-    for first, second in itertools.combinations(axes, 2) if interactions else ():
-        key = (first, second)
-        fit = _Fit({**blocks, key: _product(codes[first], codes[second])}, response, confidence)
-        pairs += fit.pair_effects(key, (axes[first], axes[second]), usable)
+    for key in itertools.combinations(axes, 2):
+        fit = _fit(usable, axes, key, confidence)
+        first, second = key
+        pairs += [
+            fit.effect(
+                key,
+                (one, other),
+                np.kron(part, counterpart),
+                sum(choices.get(first) == one and choices.get(second) == other for choices, _ in usable),
+            )
+            for one, part in zip(axes[first], _coding(len(axes[first])), strict=True)
+            for other, counterpart in zip(axes[second], _coding(len(axes[second])), strict=True)
+        ]
         importance.append(Importance(axes=key, spread=_spread(pairs, key), p_value=fit.p_value(key)))
-    return Effects(
-        main=tuple(main),
-        pairs=tuple(pairs),
-        importance=tuple(importance),
-        explained=base.explained(),
-        launches=len(usable),
-    )
+    return Effects(main=tuple(main), pairs=tuple(pairs), importance=tuple(importance))
+
+
+def _fit(
+    launches: Sequence[tuple[Mapping[str, str], float]],
+    axes: Mapping[str, Sequence[str]],
+    pair: tuple[str, str] | None,
+    confidence: float,
+) -> "_Fit":
+    """The fit of all axes, and of a pair of them, on the configs' means, or on launches where those are too few."""
+    together: dict[tuple[tuple[str, str], ...], list[float]] = {}
+    for choices, response in launches:
+        together.setdefault(tuple(sorted(choices.items())), []).append(response)
+    means = [(dict(choices), fmean(responses)) for choices, responses in together.items()]
+
+    def on(rows: Sequence[tuple[Mapping[str, str], float]]) -> _Fit:
+        blocks: dict[tuple[str, ...], Floats] = {
+            (name,): _code([choices.get(name) for choices, _ in rows], values) for name, values in axes.items()
+        }
+        if pair is not None:
+            blocks[pair] = _product(*(blocks[name,] for name in pair))
+        return _Fit(blocks, np.array([response for _, response in rows], dtype=np.float64), confidence)
+
+    fit = on(means)
+    return fit if fit.freedom > 0 else on(launches)
 
 
 class _Fit:
@@ -118,66 +147,28 @@ class _Fit:
         # What can be told: contrasts that this projection leaves as they are.
         self._told = self._inverse @ (self._design.T @ self._design)
         self._residual = float(((response - self._design @ self._estimates) ** 2).sum())
-        self._freedom = n - int(np.linalg.matrix_rank(self._design)) if n else 0
-
-    def explained(self) -> float | None:
-        """The share of the response's variance that the blocks explain."""
-        total = float(((self._response - self._response.mean()) ** 2).sum()) if len(self._response) else 0.0
-        return 1 - self._residual / total if total > 0 else None
+        self.freedom = n - int(np.linalg.matrix_rank(self._design)) if n else 0
 
     def p_value(self, key: tuple[str, ...]) -> float | None:
         """Of the hypothesis that the block does nothing beyond the others."""
         without = _Fit({other: block for other, block in self._blocks.items() if other != key}, self._response, 0.95)
-        gained = without._freedom - self._freedom
-        if gained <= 0 or self._freedom <= 0 or self._residual <= 0:
+        gained = without.freedom - self.freedom
+        if gained <= 0 or self.freedom <= 0 or self._residual <= 0:
             return None
-        ratio = ((without._residual - self._residual) / gained) / (self._residual / self._freedom)
-        return float(stats.f.sf(max(ratio, 0.0), gained, self._freedom))
+        ratio = ((without._residual - self._residual) / gained) / (self._residual / self.freedom)
+        return float(fdtrc(gained, self.freedom, max(ratio, 0.0)))
 
-    def main_effects(
-        self, name: str, values: Sequence[str], usable: Sequence[tuple[Mapping[str, str], float]]
-    ) -> list[Effect]:
-        """The effect of each of an axis's values."""
-        coding = _coding(len(values))
-        return [
-            self._effect(
-                (name,),
-                (value,),
-                coding[index],
-                sum(choices[name] == value for choices, _ in usable),
-            )
-            for index, value in enumerate(values)
-        ]
-
-    def pair_effects(
-        self,
-        key: tuple[str, str],
-        values: tuple[Sequence[str], Sequence[str]],
-        usable: Sequence[tuple[Mapping[str, str], float]],
-    ) -> list[Effect]:
-        """The effect of each pair of values beyond the main effects."""
-        first, second = (_coding(len(side)) for side in values)
-        return [
-            self._effect(
-                key,
-                (one, other),
-                np.kron(first[place], second[index]),
-                sum(choices[key[0]] == one and choices[key[1]] == other for choices, _ in usable),
-            )
-            for place, one in enumerate(values[0])
-            for index, other in enumerate(values[1])
-        ]
-
-    def _effect(self, axes: tuple[str, ...], values: tuple[str, ...], part: Floats, launches: int) -> Effect:
+    def effect(self, axes: tuple[str, ...], values: tuple[str, ...], part: Floats, launches: int) -> Effect:
+        """One effect: the contrast `part` of the block's columns."""
         contrast = np.zeros(self._design.shape[1])
         contrast[self._places[axes]] = part
         if not np.allclose(contrast @ self._told, contrast, atol=1e-6):
             return Effect(axes=axes, values=values, launches=launches, ratio=None, low=None, high=None)
         estimate = float(contrast @ self._estimates)
-        if self._freedom <= 0:
+        if self.freedom <= 0:
             return Effect(axes=axes, values=values, launches=launches, ratio=math.exp(estimate), low=None, high=None)
-        spread = self._residual / self._freedom * float(contrast @ self._inverse @ contrast)
-        half = t_critical(self._freedom, self._confidence) * math.sqrt(max(spread, 0.0))
+        spread = self._residual / self.freedom * float(contrast @ self._inverse @ contrast)
+        half = t_critical(self.freedom, self._confidence) * math.sqrt(max(spread, 0.0))
         return Effect(
             axes=axes,
             values=values,
@@ -193,9 +184,10 @@ def _coding(values: int) -> Floats:
     return np.vstack([np.eye(values - 1), -np.ones((1, values - 1))])
 
 
-def _code(column: Sequence[str], values: Sequence[str]) -> Floats:
-    coding = _coding(len(values))
-    return coding[[values.index(value) for value in column]] if column else np.zeros((0, len(values) - 1))
+def _code(column: Sequence[str | None], values: Sequence[str]) -> Floats:
+    """A row per config; zeros where it does not have the axis."""
+    coding = np.vstack([_coding(len(values)), np.zeros((1, len(values) - 1))])
+    return coding[[len(values) if value is None else values.index(value) for value in column]]
 
 
 def _product(first: Floats, second: Floats) -> Floats:

@@ -1,0 +1,51 @@
+"""What each alternative does, and each pair of axes, is told with its interval or not at all."""
+
+from pathlib import Path
+
+from archive_factory import GPUS, make_archive
+from tokenpeak.report import answers, figures, interactions, open_archive
+
+AXES = {"max_num_seqs": [8, 64], "enforce_eager": [True, False], "gpu_memory_utilization": [0.8, 0.9]}
+
+
+def test_effects_and_pairs_have_intervals(tmp_path: Path) -> None:
+    """A full grid launched twice tells every alternative and every pair, with n and bounds."""
+    archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2, replicates=2)
+    view = open_archive(archive.path)
+    effects, pairs = interactions.effects(view), interactions.beyond(view)
+
+    assert [8] * 6 == effects["n"].to_list()
+    assert (effects["low"] < effects["effect"]).all() and (effects["effect"] < effects["high"]).all()
+    assert [4] * 3 == pairs["n"].to_list()
+    assert (pairs["low"] < pairs["effect"]).all() and (pairs["effect"] < pairs["high"]).all()
+    assert pairs["p_value"].is_between(0, 1).all()
+
+
+def test_what_trials_cannot_tell_is_not_estimable(tmp_path: Path) -> None:
+    """Two axes that always changed together: neither is told, nor their pair; the third axis is."""
+    archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2)
+    for trial in list(archive.trials()):
+        if (trial.config.choices["max_num_seqs"] == "8") != (trial.config.choices["enforce_eager"] == "true"):
+            (archive.path / "trials" / f"{trial.trial_id}.json").unlink()
+    view = open_archive(archive.path)
+    effects = {row["axis"]: row for row in interactions.effects(view).iter_rows(named=True)}
+    pairs = {row["pair"]: row for row in interactions.beyond(view).iter_rows(named=True)}
+    caption = figures.main_effects(view).caption
+
+    assert effects["gpu_memory_utilization"]["effect"] is not None
+    assert (None, "not estimable") == tuple(effects["enforce_eager"][key] for key in ("effect", "remark"))
+    pair = pairs["max_num_seqs × enforce_eager"]
+    assert (None, "not estimable") == (pair["effect"], pair["cell"])
+    assert "Not estimable: max_num_seqs = 8, max_num_seqs = 64, enforce_eager = true, enforce_eager = false." in caption
+
+
+def test_one_config_tells_of_no_axis(tmp_path: Path) -> None:
+    """Nothing is said to matter where nothing could."""
+    archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2)
+    for path in sorted((archive.path / "trials").glob("*.json"))[1:]:
+        path.unlink()
+    view = open_archive(archive.path)
+    said = answers.interactions(view, interactions.effects(view))
+
+    assert "No axis's effect is estimable" in str(said.parts[0])
+    assert interactions.beyond(view)["effect"].is_null().all()
