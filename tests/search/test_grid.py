@@ -50,6 +50,22 @@ def test_failed_configs_are_not_launched_again() -> None:
     assert 1 == sum(outcome.config_id in failing for outcome in history)
 
 
+@pytest.mark.parametrize("fails_again", [True, False])
+def test_a_failure_that_says_nothing_has_one_more_launch_at_the_end(*, fails_again: bool) -> None:
+    """A config whose only launch met a full GPU is launched once more, after all others, whatever comes of it."""
+    plan = plan_of("V100")
+    strategy = make_strategy(SearchSpec(anchor_every=None), plan)
+    first, *others = carried_out(strategy)
+    failed = replace(first, status="failed", value=None, failure_cause="vram_taken")
+    step = strategy.propose([failed, *others], ())
+
+    assert isinstance(step, Proposal)
+    assert (first.config_id, 1) == step.key
+    assert isinstance(strategy.propose([failed, *others], {step.key}), Stop)
+    second = replace(failed, replicate=1) if fails_again else replace(first, replicate=1)
+    assert isinstance(strategy.propose([failed, *others, second], ()), Stop)
+
+
 def test_configs_that_achieve_nothing_are_no_finalists() -> None:
     """Where no request of any config was good, goodput is zero everywhere: the search ends without a choice."""
     strategy = make_strategy(

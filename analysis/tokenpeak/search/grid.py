@@ -10,7 +10,7 @@ from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
 from tokenpeak.search.budget import Budget
 from tokenpeak.search.finals import Finals
-from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, by_own_fault
+from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Wait, by_own_fault
 
 
 class Grid:
@@ -18,7 +18,8 @@ class Grid:
 
     Configs of one class cannot differ under the workload: one of each class is tried first, the rest as budget remains.
     Baselines come first; the first of them is launched again after each `anchor_every` trials, so that drift shows.
-    Without baselines the first config of the order is the anchor. A config that cannot work is not launched again.
+    Without baselines the first config of the order is the anchor. A config that cannot work is not launched again; one
+    whose launches all failed for reasons that say nothing of it is launched once more at the end.
     """
 
     def __init__(self, search: SearchSpec, plan: Plan, *, direction: Direction = "higher") -> None:
@@ -28,7 +29,8 @@ class Grid:
         self._budget = Budget.of(search, plan)
         self._trials = search.trials
         self._finalists = search.finalists or 0
-        first = 1 + max(replicate for _, replicate in self._order)
+        # The number after a config's last launch in the order is that of its launch at the end.
+        first = 2 + max(replicate for _, replicate in self._order)
         self._finals = Finals(search=search, seed=f"{search.seed} {plan.hardware}", first=first, sign=sign)
 
     def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
@@ -65,6 +67,12 @@ class Grid:
                 continue
             reason = f"number {number} of {len(self._order)} in random order"
             return Proposal(config_id=config_id, replicate=replicate, reason=reason)
+        planned = Counter(config_id for config_id, _ in self._order)
+        for config_id, launches in planned.items():
+            causes = [outcome.failure_cause for outcome in tried if outcome.config_id == config_id]
+            if len(causes) == launches and TRANSIENT_CAUSES.issuperset(causes) and (config_id, launches) not in taken:
+                reason = f"once more: {causes[-1]} says nothing of the config"
+                return Proposal(config_id=config_id, replicate=launches, reason=reason)
         return "every config has been tried"
 
     def _means(self, history: Sequence[Outcome]) -> dict[str, float]:
