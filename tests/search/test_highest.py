@@ -222,9 +222,13 @@ def test_trials_bound_the_climb_and_the_search_together() -> None:
     """With seven trials of which the climb and the baseline take five, two are left."""
     plan = plan_of(**{AXIS: "highest", "max_num_batched_tokens": [1024, 2048, 4096, 8192]})
     for trials in (3, 7):
-        _, proposed = carried_out(make_strategy(SearchSpec(trials=trials, anchor_every=None), plan), plan, 0.93)
+        told: list[Told] = []
+        search = SearchSpec(trials=trials, anchor_every=None)
+        _, proposed = carried_out(make_strategy(search, plan), plan, 0.93, told=told)
+        end = told[-1][2]
 
         assert trials == len(proposed)
+        assert isinstance(end, Stop) and end.reason.startswith(f"all {trials} trials are made")
 
 
 def test_what_was_found_is_said() -> None:
