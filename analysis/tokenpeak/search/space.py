@@ -120,5 +120,7 @@ def _expected(prediction: Prediction | None, metric: str) -> float:
         return 1 / seconds if seconds else math.nan
     if name in ("itl_s", "request_output_tok_per_s"):
         return 1 / prediction.tpot_s if prediction.tpot_s else math.nan
+    if name == "power_w":
+        return math.nan
     # Throughputs of all kinds, and energy and cost per token, which fall as throughput rises.
     return prediction.output_tok_per_s or math.nan
