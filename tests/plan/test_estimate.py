@@ -86,6 +86,15 @@ def test_shares_trials_between_nodes() -> None:
     assert pytest.approx(one.gpu_hours) == two.gpu_hours
 
 
+def test_a_node_without_gpus_counts_as_one() -> None:
+    """GPU-hours of a CPU node are its hours, as the budget counts them."""
+    spec, plan, nodes = planned()
+    cpu = nodes[0].model_copy(update={"gpus": ()})
+    found = estimate(spec, plan, [cpu], {})
+
+    assert pytest.approx(found.duration_s / 3600) == found.gpu_hours > 0
+
+
 def test_counts_production_s_return_once_when_it_stays_down() -> None:
     """restore: per_sweep starts production once, so that it is down for less time than with a return per trial."""
     assert cost(restore="per_sweep").production_downtime_s < cost().production_downtime_s

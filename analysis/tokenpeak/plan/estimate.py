@@ -122,7 +122,7 @@ def estimate(
         config = planned.config
         fitted = fit(config, node, models.get(config.model.name), config.engine_version)
         costs.append((start_s(node, fitted), load_s(spec, fitted)))
-    trials = _trials(spec.search, plan)
+    trials, devices = _trials(spec.search, plan), max(1, len(node.gpus))
     if not costs:
         return Estimate(trials=0, duration_s=0.0, gpu_hours=0.0, production_downtime_s=0.0, energy_kwh=0.0)
     mean = sum(start + load for start, load in costs) / len(costs)
@@ -131,16 +131,16 @@ def estimate(
     if spec.search.time is not None:
         trials = min(trials, int(spec.search.time * len(nodes) / each))
     if spec.search.gpu_hours is not None:
-        trials = min(trials, int(spec.search.gpu_hours * 3600 / each / max(1, len(node.gpus))))
+        trials = min(trials, int(spec.search.gpu_hours * 3600 / each / devices))
     trials = max(1, trials)
     returns = trials if spec.restore == "per_trial" else min(trials, len(nodes))
     busy_s = trials * (mean + ORCHESTRATION_S) + returns * back
     downtime_s = trials * (mean + ORCHESTRATION_S * 0.5) + returns * back
-    device, devices = device_of(node), max(1, len(node.gpus))
+    device = device_of(node)
     return Estimate(
         trials=trials,
         duration_s=busy_s / min(len(nodes), trials),
-        gpu_hours=busy_s * len(node.gpus) / 3600,
+        gpu_hours=busy_s * devices / 3600,
         production_downtime_s=downtime_s,
         energy_kwh=busy_s * devices * device.tdp_w * BUSY_POWER / 3.6e6 if device else None,
     )

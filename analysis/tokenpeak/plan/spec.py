@@ -100,12 +100,12 @@ class SearchSpec(Declaration):
 
     strategy: Literal["grid", "random", "adaptive"] = "grid"
     trials: PositiveInt | None = None
-    """At most this many trials, the finalists' replicates not counted; when absent, all configs, and adaptive
-    stops by itself."""
+    """At most this many trials on each kind of hardware, baselines counted, finalists' launches not; when absent, all
+    configs, and adaptive stops by itself. Anchors of a grid or a random search are counted, adaptive's come on top."""
     time: Annotated[PositiveFloat | None, BeforeValidator(_seconds)] = None
     """At most about this long: no trial begins that would not end in it. `90m`, `2h`, or seconds."""
     gpu_hours: PositiveFloat | None = None
-    """At most this many: hours of trials × GPUs of a node."""
+    """At most this many on each kind of hardware: hours of trials × GPUs of a node, one where it has none."""
     finalists: Annotated[int, Field(ge=0)] | None = None
     """How many of the best are launched again until the winner group is known; when absent 3 for adaptive, else 0."""
     replicates: PositiveInt = 1
