@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tokenpeak.plan.baseline import parse_arguments, with_baselines
 from tokenpeak.plan.matrix import configs
 from tokenpeak.plan.spec import ModelSpec, SweepSpec, parse_spec
@@ -55,6 +57,14 @@ def test_command_line_as_flags() -> None:
     } == flags
 
 
+@pytest.mark.parametrize("words", [("-O3",), ("-O=3",), ("-O", "3"), ("--optimization-level", "3")])
+def test_short_optimization_level_is_its_flag(words: tuple[str, ...]) -> None:
+    """Production started with `-O3` is a baseline like any other."""
+    assert ("m", {"optimization_level": "3", "dtype": "half"}) == parse_arguments(
+        ("m", *words, "--dtype", "half"), "0.32.0"
+    )
+
+
 def test_defaults_and_production_are_configs() -> None:
     """Defaults are the fixed part alone; production has its own flags and not the fixed part's."""
     with_both, notes = with_baselines(spec(), [node(*ARGUMENTS)], MODEL, "0.32.0")
@@ -80,6 +90,13 @@ def test_flags_that_this_engine_lacks_are_no_baseline() -> None:
     _, notes = with_baselines(spec(), [old], MODEL, "0.32.0")
 
     assert "num_scheduler_steps" in notes[0]
+
+
+def test_short_level_of_an_old_engine_is_named() -> None:
+    """Before --optimization-level, -O3 was a key of the compilation config, named by the version: it is left out."""
+    old = node(*ARGUMENTS, "-O3").model_copy(update={"engine_version": "0.10.2"})
+
+    assert "O3" in with_baselines(spec(), [old], MODEL, "0.10.2")[1][0]
 
 
 def test_own_definitions_are_kept() -> None:

@@ -1,6 +1,7 @@
 """What the user has: the engine's defaults, and production's own settings, as configs of the sweep."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenpeak.errors import PlanError
@@ -71,7 +72,7 @@ def parse_arguments(arguments: Sequence[str], engine_version: str | None) -> tup
     known = known_flags(engine_version)
     model: str | None = None
     flags: dict[str, FlagValue] = {}
-    words = list(arguments)
+    words = _spelled_out(arguments, known)
     while words:
         word = words.pop(0)
         if not word.startswith("-"):
@@ -91,6 +92,22 @@ def parse_arguments(arguments: Sequence[str], engine_version: str | None) -> tup
             else:
                 flags[name] = _value(values, known.get(name))
     return model, flags
+
+
+def _spelled_out(arguments: Sequence[str], known: Mapping[str, FlagFacts]) -> list[str]:
+    """The words with `-O3`, `-O=3` and `-O 3` as `--optimization-level=3`, where the engine has that flag.
+
+    Before it had, they set a key of --compilation-config that is named by the version; there they stay as they are.
+    """
+    words: list[str] = []
+    for word in arguments:
+        if "optimization_level" in known and re.fullmatch(r"-O=?[0-3]", word):
+            words.append(f"--optimization-level={word[-1]}")
+        elif "optimization_level" in known and words[-1:] == ["-O"] and re.fullmatch("[0-3]", word):
+            words[-1] = f"--optimization-level={word}"
+        else:
+            words.append(word)
+    return words
 
 
 def _takes_more(facts: FlagFacts | None, values: Sequence[str]) -> bool:
