@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tokenpeak.errors import FactsError
 from tokenpeak.plan.hub import facts_from_hub
 from tokenpeak.plan.model import model_facts
 
@@ -83,6 +84,19 @@ def test_reads_modelopt_s_own_file_beside(hub: str) -> None:
 def test_knows_nothing_when_the_hub_does_not(hub: str, name: str, env: dict[str, str]) -> None:
     """A model that the hub lacks, an offline switch and a path are no error; there are no facts."""
     assert facts_from_hub(name, env={"HF_ENDPOINT": hub, **env}) is None
+
+
+def test_exotic_config_in_the_hub_s_cache_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody can correct a file of Hugging Face's own cache: there are no facts; a folder that was named is an error."""
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--some--exotic" / "snapshots" / "0"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(PAGES["/some/exotic/resolve/main/config.json"]))
+
+    assert model_facts("some/exotic") is None
+    with pytest.raises(FactsError):
+        model_facts(str(folder))
 
 
 def test_does_without_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ def model_facts(name_or_path: str) -> ModelFacts | None:
 
     A folder's or file's config.json is read first, then that of a model made on this machine (data_dir()/models),
     then the built-in table, then what plan.hub kept, then the hub's own cache.
-    Raises FactsError when a config.json is found and makes no sense.
+    Raises FactsError when a config.json is found and makes no sense; one of the hub's cache, which nobody can correct,
+    is then no facts.
     """
     path = Path(name_or_path).expanduser()
     for candidate in (path, path / "config.json", data_dir() / "models" / name_or_path / "config.json"):
@@ -139,7 +140,10 @@ def model_facts(name_or_path: str) -> ModelFacts | None:
     if kept_config(name_or_path).is_file():
         return facts_from_file(kept_config(name_or_path), name_or_path)
     cached = sorted(_hub_cache().glob(f"models--{name_or_path.replace('/', '--')}/snapshots/*/config.json"))
-    return facts_from_file(cached[-1], name_or_path) if cached else None
+    try:
+        return facts_from_file(cached[-1], name_or_path) if cached else None
+    except FactsError:
+        return None
 
 
 def kept_config(name: str) -> Path:
