@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import click
@@ -85,9 +86,9 @@ def _table(found: Probe) -> Table:
 
 
 def _memory(facts: NodeFacts) -> str:
-    vram = [gpu.vram_bytes for gpu in facts.gpus if gpu.vram_bytes]
+    vram = Counter(f"{gpu.vram_bytes / 2**30:.0f} GiB" for gpu in facts.gpus if gpu.vram_bytes)
     if vram:
-        return f"{len(vram)} × {vram[0] / 2**30:.0f} GiB"
+        return " + ".join(f"{count} × {size}" for size, count in vram.items())
     return f"{facts.memory_bytes / 2**30:.0f} GiB RAM" if facts.memory_bytes else "?"
 
 
