@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 from driven_home import Home
 
+from tokenpeak.plan.demand import objective_run
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import Plan, TrialRecord
 from tokenpeak.search.history import Proposal, Stop, Wait, history_of
 from tokenpeak.search.strategy import make_strategy
-from tokenpeak.stats.objective import objective_run, objective_value
+from tokenpeak.stats.objective import objective_value
 from tokenpeak.store.raw import Archive
 
 pytestmark = pytest.mark.e2e

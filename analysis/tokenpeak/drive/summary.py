@@ -9,6 +9,7 @@ from datetime import timedelta
 from tokenpeak.drive.ledger import Ledger
 from tokenpeak.metrics import metric_of, title_of
 from tokenpeak.plan.command import paste_command
+from tokenpeak.plan.demand import objective_run
 from tokenpeak.plan.highest import highest_lines
 from tokenpeak.plan.hindsight import hindsight_lines
 from tokenpeak.plan.matrix import model_facts_of
@@ -23,7 +24,6 @@ from tokenpeak.stats.objective import (
     metric_value,
     objective_direction,
     objective_directions,
-    objective_run,
     objective_value,
     objective_values,
 )

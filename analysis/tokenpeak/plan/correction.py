@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenpeak.plan.demand import objective_run
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import Config, Prediction, TrialRecord
 
@@ -53,16 +54,14 @@ def observed(trial: TrialRecord, spec: SweepSpec) -> Observation | None:
     """What a trial says about its prediction; None when it was not predicted or gave no objective run."""
     if trial.prediction is None or trial.status != "ok":
         return None
-    workload, level = spec.objective_run()
     measured: dict[str, float] = {}
-    for run in trial.runs:
-        if run.workload.name == workload and run.level_label == level and run.verdict.status != "invalid":
-            found = {
-                "output_tok_per_s": run.summary.output_tok_per_s,
-                "ttft_s": run.summary.ttft_s.mean,
-                "tpot_s": run.summary.tpot_s.mean,
-            }
-            measured |= {name: value for name, value in found.items() if value}
+    if (run := objective_run(trial.runs, spec)) is not None:
+        found = {
+            "output_tok_per_s": run.summary.output_tok_per_s,
+            "ttft_s": run.summary.ttft_s.mean,
+            "tpot_s": run.summary.tpot_s.mean,
+        }
+        measured |= {name: value for name, value in found.items() if value}
     if trial.startup.kv_cache_tokens:
         measured["kv_cache_tokens"] = float(trial.startup.kv_cache_tokens)
     return Observation(config=trial.config, prediction=trial.prediction, measured=measured) if measured else None

@@ -1,9 +1,11 @@
 """What a workload asks of an engine at a load level, reduced to the numbers that a prediction needs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenpeak.errors import SpecError
 from tokenpeak.plan.spec import SweepSpec, WorkloadPlan
+from tokenpeak.records import RunRecord
 from tokenpeak.workload import (
     AnyLevel,
     AnyWorkload,
@@ -152,10 +154,19 @@ def demands(plans: tuple[WorkloadPlan, ...]) -> tuple[Demand, ...]:
 
 
 def objective_demand(spec: SweepSpec) -> Demand:
-    """The run that the objective is read from."""
+    """What the run that the objective is read from asks."""
     name, label = spec.objective_run()
     for plan in spec.workloads:
         for level in plan.levels:
             if plan.workload.name == name and level.label == label:
                 return _own(plan.workload, level)
     raise AssertionError(f"objective_run() named {name} at {label}, which the spec does not hold")
+
+
+def objective_run(runs: Sequence[RunRecord], spec: SweepSpec) -> RunRecord | None:
+    """The run that the objective is read from; None when it was not made or may not be ranked."""
+    workload, level = spec.objective_run()
+    for run in runs:
+        if run.workload.name == workload and run.level_label == level and run.verdict.status != "invalid":
+            return run
+    return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tokenpeak.plan.classes import Agreement, agreements
 from tokenpeak.plan.correction import METRICS, MetricError, errors, learn, observed
-from tokenpeak.plan.demand import objective_demand
+from tokenpeak.plan.demand import objective_demand, objective_run
 from tokenpeak.plan.diagnosis import Advice, diagnose
 from tokenpeak.plan.fit import fit
 from tokenpeak.plan.model import ModelFacts
@@ -35,14 +35,6 @@ class Hindsight:
     """From that trial's objective run."""
 
 
-def _objective(trial: TrialRecord, spec: SweepSpec) -> RunRecord | None:
-    workload, level = spec.objective_run()
-    for run in trial.runs:
-        if run.workload.name == workload and run.level_label == level and run.verdict.status != "invalid":
-            return run
-    return None
-
-
 def _speed(run: RunRecord | None) -> float:
     return (run.summary.output_tok_per_s or 0.0) if run else 0.0
 
@@ -62,7 +54,7 @@ def hindsight(
         others.append(
             type(one)(config=one.config, prediction=learned.apply(one.config, one.prediction), measured=one.measured)
         )
-    runs = [(trial, run) for trial in good if (run := _objective(trial, spec))]
+    runs = [(trial, run) for trial in good if (run := objective_run(trial.runs, spec))]
     best, run = max(runs, key=lambda pair: _speed(pair[1]), default=(None, None))
     share: Utilization | None = None
     advice: tuple[Advice, ...] = ()

@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from tokenpeak.plan.demand import objective_run
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import TrialRecord
-from tokenpeak.stats.objective import objective_run, objective_value
+from tokenpeak.stats.objective import objective_value
 
 Status = Literal["ok", "failed", "interrupted"]
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from tokenpeak.metrics import Direction, metric_of
+from tokenpeak.plan.demand import objective_run
 from tokenpeak.plan.spec import EnergyFactors, SweepSpec
 from tokenpeak.records import Distribution, RunRecord
 from tokenpeak.workload import ExternalLoad, OpenLoad
@@ -36,15 +37,6 @@ def water_l_per_1m_output_tok(kwh_per_1m: Quantity, water_l_per_kwh: Quantity) -
 def cost_per_1m_output_tok(output_tok_per_s: Quantity, price_per_node_hour: Quantity) -> Quantity:
     """Price of the node's time per million output tokens, in the price's currency."""
     return price_per_node_hour / (output_tok_per_s * 3600.0) * 1e6
-
-
-def objective_run(runs: Sequence[RunRecord], spec: SweepSpec) -> RunRecord | None:
-    """The run that the objective is read from; None when it was not made or may not be ranked."""
-    workload, level = spec.objective_run()
-    for run in runs:
-        if run.workload.name == workload and run.level_label == level and run.verdict.status != "invalid":
-            return run
-    return None
 
 
 def objective_value(runs: Sequence[RunRecord], spec: SweepSpec) -> float | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from tokenpeak.errors import ArchiveError, SpecError
+from tokenpeak.plan.demand import objective_run
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import (
     REQUEST_COLUMNS,
@@ -24,7 +25,7 @@ from tokenpeak.records import (
     SweepRecord,
     TrialRecord,
 )
-from tokenpeak.stats.objective import objective_direction, objective_run, objective_value
+from tokenpeak.stats.objective import objective_direction, objective_value
 from tokenpeak.store.raw import Malformed, find_archives
 from tokenpeak.store.runs import run_row
 from tokenpeak.store.tables import CONFIGS, NODES, REQUESTS, RUNS, SERIES, SWEEPS, TRIALS, Table, canonical_json
