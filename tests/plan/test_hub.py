@@ -87,7 +87,7 @@ def test_knows_nothing_when_the_hub_does_not(hub: str, name: str, env: dict[str,
 
 
 def test_exotic_config_in_the_hub_s_cache_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nobody can correct a file of Hugging Face's own cache: there are no facts; a folder that was named is an error."""
+    """Nobody can correct a file of that cache: there are no facts; in a folder that was named it is an error."""
     monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     folder = tmp_path / "models--some--exotic" / "snapshots" / "0"

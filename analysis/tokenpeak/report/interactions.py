@@ -84,8 +84,11 @@ def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str
 
 @lru_cache(maxsize=32)
 def statistics_of(view: SweepView, hardware: str) -> statistics.Effects:
-    """The effects of the axes on the objective, from every launch on this hardware that gave a result."""
-    trials = view.trials.filter(pl.col("hardware") == hardware, pl.col("objective") > 0)
+    """The effects of the axes on the objective, from the launches on this hardware that gave a result.
+
+    The launch that asked other requests is none of them.
+    """
+    trials = view.trials.filter(pl.col("hardware") == hardware, pl.col("objective") > 0, ~pl.col("other_requests"))
     axes = [axis for axis in view.axes if f"axis_{axis}" in trials.columns]
     rows = trials.select("objective", *(pl.col(f"axis_{axis}").alias(axis) for axis in axes)).iter_rows()
     return statistics.effects(
