@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.drive.inventory import Node
-from tokenpeak.drive.lease import LeaseChannel, lease_command, node_command
+from tokenpeak.drive.lease import LeaseChannel, lease_command, lease_problem, node_command
 
 LISTENER = """
 import os, sys
@@ -76,6 +76,23 @@ def test_why_a_lease_is_not_renewed_is_told_once(argv: list[str], words: str) ->
 
     assert 1 == len(lost)
     assert words in lost[0]
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["cat"], None),
+        (["sh", "-c", "echo 'ops@gpu1: Permission denied (publickey,password).' >&2; exit 255"], "Permission denied"),
+        (["sh", "-c", "exit 4"], "it ended with status 4"),
+        (["ssh", "-o", "BatchMode=yes", "-p", "9", "127.0.0.1", "true"], "port 9: Connection refused"),
+    ],
+)
+def test_lease_that_could_not_be_renewed_is_known_beforehand(argv: list[str], expected: str | None) -> None:
+    """One look, without a heartbeat, tells what would lose every trial."""
+    found = lease_problem(argv)
+
+    assert (found is None) == (expected is None)
+    assert (expected or "") in (found or "")
 
 
 def test_local_node_is_reached_without_a_shell() -> None:

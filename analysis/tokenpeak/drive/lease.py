@@ -20,6 +20,7 @@ _BEATS_PER_LEASE = 4
 _LONGEST_BEAT_S = 15.0
 _SHORTEST_BEAT_S = 0.5
 _CLOSE_TIMEOUT_S = 3.0
+_TRY_TIMEOUT_S = 60.0
 
 
 def node_command(node: Node, arguments: Sequence[str]) -> list[str]:
@@ -49,6 +50,23 @@ def lease_command(node: Node, declaration: dict[str, Any]) -> list[str]:
     if node.guard_command:
         return node_command(node, ["sudo", "-n", node.guard_command, "lease"])
     return node_command(node, [python, f"{state_dir}/tokenpeak-node.pyz", "lease", "--state", state_dir])
+
+
+def lease_problem(argv: Sequence[str]) -> str | None:
+    """Why a lease would not be renewed by this command: its last words at an end without a heartbeat; None if it is."""
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_TRY_TIMEOUT_S,
+            start_new_session=True,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (_last_words(done.stdout) or f"it ended with status {done.returncode}") if done.returncode else None
 
 
 class LeaseChannel:

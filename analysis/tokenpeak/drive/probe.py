@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -17,10 +18,13 @@ from pydantic import ValidationError
 
 from tokenpeak import paths
 from tokenpeak.drive.inventory import Inventory
+from tokenpeak.drive.lease import lease_command, lease_problem
 from tokenpeak.drive.runner import Event, NodeResult, PlaybookResult, run_playbook
 from tokenpeak.errors import NodeError
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.records import NodeFacts
+
+_TRIED_AT_ONCE = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +130,26 @@ def probe(
                 answered[name] = _ready(name, result, inventory)
             except NodeError as error:
                 failed[name] = str(error)
+        failed |= _not_leasable(inventory, answered)
+        answered = {name: ready for name, ready in answered.items() if name not in failed}
     if cancelled():
         raise NodeError("Cancelled while probing; no production was touched.")
     found = Probe(answered=answered, unreachable=unreachable, failed=failed)
     _keep(inventory.name, [ready.facts for ready in answered.values()])
     return found
+
+
+def _not_leasable(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> dict[str, str]:
+    """The nodes whose lease could not be renewed, so that every trial there would be lost, and what to do."""
+    argvs = [lease_command(inventory.node(name), dict(ready.declaration)) for name, ready in answered.items()]
+    with ThreadPoolExecutor(_TRIED_AT_ONCE) as pool:
+        told = dict(zip(answered, pool.map(lease_problem, argvs), strict=True))
+    return {
+        name: f"its lease could not be renewed ({words}). Besides Ansible, plain SSH must get there with a key, and sudo "
+        "without a password: ansible_password and ansible_become_password serve Ansible alone"
+        for name, words in told.items()
+        if words
+    }
 
 
 def last_facts(inventory_name: str) -> tuple[NodeFacts, ...]:
