@@ -35,6 +35,18 @@ def test_variables_are_merged_and_rendered(tmp_path: Path) -> None:
     assert ("0.32.0", ("one", "two")) == (inventory.engine_version, tuple(node.name for node in inventory.nodes))
 
 
+def test_home_that_cannot_be_written_is_told_with_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ansible would end in a traceback; one variable mends it."""
+    folder = write_inventory(tmp_path, "all: {hosts: {one: {}}}\n", "{}\n")
+    monkeypatch.delenv("ANSIBLE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/proc/nohome")
+    with pytest.raises(InventoryError, match=r"/proc/nohome/\.ansible/tmp .*: set ANSIBLE_HOME to a folder"):
+        read_inventory("mine", folder)
+    monkeypatch.setenv("ANSIBLE_HOME", str(tmp_path / "ansible"))
+
+    assert ["one"] == [node.name for node in read_inventory("mine", folder).nodes]
+
+
 def test_load_hosts_are_no_nodes(tmp_path: Path) -> None:
     """Hosts of the group load_hosts offer the load; nothing is ever launched on them."""
     folder = write_inventory(

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -176,6 +177,7 @@ def common_extravars() -> dict[str, str]:
 
 
 def _resolved_variables(hosts_path: Path) -> dict[str, dict[str, Any]]:
+    _require_place_for_ansible()
     names = f"query('ansible.builtin.varnames', '{_WANTED}')"
     message = f"{{{{ dict({names} | zip(query('ansible.builtin.vars', *{names}))) }}}}"
     command = [
@@ -213,6 +215,20 @@ def _resolved_variables(hosts_path: Path) -> dict[str, dict[str, Any]]:
     if done.returncode != 0:
         raise InventoryError(f"Ansible could not read {hosts_path}:\n{done.stderr.strip()[-2000:]}")
     return resolved
+
+
+def _require_place_for_ansible() -> None:
+    """Raise InventoryError where Ansible could not make its temporary files, which it would say with a traceback."""
+    home = Path(os.environ.get("ANSIBLE_HOME") or "~/.ansible")
+    place = Path(os.environ.get("ANSIBLE_LOCAL_TEMP") or home / "tmp").expanduser()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryDirectory(dir=place).cleanup()
+    except OSError as error:
+        raise InventoryError(
+            f"Ansible cannot keep its temporary files in {place} ({error.strerror}): set ANSIBLE_HOME to a folder that "
+            "it may write to, and TOKENPEAK_STATE to one for TokenPeak's own files."
+        ) from error
 
 
 def _text(value: object) -> str | None:
