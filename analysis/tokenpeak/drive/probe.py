@@ -145,8 +145,8 @@ def _not_leasable(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> di
     with ThreadPoolExecutor(_TRIED_AT_ONCE) as pool:
         told = dict(zip(answered, pool.map(lease_problem, argvs), strict=True))
     return {
-        name: f"its lease could not be renewed ({words}). Besides Ansible, plain SSH must get there with a key, and sudo "
-        "without a password: ansible_password and ansible_become_password serve Ansible alone"
+        name: f"its lease could not be renewed ({words}). Besides Ansible, plain SSH must get there with a key, and "
+        "sudo without a password: ansible_password and ansible_become_password serve Ansible alone"
         for name, words in told.items()
         if words
     }
