@@ -40,6 +40,14 @@ def test_nothing_is_noted_of_a_plain_search(tmp_path: Path) -> None:
     assert [] == words(archive)
 
 
+def test_drift_is_told_by_launches_of_one_config(tmp_path: Path) -> None:
+    """Three launches of the first config across the sweep say whether the node changed meanwhile."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2, replicates=3)
+    (said,) = words(archive)
+
+    assert "3 launches of " in said and ("drift" in said or "vary by" in said)
+
+
 def test_highest_value_is_noted_and_only_its_configs_are_waited_for(tmp_path: Path) -> None:
     """While the other config is still to come: what was found, what failed, and which values were launched."""
     archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2, end=False)

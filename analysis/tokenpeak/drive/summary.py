@@ -18,7 +18,7 @@ from tokenpeak.records import Config, Plan, SweepRecord, TrialRecord
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import history_of
 from tokenpeak.stats.choice import Choice, Launch, choose
-from tokenpeak.stats.drift import drift
+from tokenpeak.stats.drift import drift_words
 from tokenpeak.stats.intervals import ratio_interval
 from tokenpeak.stats.objective import (
     metric_value,
@@ -225,11 +225,12 @@ def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str
             lines.append(
                 f"Measured once more on fresh requests{whose}: {words} (1 launch, by which nothing was picked)"
             )
-    seen = drift(max(launches.values(), key=len), margin=spec.search.margin)
-    if seen.verdict == "steady" and seen.change is not None:
-        lines.append(f"The node drifted by {seen.change - 1:+.1%} over the sweep, by launches of one config again.")
-    elif seen.verdict == "erratic" and seen.spread is not None:
-        lines.append(f"Launches of one config vary by {seen.spread:.1%}: compare within blocks, or on a quieter node.")
+    told = [
+        (trial.node, trial.config.name, (trial.started_at - own[0].started_at).total_seconds(), value)
+        for trial in own
+        if (value := objective_value(trial.runs, spec)) and not trial.other_requests
+    ]
+    lines += drift_words(told, baseline=spec.search.baseline, margin=spec.search.margin)
     return lines
 
 

@@ -7,10 +7,11 @@ from tokenpeak.report.blocks import Sentence, note
 from tokenpeak.report.view import SweepView
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import Outcome
+from tokenpeak.stats.drift import drift_words
 
 
 def search_notes(view: SweepView) -> list[Sentence]:
-    """The highest value of an axis that was sought on each kind of hardware, and trials whose load was cut short."""
+    """Highest values that were sought, trials whose load was cut short, and whether a node drifted meanwhile."""
     plans = [plan for plan in view.record.plans if plan.highest is not None]
     told = [(plan.hardware, climb_words(plan, outcomes(view, plan.hardware))) for plan in plans]
     found = [note(f"On {hardware}: {words}") for hardware, words in told if words]
@@ -21,7 +22,17 @@ def search_notes(view: SweepView) -> list[Sentence]:
                 "were surely far behind. The rest of their load was left out: other figures are missing, not zero."
             )
         )
-    return found
+    return [*found, *(note(words) for hardware in view.hardware for words in _drift(view, hardware))]
+
+
+def _drift(view: SweepView, hardware: str) -> list[str]:
+    """Whether the nodes of this hardware changed meanwhile, by launches of one config again; an import has no times."""
+    told = view.trials.filter(
+        pl.col("hardware") == hardware, pl.col("objective") > 0, ~pl.col("other_requests")
+    ).drop_nulls("started_at")
+    at_s = pl.col("started_at").dt.epoch("us") / 1e6
+    launches = [] if view.record.imported else told.select("node", "config_name", at_s, "objective").rows()
+    return drift_words(launches, baseline=view.spec.search.baseline, margin=view.spec.search.margin)
 
 
 def _cut_short(view: SweepView) -> int:

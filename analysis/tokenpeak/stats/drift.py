@@ -1,7 +1,7 @@
 """Whether the machine changed while it was measured: launches of the same config across the sweep.
 
-A steady change is told by a line through the anchor's log values over time, and can be taken out of all values. A
-change that is no line (a jump, a neighbour that comes and goes) shows as spread around it and cannot.
+A steady change is told by a line through the anchor's log values over time. A change that is no line (a jump, a
+neighbour that comes and goes) shows as spread around it. Neither is taken out of figures: they stay as measured.
 """
 
 import math
@@ -19,7 +19,7 @@ FEWEST_LAUNCHES = 3
 class Drift:
     """What the anchor says. `change` is last over first by the line, with bounds; `spread` is around the line (log).
 
-    none: no change beyond noise, or less than the margin. steady: a change that `corrected` takes out. erratic: the
+    none: no change beyond noise, or less than the margin. steady: a change along the line. erratic: the
     anchor varies by more than the margin around any line, so configs must be compared within blocks or not at all.
     unknown: too few launches of the anchor.
     """
@@ -29,8 +29,6 @@ class Drift:
     change_low: float | None = None
     change_high: float | None = None
     spread: float | None = None
-    slope_per_s: float = 0.0
-    middle_s: float = 0.0
 
 
 def drift(anchor: Sequence[tuple[float, float]], *, margin: float = 0.02, confidence: float = CONFIDENCE) -> Drift:
@@ -60,13 +58,38 @@ def drift(anchor: Sequence[tuple[float, float]], *, margin: float = 0.02, confid
         change_low=math.exp(low),
         change_high=math.exp(high),
         spread=spread,
-        slope_per_s=slope,
-        middle_s=middle,
     )
 
 
-def corrected(value: float, at_s: float, seen: Drift) -> float:
-    """The value as it would have been at the anchor's mean time; unchanged unless the drift is steady."""
-    if seen.verdict != "steady":
-        return value
-    return value * math.exp(-seen.slope_per_s * (at_s - seen.middle_s))
+def drift_words(
+    launches: Sequence[tuple[str, str, float, float]], *, baseline: Sequence[str], margin: float
+) -> list[str]:
+    """What each node's anchor says, in a sentence; none of a node whose anchor has too few launches.
+
+    `launches`: (node, config's name, seconds after the sweep's start, objective). The anchor is the first baseline that
+    gave a result, else the config that was launched first: a config that was picked by what it gave, such as a
+    finalist, would seem to fall.
+    """
+    found = []
+    nodes = list(dict.fromkeys(node for node, *_ in launches))
+    for node in nodes:
+        own = sorted((at_s, name, value) for where, name, at_s, value in launches if where == node)
+        names = [name for _, name, _ in own]
+        anchor = next((name for name in baseline if name in names), names[0])
+        values = [(at_s, value) for at_s, name, value in own if name == anchor]
+        seen = drift(values, margin=margin)
+        of = f"{len(values)} launches of {anchor}" + (f" on {node}" if len(nodes) > 1 else "")
+        if seen.verdict == "steady" and seen.change and seen.change_low and seen.change_high:
+            found.append(
+                f"The node drifted over the sweep by {seen.change - 1:+.1%} ({seen.change_low - 1:+.1%} to "
+                f"{seen.change_high - 1:+.1%}), by {of}: configs launched far apart differ by as much for that alone, "
+                "and nothing here is corrected for it."
+            )
+        elif seen.verdict == "erratic" and seen.spread is not None:
+            found.append(
+                f"{of} vary by {seen.spread:.1%}, more than the margin: only configs launched again, in blocks, can "
+                "be compared."
+            )
+        elif seen.verdict == "none":
+            found.append(f"{of} show no drift beyond {margin:.0%}.")
+    return found
