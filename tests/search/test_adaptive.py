@@ -158,6 +158,27 @@ def test_nothing_that_works_is_said() -> None:
     assert strategy.choose(history) is None
 
 
+def test_the_last_config_gets_a_second_launch_when_its_first_says_nothing_of_it() -> None:
+    """A launch that failed because the memory was not free yet is made again, even when all configs have been tried."""
+    plan = plan_of("A100")
+    plan = plan.model_copy(update={"feasible": plan.feasible[:4]})
+    strategy = make_strategy(SearchSpec(strategy="adaptive", trials=10, finalists=0), plan)
+    history: list[Outcome] = []
+    while isinstance(step := strategy.propose(history, ()), Proposal) and len(history) < 10:
+        taken = len(history) == 3
+        history.append(
+            Outcome(
+                config_id=step.config_id,
+                replicate=step.replicate,
+                status="failed" if taken else "ok",
+                value=None if taken else 100.0 + len(history),
+                failure_cause="vram_taken" if taken else None,
+            )
+        )
+
+    assert history[3].config_id in {outcome.config_id for outcome in history[4:]}
+
+
 def test_low_objectives_are_minimized() -> None:
     """For a latency the least is chosen."""
     known = landscape("A100", 2)
@@ -195,7 +216,7 @@ def test_ten_trials_hit_far_more_often_than_random() -> None:
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("trials", "prior", "crash", "least"),
-    [(10, "recorded", 0.0, 0.90), (14, "wrong", 0.0, 0.80), (10, "recorded", 0.25, 0.80)],
+    [(10, "recorded", 0.0, 0.92), (14, "wrong", 0.0, 0.90), (10, "recorded", 0.25, 0.82)],
 )
 def test_hit_rates_over_many_landscapes(trials: int, prior: Prior, crash: float, least: float) -> None:
     """Over 50 landscapes of each hardware, hit rates stay where they were measured to be."""

@@ -35,12 +35,15 @@ from tokenpeak.search.surrogate import Belief, Settings, believe, draw_settings
 from tokenpeak.search.trends import trend
 from tokenpeak.search.worlds import WORLDS, Worlds
 
-FAIR_CHANCE = 0.01
+FAIR_CHANCE = 0.003
 """Screening ends when no untried config is better by half the margin with at least this probability."""
-FEWEST_TRIALS = 6
-"""Screening does not end by itself before so many results."""
+FEWEST_TRIALS = 10
+"""Screening does not end by itself before so many results: fewer tell too little of how noisy launches are."""
 SCREENING_LAUNCHES = 2
 """A config is launched at most so often in the screening; later launches have replicate numbers from here on."""
+CAUTION = 0.3
+"""While nothing has worked but something failed, so much the log chance to work counts beside the log objective:
+another failure costs a launch, and the far end of the space tells little of the best."""
 FAIR_SHARE = 0.25
 """After a failure a config is launched only if it is at least this share as likely to be as good as the best as the
 likeliest; what it would tell comes on top."""
@@ -130,26 +133,24 @@ class Adaptive:
                 return proposal(config_id, "baseline: gains are stated against it")
         if self._search.trials is not None and launches.total() >= self._search.trials:
             return f"all {self._search.trials} trials are made"
-        if len(launches) >= self._space.size:
+        untried = np.array([config_id not in launches for config_id in self._space.configs])
+        open_ = untried | self._put_off(screened, launches)
+        if not open_.any():
             return "every config has been tried"
         if self._anchor_due(launches.total(), done, pending):
             return self._later_launch(self._baseline[0], done, pending, "anchor: shows whether the node drifts")
         belief = self._believe(screened, [self._space.point_of[config_id] for config_id, _ in running])
-        untried = np.array([config_id not in launches for config_id in self._space.configs])
         worked, failed = self._told(screened)
         works = chance_to_work(self._rules, worked, failed)
         feasible = self._feasible_points(screened)
         if not feasible:
-            again = self._put_off(screened, launches)
-            score = np.where(untried | again, belief.average() + np.log(works), -np.inf)
-            if np.isneginf(score).all():
-                return "no config works"
+            caution = CAUTION if failed else 1.0
+            score = np.where(open_, belief.average() + caution * np.log(works), -np.inf)
             return proposal(self._space.configs[self._best(score)], "most promising by what is known before trials")
         gain = belief.expected_gain(feasible) * works
         better = belief.chance_over(feasible, self._margin / 2) * works
-        if len(screened) >= FEWEST_TRIALS and better[untried].max() < FAIR_CHANCE:
-            return f"no untried config has a {FAIR_CHANCE:.0%} chance of being better by {self._search.margin / 2:.1%}"
-        open_ = untried | self._put_off(screened, launches)
+        if len(screened) >= FEWEST_TRIALS and better[open_].max() < FAIR_CHANCE:
+            return f"no untried config has a {FAIR_CHANCE:.1%} chance of being better by {self._search.margin / 2:.1%}"
         # Without a predictor too much may be true for hits to be counted; there the expected gain does better.
         if failed and self._informed:
             is_last = self._search.trials is not None and launches.total() + 1 >= self._search.trials

@@ -38,9 +38,9 @@ def draw_rules(space: Space, generator: np.random.Generator) -> Rules:
         )
         for rule in range(1, RULES):
             kind = generator.random()
-            if kind < 0.35:
+            if kind < 0.15:
                 regions[rule] = _values_of_one(space, generator)
-            elif kind < 0.6:
+            elif kind < 0.35:
                 regions[rule] = _values_of_one(space, generator) & _values_of_one(space, generator)
             else:
                 regions[rule] = _side_of_plane(coordinates, generator)

@@ -3,8 +3,9 @@
 A belief is a mixture. Each of its members is a Gaussian process over log objective with settings of its own: how much
 each axis matters, how far its influence reaches, how strongly axes interact, how much a config differs from what its
 axes say, how noisy launches are, and how far the predictor is trusted. Members weigh as much as they explain what was
-measured, so a predictor that is wrong loses its say after a few trials. Some take the plan's word that configs
-of a class do not differ. Members are drawn once, from the seed.
+measured, so a predictor that is wrong loses its say after a few trials. Half of them trust the predictor and count for
+more at first; the other half are as many so that enough is still believed once it has lost. Some take the plan's word
+that configs of a class do not differ. Members are drawn once, from the seed.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from tokenpeak.search.space import Floats, Integers, Space
 MEMBERS = 256
 SCEPTICAL = 224
 """So many of the members hold that configs of a class may differ; the others take the plan's word."""
+TRUST = 0.7
+"""Belief, before any trial, that the predictor is right but for its scale and for what it does not know."""
 ROUGHNESS = 0.15
 """The share of an ordered axis's variance that no smooth curve explains."""
 MOST_GAIN = 0.03
@@ -48,6 +51,8 @@ class Settings:
     """(members,): slope on the predictor's log value."""
     pull: Floats
     """(members,): slope on the usual trends of flags."""
+    prior: Floats
+    """(members,): what each counts before anything is measured; they sum to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +121,7 @@ class Belief:
 def draw_settings(space: Space, generator: np.random.Generator, *, informed: bool) -> Settings:
     """Settings drawn from what is known of engines before any trial; `informed` when a predictor speaks."""
     count, axes = MEMBERS, len(space.axes)
-    trusting = generator.random(count) < (0.6 if informed else 0.0)
+    trusting = (np.arange(count) % 2 == 0) & informed
     amplitude = np.where(trusting, _lognormal(generator, 0.08, 0.9, count), _lognormal(generator, 0.25, 1.0, count))
     relevance = _lognormal(generator, 1.0, 0.9, (count, axes)) ** 2
     share = relevance / relevance.sum(axis=1, keepdims=True) if axes else relevance
@@ -131,6 +136,7 @@ def draw_settings(space: Space, generator: np.random.Generator, *, informed: boo
         noise=_lognormal(generator, 0.01, 1.0, count) ** 2,
         trust=np.where(trusting, generator.normal(1.0, 0.25, count), generator.normal(0.2, 0.7, count)),
         pull=generator.normal(1.0, 0.7, count),
+        prior=np.where(trusting, TRUST, 1 - TRUST) / (count / 2) if informed else np.full(count, 1 / count),
     )
 
 
@@ -147,7 +153,6 @@ def believe(
     centred = np.nan_to_num(expected - np.nanmean(expected)) if not np.isnan(expected).all() else np.zeros(space.size)
     prior = settings.trust[:, None] * centred + settings.pull[:, None] * trend
     own = _covariance_diagonal(settings)
-    even = np.full(MEMBERS, 1 / MEMBERS)
     known = np.array([*points, *pending], dtype=np.int64)
     measured = tuple(sorted(set(points)))
     if not len(known):
@@ -155,7 +160,7 @@ def believe(
         return Belief(
             space=space,
             settings=settings,
-            weights=even,
+            weights=settings.prior,
             mean=prior,
             deviation=np.sqrt(own)[:, None] * np.ones(space.size),
             measured=(),
@@ -171,14 +176,14 @@ def believe(
     deviation = np.sqrt(np.maximum(own[:, None] - (whitened**2).sum(axis=1), 1e-10))
     first = [points.index(point) for point in measured]
     cross = between[:, first, :] - np.swapaxes(whitened[:, :, list(measured)], 1, 2) @ whitened
-    weights, mean = even, prior
+    weights, mean = settings.prior, prior
     if told := len(points):
         level = float(np.mean(values))
         surprise = np.asarray(values) - level - prior[:, list(points)]
         corner = factor[:, :told, :told]
         scaled = np.linalg.solve(corner, surprise[:, :, None])[:, :, 0]
         evidence = -0.5 * (scaled**2).sum(axis=1) - np.log(np.diagonal(corner, axis1=1, axis2=2)).sum(axis=1)
-        weights = np.exp(evidence - evidence.max())
+        weights = settings.prior * np.exp(evidence - evidence.max())
         weights /= weights.sum()
         mean = level + prior + (whitened[:, :told, :] * scaled[:, :, None]).sum(axis=1)
     return Belief(
