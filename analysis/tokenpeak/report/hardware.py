@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak.metrics import inner
 from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, code, note, number, strong, table
 from tokenpeak.report.figures import slug
 from tokenpeak.report.overview import gpus_of
@@ -15,6 +16,8 @@ from tokenpeak.report.view import SweepView
 PRESETS = ("performance_mode", "preset", "optimization_level")
 FORMATS = ("quantization", "dtype", "kv_cache_dtype")
 MODELS = ("model", "checkpoint")
+OF_NODE = ("tok/s", "req/s")
+"""Units of what all GPUs of a node give together; a latency, or the speed of one request, is no sum over them."""
 
 
 def answer_hardware(view: SweepView) -> Sentence:
@@ -30,7 +33,8 @@ def answer_hardware(view: SweepView) -> Sentence:
         f"By its best config, {first['hardware']} gives ",
         strong(f"{number(first['per_gpu'])} {view.metric.unit}"),
     ]
-    parts.append(f" per GPU, {number(first['per_gpu'] / last['per_gpu'], 2)} times {last['hardware']}.")
+    whose = " per GPU" if view.metric.unit in OF_NODE else f" ({inner(view.metric_title)})"
+    parts.append(f"{whose}, {number(first['per_gpu'] / last['per_gpu'], 2)} times {last['hardware']}.")
     if first["joule"] and last["joule"]:
         share = first["joule"] / last["joule"] - 1
         parts.append(f" Per output token it needs {abs(share):.0%} {'less' if share < 0 else 'more'} energy.")
@@ -45,14 +49,13 @@ def _bests(view: SweepView) -> list[dict[str, Any]]:
             continue
         value = float(str(best["objective"]))
         gpus = gpus_of(view, hardware)
-        scaled = view.spec.objective.metric.endswith("_per_s") and view.metric.direction == "higher"
         rows.append(
             {
                 "hardware": hardware,
                 "label": best["label"],
                 "value": value,
                 "gpus": gpus,
-                "per_gpu": value / gpus if scaled else value,
+                "per_gpu": value / gpus if view.metric.unit in OF_NODE else value,
                 "ttft": _milli(best.get("ttft_s_p95")),
                 "tpot": _milli(best.get("tpot_s_p95")),
                 "joule": best.get("energy_j_per_output_tok"),
