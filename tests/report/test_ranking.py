@@ -7,7 +7,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.report import SweepView, answers, figures, open_archive, overview, tables
+from tokenpeak.report import SweepView, answers, energy, figures, open_archive, overview, tables
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.ranking import rank
 
@@ -88,6 +88,24 @@ def test_the_figure_marks_the_config_to_take() -> None:
     assert ranked.taken["label"] != ranked.best["label"]
     assert [ranked.taken["label"]] == [row["label"] for row in drawn] == lit
     assert "the diamond is the one to take" in figure.caption
+
+
+def test_one_mean_over_launches_stands_everywhere(tmp_path: Path) -> None:
+    """The ranking's figures beside its objective are those of the trade-offs and of the energy page."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, replicates=3, noise=0.2)
+    sweep = archive.path / "sweep.json"
+    sweep.write_text(sweep.read_text().replace('"also":[]', '"also":["ttft_s","energy_j_per_output_tok"]'))
+    view = open_archive(archive.path)
+    ranked = rank(view, view.hardware[0])
+    joules = energy.per_config(view, view.hardware[0]).select("config_id", "energy_j_per_output_tok").rows()
+    rows = {row["config_id"]: row for row in ranked.frame.iter_rows(named=True)}
+
+    assert dict(joules) == pytest.approx({each: row["energy_j_per_output_tok"] for each, row in rows.items()})
+    assert ranked.trade_offs
+    for config_id, (_, ttft_s, joule) in ranked.trade_offs.items():
+        assert (ttft_s, joule) == pytest.approx(
+            (rows[config_id]["ttft_s_p50"], rows[config_id]["energy_j_per_output_tok"])
+        )
 
 
 def test_a_baseline_in_the_sweep_is_what_gains_are_against(tmp_path: Path) -> None:

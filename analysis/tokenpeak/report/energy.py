@@ -36,9 +36,7 @@ def per_config(view: SweepView, hardware: str) -> pl.DataFrame:
         .agg(
             pl.col("label", "trial_id").first(),
             # As in the ranking: the geometric mean.
-            pl.col("output_tok_per_s").log().mean().exp(),
-            pl.col("power_w", *DERIVED).mean(),
-            joule.mean().alias("energy_j_per_output_tok"),
+            pl.col("output_tok_per_s", "power_w", "energy_j_per_output_tok", *DERIVED).log().mean().exp(),
             low=pl.when(several).then(joule.min()),
             high=pl.when(several).then(joule.max()),
             source=pl.col("energy_source").first().replace(SOURCES),

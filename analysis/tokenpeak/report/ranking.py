@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import polars as pl
 
+from tokenpeak.metrics import metric_of
 from tokenpeak.report.view import MEDIAN, Baseline, SweepView
 from tokenpeak.stats.choice import Choice, Launch, choose
 from tokenpeak.stats.intervals import t_critical
@@ -37,7 +38,7 @@ MEASURED = (
     "engine_waiting_max",
     "engine_preemptions",
 )
-"""Columns of the objective's run that a ranking carries, averaged over launches."""
+"""Columns of the objective's run that a ranking carries: geometric means over launches, of engine counts plain ones."""
 
 
 NOT_RUN = "not run under the objective's load"
@@ -117,7 +118,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         pl.col("objective").log().mean().exp(),
         has.sum().cast(pl.Int64).alias("n"),
         pl.len().cast(pl.Int64).alias("launches"),
-        pl.col(*measured).filter(has).mean(),
+        *(_mean(name, has) for name in measured),
         pl.when(has.any()).then(pl.col("slo_met").filter(has).all(ignore_nulls=False)).alias("slo_met"),
         pl.col("once_more").drop_nulls().first(),
         pl.col("slo_met").filter(pl.col("once_more").is_not_null()).all(ignore_nulls=False).alias("once_more_slo_met"),
@@ -164,6 +165,12 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         choice=_choice(view, hardware, found, launches),
         trade_offs=_trade_offs(view, launches),
     )
+
+
+def _mean(name: str, has: pl.Expr) -> pl.Expr:
+    """A column's mean over launches, as trade-offs and the objective have it; a count may be 0, which has no log."""
+    values = pl.col(name).filter(has)
+    return values.mean() if metric_of(name) is None else values.log().mean().exp()
 
 
 def _baseline(view: SweepView, frame: pl.DataFrame) -> Baseline | None:

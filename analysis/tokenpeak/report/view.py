@@ -134,9 +134,11 @@ class SweepView:
         return tuple(node for node in self.record.nodes if node.hardware == hardware)
 
     def objective_runs(self) -> pl.DataFrame:
-        """The rows of `runs` that the objective is read from, invalid ones included."""
+        """The rows of `runs` that configs are compared by, invalid ones included; those on other requests are not."""
         workload, level = self.spec.objective_run()
-        return self.runs.filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
+        apart = self.trials.filter("other_requests")
+        own = self.runs.filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
+        return own.join(apart, on="trial_id", how="anti", maintain_order="left")
 
     def facts(self, n: str = "") -> tuple[tuple[str, str], ...]:
         """The strip under a page's title."""
