@@ -78,6 +78,20 @@ def test_an_unknown_release_gets_what_was_launched() -> None:
     assert "vllm serve x" == texts(strange)["vllm serve"]
 
 
+def test_a_model_in_a_folder_is_served_from_there(config: Config) -> None:
+    """What the node called by a name and launched from a folder is pasted with the folder, and keeps its name."""
+    launched = ["/opt/vllm/bin/vllm", "serve", "/srv/models/tiny", "--host", "127.0.0.1"]
+    found = {
+        each.title: each.text for each in snippets(config, gpus=1, engine_version="0.32.0", launched=launched).snippets
+    }
+    named = f"--served-model-name {config.model.served_name}"
+
+    assert all("/srv/models/tiny" in text for text in found.values())
+    assert "vllm serve /srv/models/tiny " in found["vllm serve"]
+    assert named in found["vllm serve"]
+    assert "-v /srv/models/tiny:/srv/models/tiny:ro" in found["docker run"]
+
+
 def test_the_command_is_folded_at_options(config: Config) -> None:
     """The command has a line per option, and without the folds is the one that the terminal prints."""
     found = texts(config)["vllm serve"]

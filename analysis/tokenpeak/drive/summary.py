@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from tokenpeak.drive.ledger import Ledger
 from tokenpeak.metrics import metric_of, title_of
-from tokenpeak.plan.command import paste_command
+from tokenpeak.plan.command import as_launched, paste_command
 from tokenpeak.plan.demand import objective_run
 from tokenpeak.plan.highest import highest_lines
 from tokenpeak.plan.hindsight import hindsight_lines
@@ -195,7 +195,8 @@ def choice_lines(taken: Choice | None, ranked: Ranked) -> list[str]:
         words = f"Best by too few launches to be sure: {taken.config.name} (search.replicates launches again)"
     else:
         words = f"Winner: {taken.config.name}"
-    return ["", f"  {words}", f"    {paste_command(taken.config)}"]
+    argv = next(trial.argv for trial in ranked.trials if trial.config.config_id == taken.config.config_id)
+    return ["", f"  {words}", f"    {paste_command(as_launched(taken.config, argv))}"]
 
 
 def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str, taken: Config) -> list[str]:

@@ -108,6 +108,14 @@ def engine_env(
     return env
 
 
+def as_launched(config: Config, argv: Sequence[str]) -> Config:
+    """The config with the model where its trial had it: a node may serve a name from a folder of its own."""
+    served = argv[argv.index("serve") + 1] if "serve" in argv[:-1] else ""
+    if not served.startswith("/"):
+        return config
+    return config.model_copy(update={"model": config.model.model_copy(update={"name": served})})
+
+
 def paste_command(config: Config) -> str:
     """The config as a line to paste into a shell: environment, `vllm serve`, the model and its flags."""
     asked = launch(config, config.engine_version)

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.command import engine_argv, launch, paste_command
+from tokenpeak.plan.command import as_launched, engine_argv, launch, paste_command
 from tokenpeak.records import Config
 from tokenpeak.report.blocks import Snippet, Snippets
 
@@ -31,6 +31,8 @@ def snippets(
     `containers` are those of NVIDIA GPUs: without, there is only what runs on the machine itself.
     """
     version = config.engine_version or engine_version
+    config = as_launched(config, launched)
+    folder = config.model.name if config.model.name.startswith("/") else None
     try:
         argv = engine_argv(config, host="0.0.0.0", port=PORT, engine_version=version)  # noqa: S104
         options = launch(config, config.engine_version).arguments
@@ -46,18 +48,18 @@ def snippets(
     in_containers = (
         Snippet(
             title="docker run",
-            text=_docker(arguments, config.env, image),
+            text=_docker(arguments, config.env, image, folder),
             note="Weights are kept in the host's Hugging Face cache.",
         ),
         Snippet(
             title="Kubernetes",
             text=_kubernetes(arguments, config.env, image, gpus),
-            note="The container of a Deployment's pod template.",
+            note=f"The container of a Deployment's pod template.{f' Mount {folder} in it.' if folder else ''}",
         ),
         Snippet(
             title="Helm values",
             text=_helm(arguments, config, image, gpus),
-            note="For the vLLM production stack's chart.",
+            note=f"For the vLLM production stack's chart.{f' Mount {folder} in its pods.' if folder else ''}",
         ),
     )
     unit = Snippet(
@@ -90,11 +92,12 @@ def _folded(command: str, options: Sequence[str]) -> str:
     return " \\\n  ".join([command, *_lines(options)])
 
 
-def _docker(arguments: Sequence[str], env: dict[str, str], image: str) -> str:
+def _docker(arguments: Sequence[str], env: dict[str, str], image: str, folder: str | None) -> str:
     parts = [
         "docker run --gpus all --ipc=host",
         f"-p {PORT}:{PORT}",
         '-v "$HOME/.cache/huggingface:/root/.cache/huggingface"',
+        *([f"-v {shlex.quote(f'{folder}:{folder}:ro')}"] if folder else []),
         *(f"-e {shlex.quote(f'{key}={value}')}" for key, value in env.items()),
         image,
         *_lines(arguments),
