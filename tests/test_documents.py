@@ -4,6 +4,7 @@ import re
 import subprocess
 
 import pytest
+from click.testing import CliRunner
 
 from tokenpeak import paths
 from tokenpeak.cli import COMMANDS, tokenpeak
@@ -38,6 +39,14 @@ def test_every_command_has_help(name: str) -> None:
         if not getattr(parameter, "help", None)
         and not (parameter.param_type_name == "argument" and str(parameter.name).upper() in command.help)
     ]
+
+
+def test_the_list_of_commands_fits_a_narrow_terminal() -> None:
+    """At 80 columns no command's summary is cut."""
+    listed = CliRunner().invoke(tokenpeak, ["--help"], terminal_width=80).output.partition("Commands:")[2]
+
+    assert len(COMMANDS) == len(listed.strip().splitlines())
+    assert [] == [line for line in listed.splitlines() if line.endswith(("...", "…"))]
 
 
 def test_readme_names_targets_that_exist() -> None:

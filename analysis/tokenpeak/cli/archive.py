@@ -8,7 +8,7 @@ from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, suggestion
 
 
-@click.command()
+@click.command(short_help="Pack a sweep's archive into one checked file.")
 @click.argument("sweep_id")
 @click.option("--output", type=click.Path(path_type=Path), help="The file; results/SWEEP_ID.tar.zst when absent.")
 @click.option("--no-node-names", is_flag=True, help="Replace names and addresses of nodes by labels.")

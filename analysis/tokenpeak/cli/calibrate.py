@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 
-@click.command(name="calibrate")
+@click.command(name="calibrate", short_help="Measure the load client's own error on its way to a server.")
 @click.option("--streams", type=int, multiple=True, help="Streams to try; may be given several times.")
 @click.option("--rate", "rates", type=float, multiple=True, help="Tokens per second of each stream.")
 @click.option("--seconds", type=float, default=4.0, show_default=True, help="How long each point is measured.")

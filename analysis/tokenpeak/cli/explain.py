@@ -12,7 +12,7 @@ from tokenpeak.search.history import history_of
 from tokenpeak.store.raw import Archive, find_archives
 
 
-@click.command()
+@click.command(short_help="Compare predictions with measurements; say what binds.")
 @click.argument("archives", nargs=-1, required=True, type=click.Path(path_type=Path))
 def explain(archives: tuple[Path, ...]) -> None:
     """Compare the predictions of ARCHIVES (folders or .tar.zst) with what was measured.

@@ -7,7 +7,7 @@ import click
 FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet")
 
 
-@click.command()
+@click.command(short_help="Write archives as tables or as vllm bench serve results.")
 @click.argument("archives", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True, help="What to write.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("exported"), show_default=True, help="Folder.")

@@ -7,7 +7,7 @@ import click
 from tokenpeak import paths
 
 
-@click.command("import")
+@click.command("import", short_help="Make an archive of another benchmark's results.")
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", help="Name of the archive's folder; made of date and format when absent.")
 @click.option("--output", type=click.Path(path_type=Path), default=paths.RESULTS, help="Folder of archives.")

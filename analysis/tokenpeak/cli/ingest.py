@@ -7,12 +7,15 @@ import click
 from tokenpeak import paths
 
 
-@click.command()
+@click.command(short_help="Load archives into Postgres; twice changes nothing.")
 @click.argument(
-    "archives", nargs=-1, type=click.Path(exists=True, path_type=Path), help="Archive folders; results/ when absent."
+    "archives",
+    nargs=-1,
+    type=click.Path(exists=True, path_type=Path),
+    help="Archive folders or .tar.zst files; results/ when absent.",
 )
 def ingest(archives: tuple[Path, ...]) -> None:
-    """Load the raw files of ARCHIVES (folders; default: results/) into Postgres; twice changes nothing."""
+    """Load the raw files of ARCHIVES (folders or .tar.zst; default: results/) into Postgres; twice changes nothing."""
     from tokenpeak.store.database import open_database
     from tokenpeak.store.frames import open_frames
 

@@ -8,7 +8,7 @@ from tokenpeak.drive.inventory import read_inventory
 from tokenpeak.drive.probe import install as put
 
 
-@click.command()
+@click.command(short_help="Put the node script and its guard on the nodes.")
 @click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to install on.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(

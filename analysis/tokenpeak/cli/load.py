@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 
-@click.command(name="load")
+@click.command(name="load", short_help="Offer a load to a server and measure how it is served.")
 @click.argument("url", required=False)
 @click.option("--model", help="The name that requests ask for.")
 @click.option("--concurrency", type=int, help="Requests in flight (closed loop).")

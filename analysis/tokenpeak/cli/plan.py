@@ -31,7 +31,7 @@ ROWS = 40
 """Most configs that the table lists; `--all` and the JSON have every one."""
 
 
-@click.command()
+@click.command(short_help="Print what would be tried, what not and why, and the cost.")
 @click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to plan for.")
 @click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")

@@ -18,7 +18,7 @@ from tokenpeak.plan.rules import dropped_because
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
 
 
-@click.command()
+@click.command(short_help="Foretell the speed of a model on a device.")
 @click.argument("model", required=False, help="Hub name, or the folder of a config.json.")
 @click.option(
     "--gpu", "gpu_name", default="NVIDIA H100 80GB HBM3", show_default=True, help="Device, as nvidia-smi names it."

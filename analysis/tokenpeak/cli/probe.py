@@ -18,7 +18,7 @@ from tokenpeak.errors import NodeError
 from tokenpeak.records import NodeFacts
 
 
-@click.command()
+@click.command(short_help="Put the node script on the nodes and look; stops nothing.")
 @click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to probe.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(

@@ -7,7 +7,7 @@ import click
 from tokenpeak import paths
 
 
-@click.command()
+@click.command(short_help="Send the built site to where it is served.")
 @click.argument("target", type=click.Choice(["dir", "rsync", "ghpages", "s3"]))
 @click.argument("destination")
 @click.option("--site", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the built site.")

@@ -19,7 +19,7 @@ SEARCHERS = ("adaptive", "random", "grid", "optuna", "optuna-shipped")
 COMPARED = ("random", "grid")
 
 
-@click.command()
+@click.command(short_help="Search recorded results again: how far to trust a search.")
 @click.argument("archives", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--strategy", type=click.Choice(SEARCHERS), default="adaptive", show_default=True, help="Who chooses the trials."

@@ -7,8 +7,13 @@ import click
 from tokenpeak import paths
 
 
-@click.command()
-@click.argument("archives", nargs=-1, type=click.Path(path_type=Path), help="Archive folders; results/ when absent.")
+@click.command(short_help="Build the site from archives.")
+@click.argument(
+    "archives",
+    nargs=-1,
+    type=click.Path(path_type=Path),
+    help="Archive folders or .tar.zst files; results/ when absent.",
+)
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
 @click.option("--node-names", is_flag=True, help="Show nodes under their own names and addresses.")
 def report(archives: tuple[Path, ...], output: Path, *, node_names: bool) -> None:

@@ -9,7 +9,7 @@ from tokenpeak.drive.runner import run_playbook
 from tokenpeak.drive.trial import restoration_of
 
 
-@click.command()
+@click.command(short_help="Bring production back on every node; safe at any time.")
 @click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to give back.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ import click
 from tokenpeak import paths
 
 
-@click.command()
+@click.command(short_help="Serve the site while a sweep runs.")
 @click.argument("archives", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")

@@ -13,7 +13,7 @@ from tokenpeak.drive.runner import run_playbook
 _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 
 
-@click.command()
+@click.command(short_help="Say what each node serves, who has it, and if it is guarded.")
 @click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to ask.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(

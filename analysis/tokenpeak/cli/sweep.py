@@ -26,7 +26,7 @@ _STOP_WORDS = {
 _INTERRUPTED = 130
 
 
-@click.command()
+@click.command(short_help="Find the best settings: probe, plan, try, restore, render.")
 @click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to work on.")
 @click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
