@@ -307,11 +307,14 @@ def energy(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
     months = {f"month_{key}": pl.lit(None, dtype=pl.Float64) for key in ("kwh", "co2", "water", "cost")}
     shown = frame.with_columns(href=trial_href(pl.col("trial_id")), **months)
     currency = view.spec.energy.currency
+    # Hidden, not left out: the page's script computes cost from it, and finds none where it is not known.
+    unknown = bool(frame["output_tok_per_s"].is_null().all())
+    throughput = Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number", hidden=unknown)
     return table(
         shown,
         [
             Column(key="label", title="Config", kind="code"),
-            Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number"),
+            throughput,
             Column(key="power_w", title="Mean power", unit="W", kind="number"),
             Column(key="energy_j_per_output_tok", title="Energy", unit="J/token", kind="number"),
             Column(key=DERIVED[0], title="Energy at the meter", unit="kWh/1M tokens", kind="number"),
