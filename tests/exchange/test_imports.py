@@ -7,12 +7,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tokenpeak import paths
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.foreign import Import
 from tokenpeak.exchange.sources import read_sources
+from tokenpeak.plan.spec import parse_spec
 from tokenpeak.report import SweepView, open_archive, tools
 from tokenpeak.store.frames import open_frames
+from tokenpeak.store.raw import Archive
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -290,6 +293,17 @@ def test_an_archive_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="exists already"):
         write_import(found, tmp_path, sweep_id="one")
     assert 1 == open_frames(first.path).trials.height
+
+
+def test_a_workload_is_told_without_what_its_runs_differ_in(tmp_path: Path) -> None:
+    """A limit on output that not all runs had stands with each run, and not in the spec."""
+    found, own = read_sources([paths.ARCHIVES / "multi-gpu-presets" / "source" / "mapping.yml"])
+    archive = write_import(found, tmp_path, sweep_id=own)
+    [plan] = parse_spec(archive.read_sweep().spec, archive.path).workloads
+
+    assert {512, 2048} == {run.workload.max_output_tokens for trial in archive.trials() for run in trial.runs}  # type: ignore[union-attr]
+    assert (9, None) == (plan.workload.input_tokens, plan.workload.max_output_tokens)  # type: ignore[union-attr]
+    assert archive.read_sweep().spec["workloads"] == Archive(paths.ARCHIVES / own).read_sweep().spec["workloads"]
 
 
 def test_provenance_names_the_files(tmp_path: Path) -> None:

@@ -233,7 +233,9 @@ def _spec(found: Import) -> dict[str, object]:
         for axis, choice in run.choices.items():
             flags = {axis: run.flags[axis]} if axis in run.flags else {}
             axes.setdefault(axis, {}).setdefault(choice, {"name": choice, "flags": flags})
-        _, levels = workloads.setdefault(run.workload.name, (run.workload.model_dump(mode="json"), {}))
+        workload, levels = workloads.setdefault(run.workload.name, (run.workload.model_dump(mode="json"), {}))
+        if workload["max_output_tokens"] != run.workload.max_output_tokens:
+            workload["max_output_tokens"] = None  # the runs differ in it; the record of each has its own
         levels.setdefault(run.level.label, run.level.model_dump(mode="json", exclude_none=True))
     raw = {
         "name": found.name,

@@ -180,8 +180,13 @@ def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
 def _workload_words(given: Mapping[str, Any]) -> str:
     """All that defines a workload beside its defaults, so that two are alike where their words are."""
     return f"{given['name']}: " + ", ".join(
-        f"{key.replace('_', ' ')} {value}" for key, value in given.items() if key != "name"
+        f"{key.replace('_', ' ')} {value}" for key, value in _as_written(given).items() if key != "name"
     )
+
+
+def _as_written(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A workload's settings as somebody would write them: a whole number has no point."""
+    return {key: f"{value:.10g}" if isinstance(value, float) else value for key, value in given.items()}
 
 
 def _measure(key: str) -> dict[str, Any]:
@@ -213,7 +218,7 @@ def methodology(views: Sequence[SweepView]) -> dict[str, Any]:
                 "workloads": [
                     (
                         plan.workload.name,
-                        plan.workload.model_dump(exclude_defaults=True),
+                        _as_written(plan.workload.model_dump(exclude_defaults=True)),
                         [level.label for level in plan.levels],
                     )
                     for plan in view.spec.workloads
