@@ -28,7 +28,7 @@ def normal(text: str) -> str:
     a float on the processor.
     """
     pictures = PICTURE.sub(lambda found: "\n".join(["[picture]", *WORDS.findall(found[0])]), text)
-    return LONG.sub(lambda found: f"{float(found[0]):.9g}", SIZE.sub(r"\1>size", pictures))
+    return LONG.sub(lambda found: str(float(f"{float(found[0]):.9g}")), SIZE.sub(r"\1>size", pictures))
 
 
 def pages(site: Path) -> dict[str, str]:
