@@ -23,7 +23,7 @@ def drawn(sim: SweepView) -> list[Figure]:
         figures.heatmap(sim, across, down, interactions.widest_gain(sim)),
         figures.main_effects(sim),
         figures.energy_dots(sim, hardware),
-        *figures.tradeoffs(sim, hardware, 1),
+        *figures.tradeoffs(sim, hardware, 1, None),
         *rate_figures(sim, hardware, "short", None, None),
         *distributions.figures(sim, ranked),
         trials.time_split(sim),
@@ -34,6 +34,21 @@ def test_every_figure_can_be_drawn(drawn: list[Figure]) -> None:
     """Each spec gives a picture with text in it."""
     for figure in drawn:
         assert "<text" in picture(figure.spec, figure.name), figure.name
+
+
+def test_a_trade_off_names_the_config_to_take(sim: SweepView) -> None:
+    """Its points are diamonds, drawn and named wherever they lie; without one there are none, and no word of it."""
+    hardware = sim.hardware[0]
+    ranked = rank(sim, hardware)
+    assert ranked.taken is not None
+    label = str(ranked.taken["label"])
+    marked, plain = (figures.tradeoffs(sim, hardware, 1, taken)[0] for taken in (label, None))
+    rows = [row for data in marked.spec["datasets"].values() for row in data if row["taken"]]
+
+    assert {label} == {row["label"] for row in rows}
+    assert any(row["named"].startswith(label) for row in rows)
+    assert f"Diamonds are the config to take, {label}." in marked.caption
+    assert "diamond" not in plain.caption.lower()
 
 
 def test_figures_have_caption_and_data(drawn: list[Figure]) -> None:

@@ -308,7 +308,8 @@ def _words(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
 def tradeoff(frame: pl.DataFrame, *, x_title: str, y_title: str) -> alt.TopLevelMixin:
     """Two metrics against each other: the front drawn through the points that nothing beats, the others pale.
 
-    `frame`: x, y, label, level, front (on it or not), named (text at the point, or empty).
+    `frame`: x, y, label, level, front (on it or not), taken (of the config to take, a diamond), named (text at the
+    point, or empty).
     """
     x = alt.X(
         "x:Q", title=x_title, scale=alt.Scale(zero=False, nice=True, padding=20), axis=alt.Axis(grid=True, tickCount=6)
@@ -321,18 +322,26 @@ def tradeoff(frame: pl.DataFrame, *, x_title: str, y_title: str) -> alt.TopLevel
         alt.Tooltip("y:Q", format=",.4~r", title=y_title),
     ]
     pale = (
-        alt.Chart(frame.filter(~pl.col("front")))
+        alt.Chart(frame.filter(~pl.col("front"), ~pl.col("taken")))
         .mark_point(filled=True, color=theme.FAINT, size=45, opacity=1)
         .encode(x=x, y=y, tooltip=tip)
     )
     front = alt.Chart(frame.filter(pl.col("front")).sort("x"))
     line = front.mark_line(color=theme.ACCENT, interpolate="step-before", strokeWidth=1.5).encode(x=x, y=y)
-    point = front.mark_point(filled=True, color=theme.ACCENT, size=75, shape="diamond", opacity=1).encode(
-        x=x, y=y, tooltip=tip
+    told = alt.Chart(frame.filter(pl.col("front") | pl.col("taken")))
+    point = (
+        told.transform_filter("!datum.taken")
+        .mark_point(filled=True, color=theme.ACCENT, size=60, opacity=1)
+        .encode(x=x, y=y, tooltip=tip)
+    )
+    diamond = (
+        told.transform_filter("datum.taken")
+        .mark_point(filled=True, color=theme.INK, size=110, shape="diamond", opacity=1)
+        .encode(x=x, y=y, tooltip=tip)
     )
     # A label stands on the side of its point where there is room.
     middle = (float(frame["x"].min() or 0) + float(frame["x"].max() or 0)) / 2  # type: ignore[arg-type]
-    named = front.transform_filter("datum.named !== ''").encode(x=x, y=y, text=alt.Text("named:N"))
+    named = told.transform_filter("datum.named !== ''").encode(x=x, y=y, text=alt.Text("named:N"))
     right = _words(named.transform_filter(f"datum.x <= {middle}"), align="left", dx=9, dy=-8)
     left = _words(named.transform_filter(f"datum.x > {middle}"), align="right", dx=-9, dy=8)
-    return alt.layer(pale, *left, *right, line, point).properties(width=theme.WIDTH + 60, height=340)
+    return alt.layer(pale, *left, *right, line, point, diamond).properties(width=theme.WIDTH + 60, height=340)

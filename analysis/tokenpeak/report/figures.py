@@ -282,19 +282,23 @@ def front(points: pl.DataFrame) -> pl.Series:
     return pl.int_range(points.height, eager=True).is_in(kept).alias("front")
 
 
-def tradeoffs(view: SweepView, hardware: str, gpus: int) -> list[Figure]:
-    """Speed of one user against throughput of one GPU, over all configs and load levels, for each workload."""
-    made = (_tradeoff(view, hardware, plan.workload.name, gpus) for plan in view.spec.workloads)
+def tradeoffs(view: SweepView, hardware: str, gpus: int, taken: str | None) -> list[Figure]:
+    """Speed of one user against throughput of one GPU, over all configs and load levels, for each workload.
+
+    `taken` is the label of the config to take; None where none is recommended.
+    """
+    made = (_tradeoff(view, hardware, plan.workload.name, gpus, taken) for plan in view.spec.workloads)
     return [figure for figure in made if figure.data.rows]
 
 
 def _names(points: pl.DataFrame) -> pl.Series:
-    """What stands at each point of the front; nothing where it would stand on another's."""
+    """What stands at each point of the front, and at the config to take; nothing where it would stand on another's."""
     wide = float(points["x"].max() or 1) - float(points["x"].min() or 0) or 1.0  # type: ignore[arg-type]
     high = float(points["y"].max() or 1) - float(points["y"].min() or 0) or 1.0  # type: ignore[arg-type]
     taken: list[tuple[float, float]] = []
     names = [""] * points.height
-    for row in points.with_row_index("i").filter("front").sort("y", descending=True).iter_rows(named=True):
+    shown = points.with_row_index("i").filter(pl.col("front") | pl.col("taken"))
+    for row in shown.sort("taken", "y", descending=True).iter_rows(named=True):
         place = (row["x"] / wide, row["y"] / high)
         if all(abs(place[0] - x) > 0.25 or abs(place[1] - y) > 0.05 for x, y in taken):
             taken.append(place)
@@ -302,7 +306,7 @@ def _names(points: pl.DataFrame) -> pl.Series:
     return pl.Series("named", names, dtype=pl.String)
 
 
-def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int) -> Figure:
+def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int, taken: str | None) -> Figure:
     runs = view.runs.filter(
         pl.col("hardware") == hardware,
         pl.col("workload_name") == workload,
@@ -315,19 +319,21 @@ def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int) -> Figur
         .agg(x=pl.col("request_output_tok_per_s_p50").mean(), y=pl.col("output_tok_per_s").mean() / gpus, n=pl.len())
         .rename({"level_label": "level"})
     )
-    points = points.with_columns(front(points))
+    points = points.with_columns(front(points), taken=pl.col("label").eq_missing(pl.lit(taken)))
     points = points.with_columns(named=_names(points))
-    beaten = points.filter(~pl.col("front"))
+    kept = pl.col("front") | pl.col("taken")
+    beaten = points.filter(~kept)
     step = max(1, -(-beaten.height // BEATEN))
-    drawn = pl.concat([points.filter(pl.col("front")), beaten.gather_every(step)])
+    drawn = pl.concat([points.filter(kept), beaten.gather_every(step)])
     chosen = f", of which an even choice of {beaten.height // step} is drawn" if step > 1 else ""
+    marked = f" Diamonds are the config to take, {taken}." if points["taken"].any() else ""
     return Figure(
         name=f"tradeoff-{slug(hardware)}-{slug(workload)}",
         title=f"A user's speed against a GPU's throughput on {hardware}",
         caption=(
             f"Each point is a config at a load level of {workload} (n={points.height}, replicates averaged); "
             "the line joins those that no other beats in both. "
-            f"Up and to the right is better. Pale points are beaten{chosen}."
+            f"Up and to the right is better. Pale points are beaten{chosen}.{marked}"
         ),
         spec=charts.spec_of(
             charts.tradeoff(
@@ -344,6 +350,7 @@ def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int) -> Figur
                 Column(key="x", title="Speed of a request p50", unit="tok/s per user", kind="number"),
                 Column(key="y", title="Output throughput", unit="tok/s per GPU", kind="number"),
                 Column(key="front", title="On the front"),
+                *([Column(key="taken", title="To take")] if marked else []),
                 Column(key="n", title="Runs", kind="number"),
             ],
             name="data",
