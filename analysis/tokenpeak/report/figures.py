@@ -191,7 +191,7 @@ def main_effects(view: SweepView) -> Figure:
         title="What each alternative does by itself",
         caption=(
             f"Difference in {inner(view.metric_title)} from the mean of its axis, other axes being equal: "
-            f"least squares over all launches with a result. {bars}{left}"
+            f"least squares over configs, each by the mean of its launches. {bars}{left}"
         ),
         spec=charts.spec_of(charts.effects(told.drop("told", "remark"), title="from the axis's mean")),
         data=table(
