@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -61,21 +62,36 @@ def test_channel_that_is_lost_is_opened_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "words"),
+    ("command", "words"),
     [
-        (["sh", "-c", "echo 'ops@gpu1: Permission denied (publickey).' >&2; exit 255"], "Permission denied"),
-        (["sh", "-c", """echo '{"error": {"code": "state", "text": "It belongs to root."}}'; exit 3"""], "It belongs"),
-        (["/nonexistent/ssh"], "No such file"),
+        ("echo 'ops@gpu1: Permission denied (publickey).' >&2; exit 255", "Permission denied"),
+        ("""echo '{"error": {"code": "state", "text": "It belongs to root."}}'; exit 3""", "It belongs"),
     ],
 )
-def test_why_a_lease_is_not_renewed_is_told_once(argv: list[str], words: str) -> None:
+def test_why_a_lease_is_not_renewed_is_told_once(tmp_path: Path, command: str, words: str) -> None:
     """Whoever watches learns what SSH or the node said, before the node gives itself back; not at every attempt."""
     lost: list[str] = []
-    with LeaseChannel(argv, 2.0, lost.append):
-        time.sleep(1.5)
+    tried = tmp_path / "tried"
+    with LeaseChannel(["sh", "-c", f"echo once >>{tried}; {command}"], 2.0, lost.append):
+        wait_for(tried, "once", 3)
 
     assert 1 == len(lost)
     assert words in lost[0]
+
+
+def test_ssh_that_is_not_there_is_told() -> None:
+    """A program that cannot be started is named as the reason."""
+    lost: list[str] = []
+    told = threading.Event()
+
+    def note(words: str) -> None:
+        lost.append(words)
+        told.set()
+
+    with LeaseChannel(["/nonexistent/ssh"], 2.0, note):
+        assert told.wait(10)
+
+    assert "No such file" in lost[0]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from datetime import datetime, timedelta
 
 import pytest
@@ -16,6 +15,7 @@ def test_turns_are_had_in_the_order_in_which_they_were_asked_for() -> None:
     """Two of six work at once, never more, and nobody overtakes."""
     turns = Turns(2)
     lock = threading.Lock()
+    pairs = threading.Barrier(2)
     order: list[int] = []
     working: list[int] = [0]
     most = [0]
@@ -26,15 +26,21 @@ def test_turns_are_had_in_the_order_in_which_they_were_asked_for() -> None:
             order.append(number)
             working[0] += 1
             most[0] = max(most[0], working[0])
-        time.sleep(0.05)
+        # Only two that work at the same time come past this.
+        pairs.wait(10)
         with lock:
             working[0] -= 1
         turns.give_back()
 
+    for _ in range(2):
+        turns.take()
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
+    for number, thread in enumerate(threads):
         thread.start()
-        time.sleep(0.005)
+        while len(turns._line) <= number:
+            assert thread.is_alive()
+    for _ in range(2):
+        turns.give_back()
     for thread in threads:
         thread.join(10)
 

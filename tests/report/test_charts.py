@@ -5,11 +5,13 @@ import re
 import polars as pl
 import pytest
 
-from tokenpeak.report import SweepView, charts, distributions, figures, interactions, trials
+from tokenpeak import paths
+from tokenpeak.report import SweepView, charts, distributions, figures, interactions, open_archive, trials
 from tokenpeak.report.blocks import Figure
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.rate_figures import rate_figures
 from tokenpeak.report.render import picture, script_json
+from tokenpeak.store.pack import unpacked
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,19 @@ def test_a_trade_off_names_the_config_to_take(sim: SweepView) -> None:
     assert any(row["named"].startswith(label) for row in rows)
     assert f"Diamonds are the config to take, {label}." in marked.caption
     assert "diamond" not in plain.caption.lower()
+
+
+def test_a_trade_off_gives_a_config_what_the_ranking_gives_it() -> None:
+    """Over launches, not by the luckiest of them; the sentence above says the same."""
+    view = open_archive(unpacked(paths.ROOT / "analysis" / "landscapes" / "search-cpu.tar.zst"))
+    hardware = view.hardware[0]
+    best = rank(view, hardware).frame.sort("rank").row(0, named=True)
+    (whole,) = figures.speeds(view, hardware).filter(pl.col("label") == best["label"])["whole"]
+    told = distributions.answer_tradeoff(view)
+
+    assert best["n"] > 1
+    assert pytest.approx(best["objective"]) == whole
+    assert "3,881 tok/s" in str(told)
 
 
 def test_figures_have_caption_and_data(drawn: list[Figure]) -> None:

@@ -5,7 +5,7 @@ import polars as pl
 
 from tokenpeak.report import charts, theme
 from tokenpeak.report.blocks import Column, Figure, Sentence, answer, code, number, strong, table
-from tokenpeak.report.figures import slug
+from tokenpeak.report.figures import slug, speeds
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView
 
@@ -16,31 +16,29 @@ SHOWN = 4
 
 def answer_tradeoff(view: SweepView) -> Sentence:
     """How fast single users are served where the node gives most, and the fastest that one is ever served."""
-    runs = view.runs.filter(pl.col("verdict") != "invalid", pl.col("request_output_tok_per_s_p50").is_not_null())
-    if runs.is_empty():
-        return answer(
-            "No run has both a throughput and the speed of its requests, so there is no trade-off to draw. "
-            "What is known of each run is below."
-        )
     parts = []
     for hardware in view.hardware:
-        own = runs.filter(pl.col("hardware") == hardware)
+        own = speeds(view, hardware)
         if own.is_empty():
             continue
-        most = own.sort("output_tok_per_s", descending=True).row(0, named=True)
-        fastest = own.sort("request_output_tok_per_s_p50", descending=True).row(0, named=True)
+        most = own.sort("whole", descending=True).row(0, named=True)
+        fastest = own.sort("user", descending=True).row(0, named=True)
         parts += [
             f"On {hardware}, ",
             code(most["label"]),
             f" gives most at {most['level_label']}: ",
-            strong(f"{number(most['output_tok_per_s'])} tok/s"),
-            f" in all, {number(most['request_output_tok_per_s_p50'])} tok/s to the median user; "
-            "the fastest a median user was served is ",
-            strong(f"{number(fastest['request_output_tok_per_s_p50'])} tok/s"),
+            strong(f"{number(most['whole'])} tok/s"),
+            f" in all, {number(most['user'])} tok/s to the median user; the fastest a median user was served is ",
+            strong(f"{number(fastest['user'])} tok/s"),
             " (",
             code(fastest["label"]),
             f" at {fastest['level_label']}). ",
         ]
+    if not parts:
+        return answer(
+            "No run has both a throughput and the speed of its requests, so there is no trade-off to draw. "
+            "What is known of each run is below."
+        )
     return answer(*parts)
 
 

@@ -282,6 +282,24 @@ def front(points: pl.DataFrame) -> pl.Series:
     return pl.int_range(points.height, eager=True).is_in(kept).alias("front")
 
 
+def speeds(view: SweepView, hardware: str) -> pl.DataFrame:
+    """What each config gave at each load level: geometric means over its n launches, as in the ranking.
+
+    Columns: workload_name, label, level_label, user (tok/s of the median request), whole (tok/s of all), n.
+    """
+    runs = view.same_requests().filter(
+        pl.col("hardware") == hardware,
+        pl.col("verdict") != "invalid",
+        pl.col("output_tok_per_s") > 0,
+        pl.col("request_output_tok_per_s_p50") > 0,
+    )
+    return runs.group_by("workload_name", "label", "level_label", maintain_order=True).agg(
+        user=pl.col("request_output_tok_per_s_p50").log().mean().exp(),
+        whole=pl.col("output_tok_per_s").log().mean().exp(),
+        n=pl.len(),
+    )
+
+
 def tradeoffs(view: SweepView, hardware: str, gpus: int, taken: str | None) -> list[Figure]:
     """Speed of one user against throughput of one GPU, over all configs and load levels, for each workload.
 
@@ -307,18 +325,8 @@ def _names(points: pl.DataFrame) -> pl.Series:
 
 
 def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int, taken: str | None) -> Figure:
-    runs = view.runs.filter(
-        pl.col("hardware") == hardware,
-        pl.col("workload_name") == workload,
-        pl.col("verdict") != "invalid",
-        pl.col("output_tok_per_s").is_not_null(),
-        pl.col("request_output_tok_per_s_p50").is_not_null(),
-    )
-    points = (
-        runs.group_by("label", "level_label", maintain_order=True)
-        .agg(x=pl.col("request_output_tok_per_s_p50").mean(), y=pl.col("output_tok_per_s").mean() / gpus, n=pl.len())
-        .rename({"level_label": "level"})
-    )
+    own = speeds(view, hardware).filter(pl.col("workload_name") == workload)
+    points = own.select("label", pl.col("level_label").alias("level"), x="user", y=pl.col("whole") / gpus, n="n")
     points = points.with_columns(front(points), taken=pl.col("label").eq_missing(pl.lit(taken)))
     points = points.with_columns(named=_names(points))
     kept = pl.col("front") | pl.col("taken")

@@ -136,9 +136,12 @@ class SweepView:
     def objective_runs(self) -> pl.DataFrame:
         """The rows of `runs` that configs are compared by, invalid ones included; those on other requests are not."""
         workload, level = self.spec.objective_run()
+        return self.same_requests().filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
+
+    def same_requests(self) -> pl.DataFrame:
+        """The rows of `runs` without those of a launch on other requests, which configs are not compared by."""
         apart = self.trials.filter("other_requests")
-        own = self.runs.filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
-        return own.join(apart, on="trial_id", how="anti", maintain_order="left")
+        return self.runs.join(apart, on="trial_id", how="anti", maintain_order="left")
 
     def facts(self, n: str = "") -> tuple[tuple[str, str], ...]:
         """The strip under a page's title."""

@@ -132,7 +132,7 @@ class Adaptive:
             if config_id not in launches:
                 return proposal(config_id, "baseline: gains are stated against it")
         if self._search.trials is not None and launches.total() >= self._search.trials:
-            return f"all {self._search.trials} trials are made"
+            return "all trials are made"
         untried = np.array([config_id not in launches for config_id in self._space.configs])
         open_ = untried | self._put_off(screened, launches)
         if not open_.any():

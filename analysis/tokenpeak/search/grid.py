@@ -59,7 +59,7 @@ class Grid:
     def _next(self, tried: Sequence[Outcome], running: Collection[tuple[str, int]]) -> Proposal | str:
         """The next trial of the order, or why there is none."""
         if self._trials is not None and len(tried) + len(running) >= self._trials:
-            return f"all {self._trials} trials are made"
+            return "all trials are made"
         taken = {(outcome.config_id, outcome.replicate) for outcome in tried} | set(running)
         failed = by_own_fault(tried)
         for number, (config_id, replicate) in enumerate(self._order, start=1):

@@ -7,7 +7,7 @@ trial like any other, with the whole load, and the search then goes on with the 
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tokenpeak.plan.highest import as_foreseen, at_value, climbers, first_of, value_on
 from tokenpeak.plan.spec import SearchSpec
@@ -193,10 +193,8 @@ class Highest:
         made = climb(self._plan, done)
         assert made is not None, "only a plan with such an axis is searched so"
         if (name := found_name(self._plan, made)) is not None:
-            strategy, searched, left = self._strategy(name, done)
-            step = strategy.propose(*_within(searched, done, pending))
-            # The strategy knows the trials that are left to it; the user gave those of the whole search.
-            return replace(step, reason=step.reason.replace(f"all {left} trials", f"all {self._search.trials} trials"))
+            strategy, searched = self._strategy(name, done)
+            return strategy.propose(*_within(searched, done, pending))
         for config_id in self._baseline:
             if config_id not in launched:
                 return self._proposal(config_id, done, pending, "baseline: gains are stated against it")
@@ -204,7 +202,7 @@ class Highest:
         if isinstance(made.step, Found):
             return Stop(reason=f"no {self._plan.highest} launched and carried the whole load")
         if self._search.trials is not None and len(done) + len(pending) >= self._search.trials:
-            return Stop(reason=f"all {self._search.trials} trials are made; {self._plan.highest} is not found")
+            return Stop(reason=f"all trials are made; {self._plan.highest} is not found")
         if any(config_id in rungs.values() for config_id, _ in pending):
             return Wait(reason=f"the next {self._plan.highest} depends on a trial that is running")
         reason = f"{self._plan.highest}: launch {made.launches + 1} to find the highest that survives the load"
@@ -217,19 +215,19 @@ class Highest:
         name = found_name(self._plan, made) if made else None
         if name is None:
             return None
-        strategy, searched, _ = self._strategy(name, done)
+        strategy, searched = self._strategy(name, done)
         return strategy.choose(_within(searched, done, ())[0])
 
-    def _strategy(self, name: str, done: Sequence[Outcome]) -> tuple[Strategy, frozenset[str], int | None]:
-        """The strategy among the configs with this value, those configs, and the trials that the climb left them."""
+    def _strategy(self, name: str, done: Sequence[Outcome]) -> tuple[Strategy, frozenset[str]]:
+        """The strategy among the configs with this value, and those configs; its trials are what the climb left."""
         plan = at_value(self._plan, name)
         searched = frozenset(planned.config.config_id for planned in plan.feasible)
         paid = sum(outcome.config_id not in searched for outcome in done)
-        trials = self._search.trials
-        left = None if trials is None else max(1, trials - paid)
         if (name, paid) not in self._made:
-            self._made[name, paid] = self._make(self._search.model_copy(update={"trials": left}), plan)
-        return self._made[name, paid], searched, left
+            trials = self._search.trials
+            left = self._search.model_copy(update={"trials": None if trials is None else max(1, trials - paid)})
+            self._made[name, paid] = self._make(left, plan)
+        return self._made[name, paid], searched
 
     def _proposal(
         self, config_id: str, done: Sequence[Outcome], pending: Collection[tuple[str, int]], reason: str

@@ -48,7 +48,7 @@ class OptunaTpe:
         tried = {outcome.config_id for outcome in history} | {config_id for config_id, _ in pending}
         limit = min(self._search.trials or self._space.size, self._space.size)
         if len(tried) >= limit:
-            return Stop(reason=f"all {limit} trials are made")
+            return Stop(reason="all trials are made")
         study = self._study(history)
         for _ in range(ASKED_AT_MOST):
             trial = study.ask(self._domain)
