@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -97,6 +99,9 @@ def browser() -> Iterator[Browser]:
     )
     if found is None:
         pytest.skip("no Chromium is installed")
+    driver = subprocess.run([sys.executable, "-m", "playwright", "--version"], capture_output=True, text=True)
+    if driver.returncode != 0:
+        pytest.skip(f"Playwright's driver does not start: {driver.stderr.strip()}")
     quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(
