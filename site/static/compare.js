@@ -53,7 +53,7 @@
     const best = known && left.sweep.key === right.sweep.key && [left, right].find((side) => side.config.group === "best");
     const other = best === left ? right : left;
     const told = best ? other.config.group !== "tie" : known ? right.config.low > left.config.high || right.config.high < left.config.low : Math.abs(ratio) > left.sweep.margin;
-    const basis = best ? `so the ranking has it (Newman and Keuls's steps)` : known ? `their 95% intervals ${told ? "are apart" : "overlap"}, a plainer test than a ranking's` : `without an interval on both sides only differences beyond ${(left.sweep.margin * 100).toFixed(0)}% count`;
+    const basis = best ? "so the ranking has it" : known ? `their 95% intervals ${told ? "are apart" : "overlap"}, a plainer test than a ranking's` : `without an interval on both sides only differences beyond ${(left.sweep.margin * 100).toFixed(0)}% count`;
     const found = told ? `the second is ${(ratio > 0) === left.sweep.higher ? "better" : "worse"}` : "the two cannot be told apart";
     return `${what}: ${found}. The second has ${percent} ${ratio > 0 ? "more" : "less"}; ${basis}.`;
   };

@@ -204,7 +204,7 @@ def _result(view: SweepView, row: dict[str, Any]) -> dict[str, Any]:
         "short": row["label"],
         "href": f"{view.sweep_id}/trials/{row['trial_id']}.html",
         "values": {name: values.get(name) for name in ("objective", *COMPARED)},
-        **{name: row[name] for name in ("state", "why", "n", "low", "high")},
+        **{name: row[name] for name in ("state", "why", "n", "low", "high", "group")},
     }
 
 
