@@ -187,6 +187,18 @@ def test_failures_violate_the_slo() -> None:
     )
 
 
+def test_failed_and_slow_requests_violate_the_slo_together() -> None:
+    """Four slow and four failed of a hundred are more than a p95 allows, though either four alone are not."""
+    slow = [reply(index, 24.0, first_token_s=25.0, last_token_s=25.4) for index in range(92, 96)]
+    failed = [reply(index, 24.0, error="reset") for index in range(96, 100)]
+    slo = Slo(ttft_p95_ms=500)
+
+    assert (True, True, False) == tuple(
+        slo_met(summarize(table(steady(92) + bad, 0, 0), slo, from_due=False), slo)
+        for bad in (slow, failed, slow + failed)
+    )
+
+
 def test_requests_within_each_limit_are_counted() -> None:
     """A failed request holds no limit; a limit on gaps is none of single requests, and is not counted."""
     replies = [*steady(10), reply(10, 2.5, error="reset")]

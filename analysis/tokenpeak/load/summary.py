@@ -145,16 +145,20 @@ def requests_to_see(percentile: str) -> int:
 def slo_met(summary: RunSummary, slo: Slo) -> bool | None:
     """Whether every limit held; failed requests count as violations. None: no limits, or too few requests to tell."""
     limits = slo.limits()
-    if not limits or not summary.requests_sent:
+    sent, failed = summary.requests_sent, summary.requests_failed or 0
+    if not limits or not sent:
         return None
     told = True
     for metric, percentile, limit in limits:
         found: Distribution = getattr(summary, metric)
         value = getattr(found, percentile)
-        allowed = 1 - int(percentile.removeprefix("p")) / 100
-        if value is None or value > limit or (summary.requests_failed or 0) > allowed * summary.requests_sent:
+        if value is None or value > limit:
             return False
-        if summary.requests_sent < requests_to_see(percentile):
+        # A percentile is of those that ended well: with failures, enough of all that were sent must hold the limit.
+        within = summary.within_limits.get(f"{metric}_{percentile}", sent - failed)
+        if failed and 100 * within < int(percentile.removeprefix("p")) * sent:
+            return False
+        if sent < requests_to_see(percentile):
             told = False
     return True if told else None
 
