@@ -4,7 +4,7 @@ import pytest
 
 from tokenpeak.plan.hardware import gpu_facts
 from tokenpeak.plan.model import model_facts
-from tokenpeak.plan.physics import Deployment, kv_cache_tokens, step_time_s
+from tokenpeak.plan.physics import MEMORY_EFFICIENCY, Deployment, kv_cache_tokens, step_time_s
 
 
 def deployment(model: str, gpu: str, **options: object) -> Deployment:
@@ -88,12 +88,16 @@ def test_prefills_a_later_chunk_longer() -> None:
 
 
 def test_reads_only_the_experts_that_were_picked() -> None:
-    """One token reads an expert's share of the weights, many tokens read nearly all."""
+    """One token reads two experts of eight, two tokens 3.5 of them in the mean, many nearly all."""
     mixture = deployment("mistralai/Mixtral-8x7B-Instruct-v0.1", "NVIDIA H200")
     one = step_time_s(mixture, decode_sequences=1, decode_context_tokens=100)
+    two = step_time_s(mixture, decode_sequences=2, decode_context_tokens=200)
     many = step_time_s(mixture, decode_sequences=64, decode_context_tokens=6400)
+    expert_s = 2 * 32 * 3 * 4096 * 14336 / (mixture.gpu.memory_bytes_per_s * MEMORY_EFFICIENCY)
 
     assert one.weights_s < 0.35 * many.weights_s
+    assert pytest.approx(1.5 * expert_s) == two.weights_s - one.weights_s
+    assert pytest.approx(6 * expert_s, rel=1e-6) == many.weights_s - one.weights_s
 
 
 def test_takes_no_time_for_nothing() -> None:

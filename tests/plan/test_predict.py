@@ -52,6 +52,33 @@ def test_never_foretells_more_than_the_hardware_could_give() -> None:
     assert all(0.1 < share < 1 for share in shares)
 
 
+@pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B-Instruct", "mistralai/Mixtral-8x7B-Instruct-v0.1"])
+def test_the_limit_is_a_roofline_by_hand(name: str) -> None:
+    """For a dense model and a mixture of experts on H100s, the limit is the longer of reading and multiplying."""
+    model = model_facts(name)
+    gpu = gpu_facts("H100")
+    assert model is not None
+    assert gpu is not None
+    one_expert = 3 * 4096 * 14336 * 32
+    attention = 32 * 2 * 4096 * (4096 + 1024)
+    experts, picked = (8, 2) if model.experts else (1, 1)
+    router = 32 * 4096 * 8 if model.experts else 0
+    output_matrix = 4096 * model.vocabulary
+    read = 2 * (attention + router + one_expert * experts * (1 - (1 - picked / experts) ** 32) + output_matrix)
+    met = attention + router + one_expert * picked
+    fit = replace(FIT, deployment=replace(FIT.deployment, model=model, gpu=gpu, tensor_parallel=2))
+    found = []
+    by_hand = []
+    for prompt, output in ((100, 1000), (3000, 30)):
+        asked = replace(CLOSED, input_tokens=prompt, output_tokens=output)
+        reading_s = output * (read + 32 * (prompt + output / 2) * 131072) / (2 * gpu.memory_bytes_per_s)
+        multiplying_s = 32 * 2 * (met * (prompt + output) + output_matrix * output) / (2 * gpu.flops_for("bf16"))
+        by_hand.append(32 * output / max(reading_s, multiplying_s))
+        found.append(hardware_limit_tok_per_s(fit, asked))
+
+    assert pytest.approx(by_hand, rel=1e-6) == found
+
+
 def test_makes_requests_wait_for_a_seat() -> None:
     """With fewer sequences than requests in flight, the wait shows in TTFT and the throughput falls."""
     seats = replace(FIT, deployment=replace(FIT.deployment, max_num_seqs=8))

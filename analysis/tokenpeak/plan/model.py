@@ -116,11 +116,15 @@ class ModelFacts:
         windowed = self.windowed_layers / self.layers
         return whole * ((1 - windowed) * tokens + windowed * min(tokens, self.sliding_window))
 
-    def experts_read(self, tokens: int) -> float:
-        """Share of the experts that a step with `tokens` tokens reads, if each picks its experts at random."""
+    def matrices_read(self, tokens: int) -> float:
+        """Share of the layers' matrices that a step with `tokens` tokens reads, if each picks its experts at random.
+
+        What every token meets is read whole; an expert is left alone when no token picks it.
+        """
         if not self.experts:
             return 1.0
-        return 1.0 - (1.0 - self.experts.active / self.experts.total) ** tokens
+        unread_by_one = 1.0 - self.active_linear_parameters / self.linear_parameters
+        return 1.0 - unread_by_one * (1.0 - self.experts.active / self.experts.total) ** (tokens - 1)
 
 
 def model_facts(name_or_path: str) -> ModelFacts | None:

@@ -244,15 +244,10 @@ def step_time_s(
     sampled = decode_sequences + (prompts if prefill_tokens else 0)
 
     bandwidth = gpu.memory_bytes_per_s * tp
-    dense = 1.0
-    if model.experts:
-        # Dense matrices are read whole; of the experts only those that some token of the step picked.
-        routed = model.linear_parameters - model.active_linear_parameters
-        share_picked = model.experts_read(tokens)
-        floor = model.active_linear_parameters / model.linear_parameters
-        dense = min(1.0, floor + share_picked * routed / model.linear_parameters) if tokens > 1 else floor
     output_bytes = model.output_matrix_parameters * deployment.value_bytes
-    weights_s = (deployment.matrix_bytes * dense + output_bytes) / (bandwidth * deployment.memory_efficiency)
+    weights_s = (deployment.matrix_bytes * model.matrices_read(tokens) + output_bytes) / (
+        bandwidth * deployment.memory_efficiency
+    )
 
     kv_bytes = deployment.kv_bytes_per_token_per_gpu * deployment.pipeline_parallel
     context = decode_context_tokens + decode_sequences

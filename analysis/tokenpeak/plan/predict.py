@@ -218,11 +218,21 @@ def _open(fit: Fit, demand: Demand, rate: float) -> SteadyState:
     )
 
 
+def decode_bytes(deployment: Deployment, demand: Demand, sequences: float) -> float:
+    """Bytes of weights and KV cache that one decode step reads, on all devices together."""
+    model = deployment.model
+    matrices = deployment.matrix_bytes * model.matrices_read(round(sequences))
+    context = round(demand.input_tokens + demand.output_tokens / 2)
+    kv_cache = sequences * model.kv_bytes_of_sequence(context, deployment.kv_dtype)
+    return matrices + model.output_matrix_parameters * deployment.value_bytes + kv_cache
+
+
 def hardware_limit_tok_per_s(fit: Fit, demand: Demand) -> float:
     """The most output tokens per second that the devices could give for this run.
 
-    Each byte at the full bandwidth, each operation at the full rate, no exchange, no launch and no scheduling; never
-    more than a rate asks for.
+    Each byte at the full bandwidth while each operation runs at the full rate, so that the longer of the two counts:
+    chunks of prompts are multiplied while the decodes read. No exchange, no launch and no scheduling; never more than
+    a rate asks for.
     """
     deployment = fit.deployment
     gpu, model = deployment.gpu, deployment.model
@@ -230,25 +240,15 @@ def hardware_limit_tok_per_s(fit: Fit, demand: Demand) -> float:
     replicas = fit.data_parallel
     seats, _ = _sequences_at_most(fit, demand)
     running = max(1.0, min(seats, (demand.concurrency or math.inf) / replicas))
-    context = demand.input_tokens + demand.output_tokens / 2
     output = max(1.0, demand.output_tokens)
     hits = demand.prefix_hit_rate if fit.prefix_caching else 0.0
-    active = model.active_linear_parameters + model.output_matrix_parameters
-    share = 1.0
-    if model.experts:
-        floor = model.active_linear_parameters / model.linear_parameters
-        share = max(floor, model.experts_read(round(running)) * (1 - floor) + floor)
-    weight_bytes = deployment.matrix_bytes * min(1.0, share) + model.output_matrix_parameters * deployment.value_bytes
-    kv_bytes = model.kv_bytes_per_token(deployment.kv_dtype) * context * running
-    decode = max(
-        (weight_bytes + kv_bytes) / (gpu.memory_bytes_per_s * devices),
-        2 * active * running / (deployment.compute_flops * devices),
-    )
-    prefill = (
-        2 * model.active_linear_parameters * demand.input_tokens * (1 - hits) / (deployment.compute_flops * devices)
-    )
-    drafts = fit.draft_tokens + 1
-    limit = replicas * running * output / (output * decode / drafts + running * prefill)
+    steps = output / (fit.draft_tokens + 1)
+    read_s = steps * decode_bytes(deployment, demand, running) / (gpu.memory_bytes_per_s * devices)
+    # What a prompt's tokens and the answer's are multiplied by; a prompt samples one token.
+    prompt = demand.input_tokens * (1 - hits)
+    flops = 2 * running * (model.active_linear_parameters * (prompt + output) + model.output_matrix_parameters * output)
+    multiplied_s = flops / (deployment.compute_flops * devices)
+    limit = replicas * running * output / max(read_s, multiplied_s)
     return min(limit, demand.rate_per_s * output) if demand.rate_per_s else limit
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tokenpeak.plan.demand import Demand
 from tokenpeak.plan.fit import Fit
-from tokenpeak.plan.predict import binding, hardware_limit_tok_per_s, steady_state, tokens_per_step
+from tokenpeak.plan.predict import binding, decode_bytes, hardware_limit_tok_per_s, steady_state, tokens_per_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +35,12 @@ def utilization(fit: Fit, demand: Demand, output_tok_per_s: float, running: floa
     state = steady_state(fit, demand)
     batch = max(1.0, (running or state.running) / fit.data_parallel)
     steps_per_s = output_tok_per_s / fit.data_parallel / batch / tokens_per_step(fit)
-    share = model.experts_read(round(batch))
-    context = demand.input_tokens + demand.output_tokens / 2
-    per_step = (
-        deployment.matrix_bytes * max(share, model.active_linear_parameters / model.linear_parameters)
-        + model.output_matrix_parameters * deployment.value_bytes
-        + batch * context * model.kv_bytes_per_token(deployment.kv_dtype)
-    )
     hits = demand.prefix_hit_rate if fit.prefix_caching else 0.0
     prompts = demand.input_tokens * (1 - hits) / max(1.0, demand.output_tokens)
     flops_per_token = 2 * (model.active_linear_parameters * (1 + prompts) + model.output_matrix_parameters)
     return Utilization(
         of_limit=output_tok_per_s / hardware_limit_tok_per_s(fit, demand),
-        memory_bandwidth=steps_per_s * per_step / (gpu.memory_bytes_per_s * devices),
+        memory_bandwidth=steps_per_s * decode_bytes(deployment, demand, batch) / (gpu.memory_bytes_per_s * devices),
         compute=output_tok_per_s / fit.data_parallel * flops_per_token / (deployment.compute_flops * devices),
         binding=binding(fit, demand, state),
     )
