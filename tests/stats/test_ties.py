@@ -98,3 +98,11 @@ def test_lower_can_be_better() -> None:
 
     assert "fast" == verdicts.winner
     assert pytest.approx(2.0, rel=0.02) == verdicts.standings[1].ratio
+
+
+def test_a_launch_that_gave_nothing_leaves_its_config_without_a_standing() -> None:
+    """A config with a goodput of 0 in one launch is not judged by its other launches, nor the winner by them."""
+    found = winner_group({"steady": [4.0, 4.1, 4.0], "lucky": [9.0, 0.0, 9.1], "slow": [1.0, 1.1, 1.0]})
+
+    assert ["steady", "slow"] == [standing.config for standing in found.standings]
+    assert "steady" == found.winner

@@ -53,7 +53,7 @@ def ranking(spec: SweepSpec, trials: Iterable[TrialRecord], hardware: str) -> Ra
     for trial in trials:
         counts = trial.status == "ok" and not trial.other_requests
         value = objective_value(trial.runs, spec) if counts else None
-        if trial.hardware == hardware and value is not None and value > 0:
+        if trial.hardware == hardware and value is not None:
             values.setdefault(trial.config.config_id, []).append(value)
             told.append(trial)
     higher = objective_direction(spec) != "lower"
@@ -206,7 +206,7 @@ def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str
     launches: dict[str, list[tuple[float, float]]] = {}
     for trial in sorted(own, key=lambda trial: trial.started_at):
         value = objective_value(trial.runs, spec)
-        if value is not None and value > 0:
+        if value is not None:
             since_s = (trial.started_at - own[0].started_at).total_seconds()
             launches.setdefault(trial.config.config_id, []).append((since_s, value))
     names = {trial.config.name: trial.config.config_id for trial in own}

@@ -149,7 +149,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         nulls_last=True,
         maintain_order=True,
     )
-    launches = joined.filter(pl.col("objective") > 0)
+    launches = joined.filter(has)
     found = _verdicts(view, launches)
     frame = _standings(view, frame, found, baseline)
     frame = frame.with_columns(rank=pl.when(pl.col("state") == "ok").then(pl.int_range(1, pl.len() + 1)))

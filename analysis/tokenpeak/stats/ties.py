@@ -95,9 +95,16 @@ def winner_group(
     margin: float = MARGIN,
     confidence: float = CONFIDENCE,
 ) -> Verdicts:
-    """The standings of configs by their launches' values (positive, one for each launch, at least one each)."""
+    """The standings of configs by their launches' values, one for each launch.
+
+    A config of which a launch gave nothing (0, as a goodput may be) has no logarithm, and no standing.
+    """
     sign = 1.0 if higher_is_better else -1.0
-    logs = {config: [math.log(value) for value in values] for config, values in launches.items() if len(values)}
+    logs = {
+        config: [math.log(value) for value in values]
+        for config, values in launches.items()
+        if len(values) and min(values) > 0
+    }
     means = {config: fmean(values) for config, values in logs.items()}
     order = sorted(means, key=lambda config: -sign * means[config])
     freedom = sum(len(values) - 1 for values in logs.values())
