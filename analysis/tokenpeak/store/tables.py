@@ -396,7 +396,7 @@ TABLES: tuple[Table, ...] = (SWEEPS, NODES, CONFIGS, TRIALS, RUNS, SERIES, REQUE
 _VIEW_MEANINGS = {
     "sweep_name": "The spec's name",
     "rank": "1 is best on this hardware; configs that break the SLO come last; null when nothing was measured",
-    "objective_mean": "Mean of the objective over launches, less one on other requests",
+    "objective_mean": "Geometric mean of the objective over launches, less one on other requests",
     "objective_once_more": "The objective of the launch on other requests, by which nothing was picked",
     "objective_std": "Standard deviation of the objective between launches; null with one",
     "launches": "Trials of the config that were not interrupted",
