@@ -106,7 +106,7 @@ class Home:
         """The model that production serves, from a real completion."""
         body = json.dumps({"model": MODEL, "prompt": "The", "max_tokens": 1}).encode()
         request = urllib.request.Request(
-            f"http://{self.address}:8000/v1/completions", body, {"Content-Type": "application/json"}
+            f"http://{self.address}:18000/v1/completions", body, {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=10) as response:
             return str(json.load(response)["model"])

@@ -23,7 +23,7 @@ from tokenpeak import paths
 
 pytestmark = pytest.mark.e2e
 
-PRODUCTION_PORT = 18000
+PRODUCTION_PORT = 28000
 """Not the inventory's own: a sweep of this machine's user may have left its production there."""
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 SHORT = {
@@ -86,7 +86,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     shutil.copytree(paths.ROOT / "site", root / "site", ignore=shutil.ignore_patterns("build"))
     shutil.copytree(paths.INVENTORIES / "cpu", root / "inventory" / "cpu")
     variables = root / "inventory" / "cpu" / "group_vars" / "all.yml"
-    variables.write_text(variables.read_text().replace("8000", str(PRODUCTION_PORT)))
+    variables.write_text(variables.read_text().replace("18000", str(PRODUCTION_PORT)))
+    hosts = root / "inventory" / "cpu" / "hosts.yml"
+    hosts.write_text(hosts.read_text().replace("{{ tokenpeak_loopback }}.3", "127.0.0.1"))
     shutil.copytree(paths.SWEEPS, root / "analysis" / "sweeps")
     (root / "analysis" / "sweeps" / "killed.yml").write_text(yaml.safe_dump(SHORT))
     found = Checkout(root=root, state=tmp_path_factory.mktemp("state"))

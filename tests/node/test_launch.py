@@ -307,7 +307,7 @@ def test_environment_file_that_is_not_there(node: Node) -> None:
 
 
 def test_another_server_at_productions_address(node: Node) -> None:
-    """Something else that answers at production's address is not production."""
+    """Something else that answers at production's address is not production, and is named."""
     declared = node.production()
     stranger = process.start_detached(declared["process"]["argv"], log=node.folder / "stranger.log")
     assert clock.wait_until(lambda: serving.served_model(declared["url"]) == "prod", 10)
@@ -316,4 +316,4 @@ def test_another_server_at_productions_address(node: Node) -> None:
 
     stranger.kill()
     stranger.wait()
-    assert "end what listens there" in answer["error"]["text"]
+    assert f"{declared['url']} answers ({stranger.pid} python" in answer["error"]["text"]

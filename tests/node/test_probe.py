@@ -2,12 +2,15 @@
 
 import os
 import socket
+import venv
 from pathlib import Path
 
+import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import probe, version
+from tokenpeak.node import machine, probe, version
 from tokenpeak.node.state import State
+from tokenpeak.node.trouble import Trouble
 from tokenpeak.records import NodeFacts
 
 
@@ -110,6 +113,46 @@ def test_version_by_asking(tmp_path: Path) -> None:
     program.chmod(0o755)
 
     assert "0.10.1.1" == version.engine_version([str(program), "serve"])
+
+
+def test_engine_that_cannot_tell_its_version(tmp_path: Path) -> None:
+    """A broken installation is not called a missing one: what it said last stands in the trouble."""
+    program = tmp_path / "vllm"
+    program.write_text("#!/bin/sh\necho Traceback >&2\necho 'ImportError: libcuda.so.1' >&2\nexit 1\n")
+    program.chmod(0o755)
+
+    with pytest.raises(Trouble, match=r"--version` ended with status 1 .* said: ImportError: libcuda\.so\.1\. Mend"):
+        version.engine_version([str(program), "serve"])
+
+
+def test_python_in_a_folder_beyond_ascii(tmp_path: Path) -> None:
+    """An engine whose packages lie under a name with other letters than ASCII can be asked."""
+    home = tmp_path / "Größe"
+    venv.create(home, symlinks=True)
+    (packages,) = home.glob("lib/python3*/site-packages")
+    packages.joinpath("engine.pth").write_text(f"{tmp_path / 'Größe'}\n")
+    (home / "vllm.py").write_text("print('0.32.0')\n")
+    program = tmp_path / "vllm"
+    program.write_text(f"#!/bin/sh\nexec '{home}/bin/python' -m vllm\n")
+    program.chmod(0o755)
+
+    assert "0.32.0" == version.engine_version([str(program), "serve"])
+
+
+def test_listeners_of_another_address() -> None:
+    """Who listens on the same port of another address is not meant."""
+    with socket.socket() as one, socket.socket(socket.AF_INET6) as all_addresses:
+        one.bind(("127.0.3.1", 0))
+        port = one.getsockname()[1]
+        one.listen()
+        mine = machine.listeners("127.0.3.1", port), machine.listeners("127.0.3.2", port)
+        one.close()
+        all_addresses.bind(("::", port))
+        all_addresses.listen()
+        any_address = machine.listeners("127.0.3.2", port)
+
+    assert ([str(os.getpid())], []) == tuple([who.split()[0] for who in found] for found in mine)
+    assert [str(os.getpid())] == [who.split()[0] for who in any_address]
 
 
 def test_help_is_asked_once(tmp_path: Path) -> None:

@@ -84,17 +84,17 @@ def probe(state: State, declaration: Json) -> Json:
         problems.append(trouble.text)
         found_production = None
     command = (declaration.get("engine") or {}).get("command") or ["vllm", "serve"]
-    engine_version = version.engine_version(command)
+    engine_version: str | None = None
+    try:
+        engine_version = version.engine_version(command)
+    except Trouble as trouble:
+        problems.append(trouble.text)
     host, port = declaration.get("host", "127.0.0.1"), int(declaration.get("port", 8099))
     port_problem = machine.port_problem(host, port)
     facts = machine.facts(state.folder)
     model = declaration.get("model") or {}
     present = None if declaration.get("simulated") else model_present(model.get("path"), model.get("name"))
 
-    if engine_version is None:
-        problems.append(
-            f"No engine at {command[0]!r}: install vLLM there, or correct tokenpeak_engine_command in the inventory."
-        )
     if port_problem:
         problems.append(port_problem)
     if facts["disk_free_bytes"] < DISK_NEEDED_BYTES:

@@ -190,8 +190,9 @@ class Ran(NamedTuple):
 
 
 def run(argv: Sequence[str], timeout_s: float = 30.0, env: dict[str, str] | None = None) -> Ran:
-    """Run a command to its end in the C locale; its absence or slowness is an answer, not an exception."""
-    environment = dict(os.environ if env is None else env, LC_ALL="C", LANG="C")
+    """Run a command to its end, speaking English in UTF-8; its absence or slowness is an answer, not an exception."""
+    # Plain C would keep a Python from starting whose packages lie in a folder with letters beyond ASCII.
+    environment = dict(os.environ if env is None else env, LC_ALL="C.UTF-8", LANG="C.UTF-8")
     try:
         done = subprocess.run(
             list(argv),

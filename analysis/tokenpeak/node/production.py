@@ -29,7 +29,7 @@ def look(declared: Json, state: State) -> Json:
         "enabled": manager.is_enabled(),
         "url": url,
         "model": model,
-        "arguments": machine.served_with(urlsplit(url).port or 80) if running and url else [],
+        "arguments": machine.served_with(*_address(url)) if running and url else [],
     }
 
 
@@ -101,10 +101,12 @@ def start(manager: Manager, definition: Json) -> None:
     # A stop that outlived whoever asked for it: production may answer for as long as that takes.
     clock.wait_until(lambda: not manager.is_ending(), STOP_TIMEOUT_S, poll_s=0.25)
     url = manager.declared.get("url")
-    stranger = serving.request(f"{url}/v1/models", timeout_s=2).status if url else 0
-    if stranger:
+    if url and serving.request(f"{url}/v1/models", timeout_s=2).status:
+        listeners = machine.listeners(*_address(url))
         raise Trouble(
-            "production", f"Production does not run, yet {url} answers: end what listens there, then try again."
+            "production",
+            f"Production does not run, yet {url} answers ({', '.join(listeners) or 'by a process of another user'}): "
+            "end that if nobody needs it, or correct tokenpeak_production in the inventory, then try again.",
         )
     manager.start(definition)
 
@@ -132,6 +134,12 @@ def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
     return (
         f"Production gave no completion{f' by {model!r}' if model else ''} within {ready_s:g} s of its start: {said}."
     )
+
+
+def _address(url: str) -> tuple[str, int]:
+    """Host and port of a URL."""
+    parts = urlsplit(url)
+    return parts.hostname or "127.0.0.1", parts.port or 80
 
 
 def _key(declared: Json) -> str | None:

@@ -12,24 +12,37 @@ from pathlib import Path
 
 from tokenpeak.node import process
 from tokenpeak.node.state import State
+from tokenpeak.node.trouble import Trouble
 
 HELP = "engine-help.json"
+VERSION_TIMEOUT_S = 120
 HELP_TIMEOUT_S = 180
 WHOLE_HELP_SINCE = (0, 9)
 """From this release on `--help` prints an overview and `--help=all` the flags."""
 
 
-def engine_version(command: list[str]) -> str | None:
-    """The vLLM version behind `command` (argv, perhaps with `serve`); None when there is no such engine."""
+def engine_version(command: list[str]) -> str:
+    """The vLLM version behind `command` (argv, perhaps with `serve`); raises Trouble when no engine tells one."""
     program = shutil.which(command[0])
     if program is None:
-        return None
+        raise Trouble(
+            "engine",
+            f"No engine at {command[0]!r}: install vLLM there, or correct tokenpeak_engine_command in the inventory.",
+        )
     found = from_metadata(Path(program))
     if found:
         return found
-    argv = [word for word in command if word != "serve"]
-    ran = process.run([*argv, "--version"], timeout_s=120)
-    return parse_version(ran.out) if ran.status == 0 else None
+    argv = [*(word for word in command if word != "serve"), "--version"]
+    ran = process.run(argv, timeout_s=VERSION_TIMEOUT_S)
+    version = parse_version(ran.out) if ran.status == 0 else None
+    if version is None:
+        said = (ran.err.strip() or ran.out.strip() or "nothing").splitlines()[-1]
+        raise Trouble(
+            "engine",
+            f"`{' '.join(argv)}` ended with status {ran.status} and told no version, but said: {said}. Mend this "
+            "installation of vLLM, or correct tokenpeak_engine_command in the inventory.",
+        )
+    return version
 
 
 def engine_help(command: list[str], engine_version: str | None, state: State) -> list[str]:
