@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from archive_factory import sweep_spec, trial_record
 from tokenpeak.drive.progress import Progress
+from tokenpeak.records import Failure
 
 
 @contextlib.contextmanager
@@ -34,6 +36,16 @@ def test_nobody_reads_any_more(terminal: bool) -> None:
             progress.trial_begins("one", "0001-a", "max_num_seqs=8", "first")
             progress.phase("one", "node | launch")
             progress.say("one is done")
+
+
+def test_interrupted_trial_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """What interrupted a trial stands behind it, without the word itself a second time."""
+    failure = Failure(phase="launch", cause="interrupted", message="Production is unwell.")
+    trial, _ = trial_record(sweep_spec())
+    progress = Progress(terminal=False)
+    progress.trial_ended(trial.model_copy(update={"status": "interrupted", "failure": failure}), "", "")
+
+    assert capsys.readouterr().out.endswith(": interrupted: Production is unwell.\n")
 
 
 def test_line_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,14 +138,16 @@ def test_production_that_was_down(node: Node) -> None:
 
 
 def test_production_that_does_not_answer(node: Node) -> None:
-    """Production that runs without answering is not touched: nobody could tell whether it came back."""
+    """Production that runs without answering is a problem and not touched: nobody could tell whether it came back."""
     declared = node.production("--hang")
     started = process.start_detached(declared["process"]["argv"], log=node.folder / "production.log")
     (node.folder / "production.json").write_text(json.dumps(process.identity(started.pid)))
 
+    probed = node.run("probe")
     answer = node.run("launch", node.launch_request())
 
     assert "production_unwell" == answer["error"]["code"]
+    assert answer["error"]["text"] in probed["problems"]
     assert started.poll() is None
     assert (None, None) == (node.read("record.json"), node.read("lock.json"))
     node.stop_production()
@@ -304,6 +306,18 @@ def test_environment_file_that_is_not_there(node: Node) -> None:
     assert "/nonexistent/engine.env" in answer["error"]["text"]
     assert b'"prod"' in models_served(production)
     assert (None, None) == (node.read("record.json"), node.read("lock.json"))
+
+
+def test_own_production_that_is_declared_anew(node: Node) -> None:
+    """Production that the set-up started is started again when it is declared otherwise."""
+    before = node.production()
+    node.run("produce")
+    declared = node.production()
+
+    changes = [node.run("produce")["changed"] for _ in range(2)]
+
+    served = [serving.served_model(production["url"]) for production in (before, declared)]
+    assert ([True, False], [None, "prod"]) == (changes, served)
 
 
 def test_another_server_at_productions_address(node: Node) -> None:

@@ -191,7 +191,8 @@ def _read_progress(row: _Row) -> None:
 def _outcome(record: TrialRecord, value: str) -> str:
     if record.failure is not None:
         first = record.failure.message.splitlines()[0] if record.failure.message else ""
-        return f"{record.status}: {record.failure.cause} ({first})"
+        cause = "" if record.failure.cause == record.status else f"{record.failure.cause}: "
+        return f"{record.status}: {cause}{first}"
     invalid = sum(run.verdict.status == "invalid" for run in record.runs)
     note = f", {invalid} of {len(record.runs)} runs invalid" if invalid else ""
     note += ", other runs left out" if record.left_out else ""

@@ -51,7 +51,7 @@ class NodeResult:
     unreachable: str | None = None
     """Ansible's words when the node could not be reached."""
     failure: str | None = None
-    """The failed task and its words, when a task failed."""
+    """What a failed task said, when one failed."""
 
     @property
     def ok(self) -> bool:
@@ -103,7 +103,7 @@ class _Collector:
         if kind == "unreachable":
             self.unreachable[node] = str(result.get("msg", "unreachable"))
         if kind == "failed" and not data.get("ignore_errors"):
-            self.failures[node] = f"{task}: {_words(result)}"
+            self.failures[node] = _words(task, result)
         if self._on_event is not None:
             answer = self.answers.get(node, {}).get(task.rpartition(" | ")[2]) if kind != "start" else None
             self._on_event(
@@ -187,8 +187,8 @@ def _environment(prepared: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def _words(result: Mapping[str, Any]) -> str:
-    """The most telling words of a failed task: the command's own error, else what it printed, else Ansible's."""
+def _words(task: str, result: Mapping[str, Any]) -> str:
+    """The most telling words of a failed task: its own sentence, else its name with what it or Ansible printed."""
     try:
         answer = json.loads(result.get("stdout") or "")
     except ValueError:
@@ -197,8 +197,8 @@ def _words(result: Mapping[str, Any]) -> str:
         return str(answer["error"].get("text") or answer["error"])
     for key in ("stderr", "stdout", "module_stderr", "msg"):
         if text := str(result.get(key) or "").strip():
-            return "\n".join(text.splitlines()[-_TAIL_LINES:])
-    return "failed without a word"
+            return f"{task}: " + "\n".join(text.splitlines()[-_TAIL_LINES:])
+    return f"{task}: failed without a word"
 
 
 def _tail(private: Path) -> str:

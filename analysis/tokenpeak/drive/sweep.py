@@ -60,11 +60,11 @@ def prepare(inventory: Inventory, progress: Progress, stop: Stop) -> Probe:
     """Probe the nodes and say what is wrong with them; raises NodeError when none is left to work on."""
     progress.say(f"Probing {', '.join(node.name for node in inventory.nodes)}")
     found = probe(inventory, on_event=None, cancelled=stop.gentle)
-    for complaint in found.complaints():
-        progress.say(f"PROBLEM {complaint}")
     if not found.usable:
         lines = "\n  ".join(found.complaints())
         raise NodeError(f"No node of inventory {inventory.name} can run a trial; nothing was stopped.\n  {lines}")
+    for complaint in found.complaints():
+        progress.say(f"PROBLEM {complaint}")
     return found
 
 
@@ -246,7 +246,7 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
         for worker in workers:
             worker.start()
         _join(workers, ledger, stop)
-    troubles = [problem for worker in workers for problem in worker.problems]
+    troubles = list(dict.fromkeys(problem for worker in workers for problem in worker.problems))
     unfinished = [plan.hardware for plan in job.record.plans if not ledger.is_finished(plan.hardware)]
     if unfinished and not stop.gentle() and not allowance.refused:
         troubles.append(f"Not all trials were made on {', '.join(unfinished)}.")

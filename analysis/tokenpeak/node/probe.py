@@ -83,6 +83,8 @@ def probe(state: State, declaration: Json) -> Json:
     except Trouble as trouble:
         problems.append(trouble.text)
         found_production = None
+    if found_production and (unwell := production.unanswered(found_production)):
+        problems.append(unwell)
     command = (declaration.get("engine") or {}).get("command") or ["vllm", "serve"]
     engine_version: str | None = None
     try:

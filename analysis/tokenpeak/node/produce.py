@@ -9,14 +9,16 @@ from tokenpeak.node.state import Json, State
 
 
 def produce(state: State, declaration: Json, ready_s: float = 120.0) -> Json:
-    """Start declared production unless it runs, or a trial has the node."""
+    """Start declared production unless it runs as declared, or a trial has the node."""
     with state.exclusive():
         if state.read(RECORD):
             return {"changed": False, "message": "A trial has the node."}
         declared = declaration.get("production") or {"manager": "none"}
         manager = make_manager(declared, state)
         if manager.is_running():
-            return {"changed": False, "message": "It runs."}
+            if manager.is_as_declared():
+                return {"changed": False, "message": "It runs."}
+            manager.stop()
         production.start(manager, manager.definition())
         recorded = {
             "manager": declared.get("manager"),

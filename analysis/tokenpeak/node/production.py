@@ -39,13 +39,9 @@ def record(declared: Json, state: State) -> Json:
     Raises Trouble for production that runs but does not answer: it is not to be touched.
     """
     found = look(declared, state)
+    if unwell := unanswered(found):
+        raise Trouble("production_unwell", unwell)
     if found["running"] and found["url"]:
-        if not found["model"]:
-            raise Trouble(
-                "production_unwell",
-                f"Production runs but {found['url']}/v1/models names no model, so that nobody could tell whether it "
-                "came back: wait until it has started, mend it, or stop it, then try again.",
-            )
         wrong = serving.complete(found["url"], found["model"], _key(declared))
         if wrong:
             raise Trouble(
@@ -54,6 +50,16 @@ def record(declared: Json, state: State) -> Json:
             )
     definition = make_manager(declared, state).definition() if found["manager"] != "none" else {}
     return {**found, "definition": definition, "declared": declared}
+
+
+def unanswered(found: Json) -> str | None:
+    """What to do about production that runs and does not say what it serves; None when there is nothing to do."""
+    if not found["running"] or not found["url"] or found["model"]:
+        return None
+    return (
+        f"Production runs but {found['url']}/v1/models names no model, so that nobody could tell whether it came back: "
+        "wait until it has started, mend it, correct tokenpeak_production.url, or stop it, then try again."
+    )
 
 
 def stop(recorded: Json, state: State) -> None:

@@ -36,6 +36,10 @@ class Manager:
         """Whether the manager has it running or starting."""
         raise AssertionError("each manager says so itself")
 
+    def is_as_declared(self) -> bool:
+        """Whether what runs was started by the present declaration; True where the manager does not tell."""
+        return True
+
     def is_ending(self) -> bool:
         """Whether a stop is under way that somebody else asked for; False where the manager does not tell."""
         return False

@@ -28,10 +28,10 @@ class CommandManager(Manager):
         return declared or {}
 
     def _argv(self, key: str) -> list[str]:
-        argv = self.needed(key)
-        if not isinstance(argv, list) or not argv:
-            raise Trouble("declaration", f"tokenpeak_production.{key} must be a list of arguments, not {argv!r}.")
-        return [str(word) for word in argv]
+        return _arguments(key, self.needed(key))
+
+    def _process_argv(self) -> list[str]:
+        return _arguments("process.argv", self._process().get("argv"))
 
     def is_running(self) -> bool:
         """By the process's group, the check command, or the server's answer, whichever is declared."""
@@ -43,6 +43,11 @@ class CommandManager(Manager):
         url = self.needed("url")
         parts = urlsplit(url)
         return serving.request(f"{parts.scheme}://{parts.netloc}/health", timeout_s=2).status != 0
+
+    def is_as_declared(self) -> bool:
+        """Whether a process that this script started has the declared arguments."""
+        declared = self._process()
+        return not declared or (self.state.read(RECORD) or {}).get("argv") == self._process_argv()
 
     def stop(self) -> None:
         """End the process's group, or run the stop command."""
@@ -65,19 +70,13 @@ class CommandManager(Manager):
             return
         if self.is_running():
             return
-        argv = declared.get("argv")
-        if not isinstance(argv, list) or not argv:
-            raise Trouble(
-                "declaration", f"tokenpeak_production.process.argv must be a list of arguments, not {argv!r}."
-            )
+        argv = self._process_argv()
         env = {**os.environ, **{key: str(value) for key, value in (declared.get("env") or {}).items()}}
         try:
-            started = process.start_detached(
-                [str(word) for word in argv], log=self.state.path(LOG), env=env, cwd=declared.get("cwd")
-            )
+            started = process.start_detached(argv, log=self.state.path(LOG), env=env, cwd=declared.get("cwd"))
         except OSError as error:
             raise Trouble("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
-        self.state.write(RECORD, process.identity(started.pid))
+        self.state.write(RECORD, {**process.identity(started.pid), "argv": argv})
 
     def _run_start(self) -> None:
         """Run the start command to its end; what it leaves running writes to a file, which no reader can close."""
@@ -97,3 +96,10 @@ class CommandManager(Manager):
         if status != 0:
             said = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
             raise Trouble("production", f"`{' '.join(argv)}` ended with status {status}: {said or 'it said nothing'}.")
+
+
+def _arguments(key: str, declared: object) -> list[str]:
+    """A declared command, as words."""
+    if not isinstance(declared, list) or not declared:
+        raise Trouble("declaration", f"tokenpeak_production.{key} must be a list of arguments, not {declared!r}.")
+    return [str(word) for word in declared]
