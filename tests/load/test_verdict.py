@@ -1,43 +1,16 @@
-from array import array
 from typing import Any
 
 import pytest
 
+from load.replies import reply, steady
 from tokenpeak.load.rows import table
 from tokenpeak.load.stream import Reply
-from tokenpeak.load.summary import distribution, slo_met, summarize
+from tokenpeak.load.summary import distribution, summarize
 from tokenpeak.load.verdict import Evidence, clock_reason, judge
 from tokenpeak.records import ClientHealth, EngineCounters, LoadHostHealth, Reason, Verdict
 from tokenpeak.workload import ClosedLoad, FixedWorkload, LoadLevel, OpenLoad, Slo, SyntheticWorkload, Workload
 
 SYNTHETIC = SyntheticWorkload(name="x", input_tokens=10, output_tokens=5)
-
-
-def reply(index: int, sent: float, **keys: Any) -> Reply:
-    values: dict[str, Any] = {
-        "index": index,
-        "turn": None,
-        "due_s": sent,
-        "sent_s": sent,
-        "first_byte_s": sent + 0.1,
-        "first_token_s": sent + 0.1,
-        "last_token_s": sent + 0.5,
-        "input_tokens": 10,
-        "cached_tokens": None,
-        "output_tokens": 5,
-        "events": 5,
-        "event_times_us": array("i", [100_000] * 4),
-        "status": 200,
-        "error": None,
-        "detail": "",
-        "resent": False,
-    }
-    return Reply(**{**values, **keys})
-
-
-def steady(number: int = 200, **keys: Any) -> list[Reply]:
-    """Two in flight at a time, each half a second long."""
-    return [reply(index, 0.25 * index, **keys) for index in range(number)]
 
 
 def codes(
@@ -156,54 +129,3 @@ def test_clock_of_a_gpu(clocks: list[float], slowed: list[float], code: str | No
     reason = clock_reason("GPU 0", clocks, slowed)
 
     assert code == (reason.code if reason else None)
-
-
-def test_metrics_follow_their_formulas() -> None:
-    """TTFT, TPOT, latency and throughput of a run of equal requests are those of each."""
-    summary = summarize(table(steady(4), 0, 0), Slo(ttft_p50_ms=200), from_due=False)
-
-    assert (0.1, 0.1, 0.5, 0.1) == pytest.approx(
-        (summary.ttft_s.p50, summary.tpot_s.p50, summary.latency_s.p50, summary.itl_s.p99)
-    )
-    assert (20, 1.25, 16.0, 10.0, 3.2) == pytest.approx(
-        (
-            summary.output_tokens,
-            summary.duration_s,
-            summary.output_tok_per_s,
-            summary.request_output_tok_per_s.p50,
-            summary.goodput_request_per_s,
-        )
-    )
-
-
-def test_failures_violate_the_slo() -> None:
-    """More failed requests than the percentile allows miss the SLO, however fast the others were."""
-    replies = steady(100)
-    failed = [reply(index, 0.25 * index, error="reset") for index in range(100, 110)]
-    slo = Slo(ttft_p95_ms=500)
-
-    assert (True, False) == tuple(
-        slo_met(summarize(table(found, 0, 0), slo, from_due=False), slo) for found in (replies, replies + failed)
-    )
-
-
-def test_failed_and_slow_requests_violate_the_slo_together() -> None:
-    """Four slow and four failed of a hundred are more than a p95 allows, though either four alone are not."""
-    slow = [reply(index, 24.0, first_token_s=25.0, last_token_s=25.4) for index in range(92, 96)]
-    failed = [reply(index, 24.0, error="reset") for index in range(96, 100)]
-    slo = Slo(ttft_p95_ms=500)
-
-    assert (True, True, False) == tuple(
-        slo_met(summarize(table(steady(92) + bad, 0, 0), slo, from_due=False), slo)
-        for bad in (slow, failed, slow + failed)
-    )
-
-
-def test_requests_within_each_limit_are_counted() -> None:
-    """A failed request holds no limit; a limit on gaps is none of single requests, and is not counted."""
-    replies = [*steady(10), reply(10, 2.5, error="reset")]
-    slo = Slo(ttft_p95_ms=500, tpot_p50_ms=50, itl_p95_ms=500)
-    summary = summarize(table(replies, 0, 0), slo, from_due=False)
-
-    assert 11 == summary.requests_sent
-    assert {"ttft_s_p95": 10, "tpot_s_p50": 0} == summary.within_limits

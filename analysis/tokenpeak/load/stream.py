@@ -144,7 +144,7 @@ class _Events:
             if not self._take(event):
                 continue
             ended(position)
-            if not opening and parsed <= LEARNING_EVENTS and not _finished(event) and not event.get("usage"):
+            if not opening and parsed <= LEARNING_EVENTS:
                 spot = _SPOT.search(block)
                 if spot is not None:
                     opening, closing = block[: spot.end(1)], block[spot.start(2) :] + separator

@@ -29,7 +29,7 @@ def distribution(values: Numbers | Iterable[float]) -> Distribution:
 
 
 def per_request(requests: pl.DataFrame, *, from_due: bool) -> pl.DataFrame:
-    """The measured requests that ended well, with `ttft_s`, `latency_s`, `tpot_s`, `speed` and `itl_max_s`.
+    """The measured requests that ended well, with `ttft_s`, `latency_s`, `tpot_s`, `speed` and `itl_p99_s`.
 
     Times count from when a request was due (open loop) or sent (closed loop).
     """

@@ -34,7 +34,7 @@ CLOCK_SAMPLES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a verdict is judged on. `in_flight_mean`: over the time between the first and the last dispatch."""
+    """What a verdict is judged on."""
 
     workload: Workload
     level: LoadLevel
