@@ -106,8 +106,9 @@ def _separator(body: bytes) -> bytes:
 class _Events:
     """What the events of a body say, read by `read`; whatever was read before a fault remains.
 
-    The events of a stream differ in their text alone, so one that begins and ends like an earlier token event, and
-    holds no quote or escape between, is another and needs no parser. That is most of them.
+    The events of a stream differ in their text alone, so one that begins and ends like an earlier token event, with no
+    quote between, is another and needs no parser. That is most of them. A text ends where that ending does, which has
+    the blank line after the event in it: no text can.
     """
 
     __slots__ = ("done", "fault", "finished", "token_ends", "usage")
@@ -155,7 +156,7 @@ class _Events:
             while starts(opening, position):
                 text = position + begin
                 quote = find(b'"', text)
-                if not starts(closing, quote) or find(b"\\", text, quote) >= 0:
+                if not starts(closing, quote):
                     break
                 position = quote + rest
                 ended(position)
