@@ -15,11 +15,11 @@ def test_mean_rate(arrivals: str) -> None:
 
 @pytest.mark.parametrize(("burstiness", "variation"), [(0.25, 2.0), (1.0, 1.0), (4.0, 0.5)])
 def test_burstiness(burstiness: float, variation: float) -> None:
-    """Gamma gaps vary by one over the root of the burstiness."""
+    """Gamma gaps vary by one over the root of the burstiness, and keep the mean rate."""
     level = OpenLoad(rate_per_s=10, requests=20_000, arrivals="gamma", burstiness=burstiness)
     gaps = np.diff(timetable(level, 1))
 
-    assert variation == pytest.approx(np.std(gaps) / np.mean(gaps), rel=0.05)
+    assert (0.1, variation) == pytest.approx((np.mean(gaps), np.std(gaps) / np.mean(gaps)), rel=0.05)
 
 
 def test_same_seed_same_timetable() -> None:

@@ -171,7 +171,7 @@ def measure(
     files = _write_job(order, site.folder / order.trial_id, evidence.started_at.timestamp())
     on_files(files)
     began_s = time.time()
-    on_event(Event(kind="started", node=order.node.name, task=LOAD_TASK, at_unix_s=began_s))
+    on_event(Event(kind="started", node=order.node.name, task=LOAD_TASK))
     failure = _offer(files, site.stop.gentle)
     evidence = Evidence(
         order=order,

@@ -75,7 +75,7 @@ class LeaseChannel:
     `on_loss` is told its last words when it ends by itself, once for each that differ.
     """
 
-    def __init__(self, argv: Sequence[str], lease_s: float, on_loss: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, argv: Sequence[str], lease_s: float, on_loss: Callable[[str], None]) -> None:
         self._argv = list(argv)
         self._on_loss = on_loss
         self._told: set[str] = set()

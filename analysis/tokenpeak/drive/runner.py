@@ -30,13 +30,12 @@ _TAIL_LINES = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """A task that starts or ends on a node. `at_unix_s` is the controller's clock."""
+    """A task that starts or ends on a node."""
 
     kind: str
     """started, ok, failed, skipped or unreachable."""
     task: str
     node: str
-    at_unix_s: float
     answer: Mapping[str, Any] | None = None
     """What the node's command printed, once it has ended."""
 
@@ -106,9 +105,7 @@ class _Collector:
             self.failures[node] = _words(task, result)
         if self._on_event is not None:
             answer = self.answers.get(node, {}).get(task.rpartition(" | ")[2]) if kind != "start" else None
-            self._on_event(
-                Event(kind="started" if kind == "start" else kind, task=task, node=node, at_unix_s=now, answer=answer)
-            )
+            self._on_event(Event(kind="started" if kind == "start" else kind, task=task, node=node, answer=answer))
         return True
 
     def _take_answer(self, node: str, task: str, result: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ from tokenpeak.workload import Slo
 UNKNOWN_CLIENT = ClientHealth(processes=None, dispatch_delay_s=Distribution(n=None), loop_lag_s=Distribution(n=None))
 
 
-def write_import(found: Import, folder: Path, *, sweep_id: str | None = None) -> Archive:
+def write_import(found: Import, folder: Path, *, sweep_id: str | None) -> Archive:
     """The archive of an import at `folder`/SWEEP_ID; an archive that is there already is refused."""
     imported_at = found.imported_at or datetime.now(UTC).replace(microsecond=0)
     name = sweep_id or f"{imported_at:%Y%m%d-%H%M%S}-{found.name}-import"

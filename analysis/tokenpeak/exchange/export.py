@@ -23,7 +23,7 @@ NOT_KEPT = ("max_concurrent_requests", "rtfx", "generated_texts")
 """Keys of that tool without a value of ours: requests that touched its fullest second, of audio, and answers."""
 
 
-def vllm_bench_result(trial: TrialRecord, run: RunRecord, requests: pl.DataFrame | None = None) -> dict[str, Any]:
+def vllm_bench_result(trial: TrialRecord, run: RunRecord, requests: pl.DataFrame | None) -> dict[str, Any]:
     """A run as `vllm bench serve --save-result` would have written it, with lists when its requests are given.
 
     Percentiles are those that we keep. What that schema has no key for (verdict, energy, engine counters) is left to

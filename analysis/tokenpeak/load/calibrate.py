@@ -153,9 +153,8 @@ def _measure(url: str, setup: Setup, level: LoadLevel, output_tokens: int, folde
     return run_job(job)[0]
 
 
-def point(url: str, streams: int, seconds: float, setup: Setup | None = None) -> Point:
+def point(url: str, streams: int, seconds: float, setup: Setup) -> Point:
     """The client's error at so many streams of the server's own timetable."""
-    setup = setup or Setup()
     stats = _Stats(url, setup)
     served = stats.read()
     ttft_s, itl_s = served["ttft_s"], served["itl_s"]
@@ -187,7 +186,7 @@ def point(url: str, streams: int, seconds: float, setup: Setup | None = None) ->
     )
 
 
-def good(found: Point, round_trip_s: float = 0.0) -> bool:
+def good(found: Point, round_trip_s: float) -> bool:
     """Whether the client's error, less the server's own lateness and the round trip, is under the limits."""
     return (
         found.ttft_error_p99_s - found.server_lateness_p99_s - round_trip_s <= TTFT_ERROR_LIMIT_S

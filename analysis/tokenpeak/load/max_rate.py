@@ -27,6 +27,7 @@ REACH = 256.0
 GRID = 2400
 SCREENING_WIDTH = 4.0
 STRETCHES = 10
+RESAMPLES = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +175,7 @@ def _quantiles(belief: tuple[Numbers, Numbers], shares: tuple[float, ...]) -> li
     return [float(thetas[min(int(np.searchsorted(total, share)), thetas.size - 1)]) for share in shares]
 
 
-def percentile_spread(values: Numbers, percent: float, random: np.random.Generator, repeats: int = 60) -> float:
+def percentile_spread(values: Numbers, percent: float, random: np.random.Generator) -> float:
     """Relative standard error of a percentile over requests in order of time, by resampling blocks of them.
 
     Neighbouring requests share a queue, so single requests are not independent; blocks of about √n nearly are.
@@ -183,8 +184,8 @@ def percentile_spread(values: Numbers, percent: float, random: np.random.Generat
         return 1.0
     length = max(2, int(np.sqrt(values.size)))
     blocks = -(-values.size // length)
-    starts = random.integers(0, values.size - length + 1, (repeats, blocks))
-    samples = values[(starts[:, :, None] + np.arange(length)).reshape(repeats, -1)]
+    starts = random.integers(0, values.size - length + 1, (RESAMPLES, blocks))
+    samples = values[(starts[:, :, None] + np.arange(length)).reshape(RESAMPLES, -1)]
     found = np.percentile(samples, percent, axis=1)
     centre = float(np.percentile(values, percent))
     return float(np.std(found) / centre) if centre > 0 else 1.0

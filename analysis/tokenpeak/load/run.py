@@ -131,7 +131,7 @@ class Run:
             return tuple(entry.due_s for entry in read_trace(workload)[: level.requests])
         return None
 
-    def order(self, level: LoadLevel, stop: Stop | None = None) -> Order:
+    def order(self, level: LoadLevel, stop: Stop | None) -> Order:
         """What the workers are to send."""
         run, setting = self.run, self.setting
         due = self._due(level)

@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tokenpeak.records import EngineCounters, Series
 
+PERIOD_S = 1.0
+
 _GAUGES = {
     "requests_running": ("vllm:num_requests_running",),
     "requests_waiting": ("vllm:num_requests_waiting",),
@@ -60,11 +62,8 @@ def parse(text: str) -> dict[str, float]:
 class Scraper:
     """Scrapes once a second in a thread of its own, from `start` to `stop`."""
 
-    def __init__(
-        self, url: str, headers: dict[str, str], *, verify: ssl.SSLContext | bool = True, period_s: float = 1.0
-    ) -> None:
+    def __init__(self, url: str, headers: dict[str, str], *, verify: ssl.SSLContext | bool) -> None:
         self._url = url
-        self._period_s = period_s
         self._client = httpx.Client(headers=headers, timeout=5.0, verify=verify, trust_env=False)
         self._samples: list[Sample] = []
         self._enough = threading.Event()
@@ -97,7 +96,7 @@ class Scraper:
     def _work(self) -> None:
         following = time.perf_counter()
         while not self._enough.wait(max(0.0, following - time.perf_counter())):
-            following = max(following + self._period_s, time.perf_counter())
+            following = max(following + PERIOD_S, time.perf_counter())
             self.sample()
 
     def between(self, begin_s: float, end_s: float) -> list[Sample]:

@@ -19,15 +19,13 @@ _WORDS = tuple((Path(__file__).parent / "words.txt").read_text().split())
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """What prompts may be made of. `exact_words` says that each word was seen to be one token."""
+    """What prompts may be made of."""
 
     ids: tuple[int, ...]
     words: tuple[str, ...]
-    exact_words: bool
-    source: str
 
 
-UNKNOWN = Vocabulary(ids=SAFE_IDS, words=_WORDS, exact_words=False, source="safe id range")
+UNKNOWN = Vocabulary(ids=SAFE_IDS, words=_WORDS)
 
 
 async def learn(client: httpx.AsyncClient, model: str) -> Vocabulary:
@@ -50,6 +48,6 @@ async def learn(client: httpx.AsyncClient, model: str) -> Vocabulary:
     if len(ids) < 32:
         return UNKNOWN
     if len(together) == len(_WORDS):
-        return Vocabulary(ids=ids, words=_WORDS, exact_words=True, source="/tokenize")
+        return Vocabulary(ids=ids, words=_WORDS)
     single = [word for word in _WORDS[::4] if len(await tokenize(f" {word}") or []) == 1]
-    return Vocabulary(ids=ids, words=tuple(single) or _WORDS, exact_words=len(single) >= 8, source="/tokenize")
+    return Vocabulary(ids=ids, words=tuple(single) or _WORDS)

@@ -79,8 +79,7 @@ class _Body(httpx.AsyncByteStream):
 class RawTransport(httpx.AsyncBaseTransport):
     """Carries httpx's requests over raw connections, which are kept and used again without a limit on their number."""
 
-    def __init__(self, *, context: ssl.SSLContext | None = None) -> None:
-        self._context = context
+    def __init__(self) -> None:
         self._idle: dict[tuple[str, int], list[Connection]] = {}
         self._connections: dict[Exchange, tuple[tuple[str, int], Connection]] = {}
         self._fed: dict[Exchange, int] = {}
@@ -121,7 +120,7 @@ class RawTransport(httpx.AsyncBaseTransport):
             connection = idle.pop()
             if connection.usable:
                 return connection
-        context = (self._context or ssl.create_default_context()) if tls else None
+        context = ssl.create_default_context() if tls else None
         loop = asyncio.get_running_loop()
         _, made = await loop.create_connection(
             lambda: _NotifyingConnection(self, direct_writes=not tls), key[0], key[1], ssl=context

@@ -248,7 +248,7 @@ def _steady(evidence: Evidence) -> Reason | None:
     return Reason(code="not_steady", text=f"Latency per token {change}.", value=trend, limit=TREND_LIMIT)
 
 
-def clock_reason(gpu: str, clocks_mhz: Sequence[float], slowed: Sequence[float] = ()) -> Reason | None:
+def clock_reason(gpu: str, clocks_mhz: Sequence[float], slowed: Sequence[float]) -> Reason | None:
     """Why a GPU's clock speaks against a run, by its busy samples in order of time; None when it held.
 
     `slowed` is 1 for a sample at which the driver held it back for heat or its supply. Without that, the medians of the

@@ -185,7 +185,7 @@ class Engine:
 
         if not clock.wait_until(lambda: not pids(), grace_s):
             process.run(["systemctl", "kill", "--signal=SIGKILL", unit])
-            clock.wait_until(lambda: not pids(), 20.0)
+            clock.wait_until(lambda: not pids(), process.KILL_TIMEOUT_S)
         left = pids()
         if not left:
             process.run(["systemctl", "stop", unit], timeout_s=30)

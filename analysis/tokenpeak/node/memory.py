@@ -12,6 +12,7 @@ GPU_TOLERANCE_BYTES = 64 * smi.MIB
 """The driver's own bookkeeping moves by less than this."""
 RAM_TOLERANCE = 0.01
 """Share of the machine's memory that other processes may move meanwhile."""
+REST_TIMEOUT_S = 30.0
 
 
 def meminfo() -> dict[str, int]:
@@ -63,7 +64,7 @@ class Level(NamedTuple):
     waited_s: float
 
 
-def wait_level(gauge: Gauge, baseline_bytes: int | None = None, timeout_s: float = 30.0, poll_s: float = 0.1) -> Level:
+def wait_level(gauge: Gauge, baseline_bytes: int | None = None) -> Level:
     """Wait until memory in use is back at `baseline_bytes`, or else no longer falls between two looks."""
     began = time.monotonic()
     previous = gauge.used_bytes()
@@ -73,9 +74,9 @@ def wait_level(gauge: Gauge, baseline_bytes: int | None = None, timeout_s: float
             return Level(False, None, waited_s)
         if baseline_bytes is not None and previous <= baseline_bytes + gauge.tolerance_bytes:
             return Level(True, previous, waited_s)
-        if waited_s >= timeout_s:
+        if waited_s >= REST_TIMEOUT_S:
             return Level(False, previous, waited_s)
-        time.sleep(poll_s)
+        time.sleep(0.1)
         current = gauge.used_bytes()
         at_rest = current is not None and abs(current - previous) <= gauge.tolerance_bytes
         # Above a known baseline, rest alone proves little: something may still hold on for a moment.

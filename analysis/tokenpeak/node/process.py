@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Sequence
 from tokenpeak.node import clock
 from tokenpeak.node.trouble import Trouble
 
+KILL_TIMEOUT_S = 20.0
+
 
 class Stat(NamedTuple):
     """The part of /proc/PID/stat that identifies and groups a process."""
@@ -93,7 +95,7 @@ def members(leader: dict[str, Any]) -> list[int]:
         found |= children
 
 
-def stop_group(leader: dict[str, Any], grace_s: float, kill_timeout_s: float = 20.0) -> list[int]:
+def stop_group(leader: dict[str, Any], grace_s: float) -> list[int]:
     """End a group: SIGTERM, `grace_s` seconds, then SIGKILL; the pids that are left even then (normally none)."""
     own = os.getpid()
 
@@ -110,7 +112,7 @@ def stop_group(leader: dict[str, Any], grace_s: float, kill_timeout_s: float = 2
 
     if clock.wait_until(gone, grace_s):
         return []
-    deadline = time.monotonic() + kill_timeout_s
+    deadline = time.monotonic() + KILL_TIMEOUT_S
     while not gone() and time.monotonic() < deadline:
         _signal(sorted(pid for pid in tracked if stat_of(pid)), signal.SIGKILL)
         clock.wait_until(gone, 0.2)

@@ -49,9 +49,9 @@ def base_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def is_healthy(url: str, timeout_s: float = 2.0) -> bool:
+def is_healthy(url: str) -> bool:
     """Whether `/health` says so."""
-    return request(f"{url}/health", timeout_s=timeout_s).status == 200
+    return request(f"{url}/health", timeout_s=2.0).status == 200
 
 
 def served_model(url: str, key: str | None = None, timeout_s: float = 5.0) -> str | None:

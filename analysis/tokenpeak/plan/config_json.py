@@ -140,7 +140,6 @@ def read_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         "max_context": _max_context(keys),
         "dtype": str(keys.config.get("torch_dtype") or keys.config.get("dtype") or "float16"),
         "gated_mlp": gated,
-        "tied_embeddings": tied,
         "linear_parameters": linear,
         "embedding_parameters": hidden * (vocabulary + (positions or 0) + (2 if family == "opt" else 0)),
         "head_parameters": 0 if tied else hidden * vocabulary,

@@ -46,7 +46,7 @@ class Sight:
         return self.fit.deployment.max_num_seqs if self.fit else None
 
 
-def sight(config: Config, run: RunRecord, series: Series, fit: Fit | None = None) -> Sight:
+def sight(config: Config, run: RunRecord, series: Series, fit: Fit | None) -> Sight:
     """The samples of `run` cut out of its trial's series."""
     start = run.started_s or 0.0
     end = start + (run.summary.duration_s or 0.0)

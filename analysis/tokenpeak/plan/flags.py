@@ -144,7 +144,7 @@ def known_methods(engine_version: str | None) -> Mapping[str, MethodFacts]:
     }
 
 
-def parse_help(text: str, engine_version: str | None = None) -> Mapping[str, FlagFacts]:
+def parse_help(text: str, engine_version: str | None) -> Mapping[str, FlagFacts]:
     """Name → facts of the flags in the output of `vllm serve --help=all` (`--help` before 0.9).
 
     The help decides which flags there are, which of them have a `--no-`, and their choices; what it does not tell,

@@ -12,21 +12,18 @@ from pathlib import Path
 import httpx
 
 from tokenpeak.errors import FactsError
-from tokenpeak.plan.model import ModelFacts, kept_config, model_facts
+from tokenpeak.plan.model import BESIDE, ModelFacts, kept_config, model_facts
 
 TIMEOUT_S = 4.0
-
-BESIDE = "hf_quant_config.json"
-"""What ModelOpt says of a checkpoint's quantization, in a file of its own."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-def facts_from_hub(name: str, revision: str | None = None, env: Mapping[str, str] = os.environ) -> ModelFacts | None:
+def facts_from_hub(name: str, env: Mapping[str, str] = os.environ) -> ModelFacts | None:
     """The facts of a model that only the hub knows; None when it is offline, not to be asked, or not understood."""
     if not _HUB_NAME.fullmatch(name) or _is_set(env, "HF_HUB_OFFLINE") or _is_set(env, "TRANSFORMERS_OFFLINE"):
         return None
-    folder = f"{env.get('HF_ENDPOINT') or 'https://huggingface.co'}/{name}/resolve/{revision or 'main'}"
+    folder = f"{env.get('HF_ENDPOINT') or 'https://huggingface.co'}/{name}/resolve/main"
     headers = {"Authorization": f"Bearer {token}"} if (token := env.get("HF_TOKEN")) else {}
     kept = kept_config(name)
     try:

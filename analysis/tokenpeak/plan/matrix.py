@@ -59,7 +59,7 @@ def _product(axes: Mapping[str, Sequence[Alternative]]) -> list[dict[str, Altern
     return combinations
 
 
-def model_facts_of(spec: SweepSpec, model_default: ModelSpec | None = None) -> dict[str, ModelFacts | None]:
+def model_facts_of(spec: SweepSpec, model_default: ModelSpec | None) -> dict[str, ModelFacts | None]:
     """The facts of every model that the spec's configs serve, by name; None for one that is unknown."""
     return {name: model_facts(name) for name in {config.model.name: None for config in configs(spec, model_default)}}
 

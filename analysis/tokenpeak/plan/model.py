@@ -20,6 +20,9 @@ from tokenpeak.plan.quantization import Quantization, quantization_of
 
 TABLE = Path(__file__).parent / "data" / "models.json"
 
+BESIDE = "hf_quant_config.json"
+"""What ModelOpt says of a checkpoint's quantization, in a file of its own."""
+
 DTYPE_BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0, "fp8": 1.0, "int8": 1.0}
 """Bytes of a value; vLLM's names of the fp8 kinds (`fp8_e5m2` …) all start with `fp8`."""
 
@@ -48,7 +51,6 @@ class ModelFacts:
     max_context: int
     dtype: str
     gated_mlp: bool
-    tied_embeddings: bool
     linear_parameters: int
     """In the matrices of the layers: what quantization shrinks."""
     embedding_parameters: int
@@ -161,10 +163,10 @@ def model_names() -> tuple[str, ...]:
 
 
 def facts_from_file(path: Path, name: str) -> ModelFacts:
-    """The facts of a config.json on this machine, and of a ModelOpt hf_quant_config.json beside it."""
+    """The facts of a config.json on this machine, and of what ModelOpt says beside it."""
     try:
         config = json.loads(path.read_text())
-        beside = path.with_name("hf_quant_config.json")
+        beside = path.with_name(BESIDE)
         if beside.is_file() and isinstance(config, dict) and "quantization_config" not in config:
             config["quantization_config"] = {
                 "quant_method": "modelopt",

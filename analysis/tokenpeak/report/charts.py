@@ -29,7 +29,7 @@ def dots(
     *,
     title: str,
     reference: tuple[float, str] | None,
-    tooltips: Sequence[str] = (),
+    tooltips: Sequence[str],
     digits: str,
     zero: bool = False,
 ) -> alt.TopLevelMixin:
@@ -224,9 +224,7 @@ def rate_curves(
     limit: tuple[float, str] | None,
     log: bool,
     domain: tuple[float, float],
-    holds: pl.DataFrame | None = None,
-    width: int = 330,
-    height: int = 220,
+    holds: pl.DataFrame | None,
 ) -> alt.TopLevelMixin:
     """One metric against the offered rate, a line per config; named configs in colour, the rest pale.
 
@@ -296,7 +294,7 @@ def rate_curves(
             )
         )
     layers += _words(named, align="left", dx=9)
-    return alt.layer(*layers).properties(width=width, height=height)
+    return alt.layer(*layers).properties(width=330, height=220)
 
 
 def _words(base: alt.Chart, **mark: Any) -> list[alt.Chart]:

@@ -56,7 +56,7 @@ def rate_figures(view: SweepView, hardware: str, workload: str, best: str | None
 
 
 def curves(
-    view: SweepView, what: str, workload: str, runs: pl.DataFrame, names: Sequence[str], of: str = ""
+    view: SweepView, what: str, workload: str, runs: pl.DataFrame, names: Sequence[str], of: str
 ) -> list[Figure]:
     """A figure for each measure of these runs, in which the labels among `names` are named."""
     highest = rates.highest_rates(runs)

@@ -22,7 +22,7 @@ class Grid:
     whose launches all failed for reasons that say nothing of it is launched once more at the end.
     """
 
-    def __init__(self, search: SearchSpec, plan: Plan, *, direction: Direction = "higher") -> None:
+    def __init__(self, search: SearchSpec, plan: Plan, *, direction: Direction) -> None:
         sign = -1.0 if direction == "lower" else 1.0
         self._sign = sign
         self._order = _order(search, plan)

@@ -28,7 +28,7 @@ class OptunaTpe:
     `as_shipped` leaves Optuna's own settings, which tuners of vLLM use: ten random trials first, each axis by itself.
     """
 
-    def __init__(self, search: SearchSpec, plan: Plan, *, direction: Direction, as_shipped: bool = False) -> None:
+    def __init__(self, search: SearchSpec, plan: Plan, *, direction: Direction, as_shipped: bool) -> None:
         self._settings: dict[str, Any] = (
             {} if as_shipped else {"n_startup_trials": STARTUP_TRIALS, "multivariate": True}
         )

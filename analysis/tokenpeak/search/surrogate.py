@@ -146,7 +146,7 @@ def believe(
     trend: Floats,
     points: Sequence[int],
     values: Sequence[float],
-    pending: Sequence[int] = (),
+    pending: Sequence[int],
 ) -> Belief:
     """The belief after `values` (log objective, best high) at `points`; `pending` points make sure without telling."""
     expected = np.where(np.isnan(space.expected), np.nan, np.log(space.expected))

@@ -40,7 +40,7 @@ class Histogram:
 class Counters:
     """Everything counted since the start."""
 
-    def __init__(self, release: Release, model_name: str, max_model_len: int, *, speculative: bool = False) -> None:
+    def __init__(self, release: Release, model_name: str, max_model_len: int, *, speculative: bool) -> None:
         self.release = release
         tokens = _one_two_five(max_model_len)
         self.created = time()

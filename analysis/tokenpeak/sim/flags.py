@@ -43,7 +43,6 @@ class ServeArguments:
     data_parallel_size: int = 1
     performance_mode: str | None = None
     speculative_config: dict[str, Any] | None = None
-    speculative_model: str | None = None
     num_speculative_tokens: int | None = None
     num_scheduler_steps: int = 1
     seed: int | None = None

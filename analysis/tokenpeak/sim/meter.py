@@ -34,7 +34,7 @@ class Meter:
     """Adds up steps and writes the process's record, at most ten times a second while there is work."""
 
     def __init__(
-        self, state: NodeState | None, settings: Settings, release_s: float, throttle_after_s: float | None = None
+        self, state: NodeState | None, settings: Settings, release_s: float, throttle_after_s: float | None
     ) -> None:
         self._state = state if settings.gpus else None
         self._tdp_w = settings.devices.gpu.tdp_w

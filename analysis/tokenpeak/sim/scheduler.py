@@ -28,7 +28,6 @@ class Step:
     """Length of the decoding sequences, summed."""
     decode_tokens: int
     """Tokens that the decoding sequences compute: more than sequences when drafts are verified."""
-    preempted: int
 
     @property
     def tokens(self) -> int:
@@ -103,7 +102,7 @@ class Scheduler:
                 self._admit(scheduled, budget)
         if not scheduled:
             return None
-        return self._step(scheduled, self.preemptions - preempted_before)
+        return self._step(scheduled)
 
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence that has ended out of the running queue."""
@@ -121,7 +120,7 @@ class Scheduler:
                 self.pool.remember(sequence.blocks[index], sequence.hashes[index])
             sequence.registered = full
 
-    def _step(self, scheduled: list[tuple[Sequence, int]], preempted: int) -> Step:
+    def _step(self, scheduled: list[tuple[Sequence, int]]) -> Step:
         prefill_sequences = prefill_tokens = prefill_context = decode_sequences = decode_context = decode_tokens = 0
         for sequence, tokens in scheduled:
             if sequence.decoding:
@@ -140,7 +139,6 @@ class Scheduler:
             decode_sequences=decode_sequences,
             decode_context_tokens=decode_context,
             decode_tokens=decode_tokens,
-            preempted=preempted,
         )
 
     def _continue(self, scheduled: list[tuple[Sequence, int]], budget: int) -> int:

@@ -41,7 +41,7 @@ value; nothing can be told."""
 
 @dataclass(frozen=True, kw_only=True)
 class Standings:
-    """One config among others. `ratio` is its mean over the best's; its bounds hold for it alone."""
+    """One config among others. `ratio` is its mean over the best's."""
 
     config: str
     rank: int
@@ -49,8 +49,6 @@ class Standings:
     mean: float
     launches: int
     ratio: float
-    ratio_low: float | None
-    ratio_high: float | None
     is_near: bool
     """Its mean is within the margin of the best's."""
 
@@ -136,7 +134,6 @@ def winner_group(
         else:
             standing = "equal" if told else "tied"
         below_out = below_out and standing == "worse"
-        half = t_critical(freedom, confidence) * error if error is not None and rank > 1 else None
         ratio = means[config] - means[best]
         found.append(
             Standings(
@@ -146,8 +143,6 @@ def winner_group(
                 mean=math.exp(means[config]),
                 launches=len(logs[config]),
                 ratio=math.exp(ratio),
-                ratio_low=None if half is None else math.exp(ratio - half),
-                ratio_high=None if half is None else math.exp(ratio + half),
                 is_near=abs(math.expm1(ratio)) <= margin,
             )
         )

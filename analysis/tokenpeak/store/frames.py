@@ -46,8 +46,6 @@ class Frames:
     requests: pl.LazyFrame
     specs: Mapping[str, SweepSpec]
     """Each sweep's spec, by sweep_id."""
-    archives: Mapping[str, Path]
-    """Each sweep's folder, by sweep_id."""
     malformed: tuple[Malformed, ...] = ()
     """Raw files that could not be read; everything else is in the frames."""
 
@@ -104,7 +102,6 @@ def open_frames(paths: Path | Sequence[Path]) -> Frames:
         series=pl.concat(series) if series else _frame(SERIES, []),
         requests=_requests(requests),
         specs=specs,
-        archives=folders,
         malformed=tuple(malformed),
     )
 
