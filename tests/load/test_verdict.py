@@ -21,12 +21,13 @@ def codes(
     workload: Workload = SYNTHETIC,
     lag_s: float = 0.001,
     hosts: tuple[LoadHostHealth, ...] = (),
+    warmup_requests: int = 0,
     **keys: Any,
 ) -> list[str]:
     replies = steady() if replies is None else replies
     level = level or ClosedLoad(concurrency=2, requests=len(replies))
     slo = slo or Slo()
-    requests = table(replies, 0, 0)
+    requests = table(replies, 0, warmup_requests)
     delays = [(found.sent_s or 0) - found.due_s for found in replies if found.sent_s is not None]
     evidence = Evidence(
         workload=workload,
@@ -67,12 +68,21 @@ def test_reason(reason: str, keys: dict[str, Any]) -> None:
     assert reason in codes(**keys)
 
 
+def test_requests_of_the_warmup_are_in_flight_too() -> None:
+    """A concurrency is held from the first measured request on by warm-up requests that still run."""
+    long = [reply(index, 0.0, last_token_s=90.0) for index in range(2)]
+    replies = [*long, *(reply(2 + index, 0.25 * index) for index in range(200))]
+
+    assert [] == codes(replies, level=ClosedLoad(concurrency=4, requests=200, warmup_requests=2), warmup_requests=2)
+
+
 def test_growing_latency_at_a_rate_is_overload() -> None:
     """Latency that grows through an open-loop run means that the engine did not keep up, a word for which there is."""
     growing = [reply(index, 0.25 * index, last_token_s=0.25 * index + 0.5 + index / 50) for index in range(200)]
     reason = Reason(code="overloaded", text="The queue grew.")
 
     assert ["overloaded"] == codes(growing, level=OpenLoad(rate_per_s=4, requests=200))
+    assert ["not_steady"] == codes(growing), "a closed loop asks no more than is served"
     assert "overloaded" == Verdict(status="invalid", reasons=(reason,)).word
 
 

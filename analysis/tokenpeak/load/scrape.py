@@ -50,8 +50,6 @@ def parse(text: str) -> dict[str, float]:
         if key is None:
             continue
         for sample in family.samples:
-            if sample.name.endswith("_created"):
-                continue
             sums[key] = sums.get(key, 0.0) + sample.value
             counts[key] = counts.get(key, 0) + 1
     if "kv_cache_usage" in sums:
