@@ -122,6 +122,12 @@ Workload = Annotated[
 ]
 
 
+def requests_to_see(percentile: str) -> int:
+    """The fewest requests that have one beyond the percentile: 100 for p99, 20 for p95, 2 for p50."""
+    beyond = 100 - int(percentile.removeprefix("p"))
+    return -(-100 // beyond)
+
+
 class Slo(Declaration):
     """Limits that a run must hold; the field's name says metric, percentile and unit."""
 
@@ -145,6 +151,10 @@ class Slo(Declaration):
                 metric, percentile, _ = field.split("_")
                 found.append((f"{metric}_s", percentile, limit_ms / 1000))
         return found
+
+    def requests_needed(self) -> int:
+        """The fewest requests that can show whether every limit holds."""
+        return max((requests_to_see(percentile) for _, percentile, _ in self.limits()), default=1)
 
 
 class _LoadLevel(Declaration):

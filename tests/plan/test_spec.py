@@ -109,6 +109,7 @@ def test_axes_of_the_wrong_form_are_complained_of(keys: dict[str, object], words
         ({"objective": {"metric": "goodput_request_per_s"}}, "needs a limit under slo"),
         ({"objective": {"metric": "max_rate_per_s"}, "slo": {"ttft_p95_ms": 500}}, "needs a level max_rate_under"),
         ({"workloads": [{**WORKLOAD, "levels": WORKLOAD["levels"] * 2}]}, "'hello' has two levels concurrency=4"),
+        ({"slo": {"ttft_p99_ms": 500, "tpot_p50_ms": 50}}, "concurrency=4: 8 requests cannot .* give it requests: 100"),
         ({"extra_configs": [{"name": "x"}, {"name": "x", "flags": {"dtype": "half"}}]}, "share the name 'x'"),
     ],
 )
@@ -122,7 +123,7 @@ def test_a_sweep_that_could_tell_nothing_is_refused(keys: dict[str, object], wor
 
 def test_a_rate_tried_under_an_slo_tells_the_highest_rate(tmp_path: Path) -> None:
     """Levels with rates and limits are enough; a search is not needed."""
-    levels = [{"rate_per_s": rate, "requests": 8} for rate in (1, 2)]
+    levels = [{"rate_per_s": rate, "requests": 20} for rate in (1, 2)]
     keys = {"objective": {"metric": "max_rate_per_s"}, "slo": {"ttft_p95_ms": 500}}
     (tmp_path / "mine.yml").write_text(yaml.safe_dump({"workloads": [{**WORKLOAD, "levels": levels}], **keys}))
 

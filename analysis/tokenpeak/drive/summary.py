@@ -99,7 +99,11 @@ class Describer:
         with self._lock:
             value = objective_value(record.runs, self._spec)
             ranked = ranking(self._spec, tuple(self._ledger.records), record.hardware)
-        words = "no valid objective run" if value is None else value_words(self._spec.objective.metric, value)
+        words = (
+            f"no valid objective run{why_invalid(record, self._spec)}"
+            if value is None
+            else value_words(self._spec.objective.metric, value)
+        )
         if not ranked.verdicts.standings:
             return words, ""
         best = ranked.verdicts.standings[0]
@@ -147,7 +151,7 @@ def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRe
             lines.append(f"      … and {len(standings) - _SHOWN} more")
         lines += trade_off_lines(spec, ranked)
         history = history_of(trials, spec, plan.hardware)
-        lines += _failures([trial for trial in trials if trial.hardware == plan.hardware])
+        lines += _untold([trial for trial in trials if trial.hardware == plan.hardware], spec)
         if found := climb_words(plan, history):
             lines.append(f"  {found}")
         taken = choice(spec, ranked, plan, node.engine_version)
@@ -235,10 +239,24 @@ def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str
     return lines
 
 
-def _failures(trials: Sequence[TrialRecord]) -> list[str]:
+def _untold(trials: Sequence[TrialRecord], spec: SweepSpec) -> list[str]:
+    """The trials that gave no value of the objective, and why."""
     lines = []
     for trial in trials:
         if trial.status == "failed" and trial.failure is not None:
             message = trial.failure.message.splitlines()[0] if trial.failure.message else ""
             lines.append(f"failed  {trial.config.name}: {trial.failure.cause}: {message}")
+        elif trial.status == "ok" and objective_value(trial.runs, spec) is None:
+            lines.append(f"not ranked  {trial.config.name}{why_invalid(trial, spec)}")
     return lines
+
+
+def why_invalid(trial: TrialRecord, spec: SweepSpec) -> str:
+    """The first reason of the objective's run's verdict, after a colon; empty when no such run was made."""
+    reasons = (
+        reason.text
+        for run in trial.runs
+        if (run.workload.name, run.level_label) == spec.objective_run()
+        for reason in run.verdict.reasons
+    )
+    return f": {text}" if (text := next(reasons, "")) else ""

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tokenpeak.records import Distribution, RunSummary, TurnSummary
-from tokenpeak.workload import Slo
+from tokenpeak.workload import Slo, requests_to_see
 
 Numbers = NDArray[np.float64]
 
@@ -134,12 +134,6 @@ def _peak(moments: Numbers, weights: Numbers) -> float | None:
     total = np.concatenate([[0.0], np.cumsum(weights[order])])
     ends = np.searchsorted(moments, moments + 1.0)
     return float(np.max(total[ends] - total[: moments.size]))
-
-
-def requests_to_see(percentile: str) -> int:
-    """The fewest requests that have one beyond the percentile: 100 for p99, 20 for p95, 2 for p50."""
-    beyond = 100 - int(percentile.removeprefix("p"))
-    return -(-100 // beyond)
 
 
 def slo_met(summary: RunSummary, slo: Slo) -> bool | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tokenpeak.load.summary import per_request, requests_to_see
+from tokenpeak.load.summary import per_request
 from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, RunSummary, Verdict
 from tokenpeak.workload import ClosedLoad, LoadLevel, Slo, SyntheticWorkload, Workload
 
@@ -216,7 +216,7 @@ def _engine(evidence: Evidence) -> Reason | None:
 
 
 def _enough_requests(evidence: Evidence) -> Reason | None:
-    needed = max((requests_to_see(percentile) for _, percentile, _ in evidence.slo.limits()), default=1)
+    needed = evidence.slo.requests_needed()
     sent = evidence.summary.requests_sent or 0
     if sent >= needed:
         return None

@@ -23,7 +23,7 @@ from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.plan.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.window import parse_window
-from tokenpeak.workload import AnyLevel, AnyWorkload, Declaration, MaxRateLoad, OpenLoad, Slo
+from tokenpeak.workload import AnyLevel, AnyWorkload, ConversationWorkload, Declaration, MaxRateLoad, OpenLoad, Slo
 
 LONGEST_GIVEN = 200
 """Characters of a refused value that a complaint quotes; a longer one is left out."""
@@ -302,7 +302,7 @@ def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
     except yaml.YAMLError as error:
         raise SpecError(f"{path} is not YAML: {error}") from error
     spec = parse_spec(raw, path)
-    if found := _untold(spec) or _ambiguous(spec):
+    if found := _untold(spec) or _too_few_requests(spec) or _ambiguous(spec):
         raise SpecError(f"{path} is not a sweep spec:\n  {found}")
     return spec
 
@@ -322,6 +322,20 @@ def _untold(spec: SweepSpec) -> str | None:
                 "objective.metric is max_rate_per_s, which needs a level max_rate_under, or levels with rate_per_s and "
                 "a limit under slo"
             )
+    return None
+
+
+def _too_few_requests(spec: SweepSpec) -> str | None:
+    """Which run would be invalid in every trial because its requests cannot show the SLO; None when none would."""
+    needed = spec.slo.requests_needed()
+    for plan in spec.workloads:
+        turns = plan.workload.turns if isinstance(plan.workload, ConversationWorkload) else 1
+        for level in plan.levels:
+            if level.requests is not None and level.requests * turns < needed:
+                return (
+                    f"workload {plan.workload.name!r}, level {level.label}: {level.requests} requests cannot show the "
+                    f"percentiles under slo, and no run of it would count; give it requests: {-(-needed // turns)}"
+                )
     return None
 
 
