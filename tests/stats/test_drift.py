@@ -41,6 +41,16 @@ def test_the_anchor_is_no_config_that_was_picked() -> None:
     assert words.startswith("The node drifted over the sweep by -") and "by 8 launches of defaults:" in words
 
 
+def test_launches_that_cannot_tell_a_drift_do_not_rule_it_out() -> None:
+    """Three launches of a machine that loses 5% have wide bounds: these are told, and not that there is no drift."""
+    few = [("one", "defaults", time, value) for time, value in ((0.0, 100.0), (1800.0, 96.8), (3600.0, 95.0))]
+    many = [("one", "defaults", time, value) for time, value in anchor(0.0, 0.002)]
+    words = [drift_words(launches, baseline=("defaults",), margin=0.02)[0] for launches in (few, many)]
+
+    assert words[0].startswith("3 launches of defaults cannot tell a drift from noise: it lies between -1")
+    assert "8 launches of defaults show no drift beyond 2%." == words[1]
+
+
 def test_two_launches_tell_nothing() -> None:
     """Drift needs three launches of the anchor."""
     assert "unknown" == drift([(0.0, 1.0), (10.0, 2.0)]).verdict

@@ -19,9 +19,9 @@ FEWEST_LAUNCHES = 3
 class Drift:
     """What the anchor says. `change` is last over first by the line, with bounds; `spread` is around the line (log).
 
-    none: no change beyond noise, or less than the margin. steady: a change along the line. erratic: the
-    anchor varies by more than the margin around any line, so configs must be compared within blocks or not at all.
-    unknown: too few launches of the anchor.
+    none: no change that the launches tell from noise, or less than the margin; the bounds say what they leave open.
+    steady: a change along the line. erratic: the anchor varies by more than the margin around any line, so configs must
+    be compared within blocks or not at all. unknown: too few launches of the anchor.
     """
 
     verdict: Literal["none", "steady", "erratic", "unknown"]
@@ -90,6 +90,12 @@ def drift_words(
                 f"{of} vary by {seen.spread:.1%}, more than the margin: only configs launched again, in blocks, can "
                 "be compared."
             )
-        elif seen.verdict == "none":
-            found.append(f"{of} show no drift beyond {margin:.0%}.")
+        elif seen.verdict == "none" and seen.change_low is not None and seen.change_high is not None:
+            if 1 / (1 + margin) <= seen.change_low and seen.change_high <= 1 + margin:
+                found.append(f"{of} show no drift beyond {margin:.0%}.")
+            else:
+                found.append(
+                    f"{of} cannot tell a drift from noise: it lies between {seen.change_low - 1:+.1%} and "
+                    f"{seen.change_high - 1:+.1%} over the sweep."
+                )
     return found
