@@ -69,6 +69,17 @@ def test_keeps_one_compressed_vector_a_layer_under_mla() -> None:
     assert facts.kv_bytes_per_token() == facts.kv_bytes_per_token(tensor_parallel=8)
 
 
+def test_multiplies_compressed_vectors_under_mla() -> None:
+    """By DeepSeek-V3's 128 heads: scores of 192 and values of 128 for a prompt, of 576 and 512 for an answer."""
+    facts, plain = model_facts("DeepSeek-V3"), model_facts("meta-llama/Llama-3.1-8B-Instruct")
+    assert facts is not None
+    assert plain is not None
+
+    assert 2 * 61 * 128 * (192 + 128) == facts.attention_flops(1, 0)
+    assert 2 * 61 * 128 * (576 + 512) == facts.attention_flops(0, 1)
+    assert 2 * 32 * 32 * (128 + 128) == plain.attention_flops(1, 0) == plain.attention_flops(0, 1)
+
+
 def test_repeats_kv_heads_when_there_are_fewer_than_gpus() -> None:
     """Two KV heads on four GPUs take as much on each as on two."""
     facts = model_facts("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B")

@@ -118,6 +118,17 @@ class ModelFacts:
         windowed = self.windowed_layers / self.layers
         return whole * ((1 - windowed) * tokens + windowed * min(tokens, self.sliding_window))
 
+    def attention_flops(self, prefill_pairs: float, decode_context_tokens: float) -> float:
+        """Operations of the products inside attention, in all layers: a score and a weighted value for each pair.
+
+        MLA expands its vectors for a prompt, and multiplies with the compressed ones for each token of an answer.
+        """
+        prefill = decode = 2 * self.head_size
+        if self.mla:
+            prefill = self.mla.nope_head_size + self.mla.rope_head_size + self.mla.value_head_size
+            decode = 2 * self.mla.kv_lora_rank + self.mla.rope_head_size
+        return 2.0 * self.layers * self.heads * (prefill * prefill_pairs + decode * decode_context_tokens)
+
     def matrices_read(self, tokens: int) -> float:
         """Share of the layers' matrices that a step with `tokens` tokens reads, if each picks its experts at random.
 

@@ -261,8 +261,7 @@ def step_time_s(
     matrix_flops = 2.0 * model.active_linear_parameters * tokens + 2.0 * model.output_matrix_parameters * sampled
     matrix_s = matrix_flops / (rate * COMPUTE_EFFICIENCY)
     pairs = prefill_tokens * prefill_context_tokens / prompts + prefill_tokens * prefill_tokens / (2.0 * prompts)
-    attention_flops = 4.0 * model.layers * model.heads * model.head_size * (pairs + context)
-    attention_s = attention_flops / (gpu.flops_for("fp16") * tp * ATTENTION_EFFICIENCY)
+    attention_s = model.attention_flops(pairs, context) / (gpu.flops_for("fp16") * tp * ATTENTION_EFFICIENCY)
 
     interconnect_s = _all_reduces_s(deployment, tokens) + _pipeline_s(deployment, tokens)
     if deployment.v1:
