@@ -47,6 +47,16 @@ def test_launched_once_gives_no_interval(sim: SweepView) -> None:
     assert "One launch each: how a relaunch varies is not known" in sentence
 
 
+def test_a_single_config_is_told_without_others(tmp_path: Path) -> None:
+    """Where one config gave a result, nothing is said of a gain's interval, nor of others near it."""
+    view = open_archive(make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3).path)
+    sentence = plain(answers.recommendation(view, rank(view, view.hardware[0])).parts)
+
+    assert "it is the only config with a result, so there is no gain to state." in sentence
+    assert "no other" not in sentence
+    assert "One launch each" not in sentence
+
+
 def test_launches_that_say_nothing_give_no_interval(tmp_path: Path) -> None:
     """Two launches that differ widely are no ground for an interval from nothing to a thousandfold."""
     archive = make_archive(

@@ -1,6 +1,7 @@
 """Archives are written whole or not at all, and read file by file."""
 
 import os
+import re
 from pathlib import Path
 
 import polars as pl
@@ -73,6 +74,19 @@ def test_older_formats_are_upgraded_on_reading(archive: Archive) -> None:
     assert before == (archive.read_sweep(), list(archive.trials()), archive.read_end())
     assert [] == archive.malformed
     assert all('"format_version":1' in path.read_text() for path in files)
+
+
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity"])
+def test_a_figure_that_is_no_number_is_refused(archive: Archive, figure: str) -> None:
+    """A trial with such a figure is named and left out; the word in a message is a word."""
+    first, second, *_ = sorted((archive.path / "trials").glob("*.json"))
+    first.write_text(re.sub(r'"duration_s":[\d.]+', f'"duration_s":{figure}', first.read_text(), count=1))
+    second.write_text(second.read_text().replace('"choices":{', f'"choices":{{"word":"{figure}",', 1))
+    trials = [trial.trial_id for trial in archive.trials()]
+
+    assert [first] == [file.path for file in archive.malformed]
+    assert "must be null" in archive.malformed[0].reason
+    assert second.stem in trials
 
 
 def test_nothing_is_written_twice(archive: Archive) -> None:

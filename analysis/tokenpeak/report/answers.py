@@ -54,7 +54,7 @@ def _float(value: object) -> float:
 
 def _gain_words(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> list[Part]:
     if ranked.baseline is None or taken["gain"] is None:
-        return ["; it is the only config with a result, so there is no gain to state."]
+        return ["; it is the only config with a result, so there is no gain to state"]
     if taken["config_id"] == ranked.baseline.config_id:
         return [f"; nothing tried {'surely ' if ranked.ties.height else ''}beats your {ranked.baseline.words}"]
     gain = percent(_float(taken["gain"]))
@@ -69,7 +69,10 @@ def _gain_words(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> l
 
 def _tie_words(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> list[Part]:
     why = ranked.choice.why if ranked.choice is not None else ""
+    alone = ranked.frame.filter(pl.col("state") == "ok").height == 1
     if taken["low"] is None:
+        if alone:
+            return ["."]
         unknown = (
             "The launches of one config are too few, or differ too much, for the gain to have an interval."
             if ranked.vague
@@ -78,7 +81,7 @@ def _tie_words(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> li
         return [f"; {why or f'no other is within {view.spec.search.margin:.0%} of it'}. {unknown}"]
     low, high = number(_float(taken["low"])), number(_float(taken["high"]))
     interval = f" (95% interval {low} to {high} {view.metric.unit}, n={taken['n']})"
-    return [interval, f"; {why or 'no other config reaches it'}."]
+    return [interval, "." if alone else f"; {why or 'no other config reaches it'}."]
 
 
 def _once_more_words(view: SweepView, ranked: Ranking) -> list[Part]:
@@ -239,7 +242,7 @@ def energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
         strong(f"{number(first['energy_j_per_output_tok'])} J per output token"),
     ]
     parts.append(f" ({number(first['energy_kwh_per_1m_output_tok'])} kWh per million at the meter)")
-    fastest = frame.filter(pl.col("config_id") == winner)
+    fastest = frame.filter(pl.col("config_id").eq_missing(pl.lit(winner)))
     if fastest.height and winner != first["config_id"]:
         ratio = float(fastest["energy_j_per_output_tok"][0]) / first["energy_j_per_output_tok"] - 1
         more = f"{ratio:.1%} more" if ratio >= 0.0005 else "as much"

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import zstandard
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import FORMAT_VERSION, EndRecord, Record, SweepRecord, TrialRecord
@@ -166,6 +167,12 @@ def _read(path: Path, kind: type[RecordT]) -> RecordT:
         text = path.read_bytes()
     except OSError as error:
         raise ArchiveError(f"{path}: cannot be read ({error.strerror}).") from error
+    if b"NaN" in text or b"Infinity" in text:
+        # Python writes these, and they are no JSON; as a figure they would go through every mean of a page.
+        try:
+            from_json(text, allow_inf_nan=False)
+        except ValueError as error:
+            raise ArchiveError(f"{path}: {error}; what is not known must be null.") from error
     try:
         record = _of_any_version(text, kind)
     except ValidationError as error:
