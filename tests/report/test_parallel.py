@@ -1,7 +1,11 @@
 """Parallelism: arrangements are named in a word and compared only where all else is equal."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.report import open_archive, parallel
 from tokenpeak.report.blocks import Table, plain
@@ -36,6 +40,18 @@ def test_tensor_against_pipeline_of_published_presets() -> None:
 
     assert "+11% to +25% output over pipeline parallel (3 presets" in plain(sentence.parts)  # type: ignore[attr-defined]
     assert "H100X2" in str(figure.payload())
+
+
+def test_a_config_outside_the_grid_is_no_arrangement(tmp_path: Path) -> None:
+    """Production has flags of its own and no axis: it is not pooled with the arrangements of the grid."""
+    path = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"tensor_parallel_size": [1, 2, 4]}, seconds=3).path
+    outside = max((path / "trials").glob("*.json"))
+    outside.write_text(re.sub(r'"choices":{[^}]*}', '"choices":{}', outside.read_text()))
+    sentence, table = parallel.arrangements(open_archive(path))
+    assert isinstance(table, Table)
+
+    assert "TP4" not in plain(sentence.parts)  # type: ignore[attr-defined]
+    assert {("TP2", "1"), ("one GPU", "1")} == {(row[0]["text"], row[-1]["text"]) for row in table.rows}
 
 
 def test_a_sweep_without_axes_of_parallelism_says_nothing_of_it() -> None:

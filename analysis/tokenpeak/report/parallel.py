@@ -41,15 +41,19 @@ def arrangements(view: SweepView) -> list[Block]:
 
 
 def _compared(view: SweepView, axes: Sequence[str]) -> pl.DataFrame:
-    """For each setting that several arrangements share: their mean figures and the speedup over the slowest."""
-    words = [arrangement([(axis, row[f"axis_{axis}"]) for axis in axes]) for row in view.runs.iter_rows(named=True)]
+    """For each setting that several arrangements share: their mean figures and the speedup over the slowest.
+
+    A config outside the grid has no arrangement that is known here; means are geometric, as in the ranking.
+    """
+    runs = view.same_requests().filter(pl.any_horizontal(pl.col(f"axis_{axis}").is_not_null() for axis in view.axes))
+    words = [arrangement([(axis, row[f"axis_{axis}"]) for axis in axes]) for row in runs.iter_rows(named=True)]
     others = [f"axis_{axis}" for axis in view.axes if axis not in axes]
     same = ["hardware", "workload_name", "level_label", *others]
     found = (
-        view.runs.with_columns(arrangement=pl.Series(words, dtype=pl.String))
+        runs.with_columns(arrangement=pl.Series(words, dtype=pl.String))
         .filter(pl.col("verdict") != "invalid", pl.col("output_tok_per_s") > 0)
         .group_by(*same, "arrangement", maintain_order=True)
-        .agg(pl.col("output_tok_per_s", "ttft_s_mean", "tpot_s_mean").mean(), n=pl.len())
+        .agg(pl.col("output_tok_per_s", "ttft_s_mean", "tpot_s_mean").log().mean().exp(), n=pl.len())
         .with_columns(slowest=pl.col("output_tok_per_s").min().over(same), count=pl.len().over(same))
         .filter(pl.col("count") > 1)
         .with_columns(
