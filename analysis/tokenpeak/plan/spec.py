@@ -70,7 +70,10 @@ class Deadlines(Declaration):
 
 
 class EnergyFactors(Declaration):
-    """What a kWh at the GPU stands for at the meter, in the air and in water. Defaults: world averages."""
+    """What a kWh at the GPU stands for at the meter, and a kWh at the meter in the air and in water.
+
+    Defaults: the world's mean electricity, and data centres' mean WUE (1.8, by its definition per kWh before PUE).
+    """
 
     pue: float = Field(default=1.3, ge=1)
     kg_co2_per_kwh: float = Field(default=0.48, ge=0)

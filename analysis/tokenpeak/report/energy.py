@@ -63,21 +63,23 @@ def factors(view: SweepView) -> Factors:
                 title="PUE",
                 unit="kWh at the meter per kWh",
                 value=given.pue,
-                source=source("pue", "default, a typical data centre"),
+                source=source("pue", "default, between a cloud's 1.1 and the 1.6 of surveys"),
             ),
             Factor(
                 key="co2",
                 title="CO₂",
-                unit="kg per kWh",
+                unit="kg per kWh at the meter",
                 value=given.kg_co2_per_kwh,
                 source=source("kg_co2_per_kwh", "default, a world average of electricity"),
             ),
             Factor(
                 key="water",
                 title="Water",
-                unit="L per kWh",
+                unit="L per kWh at the meter",
                 value=given.water_l_per_kwh,
-                source=source("water_l_per_kwh", "default, a data centre average"),
+                source=source(
+                    "water_l_per_kwh", "default, data centres' mean WUE, which is per kWh before PUE: a high guess"
+                ),
             ),
             Factor(
                 key="price",
