@@ -56,6 +56,38 @@ def test_counter_that_went_backwards_is_not_used() -> None:
     assert "sampled_power" == found.source
 
 
+def test_boards_without_a_counter_are_not_left_out() -> None:
+    """Where one of two boards has a counter, the sampled power of both is summed."""
+    found = energy(
+        {"gpu0_energy_j": tuple(50.0 * t for t in range(9)), **{f"gpu{n}_power_w": (50.0,) * 9 for n in (0, 1)}}
+    )
+
+    assert found is not None
+    assert ("sampled_power", pytest.approx(400.0)) == (found.source, found.energy_j)
+
+
+def test_power_that_fell_silent_in_the_run_is_not_guessed() -> None:
+    """A minute without samples says nothing of the power in it; a counter has gone on counting."""
+    times = (0.0, 1.0, 2.0, 62.0, 63.0, 64.0)
+    power = {"gpu0_power_w": (300.0, 300.0, 300.0, 80.0, 80.0, 80.0)}
+    counter = {"gpu0_energy_j": (0.0, 300.0, 600.0, 18000.0, 18080.0, 18160.0)}
+    found = [
+        run_energy(
+            Series(t_s=times, columns=columns),
+            from_s=1.0,
+            to_s=63.0,
+            output_tokens=1,
+            tdp_w=None,
+            tdp_boundary="gpu_boards",
+        )
+        for columns in (power, power | counter)
+    ]
+
+    assert None is found[0]
+    assert found[1] is not None
+    assert 17780.0 == found[1].energy_j
+
+
 def test_samples_that_do_not_cover_the_run_are_not_used() -> None:
     """Samples that stopped long before the run's end give no measured energy."""
     series = Series(t_s=(0.0, 1.0, 2.0), columns={"gpu0_power_w": (50.0, 50.0, 50.0)})

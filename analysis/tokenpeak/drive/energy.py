@@ -9,7 +9,7 @@ What is counted is everything that the boundary drew during the run's measured w
 included: whoever owns the server pays for it whether or not tokens come out. Nothing is subtracted, so runs at a low
 rate show more J/token than busy ones; what the boards draw while the engine is up and idle stands in the trial's series
 between runs. Between samples values are linear; a window that the samples do not cover to within `_TOLERANCE_S` at both
-ends has no measured energy.
+ends has no measured energy, and none from sampled power that was silent for twice as long in between.
 """
 
 import re
@@ -48,9 +48,11 @@ def run_energy(
         return None
     for boundary, prefix in _BOUNDARIES:
         counters = _matching(series.columns, rf"{prefix}_energy_j")
-        if (energy_j := _from_counters(series.t_s, counters, from_s, to_s)) is not None:
-            return _energy("energy_counter", boundary, energy_j, to_s - from_s, output_tokens)
         powers = _matching(series.columns, rf"{prefix}_power_w")
+        # Where only some boards have a counter, their sum would leave the others out.
+        whole = len(counters) >= len(powers)
+        if whole and (energy_j := _from_counters(series.t_s, counters, from_s, to_s)) is not None:
+            return _energy("energy_counter", boundary, energy_j, to_s - from_s, output_tokens)
         if (energy_j := _from_powers(series.t_s, powers, from_s, to_s)) is not None:
             return _energy("sampled_power", boundary, energy_j, to_s - from_s, output_tokens)
     if tdp_w is None:
@@ -104,16 +106,23 @@ def _from_counters(
 def _from_powers(
     t_s: Sequence[float], columns: Sequence[Sequence[float | None]], from_s: float, to_s: float
 ) -> float | None:
-    """Watts integrated over the window, summed over sensors; None when one does not cover it."""
+    """Watts integrated over the window, summed over sensors; None when one does not cover it, or fell silent in it."""
     total_j = 0.0
     for column in columns:
         samples = _samples(t_s, column, from_s, to_s)
-        if samples is None:
+        if samples is None or _widest_gap_s(samples, from_s, to_s) > 2 * _TOLERANCE_S:
             return None
         inside = [(t, value) for t, value in samples if from_s < t < to_s]
         points = [(from_s, _interpolated(samples, from_s)), *inside, (to_s, _interpolated(samples, to_s))]
         total_j += sum((later[0] - earlier[0]) * (later[1] + earlier[1]) / 2 for earlier, later in pairwise(points))
     return total_j if columns else None
+
+
+def _widest_gap_s(samples: Sequence[tuple[float, float]], from_s: float, to_s: float) -> float:
+    """The longest time between two successive samples that lie around some of the window."""
+    return max(
+        (later[0] - earlier[0] for earlier, later in pairwise(samples) if later[0] > from_s and earlier[0] < to_s)
+    )
 
 
 def _interpolated(samples: Sequence[tuple[float, float]], t_s: float) -> float:
