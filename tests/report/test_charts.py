@@ -66,6 +66,19 @@ def test_a_trade_off_gives_a_config_what_the_ranking_gives_it() -> None:
     assert "3,881 tok/s" in str(told)
 
 
+def test_a_distribution_has_the_percentiles_of_the_tables() -> None:
+    """The figure's data name the percentiles that a run keeps, and give the same values for a config launched once."""
+    view = open_archive(paths.ROOT / "tests" / "report" / "golden" / "archive")
+    ranked = rank(view, view.hardware[0])
+    figure = next(each for each in distributions.figures(view, ranked) if each.name.startswith("shares-tpot"))
+    label = figure.data.rows[0][0]["text"]
+    (run,) = view.objective_runs().filter(pl.col("label") == label).iter_rows(named=True)
+    shown = {row[1]["text"]: row[2]["value"] for row in figure.data.rows if row[0]["text"] == label}
+
+    assert {share: pytest.approx(1000 * run[f"tpot_s_p{share}"]) for share in shown} == shown
+    assert ["25", "50", "75", "90", "95", "99"] == list(shown)
+
+
 def test_figures_have_caption_and_data(drawn: list[Figure]) -> None:
     """Each figure says what to see and holds its numbers."""
     for figure in drawn:

@@ -41,7 +41,7 @@ def per_request(requests: pl.DataFrame, *, from_due: bool) -> pl.DataFrame:
             (pl.col("last_token_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1)
         ),
         speed=pl.col("output_tokens") / (pl.col("last_token_s") - pl.col(began)),
-        itl_p99_s=pl.col("event_times_us").list.eval(pl.element().quantile(0.99)).list.first() / 1e6,
+        itl_p99_s=pl.col("event_times_us").list.eval(pl.element().quantile(0.99, "linear")).list.first() / 1e6,
     )
 
 

@@ -9,7 +9,9 @@ from tokenpeak.report.figures import slug, speeds
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView
 
-QUANTILES = tuple(step / 100 for step in range(1, 100, 2))
+QUANTILES = tuple(sorted({*(step / 100 for step in range(1, 100, 2)), 0.5, 0.9}))
+TABLED = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+"""Shares that a run's own percentiles stand for."""
 SHOWN = 4
 """Configs whose distributions are drawn: the winner and those that follow it."""
 
@@ -108,7 +110,7 @@ def _shares(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: st
                 {
                     "label": label,
                     "share": share,
-                    "value": float(values.quantile(share) or 0.0) * 1000,
+                    "value": float(values.quantile(share, "linear") or 0.0) * 1000,
                     "n": values.len(),
                 }
                 for share in QUANTILES
@@ -162,9 +164,7 @@ def _shares(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: st
         ),
         spec=charts.spec_of(chart),
         data=table(
-            frame.filter(pl.col("share").is_in([0.25, 0.49, 0.75, 0.89, 0.95, 0.99])).with_columns(
-                pl.col("share") * 100
-            ),
+            frame.filter(pl.col("share").is_in(TABLED)).with_columns(pl.col("share") * 100),
             [
                 Column(key="label", title="Config", kind="code"),
                 Column(key="share", title="Share of requests", unit="%", kind="number", digits=0),
@@ -186,8 +186,8 @@ def _by(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: str, w
         .agg(
             x=pl.col(column).median(),
             value=pl.col("ttft_s").median() * 1000,
-            low=pl.col("ttft_s").quantile(0.25) * 1000,
-            high=pl.col("ttft_s").quantile(0.75) * 1000,
+            low=pl.col("ttft_s").quantile(0.25, "linear") * 1000,
+            high=pl.col("ttft_s").quantile(0.75, "linear") * 1000,
             n=pl.len(),
         )
         .sort("label", "x")
