@@ -1,5 +1,7 @@
 """Winner groups: no false winners, and true ones are found."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -105,3 +107,25 @@ def test_a_launch_that_gave_nothing_leaves_its_config_without_a_standing() -> No
 
     assert ["steady", "slow"] == [standing.config for standing in found.standings]
     assert "steady" == found.winner
+
+
+def launches_around(centre: float, deviation: float, launches: int = 2) -> list[float]:
+    """An even number of launches with this mean and this standard deviation of their logarithms."""
+    half = deviation * math.sqrt((launches - 1) / launches)
+    return [math.exp(centre + sign * half) for sign in (-1, 1) for _ in range(launches // 2)]
+
+
+@pytest.mark.parametrize(("behind", "standing"), [(0.0590, "tied"), (0.0592, "worse")])
+def test_the_last_of_three_is_left_out_beyond_the_studentized_range(behind: float, standing: str) -> None:
+    """By the table, 5.910 of a mean's standard error (of three means, with three degrees of freedom), here 1%."""
+    centres = {"a": 0.0, "b": -1e-6, "c": -behind}
+    found = winner_group({name: launches_around(centre, 0.01 * math.sqrt(2)) for name, centre in centres.items()})
+
+    assert ["winner", "tied", standing] == [each.standing for each in found.standings]
+
+
+def test_nothing_is_left_out_above_what_stays() -> None:
+    """Sixteen launches tell that the second is behind; the third, behind it, may be as good, so the second may too."""
+    found = winner_group({"a": [1.0], "b": launches_around(-0.046, 0.02, 16), "c": [math.exp(-0.0462)]})
+
+    assert ["winner", "equal", "tied"] == [each.standing for each in found.standings]

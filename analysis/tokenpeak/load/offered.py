@@ -1,12 +1,11 @@
 """What came of one load that was offered."""
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 
 import polars as pl
 
 from tokenpeak.load.crew import Observation
-from tokenpeak.load.order import Order
 from tokenpeak.load.scrape import Sample
 from tokenpeak.workload import ClosedLoad, LoadLevel, StagedLoad
 
@@ -16,12 +15,11 @@ class Offered:
     """What came of one load: its requests, and what the client and the engine say of it."""
 
     level: LoadLevel
-    order: Order
     seen: Observation
     samples: list[Sample]
     drained: bool | None
     table: pl.DataFrame
-    began_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began_at: datetime
 
 
 def from_due(level: LoadLevel) -> bool:

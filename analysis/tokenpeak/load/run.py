@@ -201,7 +201,6 @@ class Run:
         )
         return Offered(
             level=level,
-            order=order,
             seen=seen,
             samples=samples,
             drained=drained,
