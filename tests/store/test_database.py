@@ -201,6 +201,19 @@ def test_ranking_view_keeps_a_launch_on_other_requests_apart(fresh: Choice, fram
     assert (None, 0, pytest.approx(mean)) == (later, left, once_more)
 
 
+def test_what_came_since_is_added_and_rows_stay(fresh: Choice, frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database of an earlier TokenPeak gets the migrations that it lacks, once, and keeps what it holds."""
+    with open_database(fresh) as database:
+        database.ingest(frames)
+    known = database_module.migrations() | {"999_mood.sql": "ALTER TABLE sweeps ADD COLUMN mood text"}
+    monkeypatch.setattr(database_module, "migrations", lambda: known)
+    with open_database(fresh) as database:
+        again = database.migrate()
+
+    assert [] == again
+    assert [(frames.sweeps.height, 0)] == rows(fresh, "SELECT count(*), count(mood) FROM sweeps")
+
+
 def test_an_edited_migration_is_refused(fresh: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     """A migration that is not the one that was applied, and one that is not known, are refused with what to do."""
     with open_database(fresh):

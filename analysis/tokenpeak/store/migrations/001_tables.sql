@@ -1,5 +1,6 @@
 -- What archives hold, a table for each of the frames. Meanings of tables and columns are in tables.py and become
 -- comments here. Rows of a sweep are replaced together and can be loaded again from its raw files at any time.
+-- What another tool measured lacks what it did not keep: missing is null, never zero.
 
 CREATE TABLE sweeps (
     sweep_id text NOT NULL,
@@ -25,6 +26,7 @@ CREATE TABLE sweeps (
     tokenpeak_version text NOT NULL,
     git_revision text,
     provenance jsonb NOT NULL,
+    imported jsonb,
     PRIMARY KEY (sweep_id)
 );
 
@@ -104,7 +106,7 @@ CREATE TABLE trials (
     objective double precision,
     slo_met boolean,
     started_at timestamptz NOT NULL,
-    duration_s double precision NOT NULL,
+    duration_s double precision,
     orchestration_s double precision NOT NULL,
     engine_start_s double precision NOT NULL,
     load_s double precision NOT NULL,
@@ -132,6 +134,7 @@ CREATE TABLE trials (
     predicted_binding text,
     predicted_limit_output_tok_per_s double precision,
     predicted_uncertainty double precision,
+    other_requests boolean NOT NULL,
     PRIMARY KEY (sweep_id, trial_id),
     FOREIGN KEY (sweep_id) REFERENCES sweeps ON DELETE CASCADE
 );
@@ -161,15 +164,15 @@ CREATE TABLE runs (
     verdict_codes text[] NOT NULL,
     verdict_reasons text[] NOT NULL,
     started_at timestamptz NOT NULL,
-    started_s double precision NOT NULL,
-    seed bigint NOT NULL,
-    duration_s double precision NOT NULL,
-    requests_sent bigint NOT NULL,
-    requests_ok bigint NOT NULL,
-    requests_failed bigint NOT NULL,
+    started_s double precision,
+    seed bigint,
+    duration_s double precision,
+    requests_sent bigint,
+    requests_ok bigint,
+    requests_failed bigint,
     failures jsonb NOT NULL,
-    input_tokens bigint NOT NULL,
-    output_tokens bigint NOT NULL,
+    input_tokens bigint,
+    output_tokens bigint,
     request_per_s double precision,
     output_tok_per_s double precision,
     input_tok_per_s double precision,
@@ -222,7 +225,7 @@ CREATE TABLE runs (
     latency_s_p90 double precision,
     latency_s_p95 double precision,
     latency_s_p99 double precision,
-    client_processes bigint NOT NULL,
+    client_processes bigint,
     client_cpu_s double precision,
     client_cpu_per_token_s double precision,
     client_dispatch_delay_s_n bigint,
@@ -263,6 +266,13 @@ CREATE TABLE runs (
     water_l_per_1m_output_tok double precision,
     cost_per_1m_output_tok double precision,
     cost_currency text,
+    max_rate_per_s double precision,
+    max_rate_low_per_s double precision,
+    max_rate_high_per_s double precision,
+    max_rate_confidence double precision,
+    max_rate_ended text,
+    max_rate_probes jsonb,
+    within_limits jsonb NOT NULL,
     PRIMARY KEY (sweep_id, trial_id, run_index),
     FOREIGN KEY (sweep_id) REFERENCES sweeps ON DELETE CASCADE
 );

@@ -21,17 +21,24 @@ SELECT
     r.itl_s_p50, r.itl_s_p99, r.latency_s_p50, r.latency_s_p95, r.latency_s_p99, t.choices
 FROM runs r JOIN sweeps s USING (sweep_id) JOIN trials t USING (sweep_id, trial_id);
 
--- Configs in order of their mean objective over launches; those that break the SLO come after those that hold it.
+-- Configs by the geometric mean of their objective over launches, less one on other requests; the site ranks by it too.
+-- An SLO that was broken is told, and moves no rank; a launch whose SLO was not judged leaves the config's open.
 CREATE VIEW v_ranking AS
 WITH launches AS (
     SELECT
         sweep_id, hardware, config_id, config_name, choices,
         count(*) FILTER (WHERE status <> 'interrupted') AS launches,
         count(*) FILTER (WHERE status = 'failed') AS failures,
-        count(objective) AS measured,
-        avg(objective) AS objective_mean,
-        stddev_samp(objective) AS objective_std,
-        bool_and(slo_met) FILTER (WHERE status = 'ok') AS slo_met,
+        count(objective) FILTER (WHERE NOT other_requests) AS measured,
+        CASE WHEN min(objective) FILTER (WHERE NOT other_requests) > 0
+            THEN exp(avg(ln(nullif(objective, 0))) FILTER (WHERE NOT other_requests))
+            ELSE min(objective) FILTER (WHERE NOT other_requests)
+        END AS objective_mean,
+        stddev_samp(objective) FILTER (WHERE NOT other_requests) AS objective_std,
+        avg(objective) FILTER (WHERE other_requests) AS objective_once_more,
+        CASE WHEN bool_or(NOT slo_met) FILTER (WHERE objective IS NOT NULL AND NOT other_requests) THEN false
+            WHEN bool_and(slo_met IS NOT NULL) FILTER (WHERE objective IS NOT NULL AND NOT other_requests) THEN true
+        END AS slo_met,
         min(failure_cause) AS failure_cause
     FROM trials
     GROUP BY sweep_id, hardware, config_id, config_name, choices
@@ -40,10 +47,10 @@ SELECT
     s.name AS sweep_name, s.inventory, l.sweep_id, l.hardware, s.simulated,
     CASE WHEN l.measured > 0 THEN rank() OVER (
         PARTITION BY l.sweep_id, l.hardware, l.measured > 0
-        ORDER BY (l.slo_met IS FALSE), CASE s.objective_direction WHEN 'lower' THEN l.objective_mean ELSE -l.objective_mean END
+        ORDER BY CASE s.objective_direction WHEN 'lower' THEN l.objective_mean ELSE -l.objective_mean END
     ) END AS rank,
-    l.config_id, l.config_name, s.objective_metric, l.objective_mean, l.objective_std, l.launches, l.measured, l.failures,
-    l.failure_cause, l.slo_met, l.choices
+    l.config_id, l.config_name, s.objective_metric, l.objective_mean, l.objective_std, l.objective_once_more, l.launches,
+    l.measured, l.failures, l.failure_cause, l.slo_met, l.choices
 FROM launches l JOIN sweeps s USING (sweep_id);
 
 -- Latency and throughput against the request rate, for each config.
@@ -54,6 +61,15 @@ SELECT
     r.tpot_s_p95, r.tpot_s_p99, r.slo_met, r.verdict
 FROM runs r
 WHERE r.level_kind = 'open';
+
+-- The highest rate of each launch that searched for it; null ends: the search could not tell that end.
+CREATE VIEW v_max_rates AS
+SELECT
+    s.name AS sweep_name, s.inventory, s.study, r.sweep_id, r.trial_id, r.hardware, r.node, r.config_id, r.config_name,
+    r.replicate, r.simulated, r.workload_name, r.max_rate_per_s, r.max_rate_low_per_s, r.max_rate_high_per_s,
+    r.max_rate_confidence, r.max_rate_ended, r.verdict
+FROM runs r JOIN sweeps s USING (sweep_id)
+WHERE r.max_rate_ended IS NOT NULL;
 
 -- What a run's tokens cost in energy, air, water and money, and how that is known.
 CREATE VIEW v_energy AS
@@ -70,6 +86,5 @@ CREATE VIEW v_configs AS
 SELECT
     c.sweep_id, c.hardware, c.config_id, c.config_name, c.config_class, c.status, c.dropped_rule, c.dropped_reason,
     c.model_name, c.engine_version, c.flags, c.env, c.choices, c.predicted_output_tok_per_s, c.predicted_binding,
-    count(t.trial_id) AS launches, avg(t.objective) AS objective_mean
-FROM configs c LEFT JOIN trials t USING (sweep_id, hardware, config_id)
-GROUP BY c.sweep_id, c.hardware, c.config_id;
+    coalesce(r.launches, 0) AS launches, r.objective_mean
+FROM configs c LEFT JOIN v_ranking r USING (sweep_id, hardware, config_id);
