@@ -54,7 +54,7 @@ def test_of_a_tie_the_closest_to_production_is_taken() -> None:
 
     assert ("near", 2) == (found.config.name, found.group)
     assert (
-        "tied with fast, which measured 1.0% higher; "
+        "tied with 1 other, which measured 1.0% higher; "
         "taken because it changes 1 setting of production instead of 2" == found.why
     )
 

@@ -81,20 +81,22 @@ def choose(
     return Choice(
         config=configs[taken],
         group=len(group),
-        why="; ".join([_tie_words(spec, verdicts, configs, taken, len(group)), *reasons]),
+        why="; ".join([_tie_words(spec, verdicts, taken, len(group)), *reasons]),
     )
 
 
-def _tie_words(spec: SweepSpec, verdicts: Verdicts, configs: dict[str, Config], taken: str, group: int) -> str:
+def _tie_words(spec: SweepSpec, verdicts: Verdicts, taken: str, group: int) -> str:
     """How the config taken stands to the first of its group."""
     tied = "tied with" if verdicts.noise is not None else f"within {spec.search.margin:.0%} of"
+    others = f"{tied} {group - 1} other{'s' if group > 2 else ''}"
     first = verdicts.standings[0]
     if first.config == taken:
-        return f"{tied} {group - 1} other{'s' if group > 2 else ''}, and measured best"
+        return f"{others}, and measured best"
     mean = next(standing.mean for standing in verdicts.standings if standing.config == taken)
     ahead = f"{abs(first.mean / mean - 1):.1%}"
     word = "lower" if objective_direction(spec) == "lower" else "higher"
-    return f"{tied} {configs[first.config].name}, which measured {f'{ahead} {word}' if ahead != '0.0%' else 'the same'}"
+    best = "which" if group == 2 else "the best of which"
+    return f"{others}, {best} measured {f'{ahead} {word}' if ahead != '0.0%' else 'the same'}"
 
 
 def _least(
@@ -152,7 +154,7 @@ def _closest(group: Sequence[Config], reference: Config | None, version: str | N
     settings = f"{fewest} setting{'s' if fewest > 1 else ''} of {of}"
     if fewest < first:
         return [taken], f"taken because it changes {settings} instead of {first}"
-    return [taken], f"taken because none of them changes fewer than its {settings}"
+    return [taken], f"taken because none of these changes fewer settings of {of} than its {fewest}"
 
 
 def _changes(config: Config, reference: Config | None, version: str | None) -> int:
