@@ -53,7 +53,7 @@
     const best = known && left.sweep.key === right.sweep.key && [left, right].find((side) => side.config.group === "best");
     const other = best === left ? right : left;
     const told = best ? other.config.group !== "tie" : known ? right.config.low > left.config.high || right.config.high < left.config.low : Math.abs(ratio) > left.sweep.margin;
-    const basis = best ? "so the ranking has it" : known ? `their 95% intervals ${told ? "are apart" : "overlap"}, a plainer test than a ranking's` : `without an interval on both sides only differences beyond ${(left.sweep.margin * 100).toFixed(0)}% count`;
+    const basis = best ? "that is the ranking's verdict" : known ? `their 95% intervals ${told ? "are apart" : "overlap"} (a coarser test than a ranking's)` : `without an interval on both sides only differences beyond ${(left.sweep.margin * 100).toFixed(0)}% count`;
     const found = told ? `the second is ${(ratio > 0) === left.sweep.higher ? "better" : "worse"}` : "the two cannot be told apart";
     return `${what}: ${found}. The second has ${percent} ${ratio > 0 ? "more" : "less"}; ${basis}.`;
   };
@@ -66,7 +66,9 @@
     const asked = data.rows.some((each) => each.title === left.sweep.objective) || !same ? [] : [{ key: "objective", title: left.sweep.objective, unit: left.sweep.unit, scale: 1 }];
     const values = [...asked, ...data.rows].filter(({ key }) => left.config.values[key] != null || right.config.values[key] != null).map(({ key, title, unit, scale }) => {
       const [a, b] = [left.config.values[key], right.config.values[key]].map((number) => (number == null ? null : number * scale));
-      return { cells: [`${title} (${unit})`, show(a), show(b), a && b != null ? `${(b / a).toFixed(3)}` : "–"] };
+      const ranked = same && title === left.sweep.objective && (left.config.low != null || right.config.low != null);
+      const whole = (number, { low, high }) => (ranked && low != null ? `${show(number)} (${show(low * scale)} to ${show(high * scale)})` : show(number));
+      return { cells: [`${title} (${unit}${ranked ? ", 95% interval" : ""})`, whole(a, left.config), whole(b, right.config), a && b != null ? `${(b / a).toFixed(3)}` : "–"] };
     });
     values.unshift({ cells: ["Config", { text: left.config.short, href: left.config.href }, { text: right.config.short, href: right.config.href }, ""] });
     values.push({ cells: ["Launches with a result", String(left.config.n), String(right.config.n), ""] });

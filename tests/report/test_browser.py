@@ -144,7 +144,7 @@ def test_comparison_refuses_what_is_not_comparable(session: Session, site: Path)
 
     assert apart.startswith("Not ranked: simulated")
     assert "at concurrency=32: the second is" in together or "the two cannot be told apart" in together
-    assert together.endswith("so the ranking has it."), "the best of its sweep is on the left"
+    assert together.endswith("that is the ranking's verdict."), "the best of its sweep is on the left"
     assert pytest.approx(float(ratio) - 1, abs=0.001) == float(by[1]) / 100 * (1 if by[2] == "more" else -1)
 
 
