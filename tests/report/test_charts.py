@@ -1,16 +1,20 @@
 """Charts are valid Vega-Lite, and carry no colour of their own."""
 
+import json
 import re
+from pathlib import Path
 
 import polars as pl
 import pytest
 
+from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.report import SweepView, charts, distributions, figures, interactions, open_archive, trials
 from tokenpeak.report.blocks import Figure
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.rate_figures import rate_figures
 from tokenpeak.report.render import picture, script_json
+from tokenpeak.report.view import short_names
 from tokenpeak.store.pack import unpacked
 
 
@@ -24,7 +28,7 @@ def drawn(sim: SweepView) -> list[Figure]:
         figures.ranking(sim, ranked),
         figures.heatmap(sim, across, down, interactions.widest_gain(sim)),
         figures.main_effects(sim),
-        figures.energy_dots(sim, hardware),
+        figures.energy_dots(sim, hardware, None),
         *figures.tradeoffs(sim, hardware, 1, None),
         *rate_figures(sim, hardware, "short", None, None),
         *distributions.figures(sim, ranked),
@@ -51,6 +55,27 @@ def test_a_trade_off_names_the_config_to_take(sim: SweepView) -> None:
     assert any(row["named"].startswith(label) for row in rows)
     assert f"Diamonds are the config to take, {label}." in marked.caption
     assert "diamond" not in plain.caption.lower()
+
+
+def test_a_node_without_gpus_has_no_throughput_per_gpu(sim: SweepView) -> None:
+    """Axis, title and data speak of the node."""
+    figure = figures.tradeoffs(sim, sim.hardware[0], 0, None)[0]
+
+    assert "a node's throughput" in figure.title
+    assert "GPU" not in f"{figure.caption}{json.dumps(figure.spec['layer'])}"
+    assert "tok/s per node" in [column.unit for column in figure.data.columns]
+
+
+def test_labels_keep_long_alternatives_apart(tmp_path: Path) -> None:
+    """Alternatives that are JSON stand in labels by what differs between them, else by their number."""
+    forms = ['{"mode":"FULL_AND_PIECEWISE","sizes":[1,2,4,8]}', '{"mode":"PIECEWISE"}']
+    archive = make_archive(
+        tmp_path / "a", gpus=["NVIDIA L4"], axes={"compilation_config": forms, "max_num_seqs": [8, 64]}, seconds=3
+    )
+    view = open_archive(archive.path)
+
+    assert {'…FULL_AND_PIECEWISE","s… / 8', '…PIECEWISE"} / 64'} <= set(view.trials["label"].to_list())
+    assert ["no. 1", "no. 2"] == list(short_names(["a" * 30 + "1", "a" * 30 + "2"]).values())
 
 
 def test_a_trade_off_gives_a_config_what_the_ranking_gives_it() -> None:

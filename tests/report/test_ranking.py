@@ -1,5 +1,6 @@
 """Rankings: best first, nothing left out, and no more certainty than the launches give."""
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -55,6 +56,25 @@ def test_a_single_config_is_told_without_others(tmp_path: Path) -> None:
     assert "it is the only config with a result, so there is no gain to state." in sentence
     assert "no other" not in sentence
     assert "One launch each" not in sentence
+    assert plain(answers.standing(view, [rank(view, view.hardware[0])]).parts).startswith("1 config gave a result on 1")
+    assert ("n", "1 trial, 4 runs") in view.facts()
+
+
+def test_an_interrupted_launch_has_not_failed(tmp_path: Path) -> None:
+    """A config of which every launch was interrupted is told as such: nothing is known against it."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], seconds=3)
+    file = next(archive.path.glob("trials/0003-*.json"))
+    record = json.loads(file.read_text()) | {"status": "interrupted", "runs": []}
+    file.write_text(json.dumps(record))
+    view = open_archive(archive.path)
+    ranked = rank(view, view.hardware[0])
+
+    assert [("interrupted", "the launch was interrupted")] == ranked.frame.filter(state="interrupted").select(
+        "state", "why"
+    ).rows()
+    assert "7 configs gave a result on 1 kind of hardware, 1 was interrupted." in plain(
+        answers.standing(view, [ranked]).parts
+    )
 
 
 def test_launches_that_say_nothing_give_no_interval(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from tokenpeak.report.interactions import importance
 from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView
 
-NOTHING = "No config gave a result that may be ranked."
 FEW = 2
 """Most kinds of hardware of which a sentence speaks one by one."""
 
@@ -36,7 +35,8 @@ def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
     """What to run on one kind of hardware, how much better it is, and why it is this one of those it is tied with."""
     taken = ranked.taken
     if taken is None:
-        return warning(f"On {ranked.hardware}: {NOTHING} The table below says why.")
+        why = link("ranking", "ranking.html")
+        return warning(f"On {ranked.hardware}, no config gave a result that may be ranked; the ", why, " says why.")
     parts: list[Part] = [f"On {ranked.hardware}, run ", code(choices(view, taken)), ": "]
     parts += [strong(f"{number(_float(taken['objective']))} {view.metric.unit}"), f" {view.objective_at}"]
     parts += _gain_words(view, ranked, taken)
@@ -108,13 +108,16 @@ def standing(view: SweepView, ranked: Sequence[Ranking]) -> Sentence:
     states = pl.concat([each.frame.select(state) for each in ranked]).group_by("state").len() if ranked else None
     counts = dict(states.iter_rows()) if states is not None else {}
     kinds = _count(len(ranked), "kind of hardware", "kinds of hardware")
-    words = f"{counts.get('ok', 0)} configs gave a result on {kinds}"
+    ok = counts.get("ok", 0)
+    words = f"{_count(ok, 'config', 'configs') if ok else 'No config'} gave a result on {kinds}"
     if counts.get("invalid"):
         words += f", {counts['invalid']} gave one that may not be ranked"
     if counts.get("not run"):
         words += f", {counts['not run']} {'was' if counts['not run'] == 1 else 'were'} not run under its load"
     if counts.get("failed"):
         words += f", {counts['failed']} did not start or broke off"
+    if counts.get("interrupted"):
+        words += f", {counts['interrupted']} {'was' if counts['interrupted'] == 1 else 'were'} interrupted"
     return answer(f"{words}. ", *(part for each in ranked[:FEW] for part in _span_words(view, each, len(ranked))))
 
 
@@ -149,7 +152,7 @@ def _axis_words(hardware: str, rows: pl.DataFrame) -> list[Part]:
     if not first["told"]:
         seen = f"{first['axis']} {percent(first['gain'])}" + (f", {rest}" if rest else "")
         return [
-            f"On {hardware}, no axis can be told to matter: too few configs gave a result, or they disagree "
+            f"On {hardware}, no axis can be told to matter: results vary by as much without it, or are too few "
             f"(seen: {seen}). "
         ]
     return [
@@ -172,7 +175,7 @@ def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:
         parts += [code(axis), f" matters most on {count}, "]
     untold = len(grounds) - leading.total()
     parts.append(
-        f"and on {untold} no axis can be told to matter: too few configs gave a result, or they disagree."
+        f"and on {untold} no axis can be told to matter: results vary by as much without it, or are too few."
         if untold
         else "other axes being equal."
     )
@@ -200,7 +203,8 @@ def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
         parts.append(f", with {same.height} of {highest.height} configs")
     open_end = same.filter(pl.col("breaks").is_null()).height
     if open_end:
-        parts.append(f"; {open_end} of them held at every rate that could be judged, so their limit is not reached.")
+        whose = f"{open_end} of them" if open_end < same.height else "which" if same.height == 1 else "all of them"
+        parts.append(f", {whose} held at every rate that could be judged, so the limit is not reached.")
     else:
         parts.append(f"; the limit lies between {trimmed(best['holds'])} and {trimmed(best['breaks'])} req/s.")
     return answer(*parts)

@@ -44,7 +44,7 @@ def dots(
         "label:N",
         sort=alt.EncodingSortField("order"),
         title=None,
-        axis=alt.Axis(labelLimit=300, labelColor=theme.INK, grid=True),
+        axis=alt.Axis(labelLimit=420, labelColor=theme.INK, grid=True),
     )
     x_scale = alt.Scale(zero=True, nice=True) if zero else alt.Scale(zero=False, nice=True, padding=28)
     ticks = digits.replace("f", "~f") if zero else digits
@@ -113,12 +113,13 @@ def heatmap(
     cell), under (two lines below), and tooltip columns value, gain, n, why.
     """
     columns, rows = max(1, len(across_order)), max(1, len(down_order))
-    cell = max(62, min(120, 300 // columns))
+    texts = [*frame["words"].to_list(), *(line for under in frame["under"].to_list() for line in under.split("\n"))]
+    cell = max(62, min(120, 300 // columns), math.ceil(6.2 * max(map(len, texts), default=0)) + 8)
     x = alt.X(
         "across:N",
         sort=list(across_order),
         title=across,
-        axis=alt.Axis(orient="bottom", labelAngle=0, domain=False, ticks=False),
+        axis=alt.Axis(orient="bottom", labelAngle=0, labelLimit=cell, domain=False, ticks=False),
     )
     y = alt.Y("down:N", sort=list(down_order), title=down)
     base = alt.Chart(frame).encode(x=x, y=y)

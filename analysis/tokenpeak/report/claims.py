@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tokenpeak.report.answers import NOTHING
-from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, note, strong, table
+from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, strong, table
 from tokenpeak.report.view import SweepView
 from tokenpeak.stats.checks.catalogue import GUARDS
 from tokenpeak.stats.checks.claims import Judged, guarded, judge, read_claims
@@ -71,7 +70,7 @@ def answer_claims(view: SweepView, claims: list[Judged], found: dict[str, Guarde
     findings = sum(len(each.findings) for each in found.values())
     looked = sum(each.looked_at > 0 for each in found.values())
     if not view.runs.height:
-        return answer(*parts, NOTHING)
+        return answer(*parts, "No config gave a result that may be ranked.")
     if findings:
         names = ", ".join(guard.mistake for guard in GUARDS if found[guard.name].findings)
         parts += [
@@ -171,7 +170,7 @@ def check_blocks(found: dict[str, Guarded]) -> list[Block]:
         for finding in found[guard.name].findings
     ]
     if not rows:
-        return [*blocks, note("No check found a mistake.")]
+        return blocks
     columns = [Column(key="check", title="Check"), Column(key="where", title="Where"), Column(key="text", title="What")]
     return [*blocks, table(pl.DataFrame(rows), columns, name="findings", title="What the checks found")]
 

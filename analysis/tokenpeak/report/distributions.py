@@ -23,19 +23,28 @@ def answer_tradeoff(view: SweepView) -> Sentence:
         own = speeds(view, hardware)
         if own.is_empty():
             continue
+        several = own["workload_name"].n_unique() > 1
+        place = pl.concat_str("workload_name", pl.lit(", "), "level_label") if several else pl.col("level_label")
+        own = own.with_columns(place=place)
         most = own.sort("whole", descending=True).row(0, named=True)
         fastest = own.sort("user", descending=True).row(0, named=True)
         parts += [
             f"On {hardware}, ",
             code(most["label"]),
-            f" gives most at {most['level_label']}: ",
+            f" gives most at {most['place']}: ",
             strong(f"{number(most['whole'])} tok/s"),
-            f" in all, {number(most['user'])} tok/s to the median user; the fastest a median user was served is ",
-            strong(f"{number(fastest['user'])} tok/s"),
-            " (",
-            code(fastest["label"]),
-            f" at {fastest['level_label']}). ",
+            f" in all, {number(most['user'])} tok/s to the median user",
         ]
+        if (most["label"], most["place"]) == (fastest["label"], fastest["place"]):
+            parts.append(", and none was served faster. ")
+        else:
+            parts += [
+                "; the fastest a median user was served is ",
+                strong(f"{number(fastest['user'])} tok/s"),
+                " (",
+                code(fastest["label"]),
+                f" at {fastest['place']}). ",
+            ]
     if not parts:
         return answer(
             "No run has both a throughput and the speed of its requests, so there is no trade-off to draw. "

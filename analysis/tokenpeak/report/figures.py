@@ -9,7 +9,7 @@ from tokenpeak.metrics import BY_NAME, inner
 from tokenpeak.report import charts, energy, interactions
 from tokenpeak.report.blocks import Column, Figure, Table, shared_digits, table
 from tokenpeak.report.ranking import NOT_RUN, Ranking
-from tokenpeak.report.view import SweepView
+from tokenpeak.report.view import SweepView, short_names
 from tokenpeak.stats.pareto import pareto_front
 
 SINGLE = (
@@ -70,7 +70,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
         pl.col("state"),
         pl.col("why").fill_null("").alias("remark"),
     ).with_columns(
-        remark=pl.when(pl.col("remark") == NOT_RUN)
+        remark=pl.when((pl.col("remark") == NOT_RUN) | (pl.col("state") == "interrupted"))
         .then("remark")
         .otherwise(pl.concat_str("state", pl.lit(": "), "remark"))
     )
@@ -131,23 +131,31 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
     """Two axes against each other on each kind of hardware."""
     cells = interactions.cells(view, across, down, widest)
     others = [axis for axis, choices in view.axes.items() if axis not in (across, down) and len(choices) > 1]
-    mean = f"the mean over {', '.join(others)}" if others else "one config"
+    mean = f"the mean over {', '.join(others)} (n configs)" if others else "a config"
+    names = {axis: short_names(view.axes[axis]) for axis in (across, down)}
     chart = charts.heatmap(
-        cells.with_columns(pl.col("step").cast(pl.String)),
+        cells.with_columns(
+            pl.col("step").cast(pl.String),
+            pl.col("across").replace(names[across]),
+            pl.col("down").replace(names[down]),
+        ),
         across=across,
         down=down,
-        across_order=view.axes[across],
-        down_order=view.axes[down],
+        across_order=list(names[across].values()),
+        down_order=list(names[down].values()),
     )
+    legend = {
+        " Where n is a of b, the others of the b configs have no result.": pl.col("why").str.contains("more without"),
+        " Hatched: not tried.": pl.col("state") == "untried",
+        " Outlined: no result.": pl.col("state") == "failed",
+    }
     return Figure(
         name=f"heatmap-{slug(across)}-{slug(down)}",
         title=f"{across} × {down}",
         caption=(
-            f"{view.metric_title} ({view.metric.unit}) {view.objective_at}; "
-            f"each cell is {mean} over its n configs, below it the difference from {_baseline_words(view)}. "
-            f"One colour scale for all hardware and pairs, ±{widest:.0%} at its ends. "
-            "Where n is of more, some configs have no result and the mean is of the others. "
-            "Hatched: not tried. Outlined: no result."
+            f"{view.metric_title} ({view.metric.unit}) {view.objective_at}; each cell is {mean}, "
+            f"below it the difference from {_baseline_words(view)}. Colours end at ±{widest:.0%} in every figure."
+            + "".join(words for words, where in legend.items() if cells.filter(where).height)
         ),
         spec=charts.spec_of(chart),
         data=table(
@@ -179,7 +187,10 @@ def _baseline_words(view: SweepView) -> str:
 
 def main_effects(view: SweepView) -> Figure:
     """What each alternative does by itself."""
-    effects = interactions.effects(view).with_columns(choice=pl.concat_str("axis", pl.lit(" = "), "alternative"))
+    short = {name: word for names in view.axes.values() for name, word in short_names(names).items()}
+    effects = interactions.effects(view).with_columns(
+        choice=pl.concat_str("axis", pl.lit(" = "), pl.col("alternative").replace(short))
+    )
     told = effects.drop_nulls("effect")
     bars = EFFECT_BARS if told["low"].is_not_null().any() else "Too few launches for an interval."
     untold = effects.filter(pl.col("effect").is_null())["choice"].unique(maintain_order=True).to_list()
@@ -229,14 +240,15 @@ def pair_effects(view: SweepView) -> Table:
     )
 
 
-def energy_dots(view: SweepView, hardware: str) -> Figure:
-    """Energy per output token of each config."""
+def energy_dots(view: SweepView, hardware: str, taken: str | None) -> Figure:
+    """Energy per output token of each config; `taken` is the id of the config to take."""
     frame = energy.per_config(view, hardware)
+    is_taken = pl.col("config_id").eq_missing(pl.lit(taken))
     shown = frame.with_columns(
         value=pl.col("energy_j_per_output_tok"),
         remark=pl.lit(""),
-        group=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("best")).otherwise(pl.lit("")),
-        marked=pl.int_range(pl.len()) == 0,
+        group=pl.when(is_taken).then(pl.lit("best")).otherwise(pl.lit("")),
+        marked=is_taken,
     )
     sources = " and ".join(sorted(set(frame["source"].to_list())))
     boundary = " and ".join(sorted(set(frame["boundary"].to_list())))
@@ -249,6 +261,7 @@ def energy_dots(view: SweepView, hardware: str) -> Figure:
             f"J per output token at {view.objective_place} for {frame.height} of {tried} configs; {sources}; "
             f"boundary: {boundary}, before PUE. "
             + ("Bars span the launches." if several else "One launch each: no interval.")
+            + (" The diamond is the config to take." if shown["marked"].any() else "")
         ),
         spec=charts.spec_of(
             charts.dots(
@@ -303,7 +316,8 @@ def speeds(view: SweepView, hardware: str) -> pl.DataFrame:
 def tradeoffs(view: SweepView, hardware: str, gpus: int, taken: str | None) -> list[Figure]:
     """Speed of one user against throughput of one GPU, over all configs and load levels, for each workload.
 
-    `taken` is the label of the config to take; None where none is recommended.
+    `gpus` are those of a node; where there is none, the throughput is the node's. `taken` is the label of the config to
+    take; None where none is recommended.
     """
     made = (_tradeoff(view, hardware, plan.workload.name, gpus, taken) for plan in view.spec.workloads)
     return [figure for figure in made if figure.data.rows]
@@ -326,7 +340,9 @@ def _names(points: pl.DataFrame) -> pl.Series:
 
 def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int, taken: str | None) -> Figure:
     own = speeds(view, hardware).filter(pl.col("workload_name") == workload)
-    points = own.select("label", pl.col("level_label").alias("level"), x="user", y=pl.col("whole") / gpus, n="n")
+    of = "GPU" if gpus else "node"
+    whole = pl.col("whole") / max(1, gpus)
+    points = own.select("label", pl.col("level_label").alias("level"), x="user", y=whole, n="n")
     points = points.with_columns(front(points), taken=pl.col("label").eq_missing(pl.lit(taken)))
     points = points.with_columns(named=_names(points))
     kept = pl.col("front") | pl.col("taken")
@@ -334,20 +350,22 @@ def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int, taken: s
     step = max(1, -(-beaten.height // BEATEN))
     drawn = pl.concat([points.filter(kept), beaten.gather_every(step)])
     chosen = f", of which an even choice of {beaten.height // step} is drawn" if step > 1 else ""
-    marked = f" Diamonds are the config to take, {taken}." if points["taken"].any() else ""
+    diamonds = "The diamond is" if points["taken"].sum() == 1 else "Diamonds are"
+    marked = f" {diamonds} the config to take, {taken}." if points["taken"].any() else ""
+    line = "the line joins those that no other beats in both. " if points["front"].sum() > 1 else ""
+    under = f", {workload}" if len(view.spec.workloads) > 1 else ""
     return Figure(
         name=f"tradeoff-{slug(hardware)}-{slug(workload)}",
-        title=f"A user's speed against a GPU's throughput on {hardware}",
+        title=f"A user's speed against a {of}'s throughput on {hardware}{under}",
         caption=(
-            f"Each point is a config at a load level of {workload} (n={points.height}, replicates averaged); "
-            "the line joins those that no other beats in both. "
-            f"Up and to the right is better. Pale points are beaten{chosen}.{marked}"
+            f"Each point is a config at a load level of {workload} (n={points.height}, launches averaged); {line}"
+            f"{'Up' if line else 'up'} and to the right is better. Pale points are beaten{chosen}.{marked}"
         ),
         spec=charts.spec_of(
             charts.tradeoff(
                 drawn,
                 x_title="median output speed of a request (tok/s per user)",
-                y_title="output throughput (tok/s per GPU)",
+                y_title=f"output throughput (tok/s per {of})",
             )
         ),
         data=table(
@@ -356,7 +374,7 @@ def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int, taken: s
                 Column(key="label", title="Config", kind="code"),
                 Column(key="level", title="Load"),
                 Column(key="x", title="Speed of a request p50", unit="tok/s per user", kind="number"),
-                Column(key="y", title="Output throughput", unit="tok/s per GPU", kind="number"),
+                Column(key="y", title="Output throughput", unit=f"tok/s per {of}", kind="number"),
                 Column(key="front", title="On the front"),
                 *([Column(key="taken", title="To take")] if marked else []),
                 Column(key="n", title="Runs", kind="number"),

@@ -33,11 +33,16 @@ def answer_hardware(view: SweepView) -> Sentence:
         f"By its best config, {first['hardware']} gives ",
         strong(f"{number(first['per_gpu'])} {view.metric.unit}"),
     ]
-    whose = " per GPU" if view.metric.unit in OF_NODE else f" ({inner(view.metric_title)})"
-    parts.append(f"{whose}, {number(first['per_gpu'] / last['per_gpu'], 2)} times {last['hardware']}.")
+    of = (
+        "GPU" if all(row["gpus"] for row in rows) else "GPU or CPU node" if any(row["gpus"] for row in rows) else "node"
+    )
+    whose = f" per {of}" if view.metric.unit in OF_NODE else f" ({inner(view.metric_title)})"
+    ratio = number(first["per_gpu"] / last["per_gpu"], 2)
+    parts.append(f"{whose}, {ratio} times {last['hardware']}{', the last of these' if len(rows) > 2 else ''}.")
     if first["joule"] and last["joule"]:
         share = first["joule"] / last["joule"] - 1
-        parts.append(f" Per output token it needs {abs(share):.0%} {'less' if share < 0 else 'more'} energy.")
+        how = ", by estimate" if "energy estimated" in view.marks() else ""
+        parts.append(f" Per output token it needs {abs(share):.0%} {'less' if share < 0 else 'more'} energy{how}.")
     return answer(*parts)
 
 
@@ -55,7 +60,7 @@ def _bests(view: SweepView) -> list[dict[str, Any]]:
                 "label": best["label"],
                 "value": value,
                 "gpus": gpus,
-                "per_gpu": value / gpus if view.metric.unit in OF_NODE else value,
+                "per_gpu": value / max(1, gpus) if view.metric.unit in OF_NODE else value,
                 "ttft": _milli(best.get("ttft_s_p95")),
                 "tpot": _milli(best.get("tpot_s_p95")),
                 "joule": best.get("energy_j_per_output_tok"),

@@ -26,12 +26,15 @@ def pairs(view: SweepView) -> list[tuple[str, str]]:
 
 
 def widest_gain(view: SweepView) -> float:
-    """The largest difference from the baseline on any hardware, as a share; the scale that all heatmaps use."""
+    """The largest difference from the baseline on any hardware, as a share; the scale that all heatmaps use.
+
+    At least a tenth: what is hardly more than noise is not to stand out.
+    """
     found = 0.0
     for hardware in view.hardware:
         gains = rank(view, hardware).frame["gain"].drop_nulls().abs()
         found = max(found, float(gains.max() or 0.0)) if gains.len() else found  # type: ignore[arg-type]
-    return max(found, 0.01)
+    return max(found, 0.1)
 
 
 def cells(view: SweepView, across: str, down: str, widest: float) -> pl.DataFrame:
@@ -77,7 +80,7 @@ def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str
         "best": float(ok["objective"].max()),  # type: ignore[arg-type]
         "step": max(0, min(STEPS - 1, step)),
         "words": number(value),
-        "under": f"{percent(gain, int(widest < 0.1))}\nn={ok.height}{f' of {here.height}' if lost else ''}",
+        "under": f"{percent(gain, int(widest <= 0.1))}\nn={ok.height}{f' of {here.height}' if lost else ''}",
         "why": f"{lost} more without a result" if lost else "",
     }
 

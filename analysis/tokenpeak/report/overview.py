@@ -32,9 +32,9 @@ def answers_of(view: SweepView) -> list[Sentence]:
 
 
 def gpus_of(view: SweepView, hardware: str) -> int:
-    """Devices of one node of this kind; 1 where there is no GPU."""
+    """GPUs of one node of this kind."""
     nodes = view.nodes_of(hardware)
-    return max(1, len(nodes[0].gpus)) if nodes else 1
+    return len(nodes[0].gpus) if nodes else 0
 
 
 def commands(view: SweepView, ranked: Ranking) -> Snippets | None:
@@ -46,7 +46,7 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | None:
     launched: list[str] = view.trials.filter(pl.col("trial_id") == ranked.taken["trial_id"])["argv"].to_list()[0]
     return snippets(
         ranked.choice.config,
-        gpus=gpus_of(view, ranked.hardware),
+        gpus=max(1, gpus_of(view, ranked.hardware)),
         engine_version=version,
         launched=launched,
         containers=takes_nvidia_containers(nodes),
@@ -115,7 +115,7 @@ def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
             )
         )
     if (share := _limit_share(view, ranked)) is not None:
-        tiles.append(Tile(label="Of the hardware's limit", value=f"{share:.0%}", note="by the performance model"))
+        tiles.append(Tile(label="Hardware's limit", value=f"{share:.0%}", note="of it, by the performance model"))
     return Tiles(tiles=tuple(tiles))
 
 
@@ -134,7 +134,7 @@ def _rate_tile(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> Ti
         label="Rate within SLO",
         value=trimmed(row["holds"]) if row["holds"] is not None else "none",
         unit="req/s" if row["holds"] is not None else "",
-        note=f"breaks at {trimmed(row['breaks'])}" if row["breaks"] is not None else "none judged breaks it",
+        note=f"breaks at {trimmed(row['breaks'])}" if row["breaks"] is not None else "no rate judged breaks it",
     )
 
 
@@ -185,7 +185,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
     hours = 0.0
     for hardware in view.hardware:
         spent = trials.filter(pl.col("hardware") == hardware)["duration_s"].sum()
-        hours += float(spent) * gpus_of(view, hardware) / 3600
+        hours += float(spent) * max(1, gpus_of(view, hardware)) / 3600
     energy_j = float(view.runs["energy_j"].drop_nulls().sum()) if view.runs.height else 0.0
     downtime = (
         sum(view.end.production_downtime_s.values())
@@ -196,6 +196,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
     launched = trials.select("hardware", "config_id").unique().height
     dropped = sum(len(plan.dropped) for plan in view.record.plans)
     ended = (view.end.ended_at - view.record.started_at).total_seconds() if view.end else None
+    levels = view.runs.select("workload_name", "level_label").n_unique()
     pairs = [
         (
             "Configs",
@@ -210,7 +211,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
         ),
         (
             "Runs",
-            f"{number(view.runs.height)} at {_count(view.runs['level_label'].n_unique(), 'load level')}, "
+            f"{number(view.runs.height)} at {_count(levels, 'load level')}, "
             f"{number(int(view.runs['requests_ok'].sum()))} requests answered",
         ),
         *_unjudged(view),
@@ -280,7 +281,7 @@ def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
         for index, edge in enumerate(edges):
             parts += [", " if index else "", code(f"{edge.axis}={edge.alternative}")]
         parts.append(": values beyond were not tried. ")
-    if not ranked.replicated:
+    if not ranked.replicated and taken["gain"] is not None:
         parts.append("Launch the best few again (search.replicates) to give the gain an interval. ")
     if ranked.ties.height:
         parts.append("The others of its tie stand in the ")

@@ -58,6 +58,7 @@ def _counted(view: SweepView) -> pl.DataFrame:
         n=pl.len(),
         ok=(pl.col("status") == "ok").sum(),
         cause=pl.col("failure_cause").drop_nulls().first(),
+        status=pl.col("status").last(),
         trial_id=pl.col("trial_id").last(),
     )
 
@@ -70,6 +71,6 @@ def _cell(row: dict[str, Any] | None, launches: int) -> dict[str, Any]:
     elif row["ok"]:
         state, text = "invalid", "invalid"
     else:
-        state, text = "failed", str(row["cause"] or "failed").replace("_", " ")
+        state, text = row["status"], str(row["cause"] or row["status"]).replace("_", " ")
     more = f" ({row['n']} of {launches})" if row["n"] < launches else ""
     return {"state": state, "text": text + more, "href": f"trials/{row['trial_id']}.html"}

@@ -51,10 +51,11 @@ class Ranking:
 
     `frame` has config_id, label, config_name, rank (null without a result), objective, low, high (95%, null where no
     config was launched again), n (launches with a result), launches, gain (share over the baseline; gain_low and
-    gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid or failed), why (in a few
-    words), details (in sentences), trial_id (the config's first trial), slo_met (in every launch), slo_sure (the
-    confidence of the launch that is least sure of it) and the columns of MEASURED. A launch on other requests than all
-    others, by which the search picked nothing, has no part in these: what it gave is once_more (once_more_slo_met).
+    gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid, failed or, where each
+    launch was, interrupted), why (in a few words), details (in sentences), trial_id (the config's first trial), slo_met
+    (in every launch), slo_sure (the confidence of the launch that is least sure of it) and the columns of MEASURED. A
+    launch on other requests than all others, by which the search picked nothing, has no part in these: what it gave is
+    once_more (once_more_slo_met).
     """
 
     hardware: str
@@ -87,6 +88,12 @@ class Ranking:
     def is_taken(self) -> pl.Expr:
         """Whether a row of the frame is that config's."""
         return pl.col("config_id").eq_missing(pl.lit(self.taken["config_id"] if self.taken else None))
+
+    @property
+    def baseline_label(self) -> str | None:
+        """The baseline's label, where it is a config."""
+        known = self.baseline.config_id if self.baseline else None
+        return next(iter(self.frame.filter(pl.col("config_id") == known)["label"]), None) if known else None
 
     @property
     def ties(self) -> pl.DataFrame:
@@ -124,6 +131,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         pl.col("slo_met").filter(pl.col("once_more").is_not_null()).all(ignore_nulls=False).alias("once_more_slo_met"),
         pl.when(pl.col("slo_met").filter(has).all()).then(pl.col("slo_sure").filter(has).min()).alias("slo_sure"),
         (pl.col("status") == "ok").any().alias("started"),
+        (pl.col("status") == "interrupted").all().alias("interrupted"),
         pl.col("failure_cause").drop_nulls().first().alias("cause"),
         pl.col("failure_message").drop_nulls().first().alias("message"),
         reason_words().filter(pl.col("verdict") == "invalid").first().alias("reasons"),
@@ -134,11 +142,15 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         .then(pl.lit("ok"))
         .when(pl.col("started"))
         .then(pl.lit("invalid"))
+        .when(pl.col("interrupted"))
+        .then(pl.lit("interrupted"))
         .otherwise(pl.lit("failed")),
         why=pl.when(pl.col("n") > 0)
         .then(None)
         .when(pl.col("started"))
         .then(pl.coalesce("reasons", pl.lit(NOT_RUN)))
+        .when(pl.col("interrupted"))
+        .then(pl.lit("the launch was interrupted"))
         .otherwise(pl.coalesce(pl.col("cause").str.replace_all("_", " "), pl.lit("failed"))),
         details=pl.when(pl.col("n") == 0).then(pl.coalesce("message", "sentences")),
     )

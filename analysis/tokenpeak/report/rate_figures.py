@@ -141,7 +141,8 @@ def _caption(
     if untold:
         words.append(f"{untold} runs that could not be judged are left out.")
     if view.slo_words or rates.searched_limits(view):
-        words.append(f"Hollow points did not hold {f'the SLO ({view.slo_words})' if view.slo_words else 'the limits'}.")
+        whole = f"the SLO ({view.slo_words})" if view.slo_words else "the limits"
+        words.append(f"Hollow points broke {whole} in a launch.")
         if dotted:
             words.append("Dotted: the highest rate that held.")
     return " ".join(words)

@@ -166,8 +166,9 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
 
 def named_configs(rates: pl.DataFrame, best: str | None, baseline: str | None) -> list[str]:
     """The labels that a figure names: the objective's winner, the baseline, then the highest rates and the lowest."""
-    order = [label for label in (best, baseline) if label]
-    order += [label for label in rates["label"].to_list() if label not in order]
+    known = rates["label"].to_list()
+    order = list(dict.fromkeys(label for label in (best, baseline) if label and label in known))
+    order += [label for label in known if label not in order]
     last = order[-1:] if len(order) > NAMED else []
     return order[: NAMED - len(last)] + [label for label in last if label not in order[: NAMED - len(last)]]
 

@@ -13,6 +13,12 @@ KINDS = {
     "production_start_s": "production start",
     "orchestration_s": "TokenPeak's own",
 }
+COLOURS = {
+    "engine_start_s": "var(--phase-engine)",
+    "load_s": "var(--phase-load)",
+    "production_start_s": "var(--phase-production)",
+    "orchestration_s": "var(--phase-own)",
+}
 DRAWN = 60
 """Most trials that the figure shows, the first ones; its table has all."""
 
@@ -48,16 +54,14 @@ def answer_trials(view: SweepView) -> Sentence:
 def time_split(view: SweepView) -> Figure:
     """Where each trial's time went."""
     wide = view.trials.select("trial_id", "label", "duration_s", *KINDS)
+    spent = {key: kind for key, kind in KINDS.items() if (wide[key] > 0).any()}
     frame = (
         wide.head(DRAWN)
-        .rename(KINDS)
-        .unpivot(index=["trial_id", "label"], on=list(KINDS.values()), variable_name="kind", value_name="seconds")
+        .rename(spent)
+        .unpivot(index=["trial_id", "label"], on=list(spent.values()), variable_name="kind", value_name="seconds")
         .with_columns(order=pl.col("kind").replace_strict({kind: index for index, kind in enumerate(KINDS.values())}))
     )
-    colours = alt.Scale(
-        domain=list(KINDS.values()),
-        range=["var(--phase-engine)", "var(--phase-load)", "var(--phase-production)", "var(--phase-own)"],
-    )
+    colours = alt.Scale(domain=list(spent.values()), range=[COLOURS[key] for key in spent])
     chart = (
         alt.Chart(frame)
         .mark_bar(stroke=theme.PAPER, strokeWidth=1)

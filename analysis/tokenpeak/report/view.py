@@ -4,7 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
+from string import ascii_letters, digits
 
 import polars as pl
 
@@ -156,7 +158,8 @@ class SweepView:
         ]
         if self.slo_words:
             pairs.append(("SLO", self.slo_words))
-        pairs.append(("n", n or f"{self.trials.height} trials, {self.runs.height} runs"))
+        counts = ((self.trials.height, "trial"), (self.runs.height, "run"))
+        pairs.append(("n", n or ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)))
         return tuple(pairs)
 
     def _engines(self, seen: Sequence[str]) -> str:
@@ -207,6 +210,27 @@ def metric_word(name: str) -> str:
     return stem.upper() if stem in ("ttft", "tpot", "itl") else stem
 
 
+LONG = 24
+"""Most letters of an alternative that a label or an axis gives in full."""
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """What stands for each alternative of an axis in labels: itself, or of a long one what sets it apart.
+
+    >>> short_names(['{"mode":"FULL_AND_PIECEWISE","level":3}', '{"mode":"PIECEWISE"}'])
+    {'{"mode":"FULL_AND_PIECEWISE","level":3}': '…FULL_AND_PIECEWISE","l…', '{"mode":"PIECEWISE"}': '…PIECEWISE"}'}
+    """
+    if all(len(name) <= LONG for name in names):
+        return {name: name for name in names}
+    first, *others = names
+    alike = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(first, *others, strict=False)))
+    shared = first[:alike].rstrip(ascii_letters + digits + "_") if others else ""
+    apart = [f"…{name.removeprefix(shared)}" if shared else name for name in names]
+    cut = [name if len(name) <= LONG else f"{name[: LONG - 1]}…" for name in apart]
+    short = [word if cut.count(word) == 1 else f"no. {place}" for place, word in enumerate(cut, 1)]
+    return dict(zip(names, short, strict=True))
+
+
 def config_label(choices: Mapping[str, str | None], name: str) -> str:
     """A config in a few words: its alternatives in the order of the axes, or its name when it is outside the grid."""
     known = [value for value in choices.values() if value is not None]
@@ -247,8 +271,9 @@ def _opened(folder: Path, _files: int, _newest: int) -> SweepView:
     frames = open_frames([folder])
     spec = parse_spec(record.spec, folder / "sweep.json")
     axes = [f"axis_{axis}" for axis in spec.axes if f"axis_{axis}" in frames.trials.columns]
+    short = {f"axis_{axis}": short_names([choice.name for choice in choices]) for axis, choices in spec.axes.items()}
     words = [
-        config_label({axis: row[axis] for axis in axes}, row["config_name"])
+        config_label({axis: short[axis].get(row[axis], row[axis]) for axis in axes}, row["config_name"])
         for row in frames.trials.iter_rows(named=True)
     ]
     trials = frames.trials.with_columns(pl.Series("label", words, dtype=pl.String))
