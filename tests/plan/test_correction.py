@@ -1,6 +1,8 @@
+import math
+
 import pytest
 
-from tokenpeak.plan.correction import Observation, errors, learn
+from tokenpeak.plan.correction import NOISE_SD_AT_LEAST, Z_80, Observation, errors, learn
 from tokenpeak.records import Config, ModelName, Prediction
 
 
@@ -73,3 +75,10 @@ def test_reports_the_error_of_each_metric() -> None:
     assert pytest.approx(0.8) == error.median_ratio
     assert pytest.approx(0.3) == error.mean_absolute_error
     assert pytest.approx(2 / 3) == error.within_interval
+
+
+def test_launches_that_agree_leave_the_noise_between_launches() -> None:
+    """However many trials gave exactly the same, the next launch varies as launches do."""
+    corrected = learn([trial("8", "true", 0.7)] * 200).apply(config("8", "true"), PREDICTION)
+
+    assert corrected.uncertainty == pytest.approx(math.expm1(Z_80 * NOISE_SD_AT_LEAST), rel=0.05)

@@ -4,7 +4,7 @@ import pytest
 
 from tokenpeak.plan.hardware import gpu_facts
 from tokenpeak.plan.model import model_facts
-from tokenpeak.plan.physics import MEMORY_EFFICIENCY, Deployment, kv_cache_tokens, step_time_s
+from tokenpeak.plan.physics import HOP_S, MEMORY_EFFICIENCY, V0_STAGE_S, Deployment, kv_cache_tokens, step_time_s
 
 
 def deployment(model: str, gpu: str, **options: object) -> Deployment:
@@ -122,3 +122,38 @@ def test_keeps_the_kv_cache_at_the_width_of_the_activations() -> None:
     ]
 
     assert [4096, 8192, 16384] == tokens
+
+
+def test_exchanges_in_as_many_hops_as_the_link_needs() -> None:
+    """A ring takes 2 × (n - 1) hops for each all-reduce; over NVLink the engine's own takes two for any n."""
+    pcie = deployment("DeepSeek-R1-Distill-Llama-8B", "Tesla V100-PCIE-32GB", dtype="float16")
+
+    def exchange_s(one: Deployment, gpus: int) -> float:
+        return step_time_s(
+            replace(one, tensor_parallel=gpus), decode_sequences=1, decode_context_tokens=1
+        ).interconnect_s
+
+    exchanges = 2 * pcie.model.layers + 1
+    assert pytest.approx(exchanges * 12 * HOP_S["pcie"], rel=0.1) == exchange_s(pcie, 8) - exchange_s(pcie, 2)
+    assert exchange_s(LLAMA_8B, 8) - exchange_s(LLAMA_8B, 2) < exchanges * HOP_S["nvlink"]
+
+
+def test_hands_over_between_stages() -> None:
+    """A pipeline hands over once between two stages, which costs V0's processes 2.5 ms more."""
+    stages = [
+        step_time_s(replace(V100, tensor_parallel=1, pipeline_parallel=4, v1=v1), decode_sequences=1).interconnect_s
+        for v1 in (False, True)
+    ]
+
+    assert pytest.approx(3 * V0_STAGE_S) == stages[0] - stages[1]
+
+
+def test_attends_to_a_window_at_most() -> None:
+    """Layers with a window read no more of a long context than that; of a short one, all of it."""
+    windowed = replace(LLAMA_8B, model=replace(LLAMA_8B.model, sliding_window=4096, windowed_layers=16))
+
+    def kv_s(one: Deployment, context: int) -> float:
+        return step_time_s(one, decode_sequences=2, decode_context_tokens=2 * context).kv_s
+
+    assert kv_s(LLAMA_8B, 4000) == kv_s(windowed, 4000)
+    assert pytest.approx((40_000 + 4096) / 2 / 40_000, rel=0.001) == kv_s(windowed, 40_000) / kv_s(LLAMA_8B, 40_000)

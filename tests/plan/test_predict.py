@@ -159,3 +159,29 @@ def test_gains_by_drafts_when_few_requests_run_and_less_when_many_do() -> None:
 
     assert gains[0] > 2
     assert gains[1] < gains[0]
+
+
+def test_drafting_takes_its_time() -> None:
+    """A draft model reads its own weights for each drafted token; looking drafts up in the prompt costs nothing."""
+    free, costly = (steady_state(replace(FIT, draft_tokens=3, draft_share=share), CLOSED) for share in (0.0, 0.1))
+
+    assert costly.tpot_s > 1.05 * free.tpot_s
+
+
+def test_shares_a_rate_between_replicas() -> None:
+    """Two data-parallel replicas serve twice the rate as fast as one serves it once."""
+    two = steady_state(replace(FIT, data_parallel=2), replace(OPEN, rate_per_s=4.0))
+    one = steady_state(FIT, OPEN)
+
+    assert (one.ttft_s, one.tpot_s, 2 * one.output_tok_per_s) == (two.ttft_s, two.tpot_s, two.output_tok_per_s)
+
+
+def test_no_slo_holds_beyond_saturation() -> None:
+    """However loose its limits, an SLO holds at no rate that cannot be served."""
+    rate = slo_rate_per_s(FIT, OPEN, Slo(tpot_p50_ms=60_000))
+    assert rate is not None
+
+    assert [False, True] == [
+        steady_state(FIT, replace(OPEN, requests=None, duration_s=60.0, rate_per_s=rate * factor)).saturated
+        for factor in (0.99, 1.01)
+    ]

@@ -54,3 +54,11 @@ def test_launches_that_cannot_tell_a_drift_do_not_rule_it_out() -> None:
 def test_two_launches_tell_nothing() -> None:
     """Drift needs three launches of the anchor."""
     assert "unknown" == drift([(0.0, 1.0), (10.0, 2.0)]).verdict
+
+
+def test_a_change_below_the_margin_is_none() -> None:
+    """A slope that is sure but gives less than the margin over the sweep moves no ranking."""
+    seen = drift(anchor(-0.01, 0.0005))
+
+    assert seen.change_high is not None and seen.change_high < 1
+    assert "none" == seen.verdict

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tokenpeak.stats.intervals import clopper_pearson_interval, ratio_interval
 
@@ -32,3 +33,12 @@ def test_known_binomial_interval() -> None:
     exact = clopper_pearson_interval(8, 10)
 
     assert pytest.approx((0.4439, 0.9748), abs=1e-4) == (exact.low, exact.high)
+
+
+def test_known_welch_interval() -> None:
+    """The interval is that of SciPy's Welch test on logarithms, whose degrees of freedom follow from both spreads."""
+    first, second = [1.0, 1.1, 1.3], [2.0, 2.01, 2.02, 2.0]
+    found = ratio_interval(first, second)
+    expected = stats.ttest_ind(np.log(first), np.log(second), equal_var=False).confidence_interval(0.95)
+
+    assert pytest.approx(np.exp([expected.low, expected.high])) == (found.low, found.high)

@@ -4,7 +4,9 @@ import pytest
 
 from archive_factory import sweep_spec, trial_record
 from tokenpeak.plan.spec import Objective, SweepSpec
+from tokenpeak.records import Verdict
 from tokenpeak.stats.objective import metric_value, objective_direction, objective_value
+from tokenpeak.workload import OpenLoad
 
 
 def aiming_at(**objective: str) -> SweepSpec:
@@ -53,3 +55,15 @@ def test_cost_needs_a_price() -> None:
     speed = trial.runs[0].summary.output_tok_per_s
     assert speed is not None
     assert pytest.approx(2.5 / 3600 / speed * 1e6) == metric_value(trial.runs[0], "cost_per_1m_output_tok", spec.energy)
+
+
+def test_rates_of_invalid_runs_do_not_count() -> None:
+    """A rate that held in a run that may not be ranked was not shown to hold."""
+    trial, _ = trial_record(sweep_spec())
+    spec = aiming_at(metric="max_rate_per_s")
+    held = [run for run in trial.runs if run.slo_met and isinstance(run.level, OpenLoad)]
+    invalid = [run.model_copy(update={"verdict": Verdict(status="invalid")}) for run in held]
+
+    assert held
+    assert objective_value(held, spec) is not None
+    assert objective_value(invalid, spec) is None

@@ -129,3 +129,10 @@ def test_nothing_is_left_out_above_what_stays() -> None:
     found = winner_group({"a": [1.0], "b": launches_around(-0.046, 0.02, 16), "c": [math.exp(-0.0462)]})
 
     assert ["winner", "equal", "tied"] == [each.standing for each in found.standings]
+
+
+def test_without_repeats_only_what_is_near_may_be_taken() -> None:
+    """Where nothing can be told, what measured within the margin of the best is as good; what did not is not."""
+    found = winner_group({"a": [100.0], "b": [98.5], "c": [97.5]})
+
+    assert [True, True, False] == [each.may_be_taken for each in found.standings]

@@ -1,5 +1,6 @@
 """Packed archives: whole, checked, upgraded or refused, and without what was to be taken out."""
 
+import hashlib
 import io
 import json
 import tarfile
@@ -32,13 +33,27 @@ def packed(folder: Path) -> Path:
     return pack(folder, folder.parent / f"small{SUFFIX}")
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Every file below a folder with its bytes."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_what_is_unpacked_is_what_was_packed(folder: Path, packed: Path, tmp_path: Path) -> None:
     """Every file comes back with its bytes, in a folder of the sweep's name."""
     found = unpacked(packed, tmp_path)
-    files = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     assert "small" == found.name
-    assert files == {path.relative_to(found): path.read_bytes() for path in found.rglob("*") if path.is_file()}
+    assert contents(folder) == contents(found)
+
+
+def test_what_was_never_finished_is_not_packed(tmp_path: Path) -> None:
+    """Neither the beginning of a write that a dead controller left nor a link is part of an archive."""
+    path = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
+    whole = contents(path)
+    (path / "trials" / ".0009-dead.json.part").write_text('{"format')
+    (path / "trials" / "secret").symlink_to("/etc/hostname")
+
+    assert whole == contents(unpacked(pack(path, tmp_path / f"a{SUFFIX}"), tmp_path / "kept"))
 
 
 def test_a_packed_archive_reads_like_its_folder(
@@ -100,14 +115,18 @@ def test_prompts_are_taken_out(tmp_path: Path) -> None:
     path = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
     sweep = path / "sweep.json"
     secret = "what we ask our model about customers"
-    workload = {"kind": "fixed", "name": "short", "prompt": secret, "output_tokens": 32}
+    asked = {"kind": "fixed", "name": "short", "prompt": secret, "output_tokens": 32}
+    sampled = {"kind": "dataset", "name": "chats", "path": "/home/jane/customers/chats.jsonl"}
     raw = json.loads(sweep.read_text())
-    raw["spec"]["workloads"][0]["workload"] = workload
+    entry = raw["spec"]["workloads"][0]
+    raw["spec"]["workloads"] = [{**entry, "workload": workload} for workload in (asked, sampled)]
     sweep.write_text(json.dumps(raw))
     without_prompts(path)
+    told = [entry["workload"] for entry in json.loads(sweep.read_text())["spec"]["workloads"]]
 
-    assert not any(secret.encode() in file.read_bytes() for file in path.rglob("*") if file.is_file())
-    assert "removed: 37 characters" in sweep.read_text()
+    assert not any(secret.encode() in content for content in contents(path).values())
+    assert told[0]["prompt"].startswith("(removed: 37 characters")
+    assert "chats.jsonl" == told[1]["path"], "folders name whoever ran it"
     assert [] == list(path.rglob("*.log.zst"))
     assert 4 == open_frames(path).runs.height
 
@@ -128,7 +147,7 @@ def test_requests_are_taken_out_and_summaries_stay(tmp_path: Path) -> None:
 @given(st.integers(0, 2**32), st.integers(1, 255))
 @settings(max_examples=150, deadline=None)
 def test_damaged_files_are_refused_whole(
-    packed: Path, tmp_path_factory: pytest.TempPathFactory, at: int, by: int
+    folder: Path, packed: Path, tmp_path_factory: pytest.TempPathFactory, at: int, by: int
 ) -> None:
     """A flipped byte or a cut is an error that names the file, and nothing is kept."""
     data = bytearray(packed.read_bytes())
@@ -144,24 +163,57 @@ def test_damaged_files_are_refused_whole(
             assert [] == [path for path in (state / "kept").glob("**/*") if path.is_file()]
         else:
             # zstd does not check itself: what was changed is no file's content.
-            assert found.is_dir()
+            assert contents(folder) == contents(found)
+
+
+def packed_by_hand(target: Path, told: dict[str, bytes], members: list[tuple[str, bytes]], **changes: object) -> Path:
+    """A file whose manifest tells of some files, and which has others; `changes` are to what is told of each."""
+    files = {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), **changes}
+        for name, content in told.items()
+    }
+    manifest = json.dumps({"manifest_version": 1, "sweep_id": "a", "files": files}).encode()
+    with zstandard.open(target, "wb") as raw, tarfile.open(fileobj=raw, mode="w|") as tar:
+        for name, content in [("manifest.json", manifest), *members]:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            if name == "sym":
+                entry.type, entry.linkname, entry.size = tarfile.SYMTYPE, "/etc/passwd", 0
+            tar.addfile(entry, io.BytesIO(content) if entry.size else None)
+    return target
+
+
+SWEEP = {"sweep.json": b"{}"}
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "trials/../../evil", "-flag", "sym"])
 def test_members_cannot_leave_the_folder(name: str, tmp_path: Path) -> None:
     """Paths that lead out, and links, are refused before they are written."""
-    content = b"{}"
-    files = {name: {"bytes": len(content), "sha256": "0" * 64}}
-    manifest = json.dumps({"manifest_version": 1, "sweep_id": "a", "files": files}).encode()
-    target = tmp_path / f"evil{SUFFIX}"
-    with zstandard.open(target, "wb") as raw, tarfile.open(fileobj=raw, mode="w|") as tar:
-        for member, body in (("manifest.json", manifest), (name, content)):
-            entry = tarfile.TarInfo(member)
-            entry.size = len(body)
-            if member == "sym":
-                entry.type, entry.linkname, entry.size = tarfile.SYMTYPE, "/etc/passwd", 0
-            tar.addfile(entry, io.BytesIO(body) if member != "sym" else None)
+    target = packed_by_hand(tmp_path / f"evil{SUFFIX}", {name: b"{}"}, [(name, b"{}")])
 
     with pytest.raises(ArchiveError, match=r"no archive has|not what its manifest says"):
         unpacked(target, tmp_path / "state")
-    assert [] == [path for path in tmp_path.rglob("*") if path.is_file() and path != target]
+    assert [target] == [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("members", "changes", "words"),
+    [
+        ([("sweep.json", b"[]")], {}, "sweep.json was changed after it was packed"),
+        ([], {}, "sweep.json is in its manifest and not in it"),
+        ([("sweep.json", b"{}")] * 2, {}, "'sweep.json' is not what its manifest says"),
+        ([("sweep.json", b"{}"), ("more.json", b"{}")], {}, "'more.json' is not what its manifest says"),
+        ([("sweep.json", b"{}")], {"bytes": 2**40}, "would unpack to 1,099,511,627,776 bytes. Nothing was written"),
+        ([("sweep.json", b"{}")], {"bytes": -1}, "would unpack to -1 bytes"),
+    ],
+    ids=["changed", "missing", "twice", "unknown", "huge", "negative"],
+)
+def test_what_the_manifest_does_not_say_is_refused(
+    tmp_path: Path, members: list[tuple[str, bytes]], changes: dict[str, object], words: str
+) -> None:
+    """Content, members and sizes are those that were packed, or nothing is kept."""
+    target = packed_by_hand(tmp_path / f"odd{SUFFIX}", SWEEP, members, **changes)
+
+    with pytest.raises(ArchiveError, match=words):
+        unpacked(target, tmp_path / "state")
+    assert [target] == [path for path in tmp_path.rglob("*") if path.is_file()]

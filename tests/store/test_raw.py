@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 from archive_factory import START, make_archive, sweep_spec, trial_record
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import FORMAT_VERSION, EndRecord
+from tokenpeak.store.pack import pack
 from tokenpeak.store.raw import Archive, find_archives
 
 
@@ -36,9 +38,9 @@ def test_log_and_requests_lie_beside_the_trial(tmp_path: Path) -> None:
     assert frame is not None
     frame.write_parquet(tmp_path / "scratch.parquet")
     archive = Archive(tmp_path / "archive")
-    archive.write_trial(trial, tmp_path / "scratch.parquet", "first line\nα β\n")
+    archive.write_trial(trial, tmp_path / "scratch.parquet", "first line\nα β\n\udcff\n")
 
-    assert "first line\nα β\n" == archive.read_log(trial.trial_id)
+    assert "first line\nα β\n?\n" == archive.read_log(trial.trial_id), "half a character costs no trial"
     assert frame.equals(pl.read_parquet(archive.requests_path(trial.trial_id)))
 
 
@@ -165,3 +167,14 @@ def test_archives_are_found_at_and_below_a_path(archive: Archive) -> None:
     assert [archive.path] == [found.path for found in find_archives([archive.path.parent])]
     with pytest.raises(ArchiveError, match="No archive at"):
         find_archives([archive.path / "trials"])
+
+
+def test_pack_beside_its_folder_is_not_read_twice(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive that was packed where it lies is read from its folder; a pack alone is read."""
+    home = archive.path.parent
+    monkeypatch.setenv("TOKENPEAK_STATE", str(home / "state"))
+    pack(archive.path, home / "small.tar.zst")
+
+    assert [archive.path] == [found.path for found in find_archives([home])]
+    shutil.rmtree(archive.path)
+    assert ["small"] == [found.path.name for found in find_archives([home])]
