@@ -8,7 +8,7 @@ from landscape_factory import HARDWARE, landscape, plan_of
 
 from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
-from tokenpeak.search.history import Outcome, Proposal, Stop, Strategy, Wait
+from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Strategy, Wait
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.replay import Prior, Replay, replay, summarize
 from tokenpeak.search.strategy import make_strategy
@@ -139,6 +139,26 @@ def test_configs_that_break_the_slo_are_not_chosen() -> None:
     ]
 
     assert slow == make_strategy(ADAPTIVE, plan).choose(history)
+
+
+def test_what_failed_by_chance_is_tried_once_more() -> None:
+    """A launch that failed for a reason outside the config is made again; when that fails too, it is let be."""
+    plan = plan_of("A100")
+    plan = plan.model_copy(update={"feasible": plan.feasible[:4]})
+    first, *others = (planned.config.config_id for planned in plan.feasible)
+    search = ADAPTIVE.model_copy(update={"trials": None, "finalists": 0})
+    made = [
+        Outcome(config_id=each, replicate=number, status="ok", value=100.0) for each in others for number in range(2)
+    ]
+    failed = [
+        Outcome(config_id=first, replicate=number, status="failed", failure_cause=min(TRANSIENT_CAUSES))
+        for number in range(2)
+    ]
+    strategy = make_strategy(search, plan)
+    again, after = (strategy.propose([*made, *failed[:number]], ()) for number in (1, 2))
+
+    assert isinstance(again, Proposal) and (first, 1) == again.key
+    assert isinstance(after, Stop) and "every config has been tried" in after.reason
 
 
 def test_nothing_that_works_is_said() -> None:

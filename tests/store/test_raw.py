@@ -123,13 +123,13 @@ def test_each_file_is_synced_before_it_takes_its_name(tmp_path: Path, monkeypatc
 
     trial = trial_record(sweep_spec())[0]
     archive = Archive(tmp_path)
-    (tmp_path / "trials").mkdir()
     monkeypatch.setattr(os, "fsync", traced_fsync)
     monkeypatch.setattr(Path, "replace", traced_replace)
     archive.write_trial(trial, None, "log")
 
     log, record = f"{trial.trial_id}.engine.log.zst", f"{trial.trial_id}.json"
     assert [
+        f"fsync {tmp_path.name}",
         f"fsync .{log}.part",
         f"rename {log}",
         "fsync trials",

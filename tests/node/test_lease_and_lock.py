@@ -1,0 +1,103 @@
+"""Who has the node, and until when: by the files alone."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokenpeak.node import clock, guard, lease, lock
+from tokenpeak.node.restore import RECORD
+from tokenpeak.node.state import State
+from tokenpeak.node.trouble import Trouble
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return State(tmp_path / "state")
+
+
+def heard(state: State, ago_s: float, lease_s: float | None, boot_id: str | None = None) -> None:
+    """The controller was heard of so long ago."""
+    found = {"boot_id": boot_id or clock.boot_id(), "renewed_boot_s": clock.boot_s() - ago_s, "lease_s": lease_s}
+    state.write(lease.FILE, found)
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "lease_s", "boot_id", "expected"),
+    [
+        (5, 60, None, False),
+        (70, 60, None, True),
+        (10_000, None, None, False),
+        (5, 60, "an earlier boot", True),
+        (5, None, "an earlier boot", True),
+    ],
+)
+def test_lease_lapses_by_silence_or_a_boot(
+    state: State, ago_s: float, lease_s: float | None, boot_id: str | None, expected: bool
+) -> None:
+    """A lease lasts from the last sign of life; one without a length ends with the boot alone."""
+    heard(state, ago_s, lease_s, boot_id)
+
+    assert expected == lease.has_lapsed(state)
+
+
+def test_no_lease_has_lapsed(state: State) -> None:
+    """Where nothing says that a controller lives, none does."""
+    assert lease.has_lapsed(state)
+
+
+@pytest.mark.parametrize(("ago_s", "renewals"), [(5, 2), (70, 0)])
+def test_lease_that_has_lapsed_stays_so(
+    state: State, monkeypatch: pytest.MonkeyPatch, ago_s: float, renewals: int
+) -> None:
+    """Heartbeats renew a lease that stands; the guard may be at work already on one that does not."""
+    heard(state, ago_s, 60)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1\n2\n"))
+
+    assert {"renewals": renewals} == lease.listen(state)
+    assert (renewals == 0) == lease.has_lapsed(state)
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "borrowed", "holder", "free"),
+    [
+        (5, False, "sweep-1", True),
+        (5, True, "sweep-1", True),
+        (5, False, "sweep-2", False),
+        (70, False, "sweep-2", True),
+        (70, True, "sweep-2", False),
+    ],
+)
+def test_one_sweep_at_a_time_has_the_node(state: State, ago_s: float, borrowed: bool, holder: str, free: bool) -> None:
+    """Another sweep gets it from a holder that fell silent, but not before production is back."""
+    lock.take(state, "sweep-1")
+    heard(state, ago_s, 60)
+    if borrowed:
+        state.write(RECORD, {"nonce": "a"})
+    if free:
+        lock.take(state, holder)
+    else:
+        with pytest.raises(Trouble, match=r"is held by sweep-1 since .* run `make restore`"):
+            lock.take(state, holder)
+
+    assert (state.read(lock.FILE) or {})["holder"] == (holder if free else "sweep-1")
+
+
+@pytest.mark.parametrize(
+    ("change", "ago_s", "why"),
+    [
+        ({}, 5, None),
+        ({}, 70, "silent for longer than its lease"),
+        ({"boot_id": "an earlier boot"}, 5, "the machine was booted"),
+        ({"deadline_boot_s": 0.0}, 5, "past its deadline"),
+        ({"deadline_boot_s": 1e12}, 5, None),
+    ],
+)
+def test_why_the_guard_acts(state: State, change: dict[str, object], ago_s: float, why: str | None) -> None:
+    """A boot, a lease that lapsed and a deadline that passed are the three reasons; else it waits."""
+    heard(state, ago_s, 60)
+    found = guard.is_due(state, {"boot_id": clock.boot_id(), **change})
+
+    assert (why is None) == (found is None)
+    assert (why or "") in (found or "")

@@ -1,0 +1,49 @@
+"""When memory has come to rest."""
+
+import pytest
+
+from tokenpeak.node import memory
+from tokenpeak.node.memory import Gauge, wait_level
+
+
+def gauge(*readings: int | None) -> Gauge:
+    """Shows these readings in turn, and the last one from then on."""
+    left = list(readings)
+    return Gauge("vram", lambda: left.pop(0) if len(left) > 1 else left[0], 5)
+
+
+def test_back_at_the_baseline_is_at_rest() -> None:
+    """Memory that falls is waited for; within the tolerance of what it was before, it is free."""
+    found = wait_level(gauge(100, 60, 12), baseline_bytes=10)
+
+    assert (True, 12) == (found.is_level, found.used_bytes)
+
+
+def test_without_a_baseline_two_looks_alike_are_rest() -> None:
+    """Where nothing is known of before, memory rests when it falls no more."""
+    found = wait_level(gauge(100, 60, 40, 38, 38))
+
+    assert (True, 38) == (found.is_level, found.used_bytes)
+
+
+def test_a_tool_that_tells_nothing_is_not_at_rest() -> None:
+    """A gauge that stops answering proves nothing."""
+    assert (False, None) == wait_level(gauge(None))[:2]
+    assert (False, None) == wait_level(gauge(100, None))[:2]
+
+
+def test_what_never_comes_to_rest_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that moves on is given up after a while, with what is in use then."""
+    monkeypatch.setattr(memory, "REST_TIMEOUT_S", 0.3)
+    readings = iter(range(1000, 0, -10))
+    found = wait_level(Gauge("vram", lambda: next(readings), 5), baseline_bytes=10)
+
+    assert not found.is_level
+    assert found.waited_s >= 0.3
+
+
+def test_rest_above_a_known_baseline_proves_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something may still hold memory for a moment, so a level above the baseline is not taken at once."""
+    monkeypatch.setattr(memory, "REST_TIMEOUT_S", 0.3)
+
+    assert not wait_level(gauge(100), baseline_bytes=10).is_level
