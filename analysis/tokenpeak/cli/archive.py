@@ -1,5 +1,6 @@
 """`tokenpeak archive`: pack a sweep's archive into one file."""
 
+import tempfile
 from pathlib import Path
 
 import click
@@ -16,8 +17,6 @@ from tokenpeak.errors import ArchiveError, suggestion
 @click.option("--summaries", is_flag=True, help="Leave out single requests and engine logs; each run's figures stay.")
 def archive(sweep_id: str, output: Path | None, *, no_node_names: bool, no_prompts: bool, summaries: bool) -> None:
     """Pack the archive of SWEEP_ID (or at that path) with a manifest of checksums, versions and environment."""
-    import tempfile
-
     from tokenpeak.report.release import release
     from tokenpeak.store.pack import SUFFIX, pack, without_prompts, without_requests
 

@@ -1,7 +1,7 @@
 """Which tool wrote a file or folder, and all sources of one import together."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -74,10 +74,8 @@ def read_sources(
 
 def _named(run: ForeignRun, tool: str) -> ForeignRun:
     """A run of one tool among several: the tool is what its config differs in."""
-    import dataclasses
-
     short = tool.split()[0]
-    return dataclasses.replace(run, config=f"{short}: {run.config}", choices={"tool": short, **run.choices})
+    return replace(run, config=f"{short}: {run.config}", choices={"tool": short, **run.choices})
 
 
 def _objective(runs: Sequence[ForeignRun]) -> dict[str, str]:

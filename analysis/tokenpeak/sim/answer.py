@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from math import log
 from zlib import crc32
 
 from tokenpeak.sim.chunks import DONE, Chunks
@@ -161,6 +162,4 @@ class Answer:
 
 
 def _exponential(sequence: Sequence) -> float:
-    from math import log
-
     return -log(1.0 - sequence.draw())

@@ -6,6 +6,7 @@ vllm/entrypoints/openai/serving_{completion,chat}.py (0.8.5).
 
 import json
 from typing import Any
+from zlib import crc32
 
 from tokenpeak.sim.release import Release
 
@@ -163,6 +164,4 @@ class Chunks:
 
 
 def _digest(text: str) -> str:
-    from zlib import crc32
-
     return f"{crc32(text.encode()):08x}"
