@@ -1,6 +1,10 @@
-"""The table of `tokenpeak probe`."""
+"""The table of `tokenpeak probe`, and what it says of nodes that cannot be worked on."""
+
+from pathlib import Path
 
 from tokenpeak.cli.probe import _memory
+from tokenpeak.drive.inventory import Inventory, Node
+from tokenpeak.drive.probe import ReadyNode, _with_rights, _without_gpus
 from tokenpeak.records import Gpu, NodeFacts
 
 
@@ -9,3 +13,18 @@ def test_a_mixed_node_shows_each_size() -> None:
     gpus = tuple(Gpu(index=index, name="GPU", vram_bytes=size * 2**30) for index, size in enumerate((80, 80, 24)))
 
     assert "2 × 80 GiB + 1 × 24 GiB" == _memory(NodeFacts(node="n", source="declared", gpus=gpus))
+
+
+def test_node_whose_driver_is_broken_is_no_cpu_node() -> None:
+    """Where the inventory declares GPUs and the node shows none, the node is left out, with what to look at."""
+    declared = {"tokenpeak_facts": {"gpus": [{"index": index, "name": "Tesla T4"} for index in range(2)]}}
+    inventory = Inventory(name="t4", hosts_path=Path("hosts.yml"), nodes=(Node(name="one", variables=declared),))
+    found = {"one": ReadyNode(facts=NodeFacts(node="one", source="probed"), declaration={})}
+
+    assert "declares 2 (Tesla T4): run nvidia-smi" in _without_gpus(inventory, found)["one"]
+
+
+def test_missing_rights_are_told_with_what_gives_them() -> None:
+    """Neither Ansible's words nor sudo's say what to change in the inventory."""
+    assert "ansible_become: true" in _with_rights("Make the state folder: Missing sudo password")
+    assert "No space left" == _with_rights("No space left")

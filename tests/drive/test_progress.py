@@ -1,11 +1,13 @@
 """What a sweep says, and to whom."""
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator
 
 import pytest
+from rich.console import Console
 
 from archive_factory import sweep_spec, trial_record
 from tokenpeak.drive.progress import Progress
@@ -45,7 +47,23 @@ def test_interrupted_trial_is_told_once(capsys: pytest.CaptureFixture[str]) -> N
     progress = Progress(terminal=False)
     progress.trial_ended(trial.model_copy(update={"status": "interrupted", "failure": failure}), "", "")
 
-    assert capsys.readouterr().out.endswith(": interrupted: Production is unwell.\n")
+    assert ": interrupted: Production is unwell." in capsys.readouterr().out
+
+
+def test_each_node_has_a_line_of_a_narrow_terminal() -> None:
+    """How far the sweep is stands first, then a line for each node, those at work first."""
+    progress = Progress(terminal=True)
+    progress.expect(40, ("gpu-node-001", "gpu-node-002"), 1)
+    progress.trial_begins("gpu-node-002", "0012-abcdef12", "max_num_seqs=64,max_num_batched_tokens=2048", "first")
+    progress.phase("gpu-node-002", "node | launch")
+    screen = Console(width=80, file=io.StringIO())
+    with screen.capture() as captured:
+        screen.print(progress.table())
+
+    standing, heading, *nodes = captured.get().splitlines()
+    assert "0 of 40 trials" == standing.strip()
+    assert heading.startswith("node")
+    assert [("gpu-node-002", "0012"), ("gpu-node-001", "waiting")] == [tuple(line.split()[:2]) for line in nodes]
 
 
 def test_line_is_said(capsys: pytest.CaptureFixture[str]) -> None:

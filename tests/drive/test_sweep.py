@@ -8,9 +8,11 @@ import re
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
-from driven_home import MODEL, Home, read_until
+import yaml
+from driven_home import MODEL, SPEC, Home, read_until
 
 from archive_factory import make_archive
 from tokenpeak.node import clock
@@ -109,6 +111,41 @@ def test_unknown_name_is_answered_before_anything_is_touched(home: Home, argumen
     assert 1 == done.returncode
     assert complaint in done.stdout
     assert "Probing" not in done.stdout
+
+
+def write_dataset_sweep(home: Home) -> Path:
+    """A sweep `asked` of a dataset that lies in the project's folder; that file's path."""
+    workload = {"kind": "dataset", "name": "asked", "path": "asked.jsonl", "output_tokens": 8}
+    spec = {**SPEC, "workloads": [{**SPEC["workloads"][0], "workload": workload}]}
+    (home.root / "analysis" / "sweeps" / "asked.yml").write_text(yaml.safe_dump(spec))
+    return home.root / "asked.jsonl"
+
+
+def test_dataset_that_is_not_there_costs_no_downtime(home: Home) -> None:
+    """A file that the load client could not read is named before production stops."""
+    path = write_dataset_sweep(home)
+    done = home.run("sweep", "--inventory", "lone", "--sweep", "asked", "--no-report")
+
+    assert 1 == done.returncode
+    assert f"The dataset {path} of workload 'asked' does not exist; correct its path." in done.stdout
+    assert "begins" not in done.stdout
+
+
+def test_load_client_that_fails_says_nothing_of_a_config(home: Home) -> None:
+    """A dataset is named from the project's folder; lost on the way, it fails no config, and the node is left alone."""
+    path = write_dataset_sweep(home)
+    path.write_text('{"prompt": "Tell me of water"}\n' * 24)
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "asked", "--no-report")
+    read_until(process, " in all")
+    read_until(process, " orchestration)")
+    path.unlink()
+    said, _ = process.communicate(timeout=120)
+    trials = home.trials(home.archives()[-1])
+
+    assert ["ok", "interrupted", "interrupted"] == [trial["status"] for trial in trials]
+    assert "The dataset asked.jsonl of workload 'asked' does not exist" in said
+    assert "one is left out from here on: 2 troubles in a row." in said
+    assert 1 == process.returncode
 
 
 def test_sweep_whose_nodes_were_renamed_touches_no_other(home: Home) -> None:

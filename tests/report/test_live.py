@@ -4,7 +4,10 @@ import threading
 import urllib.request
 from pathlib import Path
 
+from click.testing import CliRunner
+
 from archive_factory import make_archive, trial_record
+from tokenpeak.cli.serve import serve
 from tokenpeak.report import live, open_archive
 from tokenpeak.report.progress import progress
 from tokenpeak.store.raw import Archive
@@ -23,6 +26,14 @@ def test_progress_counts_what_landed(tmp_path: Path) -> None:
 
     assert (1, 2) == (found.done, found.planned)
     assert ["ok", "waiting"] == [row["cells"][0]["state"] for row in found.rows]
+
+
+def test_port_that_is_none_is_refused(tmp_path: Path) -> None:
+    """A number that is no port is answered with those that are, not with a traceback."""
+    found = CliRunner().invoke(serve, ["--output", str(tmp_path), "--port", "99999"])
+
+    assert 2 == found.exit_code
+    assert "99999 is not in the range 0<=x<=65535" in found.output
 
 
 def test_a_trial_that_lands_changes_the_site(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tokenpeak import paths
 @click.argument("archives", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8050, show_default=True, help="0 takes a free one.")
 @click.option("--node-names", is_flag=True, help="Show nodes under their own names and addresses.")
 def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, node_names: bool) -> None:
     """Serve the site of ARCHIVES (default: results) while a sweep runs; ends with Ctrl-C."""

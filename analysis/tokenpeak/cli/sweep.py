@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -17,6 +18,7 @@ from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError
 from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
+from tokenpeak.store.raw import Archive
 
 _STOP_WORDS = {
     "gentle": "Ending: current trials are torn down and production is given back. Once more: at once.",
@@ -54,12 +56,14 @@ def sweep(
     with stop_on_signals(stop, lambda level: progress.say(_STOP_WORDS[level])):
         try:
             if sweep_id is not None:
+                sweep_id = Path(sweep_id).name
                 outcome = resume_sweep(sweep_id, parallel=parallel, progress=progress, stop=stop)
             else:
                 outcome = _begin(inventory_name, sweep_name, nodes, parallel, progress, stop)
         finally:
             if stop.let_go():
-                progress.say(f"Look with: make status INVENTORY={inventory_name}")
+                name = inventory_name if sweep_id is None else Archive(paths.RESULTS / sweep_id).read_sweep().inventory
+                progress.say(f"Look with: make status INVENTORY={name}")
     _conclude(outcome)
     if stop.gentle():
         click.echo(f"Interrupted. Go on with: make sweep RESUME={outcome.record.sweep_id}")

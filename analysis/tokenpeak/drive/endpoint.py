@@ -229,6 +229,7 @@ def _offer(files: RequestFiles, cancelled: Callable[[], bool]) -> str | None:
     with said.open("wb") as log:
         process = subprocess.Popen(
             argv,
+            cwd=paths.ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -173,7 +173,11 @@ def read_inventory(name: str, folder: Path = paths.INVENTORIES) -> Inventory:
 
 def common_extravars() -> dict[str, str]:
     """What every playbook is told: the controller's own folders."""
-    return {"tokenpeak_local_state": str(paths.state_dir()), "tokenpeak_local_data": str(paths.data_dir())}
+    return {
+        "tokenpeak_local_home": str(paths.ROOT),
+        "tokenpeak_local_state": str(paths.state_dir()),
+        "tokenpeak_local_data": str(paths.data_dir()),
+    }
 
 
 def _resolved_variables(hosts_path: Path) -> dict[str, dict[str, Any]]:

@@ -25,6 +25,8 @@ from tokenpeak.node.bundle import write_bundle
 from tokenpeak.records import NodeFacts
 
 _TRIED_AT_ONCE = 16
+_LACKS_RIGHTS = ("Permission denied", "sudo password", "a password is required")
+"""What Ansible's and sudo's words have in common when a user may not do what root may."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,7 @@ def probe(
     if own:
         installed = install(inventory, nodes=own, on_event=on_event, cancelled=cancelled)
         unreachable = {name: result.unreachable for name, result in installed.nodes.items() if result.unreachable}
-        failed = {name: result.failure for name, result in installed.nodes.items() if result.failure}
+        failed = {name: _with_rights(result.failure) for name, result in installed.nodes.items() if result.failure}
         remaining += [name for name, result in installed.nodes.items() if result.ok]
     answered: dict[str, ReadyNode] = {}
     if remaining and not cancelled():
@@ -130,7 +132,7 @@ def probe(
                 answered[name] = _ready(name, result, inventory)
             except NodeError as error:
                 failed[name] = str(error)
-        failed |= _not_leasable(inventory, answered)
+        failed |= _not_leasable(inventory, answered) | _without_gpus(inventory, answered)
         answered = {name: ready for name, ready in answered.items() if name not in failed}
     if cancelled():
         raise NodeError("Cancelled while probing; no production was touched.")
@@ -150,6 +152,27 @@ def _not_leasable(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> di
         for name, words in told.items()
         if words
     }
+
+
+def _without_gpus(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> dict[str, str]:
+    """The nodes that show none of the GPUs that the inventory declares: a broken driver makes no CPU node of them."""
+    declared = {name: inventory.node(name).declared_facts() for name in answered}
+    return {
+        name: f"no GPU is found there, but tokenpeak_facts declares {len(facts.gpus)} ({facts.gpus[0].name}): run "
+        "nvidia-smi (rocm-smi, amd-smi) on the node and mend what it says, or correct tokenpeak_facts"
+        for name, facts in declared.items()
+        if facts is not None and facts.gpus and not answered[name].facts.gpus
+    }
+
+
+def _with_rights(failure: str) -> str:
+    """What kept the node script from being installed, and how it gets the rights where those are what it lacks."""
+    if not any(words in failure for words in _LACKS_RIGHTS):
+        return failure
+    return (
+        f"{failure}. Log in as root (ansible_user: root), or set ansible_become: true and let that user's sudo ask for "
+        "no password; playbooks/README.md tells of nodes where neither may be"
+    )
 
 
 def last_facts(inventory_name: str) -> tuple[NodeFacts, ...]:

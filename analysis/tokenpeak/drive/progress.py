@@ -19,9 +19,9 @@ from rich.text import Text
 from tokenpeak.records import TrialRecord
 
 _PHASE_WORDS = {
-    "launch": "production stops, engine starts",
+    "launch": "engine starts in production's place",
     "run": "load",
-    "finish": "collecting, production returns",
+    "finish": "production returns, results are collected",
     "restore": "production returns",
     "install": "installing",
     "probe": "probing",
@@ -113,7 +113,7 @@ class Progress:
             return
         with self._lock:
             row = self._rows.setdefault(node, _Row())
-            row.phase, row.since_s = _PHASE_WORDS[command], time.monotonic()
+            row.phase, row.since_s, row.level = _PHASE_WORDS[command], time.monotonic(), ""
             label = f"{node} {row.trial}".strip()
         if not self._terminal:
             self.say(f"{label} {_PHASE_WORDS[command]}")
@@ -124,7 +124,8 @@ class Progress:
             self._rows[record.node] = _Row()
             self._durations_s.append(record.duration_s or 0.0)
             self._best = best
-        self.say(f"{record.node} {record.trial_id} {record.config.name}: {_outcome(record, value)}")
+            standing = "" if self._terminal else f" · {self._standing()}"
+        self.say(f"{record.node} {record.trial_id} {record.config.name}: {_outcome(record, value)}{standing}")
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
@@ -133,7 +134,7 @@ class Progress:
             yield
             return
         with Live(
-            get_renderable=self._table,
+            get_renderable=self.table,
             console=self._console,
             refresh_per_second=_REFRESH_PER_S,
             transient=True,
@@ -148,31 +149,39 @@ class Progress:
         left = max(0, self._expected - len(self._durations_s))
         return mean_s * left / self._at_once
 
-    def _table(self) -> Group:
+    def table(self) -> Group:
+        """How far the sweep is, and what each node does now, with those at work first."""
         with self._lock:
             rows = dict(self._rows)
-            done, expected, best = len(self._durations_s), self._expected, self._best
-        table = Table(box=None, pad_edge=False)
+            standing = self._standing()
+        # A line for each node: what does not fit is cut from its config and its phase.
+        table = Table(box=None, pad_edge=False, expand=True)
         for title in ("node", "trial", "config", "phase", "tok/s", "TTFT p50", "for"):
-            table.add_column(title, justify="right" if title in ("tok/s", "TTFT p50", "for") else "left")
-        for node, row in rows.items():
+            right, long = title in ("tok/s", "TTFT p50", "for"), title in ("config", "phase")
+            table.add_column(title, justify="right" if right else "left", no_wrap=True, ratio=1 if long else None)
+        # Nodes at work first: a fleet has more of them than a terminal has lines.
+        for node, row in sorted(rows.items(), key=lambda entry: not entry[1].trial):
             _read_progress(row)
             table.add_row(
                 node,
-                row.trial,
+                row.trial.partition("-")[0],
                 row.config,
                 f"{row.phase} {row.level}".strip(),
                 "" if row.output_tok_per_s is None else f"{row.output_tok_per_s:,.0f}",
                 "" if row.ttft_s is None else f"{row.ttft_s * 1000:,.0f} ms",
                 f"{time.monotonic() - row.since_s:,.0f} s",
             )
+        return Group(Text(standing), table)
+
+    def _standing(self) -> str:
+        """How far the sweep is, the best so far, and how long it will take."""
+        standing = f"{len(self._durations_s)} of {self._expected} trials"
+        if self._best:
+            standing += f" · best so far {self._best}"
         eta = self.eta_s()
-        foot = f"{done} of {expected} trials"
-        if best:
-            foot += f" · best so far {best}"
         if eta is not None:
-            foot += f" · about {timedelta(seconds=round(eta))} left"
-        return Group(table, Text(foot, style="dim"))
+            standing += f" · about {timedelta(seconds=round(eta))} left"
+        return standing
 
 
 def _read_progress(row: _Row) -> None:
@@ -185,7 +194,7 @@ def _read_progress(row: _Row) -> None:
         return
     row.output_tok_per_s = told.get("output_tok_per_s")
     row.ttft_s = told.get("ttft_s_p50")
-    row.level = f"{told.get('level_label', '')} {told.get('requests_done', '')}/{told.get('requests_total', '')}"
+    row.level = f"{told.get('requests_done', '')}/{told.get('requests_total', '')} {told.get('level_label', '')}"
 
 
 def _outcome(record: TrialRecord, value: str) -> str:

@@ -172,9 +172,12 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
     if evidence.failure is None and len(runs) == expected and any(run.summary.requests_ok for run in runs):
         return None
     found = _full_disk(log, "load") or classify_failure(log, phase="load", exit_status=None, timed_out=False)
+    if evidence.failure is not None and found.cause in ("unknown", "refused"):
+        # The client failed, and the engine's log knows nothing of it.
+        return Failure(phase="load", cause="interrupted", message=evidence.failure)
     if found.cause != "unknown":
         return found
-    reason = evidence.failure or f"No request of {len(runs)} runs ended well; {expected} runs were ordered."
+    reason = f"No request of {len(runs)} runs ended well; {expected} runs were ordered."
     return Failure(phase="load", cause="load_failed", message=reason, evidence=found.evidence)
 
 

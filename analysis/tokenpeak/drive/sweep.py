@@ -28,11 +28,13 @@ from tokenpeak.drive.turns import Turns
 from tokenpeak.drive.worker import NodeWorker, Worker
 from tokenpeak.errors import ArchiveError, NodeError, PlanError, suggestion
 from tokenpeak.load.calibrate import calibration_record, checked
+from tokenpeak.load.datasets import read_samples, read_trace
 from tokenpeak.plan.hub import facts_from_hub
 from tokenpeak.plan.matrix import build_plan, model_facts_of
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
 from tokenpeak.store.raw import Archive
+from tokenpeak.workload import DatasetWorkload, TraceWorkload
 
 _JOIN_POLL_S = 0.25
 _IDS_TRIED = 100
@@ -93,6 +95,7 @@ def new_sweep(
     results: Path = paths.RESULTS,
 ) -> SweepOutcome:
     """Carry out `spec` on the probed nodes, `parallel` of them at once, into a new archive below `results`."""
+    _check_files(spec, inventory)
     prepare_load_hosts(inventory, say=progress.say, cancelled=stop.gentle)
     calibrations, doubts = checked(
         ways(inventory, spec.endpoint), [(run.workload, run.level) for run in load_runs(spec)]
@@ -156,6 +159,7 @@ def resume_sweep(
                 f"({', '.join(sorted(planned))}): put one back, or start a new sweep."
             )
         inventory = inventory.limited_to(there)
+    _check_files(spec, inventory)
     with _alone(sweep_id) as folder:
         if spec.endpoint is not None:
             found = look_at(spec.endpoint)
@@ -175,6 +179,16 @@ def resume_sweep(
             left_out=tuple(found.complaints()),
         )
         return _carry_out(job, folder, progress, stop)
+
+
+def _check_files(spec: SweepSpec, inventory: Inventory) -> None:
+    """Raise LoadError for a workload's file that the load client could not read; load hosts have files of their own."""
+    if inventory.load_hosts:
+        return
+    for workload in (plan.workload for plan in spec.workloads):
+        if isinstance(workload, DatasetWorkload | TraceWorkload):
+            here = workload.model_copy(update={"path": str(paths.ROOT / Path(workload.path).expanduser())})
+            read_samples(here) if isinstance(here, DatasetWorkload) else read_trace(here)
 
 
 @dataclass(frozen=True, kw_only=True)

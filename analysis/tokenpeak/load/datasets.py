@@ -44,7 +44,7 @@ def read_samples(workload: DatasetWorkload) -> list[Sample]:
     """The file's prompts within the workload's length limits; raises LoadError naming file, row and column."""
     path = Path(workload.path).expanduser()
     if not path.is_file():
-        raise LoadError(f"The dataset {path} of workload {workload.name!r} does not exist.")
+        raise LoadError(f"The dataset {path} of workload {workload.name!r} does not exist; correct its path.")
     kind = workload.format or {".parquet": "parquet", ".jsonl": "jsonl", ".json": "sharegpt"}.get(path.suffix)
     if kind is None:
         raise LoadError(f"{path} does not end in .json, .jsonl or .parquet; give the workload a format.")
@@ -121,7 +121,7 @@ def read_trace(workload: TraceWorkload) -> list[TraceEntry]:
     """The trace in order of time, from 0, at the workload's speed; raises LoadError naming file, line and key."""
     path = Path(workload.path).expanduser()
     if not path.is_file():
-        raise LoadError(f"The trace {path} of workload {workload.name!r} does not exist.")
+        raise LoadError(f"The trace {path} of workload {workload.name!r} does not exist; correct its path.")
     entries = []
     for number, row in enumerate(_jsonl(path), 1):
         try:
