@@ -137,8 +137,10 @@
       const [columns, each] = [spec.columns || 1, plot.width + 20 /* Vega-Lite's own spacing */];
       const room = figure.clientWidth - (Number(wide.getAttribute("width")) - columns * each + 20);
       if (spec.facet) spec.columns = Math.max(1, Math.floor((room + 20) / each));
-      if ((spec.columns || 1) === 1) plot.width = Math.max(150, Math.min(plot.width, room - (spec.facet ? 4 : 24)));
+      if ((spec.columns || 1) === 1) plot.width = Math.max(140, Math.min(plot.width, room - (spec.facet ? 4 : 24)));
       spec.config.legend.columns = 2;
+      // A name that is wider than its plot stands over the labels on the left, where there is room.
+      spec.config.header.labelAnchor = "end";
       if (figure.clientWidth < 480) spec.config.axis.labelFontSize = spec.config.header.labelFontSize = 10.5;
     }
     // Drawn out of sight, then put in the place of the static picture: nothing on the page moves.
