@@ -29,4 +29,13 @@ def test_folder_that_cannot_be_written_is_named() -> None:
 
     assert 1 == done.returncode
     assert done.stderr.startswith("tokenpeak: /sys/tokenpeak: ")
-    assert "TOKENPEAK_STATE names another folder" in done.stderr
+    assert done.stderr.endswith("or name another folder than /sys/tokenpeak by TOKENPEAK_STATE.\n")
+
+
+def test_plain_c_locale_is_no_trouble(tmp_path: Path) -> None:
+    """Ansible, which needs UTF-8, reads an inventory where cron or a script has set LC_ALL=C."""
+    command = [Path(sys.executable).with_name("tokenpeak"), "plan", "--inventory", "sim", "--node", "none"]
+    environment = {**os.environ, "LC_ALL": "C", "TOKENPEAK_STATE": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert "tokenpeak: Inventory sim has no node 'none'. Known: sim-a100, sim-h100.\n" == done.stderr

@@ -2,11 +2,14 @@
 
 import errno
 import importlib
+import os
 import sys
+from pathlib import Path
 
 import click
 
 from tokenpeak.errors import TokenpeakError, suggestion
+from tokenpeak.paths import state_dir
 
 COMMANDS: dict[str, str] = {
     "probe": "probe",
@@ -59,6 +62,9 @@ def tokenpeak() -> None:
 
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback, exit status 1."""
+    if os.environ.get("LC_ALL") in ("C", "POSIX"):
+        # As cron and scripts set it; Ansible works in no locale but a UTF-8 one.
+        os.environ["LC_ALL"] = "C.UTF-8"
     try:
         tokenpeak(standalone_mode=True)
     except TokenpeakError as error:
@@ -67,9 +73,11 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _NO_ACCESS or error.filename is None:
             raise
+        state = state_dir()
+        elsewhere = f", or name another folder than {state} by TOKENPEAK_STATE"
+        kept = Path(str(error.filename)).is_relative_to(state)
         click.echo(
-            f"tokenpeak: {error.filename}: {error.strerror}. Give access or make room; TOKENPEAK_STATE names another "
-            "folder than ~/.local/state/tokenpeak for what is kept between commands.",
+            f"tokenpeak: {error.filename}: {error.strerror}. Give access or make room{elsewhere if kept else ''}.",
             err=True,
         )
         sys.exit(1)
