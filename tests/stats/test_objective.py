@@ -1,10 +1,13 @@
 """The objective is one number of one run, or of all rates of a workload."""
 
+from pathlib import Path
+
 import pytest
 
-from archive_factory import sweep_spec, trial_record
+from archive_factory import make_archive, sweep_spec, trial_record
 from tokenpeak.plan.spec import Objective, SweepSpec
-from tokenpeak.records import Verdict
+from tokenpeak.records import Reason, TrialRecord, Verdict
+from tokenpeak.report import open_archive, rates
 from tokenpeak.stats.objective import metric_value, objective_direction, objective_value
 from tokenpeak.workload import OpenLoad
 
@@ -43,6 +46,36 @@ def test_highest_rate_within_the_slo() -> None:
     held = [run.level.rate_per_s for run in trial.runs[1:] if run.slo_met]  # type: ignore[union-attr]
 
     assert max(held, default=None) == objective_value(trial.runs, aiming_at(metric="max_rate_per_s"))
+
+
+@pytest.mark.parametrize(
+    ("codes", "slo_met", "expected"),
+    [((), False, 4.0), (("overloaded",), True, 4.0), (("late_dispatch",), False, 16.0), (("preemptions",), True, 16.0)],
+)
+def test_a_rate_above_one_that_broke_is_not_the_highest(
+    tmp_path: Path, codes: tuple[str, ...], slo_met: bool, expected: float
+) -> None:
+    """Rates of 4 and 16 held, and 8 is in doubt: objective and rates page say the same, whatever the doubt is."""
+    path = make_archive(tmp_path / "a", axes={"max_num_seqs": [64]}, gpus=["NVIDIA L4"], seconds=3).path
+    (file,) = (path / "trials").glob("*.json")
+    trial = TrialRecord.model_validate_json(file.read_text())
+    verdict = Verdict(
+        status="invalid" if codes else "valid", reasons=tuple(Reason(code=code, text="") for code in codes)
+    )
+    runs = tuple(
+        run.model_copy(
+            update={"slo_met": slo_met, "verdict": verdict}
+            if run.level_label == "rate=8/s"
+            else {"slo_met": True, "verdict": Verdict(status="valid")}
+        )
+        for run in trial.runs
+    )
+    file.write_text(trial.model_copy(update={"runs": runs}).model_dump_json())
+    view = open_archive(path)
+    (shown,) = rates.highest_rates(rates.open_runs(view, view.hardware[0], "short")).iter_rows(named=True)
+
+    assert expected == shown["holds"]
+    assert expected == objective_value(runs, aiming_at(metric="max_rate_per_s"))
 
 
 def test_cost_needs_a_price() -> None:

@@ -1,12 +1,13 @@
 """The one number that a spec wants best, read from a trial's runs."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from tokenpeak.metrics import Direction, metric_of
 from tokenpeak.plan.demand import objective_run
 from tokenpeak.plan.spec import EnergyFactors, SweepSpec
-from tokenpeak.records import Distribution, RunRecord
+from tokenpeak.records import BY_THE_ENGINE, OVERLOADED, Distribution, RunRecord
 from tokenpeak.workload import ExternalLoad, OpenLoad
 
 if TYPE_CHECKING:
@@ -113,25 +114,31 @@ def _energy_metric(run: RunRecord, name: str, factors: EnergyFactors) -> float |
 
 
 def _max_rate_per_s(runs: Sequence[RunRecord], workload: str) -> float | None:
-    """The highest rate of the workload's runs at which the SLO held, found by a search or tried; None when none did."""
-    held = [
+    """The highest rate within the SLO of the workload's runs; None when none held.
+
+    A search says which it is; of rates that were tried, it is the highest that held below the first that did not.
+    """
+    own = [run for run in runs if run.workload.name == workload]
+    found = [
         run.max_rate.rate_per_s
-        for run in runs
-        if run.workload.name == workload
-        and run.max_rate is not None
-        and run.max_rate.rate_per_s is not None
-        and run.verdict.status != "invalid"
+        for run in own
+        if run.max_rate is not None and run.max_rate.rate_per_s is not None and run.verdict.status != "invalid"
     ]
-    held += [
-        run.level.rate_per_s
-        for run in runs
-        if run.workload.name == workload
-        and isinstance(run.level, OpenLoad | ExternalLoad)
-        and run.level.rate_per_s is not None
-        and run.slo_met
-        and run.verdict.status != "invalid"
+    tried = [
+        (run.level.rate_per_s, _held(run))
+        for run in own
+        if isinstance(run.level, OpenLoad | ExternalLoad) and run.level.rate_per_s is not None
     ]
-    return max(held, default=None)
+    breaks = min((rate for rate, held in tried if held is False), default=math.inf)
+    return max([*found, *(rate for rate, held in tried if held and rate < breaks)], default=None)
+
+
+def _held(run: RunRecord) -> bool | None:
+    """Whether the run's rate held, as the rates page has it; None: it was measured badly, or too few requests tell."""
+    codes = {reason.code for reason in run.verdict.reasons}
+    if run.verdict.status == "invalid" and not codes <= BY_THE_ENGINE:
+        return None
+    return False if OVERLOADED in codes else run.slo_met
 
 
 def _number(value: object) -> float | None:
