@@ -29,7 +29,7 @@ def drawn(sim: SweepView) -> list[Figure]:
         figures.heatmap(sim, across, down, interactions.widest_gain(sim)),
         figures.main_effects(sim),
         figures.energy_dots(sim, hardware, None),
-        *figures.tradeoffs(sim, hardware, 1, None),
+        *figures.tradeoffs(sim, hardware, None),
         *rate_figures(sim, hardware, "short", None, None),
         *distributions.figures(sim, ranked),
         trials.time_split(sim),
@@ -48,7 +48,7 @@ def test_a_trade_off_names_the_config_to_take(sim: SweepView) -> None:
     ranked = rank(sim, hardware)
     assert ranked.taken is not None
     label = str(ranked.taken["label"])
-    marked, plain = (figures.tradeoffs(sim, hardware, 1, taken)[0] for taken in (label, None))
+    marked, plain = (figures.tradeoffs(sim, hardware, taken)[0] for taken in (label, None))
     rows = [row for data in marked.spec["datasets"].values() for row in data if row["taken"]]
 
     assert {label} == {row["label"] for row in rows}
@@ -57,9 +57,10 @@ def test_a_trade_off_names_the_config_to_take(sim: SweepView) -> None:
     assert "diamond" not in plain.caption.lower()
 
 
-def test_a_node_without_gpus_has_no_throughput_per_gpu(sim: SweepView) -> None:
+def test_a_node_without_gpus_has_no_throughput_per_gpu() -> None:
     """Axis, title and data speak of the node."""
-    figure = figures.tradeoffs(sim, sim.hardware[0], 0, None)[0]
+    view = open_archive(unpacked(paths.ROOT / "analysis" / "landscapes" / "search-cpu.tar.zst"))
+    figure = figures.tradeoffs(view, view.hardware[0], None)[0]
 
     assert "a node's throughput" in figure.title
     assert "GPU" not in f"{figure.caption}{json.dumps(figure.spec['layer'])}"

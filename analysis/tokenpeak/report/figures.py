@@ -298,7 +298,8 @@ def front(points: pl.DataFrame) -> pl.Series:
 def speeds(view: SweepView, hardware: str) -> pl.DataFrame:
     """What each config gave at each load level: geometric means over its n launches, as in the ranking.
 
-    Columns: workload_name, label, level_label, user (tok/s of the median request), whole (tok/s of all), n.
+    Columns: workload_name, label, level_label, user (tok/s of the median request), whole (tok/s of all), gpus (that the
+    config's engine takes), n.
     """
     runs = view.same_requests().filter(
         pl.col("hardware") == hardware,
@@ -309,17 +310,18 @@ def speeds(view: SweepView, hardware: str) -> pl.DataFrame:
     return runs.group_by("workload_name", "label", "level_label", maintain_order=True).agg(
         user=pl.col("request_output_tok_per_s_p50").log().mean().exp(),
         whole=pl.col("output_tok_per_s").log().mean().exp(),
+        gpus=pl.col("config_id").first().replace_strict(view.gpus_taken(hardware), return_dtype=pl.Int64),
         n=pl.len(),
     )
 
 
-def tradeoffs(view: SweepView, hardware: str, gpus: int, taken: str | None) -> list[Figure]:
+def tradeoffs(view: SweepView, hardware: str, taken: str | None) -> list[Figure]:
     """Speed of one user against throughput of one GPU, over all configs and load levels, for each workload.
 
-    `gpus` are those of a node; where there is none, the throughput is the node's. `taken` is the label of the config to
-    take; None where none is recommended.
+    GPUs of the node that a config's engine does not take are not counted; where there is none, the throughput is the
+    node's. `taken` is the label of the config to take; None where none is recommended.
     """
-    made = (_tradeoff(view, hardware, plan.workload.name, gpus, taken) for plan in view.spec.workloads)
+    made = (_tradeoff(view, hardware, plan.workload.name, taken) for plan in view.spec.workloads)
     return [figure for figure in made if figure.data.rows]
 
 
@@ -338,10 +340,10 @@ def _names(points: pl.DataFrame) -> pl.Series:
     return pl.Series("named", names, dtype=pl.String)
 
 
-def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int, taken: str | None) -> Figure:
+def _tradeoff(view: SweepView, hardware: str, workload: str, taken: str | None) -> Figure:
     own = speeds(view, hardware).filter(pl.col("workload_name") == workload)
-    of = "GPU" if gpus else "node"
-    whole = pl.col("whole") / max(1, gpus)
+    of = "GPU" if view.gpus_of(hardware) else "node"
+    whole = pl.col("whole") / pl.max_horizontal("gpus", 1)
     points = own.select("label", pl.col("level_label").alias("level"), x="user", y=whole, n="n")
     points = points.with_columns(front(points), taken=pl.col("label").eq_missing(pl.lit(taken)))
     points = points.with_columns(named=_names(points))
@@ -354,12 +356,13 @@ def _tradeoff(view: SweepView, hardware: str, workload: str, gpus: int, taken: s
     marked = f" {diamonds} the config to take, {taken}." if points["taken"].any() else ""
     line = "the line joins those that no other beats in both. " if points["front"].sum() > 1 else ""
     under = f", {workload}" if len(view.spec.workloads) > 1 else ""
+    counted = " A GPU that a config's engine does not take is not counted." if own["gpus"].n_unique() > 1 else ""
     return Figure(
         name=f"tradeoff-{slug(hardware)}-{slug(workload)}",
         title=f"A user's speed against a {of}'s throughput on {hardware}{under}",
         caption=(
             f"Each point is a config at a load level of {workload} (n={points.height}, launches averaged); {line}"
-            f"{'Up' if line else 'up'} and to the right is better. Pale points are beaten{chosen}.{marked}"
+            f"{'Up' if line else 'up'} and to the right is better. Pale points are beaten{chosen}.{marked}{counted}"
         ),
         spec=charts.spec_of(
             charts.tradeoff(

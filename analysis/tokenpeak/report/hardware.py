@@ -8,7 +8,6 @@ import polars as pl
 from tokenpeak.metrics import inner
 from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, code, note, number, strong, table
 from tokenpeak.report.figures import slug
-from tokenpeak.report.overview import gpus_of
 from tokenpeak.report.parallel import PARALLEL
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
@@ -17,7 +16,7 @@ PRESETS = ("performance_mode", "preset", "optimization_level")
 FORMATS = ("quantization", "dtype", "kv_cache_dtype")
 MODELS = ("model", "checkpoint")
 OF_NODE = ("tok/s", "req/s")
-"""Units of what all GPUs of a node give together; a latency, or the speed of one request, is no sum over them."""
+"""Units of what an engine's GPUs give together; a latency, or the speed of one request, is no sum over them."""
 
 
 def answer_hardware(view: SweepView) -> Sentence:
@@ -53,7 +52,7 @@ def _bests(view: SweepView) -> list[dict[str, Any]]:
         if best is None:
             continue
         value = float(str(best["objective"]))
-        gpus = gpus_of(view, hardware)
+        gpus = view.gpus_taken(hardware)[str(best["config_id"])]
         rows.append(
             {
                 "hardware": hardware,
@@ -83,7 +82,7 @@ def side_by_side(view: SweepView) -> list[Block]:
     unit = view.metric.unit
     frame = pl.DataFrame(rows, infer_schema_length=None)
     shared = [
-        Column(key="gpus", title="GPUs", kind="number"),
+        Column(key="gpus", title="GPUs", kind="number", help="That the config's engine takes"),
         Column(key="per_gpu", title="Per GPU", unit=unit, kind="number"),
     ]
     return [

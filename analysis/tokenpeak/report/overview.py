@@ -31,12 +31,6 @@ def answers_of(view: SweepView) -> list[Sentence]:
     return [recommendation(view, rank(view, hardware)) for hardware in view.hardware]
 
 
-def gpus_of(view: SweepView, hardware: str) -> int:
-    """GPUs of one node of this kind."""
-    nodes = view.nodes_of(hardware)
-    return len(nodes[0].gpus) if nodes else 0
-
-
 def commands(view: SweepView, ranked: Ranking) -> Snippets | None:
     """The config to take in the forms that deployments take; None for a server whose flags are not known."""
     if ranked.choice is None or ranked.taken is None or ranked.choice.config.endpoint is not None:
@@ -46,7 +40,7 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | None:
     launched: list[str] = view.trials.filter(pl.col("trial_id") == ranked.taken["trial_id"])["argv"].to_list()[0]
     return snippets(
         ranked.choice.config,
-        gpus=max(1, gpus_of(view, ranked.hardware)),
+        gpus=max(1, view.gpus_of(ranked.hardware)),
         engine_version=version,
         launched=launched,
         containers=takes_nvidia_containers(nodes),
@@ -185,7 +179,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
     hours = 0.0
     for hardware in view.hardware:
         spent = trials.filter(pl.col("hardware") == hardware)["duration_s"].sum()
-        hours += float(spent) * max(1, gpus_of(view, hardware)) / 3600
+        hours += float(spent) * max(1, view.gpus_of(hardware)) / 3600
     energy_j = float(view.runs["energy_j"].drop_nulls().sum()) if view.runs.height else 0.0
     downtime = (
         sum(view.end.production_downtime_s.values())

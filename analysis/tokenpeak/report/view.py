@@ -1,6 +1,7 @@
 """One sweep as a report reads it: its frames, what it set out to do, and the words that pages use for it."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,6 +21,8 @@ from tokenpeak.store.raw import Archive, find_archives
 from tokenpeak.workload import Slo
 
 MEDIAN = "the median of the configs tried"
+GROUPS_OF_GPUS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+"""Flags whose product is the number of GPUs that an engine takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +137,24 @@ class SweepView:
     def nodes_of(self, hardware: str) -> tuple[NodeFacts, ...]:
         """The nodes of a kind of hardware."""
         return tuple(node for node in self.record.nodes if node.hardware == hardware)
+
+    def gpus_of(self, hardware: str) -> int:
+        """GPUs of one node of this kind."""
+        nodes = self.nodes_of(hardware)
+        return len(nodes[0].gpus) if nodes else 0
+
+    def gpus_taken(self, hardware: str) -> dict[str, int]:
+        """How many of the node's GPUs each config's engine takes; all of them where its flags are not known."""
+        there = self.gpus_of(hardware)
+        known = self.spec.endpoint is None and self.record.imported is None
+        here = self.frames.configs.filter(pl.col("hardware") == hardware).select("config_id", "flags")
+        found = {}
+        for config_id, text in here.iter_rows():
+            flags = json.loads(text)
+            groups = [flags.get(flag) for flag in GROUPS_OF_GPUS]
+            taken = math.prod(group for group in groups if isinstance(group, int) and group > 0)
+            found[str(config_id)] = min(taken, there) if known or groups[0] is not None else there
+        return found
 
     def objective_runs(self) -> pl.DataFrame:
         """The rows of `runs` that configs are compared by, invalid ones included; those on other requests are not."""

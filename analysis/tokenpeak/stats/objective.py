@@ -136,7 +136,7 @@ def _max_rate_per_s(runs: Sequence[RunRecord], workload: str) -> float | None:
 def _held(run: RunRecord) -> bool | None:
     """Whether the run's rate held, as the rates page has it; None: it was measured badly, or too few requests tell."""
     codes = {reason.code for reason in run.verdict.reasons}
-    if run.verdict.status == "invalid" and not codes <= BY_THE_ENGINE:
+    if run.verdict.status == "invalid" and not (codes and codes <= BY_THE_ENGINE):
         return None
     return False if OVERLOADED in codes else run.slo_met
 
