@@ -78,6 +78,15 @@ def test_failed_request_is_one_that_took_for_ever() -> None:
     assert all(probe.holds for probe in lenient.probes)
 
 
+def test_a_limit_on_what_answers_do_not_have_is_held() -> None:
+    """Answers of one token have no time per further token: a limit on it does not keep every rate from holding."""
+    slo = Slo(ttft_p95_ms=1000, tpot_p95_ms=50, itl_p95_ms=50)
+    found = found_on(Queue(0.01, failing=100), slo, start_rate_per_s=60, max_probes=4).max_rate
+
+    assert found.probes[0].holds
+    assert {"ttft_s_p95"} == set(found.probes[0].metrics)
+
+
 def test_probe_that_was_stopped_did_not_hold() -> None:
     """What ended in time before a probe was stopped were the lucky ones: it misses by at least twice."""
     server = Queue(0.001, stopped=lambda rate: rate > 50)

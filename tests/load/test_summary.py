@@ -108,6 +108,18 @@ def test_single_token_has_no_time_per_token() -> None:
     assert {"tpot_s_p50": 1} == summary.within_limits
 
 
+def test_a_run_of_single_tokens_breaks_no_limit_on_what_follows() -> None:
+    """Where no answer has a second token, limits on TPOT and ITL are held, unless no request ended well at all."""
+    single = [
+        reply(index, index, output_tokens=1, events=1, last_token_s=index + 0.1, event_times_us=array("i"))
+        for index in range(20)
+    ]
+    failed = [reply(index, index, error="reset") for index in range(20)]
+    slo = Slo(tpot_p95_ms=1, itl_p95_ms=1)
+
+    assert (True, False) == tuple(slo_met(summary_of(*found, slo=slo), slo) for found in (single, failed))
+
+
 def test_failures_violate_the_slo() -> None:
     """More failed requests than the percentile allows miss the SLO, however fast the others were."""
     replies = steady(100)

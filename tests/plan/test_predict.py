@@ -52,6 +52,20 @@ def test_never_foretells_more_than_the_hardware_could_give() -> None:
     assert all(0.1 < share < 1 for share in shares)
 
 
+@pytest.mark.parametrize("output_tokens", [1, 2, 4, 16])
+def test_prompts_in_flight_are_prefilled_one_after_the_other(output_tokens: int) -> None:
+    """However short the answers, more in flight give no more than the hardware's limit; a first token waits longer."""
+    asked = [
+        replace(CLOSED, output_tokens=output_tokens, longest_tokens=1000 + output_tokens, concurrency=n)
+        for n in (1, 8, 64)
+    ]
+    found = [steady_state(FIT, each) for each in asked]
+    limits = [hardware_limit_tok_per_s(FIT, each) for each in asked]
+
+    assert all(state.output_tok_per_s < limit for state, limit in zip(found, limits, strict=True))
+    assert found[2].ttft_s > 64 / output_tokens * found[2].prefill_s
+
+
 @pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B-Instruct", "mistralai/Mixtral-8x7B-Instruct-v0.1"])
 def test_the_limit_is_a_roofline_by_hand(name: str) -> None:
     """For a dense model and a mixture of experts on H100s, the limit is the longer of reading and multiplying."""

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -103,6 +104,35 @@ def test_a_distribution_has_the_percentiles_of_the_tables() -> None:
 
     assert {share: pytest.approx(1000 * run[f"tpot_s_p{share}"]) for share in shown} == shown
     assert ["25", "50", "75", "90", "95", "99"] == list(shown)
+
+
+def test_answers_of_one_token_have_no_distribution_of_tpot(sim: SweepView) -> None:
+    """There is no time per further token to draw; TTFT is drawn all the same."""
+    requests = sim.requests.with_columns(output_tokens=pl.lit(1, dtype=pl.Int64))
+    view = replace(sim, frames=replace(sim.frames, requests=requests))
+    found = distributions.figures(view, rank(view, view.hardware[0]))
+
+    assert ["ttft"] == [figure.name.split("-")[1] for figure in found]
+
+
+def test_a_single_best_config_is_one(tmp_path: Path) -> None:
+    """The caption of a distribution speaks of one config where there is one."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
+    view = open_archive(archive.path)
+    figure = distributions.figures(view, rank(view, view.hardware[0]))[0]
+
+    assert figure.caption.startswith("The best config at concurrency=")
+    assert "n=40 measured requests. A" in figure.caption
+
+
+def test_a_result_without_a_remark_is_ok(drawn: list[Figure]) -> None:
+    """The ranking's data give a reason only where there is one."""
+    ranking = drawn[0].data
+    place = [column.key for column in ranking.columns].index("remark")
+    remarks = {row[place]["text"] for row in ranking.rows}
+
+    assert "ok" in remarks
+    assert not any(remark.endswith(": ") for remark in remarks)
 
 
 def test_figures_have_caption_and_data(drawn: list[Figure]) -> None:

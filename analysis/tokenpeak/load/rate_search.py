@@ -145,6 +145,9 @@ def _probe(
     for metric, percentile, limit in slo.limits():
         percent = float(percentile.removeprefix("p"))
         values = gaps_s(ok) if metric == "itl_s" else ok[metric].drop_nulls().to_numpy()
+        if not values.size and ok.height:
+            # Answers of one token have no TPOT and no gaps, so none that is too long.
+            continue
         # A failed request is one that took for ever.
         failed = np.full(summary.requests_failed or 0, np.inf)
         together = np.concatenate([values, failed])

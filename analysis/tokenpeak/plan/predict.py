@@ -115,9 +115,14 @@ class _Cycle:
         return self.token_s + self.running * self.added_s / self.output
 
     @property
+    def prompt_s(self) -> float:
+        """A request's own prefill, and its share of the others' where they come more often than a token."""
+        return self.added_s * max(1.0, self.running / self.output)
+
+    @property
     def service_s(self) -> float:
         """From the first step of a request to its last."""
-        return self.added_s + self.step.total_s + (self.output - 1) * self.tpot_s
+        return self.prompt_s + self.step.total_s + (self.output - 1) * self.tpot_s
 
 
 def tokens_per_step(fit: Fit) -> float:
@@ -165,7 +170,7 @@ def _closed(fit: Fit, demand: Demand) -> SteadyState:
     asked = float(demand.concurrency or 1)
     cycle = _cycle(fit, demand, min(asked, seats))
     running, tpot, service = cycle.running, cycle.tpot_s, cycle.service_s
-    ttft = cycle.step.total_s / 2 + cycle.added_s + cycle.step.scheduler_s
+    ttft = cycle.step.total_s / 2 + cycle.prompt_s + cycle.step.scheduler_s
     if demand.fixed_lengths and (demand.requests or 0) + demand.warmup_requests <= 4 * asked:
         # Sent together and alike, they are prefilled together, decode together and end together.
         hits = demand.prefix_hit_rate if fit.prefix_caching else 0.0

@@ -12,6 +12,8 @@ from tokenpeak.report.view import SweepView
 QUANTILES = tuple(sorted({*(step / 100 for step in range(1, 100, 2)), 0.5, 0.9}))
 TABLED = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Shares that a run's own percentiles stand for."""
+WORDS = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
+"""What is drawn; answers of one token have no TPOT."""
 SHOWN = 4
 """Configs whose distributions are drawn: the winner and those that follow it."""
 
@@ -102,7 +104,8 @@ def figures(view: SweepView, ranked: Ranking) -> list[Figure]:
     requests = _objective_requests(view, ranked)
     if requests.is_empty():
         return []
-    found = [_shares(view, ranked, requests, "ttft_s", "TTFT"), _shares(view, ranked, requests, "tpot_s", "TPOT")]
+    told = [(column, word) for column, word in WORDS.items() if requests[column].is_not_null().any()]
+    found = [_shares(view, ranked, requests, column, word) for column, word in told]
     if requests["input_tokens"].n_unique() > 4:
         found.append(_by(view, ranked, requests, "input_tokens", "input length", "tokens"))
     if requests["turn"].n_unique() > 1:
@@ -167,9 +170,9 @@ def _shares(view: SweepView, ranked: Ranking, requests: pl.DataFrame, column: st
         name=f"shares-{slug(word)}-{slug(ranked.hardware)}",
         title=f"{word} over requests on {ranked.hardware}",
         caption=(
-            f"The {len(names)} best configs at {view.objective_place}; "
+            f"The {f'{len(names)} best configs' if len(names) > 1 else 'best config'} at {view.objective_place}; "
             f"n={number(min(counts))}{f' to {number(max(counts))}' if max(counts) > min(counts) else ''} "
-            "measured requests each. A steep line: requests alike."
+            f"measured requests{' each' if len(names) > 1 else ''}. A steep line: requests alike."
         ),
         spec=charts.spec_of(chart),
         data=table(
