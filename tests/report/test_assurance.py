@@ -11,6 +11,7 @@ from tokenpeak.report.ranking import rank
 from tokenpeak.report.trial_pages import slo_sentence
 from tokenpeak.stats.slo import slo_confidence
 from tokenpeak.store.raw import Archive
+from tokenpeak.workload import Slo
 
 SURE = f"{answers.sure_words(slo_confidence(40, 40, 0.95))} sure"
 
@@ -43,6 +44,16 @@ def test_broken_slo_is_counted_without_a_confidence(run: RunRecord) -> None:
     broken = run.model_copy(update={"slo_met": False, "summary": summary})
 
     assert slo_sentence(broken) == "SLO broken: 12 of 40 within TTFT p95 ≤ 500 ms; 40 of 40 within TPOT p95 ≤ 50 ms."
+
+
+def test_a_limit_on_gaps_is_told_by_its_percentile(run: RunRecord) -> None:
+    """Gaps are no requests to count, but an SLO that they broke is not told by the limits that held."""
+    assert run.summary.itl_s.p99 is not None
+    limit = round(run.summary.itl_s.p99 * 1000) - 1
+    broken = run.model_copy(update={"slo_met": False, "slo": Slo(ttft_p95_ms=500, itl_p99_ms=limit)})
+
+    assert slo_sentence(broken).startswith("SLO broken: 40 of 40 within TTFT p95 ≤ 500 ms; ITL p99 ")
+    assert slo_sentence(broken).endswith(f" > {limit} ms.")
 
 
 def test_record_of_before_counting_says_nothing(run: RunRecord) -> None:

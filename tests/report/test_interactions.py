@@ -49,3 +49,14 @@ def test_one_config_tells_of_no_axis(tmp_path: Path) -> None:
 
     assert "No axis's effect is estimable" in str(said.parts[0])
     assert interactions.beyond(view)["effect"].is_null().all()
+
+
+def test_the_best_of_a_cell_is_the_lowest_where_lower_is_better(tmp_path: Path) -> None:
+    """A cell of latencies gives the least of its configs beside their mean."""
+    archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2)
+    sweep = archive.path / "sweep.json"
+    sweep.write_text(sweep.read_text().replace('"metric":"output_tok_per_s"', '"metric":"ttft_s_p95"'))
+    cells = interactions.cells(open_archive(archive.path), "max_num_seqs", "enforce_eager", 0.1)
+
+    assert [2] * 4 == cells["n"].to_list()
+    assert (cells["best"] < cells["value"]).all()

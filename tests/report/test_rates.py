@@ -6,7 +6,8 @@ from pathlib import Path
 import polars as pl
 
 from archive_factory import make_archive
-from tokenpeak.report import open_archive, tables
+from tokenpeak.report import answers, open_archive, tables
+from tokenpeak.report.blocks import plain
 from tokenpeak.report.rates import curve, highest_rates, line_ends, named_configs, open_runs
 
 
@@ -48,6 +49,22 @@ def test_runs_that_cannot_tell_are_counted_apart() -> None:
     found = highest_rates(runs(("a", 4, True, True), ("a", 8, None, False))).row(0, named=True)
 
     assert (4.0, None, 1, 1) == (found["holds"], found["breaks"], found["n"], found["untold"])
+
+
+def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:
+    """That no rate held is said only of rates that could tell."""
+    untold, broken, both = (
+        plain(answers.rates("L4", highest_rates(runs(*found)), "TTFT p95 ≤ 500 ms").parts)
+        for found in (
+            [("a", 4, None, False)],
+            [("a", 4, False, True)],
+            [("a", 4, None, False), ("a", 8, False, True)],
+        )
+    )
+
+    assert "On L4, no run at a rate could tell whether TTFT p95 ≤ 500 ms held." == untold
+    assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate tried." == broken
+    assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate that could be judged." == both
 
 
 def test_curves_leave_out_what_cannot_tell() -> None:

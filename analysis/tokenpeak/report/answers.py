@@ -187,8 +187,11 @@ def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
     if not slo:
         return answer(f"On {hardware}: the spec gives no SLO, so no rate can be said to hold.")
     held = highest.filter(pl.col("holds").is_not_null())
+    if not highest["n"].sum():
+        return answer(f"On {hardware}, no run at a rate could tell whether {slo} held.")
     if held.is_empty():
-        return answer(f"On {hardware}, no config held {slo} at any rate tried.")
+        untold = " that could be judged" if highest["untold"].sum() else " tried"
+        return answer(f"On {hardware}, no config held {slo} at any rate{untold}.")
     best = held.row(0, named=True)
     same = held.filter(pl.col("holds") == best["holds"])
     parts: list[Part] = [

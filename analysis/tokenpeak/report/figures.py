@@ -70,7 +70,9 @@ def ranking(view: SweepView, ranked: Ranking) -> Figure:
         pl.col("state"),
         pl.col("why").fill_null("").alias("remark"),
     ).with_columns(
-        remark=pl.when((pl.col("remark") == NOT_RUN) | (pl.col("state") == "interrupted"))
+        remark=pl.when(pl.col("state") == "ok")
+        .then("state")
+        .when((pl.col("remark") == NOT_RUN) | (pl.col("state") == "interrupted"))
         .then("remark")
         .otherwise(pl.concat_str("state", pl.lit(": "), "remark"))
     )

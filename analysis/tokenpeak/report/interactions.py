@@ -77,7 +77,8 @@ def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str
         "value": value,
         "gain": gain,
         "n": ok.height,
-        "best": float(ok["objective"].max()),  # type: ignore[arg-type]
+        # The frame is best first.
+        "best": float(ok["objective"][0]),
         "step": max(0, min(STEPS - 1, step)),
         "words": number(value),
         "under": f"{percent(gain, int(widest <= 0.1))}\nn={ok.height}{f' of {here.height}' if lost else ''}",

@@ -131,6 +131,11 @@ def slo_sentence(run: RunRecord) -> str:
     for metric, percentile, limit in run.slo.limits():
         within = run.summary.within_limits.get(f"{metric}_{percentile}")
         if within is None:
+            # Gaps, which are no requests to be counted.
+            found = getattr(getattr(run.summary, metric), percentile)
+            if found is not None:
+                side = "≤" if found <= limit else ">"
+                parts.append(f"{metric_word(metric)} {percentile} {number(found * 1000)} {side} {limit * 1000:g} ms")
             continue
         sure = f", {sure_words(slo_confidence(within, sent, share(percentile)))} sure" if run.slo_met else ""
         parts.append(f"{within:,} of {sent:,} within {metric_word(metric)} {percentile} ≤ {limit * 1000:g} ms{sure}")
