@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from archive_factory import GPUS, make_archive
-from tokenpeak.report import answers, figures, interactions, open_archive
+from tokenpeak.report import answers, figures, hardware, interactions, open_archive, overview
+from tokenpeak.report.blocks import plain
 
 AXES = {"max_num_seqs": [8, 64], "enforce_eager": [True, False], "gpu_memory_utilization": [0.8, 0.9]}
 
@@ -56,7 +57,28 @@ def test_the_best_of_a_cell_is_the_lowest_where_lower_is_better(tmp_path: Path) 
     archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2)
     sweep = archive.path / "sweep.json"
     sweep.write_text(sweep.read_text().replace('"metric":"output_tok_per_s"', '"metric":"ttft_s_p95"'))
-    cells = interactions.cells(open_archive(archive.path), "max_num_seqs", "enforce_eager", 0.1)
+    view = open_archive(archive.path)
+    cells = interactions.cells(view, "max_num_seqs", "enforce_eager", 0.1)
 
     assert [2] * 4 == cells["n"].to_list()
     assert (cells["best"] < cells["value"]).all()
+    assert ", where lower is better." in figures.heatmap(view, "max_num_seqs", "enforce_eager", 0.1).caption
+
+
+def test_a_sweep_without_axes_says_so(tmp_path: Path) -> None:
+    """One config as it stands, or a server that is there already: nothing varies, so nothing is missed."""
+    view = open_archive(make_archive(tmp_path / "a", axes={}, gpus=GPUS[:1], seconds=2).path)
+
+    assert "This sweep varies no axis, so there is no effect to tell." == plain(
+        answers.interactions(view, interactions.effects(view)).parts
+    )
+    assert "This sweep varies no axis." == hardware.speedups(view)[0].words()
+
+
+def test_models_at_several_contexts_on_two_nodes_are_a_sweep_like_others(tmp_path: Path) -> None:
+    """Only a publication is shown by presets of hardware; a context may be a word, as `auto` is."""
+    axes = {"model": ["small", "large"], "max_model_len": ["auto", 4096]}
+    view = open_archive(make_archive(tmp_path / "a", axes=axes, gpus=GPUS[:2], seconds=2).path)
+
+    assert overview.recommends(view)
+    assert all("run " in plain(each.parts) for each in overview.answers_of(view))

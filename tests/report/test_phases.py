@@ -7,6 +7,7 @@ import pytest
 
 from archive_factory import config_of, make_archive
 from tokenpeak.report import SweepView, open_archive, phases
+from tokenpeak.report.blocks import plain
 from tokenpeak.report.phases import Reached, gain, phase_of
 from tokenpeak.report.site import build_site
 
@@ -46,11 +47,11 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_config_says_its_phase() -> None:
     """The baseline is known by its name, speculation by its flags, a router by being measured as it is."""
-    plain = config_of({"max_num_seqs": 64})
-    routed = plain.model_copy(update={"endpoint": "http://router:8000/v1"})
+    tuned = config_of({"max_num_seqs": 64})
+    routed = tuned.model_copy(update={"endpoint": "http://router:8000/v1"})
     found = [
         phase_of(config, ("defaults",))
-        for config in (config_of({}, name="defaults"), plain, config_of(SPECULATIVE), routed)
+        for config in (config_of({}, name="defaults"), tuned, config_of(SPECULATIVE), routed)
     ]
 
     assert list(phases.PHASES) == found
@@ -61,6 +62,14 @@ def test_a_gain_has_a_least_and_a_most() -> None:
     assert (0.5, 2.0) == gain(stand(2, 4), stand(6, 6))
     assert (-0.5, 1.0) == gain(stand(2, 4), stand(2, 4))
     assert (None, None) == gain(stand(None, None), stand(4, None))
+
+
+def test_an_equal_highest_rate_says_what_would_not_show() -> None:
+    """Between two rates that were tried a small gain hides; above all that were tried, any gain does."""
+    between, above = (plain(phases._answer([stand(2, 4), stand(2, breaks)]).parts) for breaks in (4, None))
+
+    assert between.endswith("both held 2 req/s; a gain smaller than a step of the rates would not show.")
+    assert above.endswith("both held 2 req/s; no higher rate could be judged, so a gain would not show.")
 
 
 def test_phases_are_those_of_the_whole_study(study: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.report import SweepView, answers, energy, figures, open_archive, overview, tables
+from tokenpeak.report import SweepView, answers, distributions, energy, figures, open_archive, overview, tables
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.ranking import rank
 
@@ -151,6 +151,36 @@ def test_a_baseline_in_the_sweep_is_what_gains_are_against(tmp_path: Path) -> No
 
     assert "production" == ranked.baseline.words
     assert best["gain_low"] < best["gain"] < best["gain_high"]  # type: ignore[operator]
+
+
+def test_figures_of_runs_that_may_not_be_ranked_are_not_said_to_be_missing(tmp_path: Path) -> None:
+    """Energy that was measured in invalid runs is not called unmeasured, nor is their speed."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
+    path = next(archive.path.glob("trials/*.json"))
+    trial = json.loads(path.read_text())
+    for run in trial["runs"]:
+        run["verdict"] = {"status": "invalid", "reasons": [{"code": "loop_lag", "text": "Late."}]}
+    path.write_text(json.dumps(trial))
+    view = open_archive(archive.path)
+
+    assert "In this sweep no run that may be ranked has an energy figure." == answers.no_energy(view).words()
+    assert distributions.answer_tradeoff(view).words().startswith("No run that may be ranked has both")
+
+
+def test_cost_is_told_in_its_currency(tmp_path: Path) -> None:
+    """Wherever cost is an objective or a column, its unit is the currency of the spec's price."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], seconds=3)
+    sweep = archive.path / "sweep.json"
+    record = json.loads(sweep.read_text())
+    record["spec"]["energy"] |= {"price_per_node_hour": 2.5, "currency": "CHF"}
+    record["spec"]["objective"]["metric"] = "cost_per_1m_output_tok"
+    sweep.write_text(json.dumps(record))
+    view = open_archive(archive.path)
+    told = plain(answers.recommendation(view, rank(view, view.hardware[0])).parts)
+    shown = tables.runs(view, view.runs, "runs", "Runs")
+
+    assert " CHF/1M tokens at " in told
+    assert "currency/" not in f"{told} {[column.unit for column in shown.columns]}"
 
 
 def test_a_lower_objective_wins_when_lower_is_better(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def slo_met(summary: RunSummary, slo: Slo) -> bool | None:
         found: Distribution = getattr(summary, metric)
         value = getattr(found, percentile)
         # Answers of one token have no TPOT and no gaps, so none that is too long.
-        if value is not None and value > limit or not summary.requests_ok:
+        if (value is not None and value > limit) or not summary.requests_ok:
             return False
         # A percentile is of those that ended well: with failures, enough of all that were sent must hold the limit.
         within = summary.within_limits.get(f"{metric}_{percentile}", sent - failed)

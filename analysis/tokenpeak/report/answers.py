@@ -138,6 +138,8 @@ def _span_words(view: SweepView, ranked: Ranking, kinds: int) -> list[Part]:
 def interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
     """Which axis matters most, on each kind of hardware or, where there are many, on how many of them."""
     ranks = importance(view, effects)
+    if effects.is_empty():
+        return answer("This sweep varies no axis, so there is no effect to tell.")
     if ranks.is_empty():
         return answer("No axis's effect is estimable: too few configs gave a result, or axes always changed together.")
     grounds = [(each, rows) for each in view.hardware if (rows := ranks.filter(pl.col("hardware") == each)).height]
@@ -234,18 +236,24 @@ def found_rate(hardware: str, found: pl.DataFrame) -> Sentence:
     return answer(*parts)
 
 
-NO_ENERGY = "no run has an energy figure: power was neither measured nor is it known for estimating it."
+def no_energy(view: SweepView) -> Sentence:
+    """Why nothing is said of energy."""
+    if view.runs.height and view.runs["energy_j_per_output_tok"].is_null().all():
+        return answer(
+            "In this sweep no run has an energy figure: power was neither measured nor is it known for estimating it."
+        )
+    return answer("In this sweep no run that may be ranked has an energy figure.")
 
 
 def energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
     """The thriftiest config and how the fastest compares."""
     if frame.is_empty():
-        return answer(f"On {hardware}, {NO_ENERGY}")
+        return answer(f"On {hardware}, no run that may be ranked has an energy figure.")
     first = frame.row(0, named=True)
     parts: list[Part] = [
         f"On {hardware}, ",
         code(first["label"]),
-        " needs least: ",
+        " needs least: " if frame.height > 1 else " needs ",
         strong(f"{number(first['energy_j_per_output_tok'])} J per output token"),
     ]
     parts.append(f" ({number(first['energy_kwh_per_1m_output_tok'])} kWh per million at the meter)")

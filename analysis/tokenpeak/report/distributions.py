@@ -49,8 +49,8 @@ def answer_tradeoff(view: SweepView) -> Sentence:
             ]
     if not parts:
         return answer(
-            "No run has both a throughput and the speed of its requests, so there is no trade-off to draw. "
-            "What is known of each run is below."
+            "No run that may be ranked has both a throughput and the speed of its requests, so there is no trade-off "
+            "to draw. What is known of each run is below."
         )
     return answer(*parts)
 

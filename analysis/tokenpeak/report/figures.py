@@ -156,7 +156,9 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
         title=f"{across} × {down}",
         caption=(
             f"{view.metric_title} ({view.metric.unit}) {view.objective_at}; each cell is {mean}, "
-            f"below it the difference from {_baseline_words(view)}. Colours end at ±{widest:.0%} in every figure."
+            f"below it the difference from {_baseline_words(view)}"
+            f"{'' if view.higher_is_better else ', where lower is better'}. "
+            f"Colours end at ±{widest:.0%} in every figure."
             + "".join(words for words, where in legend.items() if cells.filter(where).height)
         ),
         spec=charts.spec_of(chart),
@@ -181,10 +183,8 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
 def _baseline_words(view: SweepView) -> str:
     from tokenpeak.report.ranking import rank
 
-    for hardware in view.hardware:
-        if baseline := rank(view, hardware).baseline:
-            return baseline.words
-    return "nothing (no baseline)"
+    baselines = [baseline.words for hardware in view.hardware if (baseline := rank(view, hardware).baseline)]
+    return " or, on other hardware, ".join(dict.fromkeys(baselines)) or "nothing (no baseline)"
 
 
 def main_effects(view: SweepView) -> Figure:

@@ -117,7 +117,9 @@ def speedups(view: SweepView) -> list[Block]:
         if axes:
             found += [_speedup_table(view, axis, title) for axis in axes]
     if not found and not (PARALLEL & view.axes.keys()):
-        tried = ", ".join(view.axes) or "none"
+        if not view.axes:
+            return [note("This sweep varies no axis.")]
+        tried = ", ".join(view.axes)
         return [
             note(
                 "This sweep varies neither parallelism nor presets, number formats or models; its axes are ",

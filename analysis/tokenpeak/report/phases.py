@@ -147,11 +147,9 @@ def _answer(phases: Sequence[Reached]) -> Sentence:
         return answer(f"From {first.phase} to {last.phase}: {last.phase} (", code(last.label), ") held no rate tried.")
     if last.holds == first.holds:
         rate = strong(f"{trimmed(last.holds)} req/s")
-        return answer(
-            f"{first.phase.capitalize()} and {last.phase} both held ",
-            rate,
-            "; a gain smaller than a step of the rates would not show.",
-        )
+        beyond = last.breaks is None
+        untold = "no higher rate could be judged, so a gain" if beyond else "a gain smaller than a step of the rates"
+        return answer(f"{first.phase.capitalize()} and {last.phase} both held ", rate, f"; {untold} would not show.")
     parts: list[Part] = [f"From {first.phase} to {last.phase}, the highest rate that held goes from "]
     parts += [strong(trimmed(first.holds) if first.holds else "none"), " to ", strong(f"{trimmed(last.holds)} req/s")]
     least, most = gain(first, last)

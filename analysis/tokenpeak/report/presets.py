@@ -27,8 +27,8 @@ class Observations:
 
 
 def has_presets(view: SweepView) -> bool:
-    """The sweep compares several nodes over models and contexts."""
-    return {MODEL, CONTEXT} <= view.axes.keys() and len(view.record.nodes) > 1
+    """The archive is a publication that compares several nodes over models and contexts."""
+    return view.record.imported is not None and {MODEL, CONTEXT} <= view.axes.keys() and len(view.record.nodes) > 1
 
 
 def rows(view: SweepView, model: str, context: str) -> pl.DataFrame:

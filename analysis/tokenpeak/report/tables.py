@@ -19,15 +19,15 @@ ONCE_MORE = "One more launch of the search's choice, on fresh requests: nothing 
 MILLI = ("ttft_s", "tpot_s", "itl_s")
 
 
-def metric_column(name: str, *, hidden: bool = False) -> Column:
-    """A metric's column as tables show it: short latencies in milliseconds."""
+def metric_column(name: str, *, currency: str = "currency", hidden: bool = False) -> Column:
+    """A metric's column as tables show it: short latencies in milliseconds, cost in its currency."""
     found = metric_of(name)
     if found is None:
         words = name.removeprefix("engine_").replace("_", " ")
         return Column(key=name, title=f"Engine: {words}", kind="number", hidden=hidden)
     metric, statistic = found
     short = metric_word(metric.name) if metric.name in MILLI else metric.title
-    unit = "ms" if metric.name in MILLI else metric.unit
+    unit = "ms" if metric.name in MILLI else metric.unit.replace("currency", currency)
     return Column(
         key=name,
         title=titled(replace(metric, title=short), statistic),
@@ -116,7 +116,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
             ),
             Column(key="slo", title="SLO", kind="state"),
             *sure_column(frame),
-            *[metric_column(name, hidden=name not in SHOWN) for name in measured],
+            *[metric_column(name, currency=view.spec.energy.currency, hidden=name not in SHOWN) for name in measured],
             Column(key="details", title="Why not, in full", hidden=True),
             Column(key="config_id", title="Config id", kind="code", hidden=True),
         ],
@@ -143,7 +143,7 @@ def trade_offs(view: SweepView, ranked: Ranking) -> Table | None:
         [
             Column(key="label", title="Config", unit=" / ".join(view.axes), kind="code"),
             Column(key="rank", title="Rank", kind="number"),
-            *(metric_column(name) for name in columns),
+            *(metric_column(name, currency=view.spec.energy.currency) for name in columns),
         ],
         name=f"trade-offs-{slug(ranked.hardware)}",
         title=f"Not beaten in every objective on {ranked.hardware}",
@@ -223,7 +223,7 @@ def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
             *sure_column(shown),
             Column(key="breaks", title="First that did not", unit="req/s", kind="number"),
             Column(key="n", title="Rates judged", kind="number"),
-            Column(key="untold", title="Not judged", kind="number", help="Rates whose runs are invalid"),
+            Column(key="untold", title="Not judged", kind="number", help="Rates whose runs cannot tell"),
             Column(key="launches", title="Launches", kind="number"),
         ],
         name=f"highest-{slug(hardware)}",
@@ -286,7 +286,10 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
             *([Column(key="why", title="Why")] if shown["why"].is_not_null().any() else []),
             *([Column(key="slo", title="SLO", kind="state")] if shown["slo"].is_not_null().any() else []),
             *sure_column(shown),
-            *[metric_column(metric, hidden=metric not in visible) for metric in measured],
+            *[
+                metric_column(metric, currency=view.spec.energy.currency, hidden=metric not in visible)
+                for metric in measured
+            ],
             *(
                 Column(key=key, title=title, kind="number")
                 for key, title in (("requests_ok", "Requests ok"), ("requests_failed", "Requests failed"))

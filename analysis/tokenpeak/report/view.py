@@ -93,7 +93,8 @@ class SweepView:
     def metric(self) -> Metric:
         """The objective's metric."""
         found = metric_of(self.spec.objective.metric)
-        return found[0] if found else BY_NAME["output_tok_per_s"]
+        metric = found[0] if found else BY_NAME["output_tok_per_s"]
+        return replace(metric, unit=metric.unit.replace("currency", self.spec.energy.currency))
 
     @property
     def metric_title(self) -> str:
