@@ -1,5 +1,6 @@
 """Every sweep's own figures are checked: nothing is found in a sound one, and each planted mistake is."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,26 @@ import polars as pl
 import pytest
 
 from archive_factory import make_archive
+from tokenpeak.plan.demand import Demand
+from tokenpeak.plan.predict import hardware_limit_tok_per_s
 from tokenpeak.stats.checks.catalogue import GUARDS
 from tokenpeak.stats.checks.claims import guarded
 from tokenpeak.stats.checks.evidence import Evidence
 from tokenpeak.store.frames import open_frames
 from tokenpeak.store.pack import unpacked
 
+DRAFTS = '{"method": "ngram", "num_speculative_tokens": 3}'
+SHORT_PROMPTS = Demand(
+    input_tokens=1,
+    output_tokens=64,
+    longest_tokens=65,
+    longest_input_tokens=1,
+    requests=64,
+    warmup_requests=0,
+    duration_s=None,
+    concurrency=None,
+    rate_per_s=None,
+)
 SWEEPS = Path(__file__).parent / "sweeps"
 """Sweeps of the simulated engine and of vLLM on a CPU, as they were measured; requests and logs taken out."""
 
@@ -136,6 +151,39 @@ def test_planted_mistakes_are_found(guard: str, sound: Evidence) -> None:
 
     assert findings
     assert all(finding.where and finding.text for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "gpus", "concurrency"),
+    [
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", {"tensor_parallel_size": 2}, 2, 1),
+        ("meta-llama/Llama-3.1-8B-Instruct", {"data_parallel_size": 4}, 4, 32),
+        ("meta-llama/Llama-3.1-8B-Instruct", {"data_parallel_size": 4, "max_num_seqs": 8}, 4, 32),
+        ("meta-llama/Llama-3.1-8B-Instruct", {"speculative_config": DRAFTS}, 1, 1),
+    ],
+)
+def test_what_the_hardware_can_give_is_not_too_fast(
+    sound: Evidence, model: str, flags: dict[str, object], gpus: int, concurrency: int
+) -> None:
+    """Experts that no token picks, replicas and accepted drafts are no mistake; what is beyond them still is."""
+    seen = replace(
+        sound,
+        configs=sound.configs.with_columns(model_name=pl.lit(model), flags=pl.lit(json.dumps(flags))),
+        nodes=sound.nodes.with_columns(
+            gpus=pl.Series([json.dumps(json.loads(text)[:1] * gpus) for text in sound.nodes["gpus"]])
+        ),
+        runs=sound.runs.filter(node="node-1").head(1).with_columns(concurrency=concurrency),
+    )
+    sits = seen.sits(seen.runs.row(0, named=True))
+    assert sits is not None
+    limit = hardware_limit_tok_per_s(sits, replace(SHORT_PROMPTS, concurrency=concurrency))
+
+    found = [
+        guarded(replace(seen, runs=seen.runs.with_columns(output_tok_per_s=share * limit)))["limits"]
+        for share in (0.95, 1.6)
+    ]
+
+    assert [(1, 0), (1, 1)] == [(each.looked_at, len(each.findings)) for each in found]
 
 
 def test_measured_sweeps_have_no_findings(measured: Evidence) -> None:

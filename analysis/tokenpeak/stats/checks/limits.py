@@ -19,14 +19,20 @@ IDLE = 0.002
 
 
 def request_limit_tok_per_s(sits: Fit, sequences: float, context_tokens: float) -> float:
-    """The most that one of `sequences` could get: each byte at full bandwidth, each operation at full rate."""
+    """The most that one of `sequences` could get: each byte at full bandwidth, each operation at full rate.
+
+    Replicas share the sequences out, a mixture of experts reads what its tokens pick, and every draft may be accepted.
+    """
     deployment = sits.deployment
     model, gpu = deployment.model, deployment.gpu
     devices = deployment.tensor_parallel * deployment.pipeline_parallel
-    weights = deployment.matrix_bytes + model.output_matrix_parameters * deployment.value_bytes
-    kv = model.kv_bytes_per_token(deployment.kv_dtype) * context_tokens * sequences
-    flops = 2 * (model.active_linear_parameters + model.output_matrix_parameters) * sequences
-    return 1 / max((weights + kv) / (gpu.memory_bytes_per_s * devices), flops / (deployment.compute_flops * devices))
+    own = max(1.0, sequences / sits.data_parallel)
+    matrices = deployment.matrix_bytes * model.matrices_read(round(own))
+    weights = matrices + model.output_matrix_parameters * deployment.value_bytes
+    kv = model.kv_bytes_per_token(deployment.kv_dtype) * context_tokens * own
+    read_s = (weights + kv) / (gpu.memory_bytes_per_s * devices) / (sits.draft_tokens + 1)
+    flops = 2 * (model.active_linear_parameters + model.output_matrix_parameters) * own
+    return 1 / max(read_s, flops / (deployment.compute_flops * devices))
 
 
 def measures_hardware(evidence: Evidence, *, where: Mapping[str, object], column: str) -> Outcome:
@@ -165,7 +171,7 @@ def guard(evidence: Evidence) -> Guarded:
         if speed is None or sequences is None or sits is None:
             continue
         looked_at += 1
-        running = min(sequences, float(sits.deployment.max_num_seqs))
+        running = min(sequences, float(sits.deployment.max_num_seqs * sits.data_parallel))
         limit = running * request_limit_tok_per_s(sits, running, 0)
         if speed > TOO_FAST * limit:
             words = "more than the hardware can give"
