@@ -167,6 +167,21 @@ def test_figures_of_runs_that_may_not_be_ranked_are_not_said_to_be_missing(tmp_p
     assert distributions.answer_tradeoff(view).words().startswith("No run that may be ranked has both")
 
 
+def test_an_edge_is_one_that_can_be_passed(tmp_path: Path) -> None:
+    """All GPUs are no edge of parallelism, nor is one of anything; a spec may give values in any order."""
+    published = open_archive(paths.ARCHIVES / "a100x8-llama70b")
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [4, 16, 8]}, seconds=3)
+    view = open_archive(archive.path)
+    steps = [overview.next_steps(each, rank(each, each.hardware[0])) for each in (published, view)]
+    words = [each.words().split(": values")[0] for each in steps if each is not None]
+
+    assert "16" == (rank(view, view.hardware[0]).taken or {})["axis_max_num_seqs"]
+    assert [
+        f"The recommended config stands at the edge of {edge}"
+        for edge in ("max_num_batched_tokens=98304", "max_num_seqs=16")
+    ] == words
+
+
 def test_cost_is_told_in_its_currency(tmp_path: Path) -> None:
     """Wherever cost is an objective or a column, its unit is the currency of the spec's price."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], seconds=3)

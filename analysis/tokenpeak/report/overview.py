@@ -14,7 +14,7 @@ from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code
 from tokenpeak.report.deploy import snippets
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import Ranking, rank
-from tokenpeak.report.view import SweepView
+from tokenpeak.report.view import GROUPS_OF_GPUS, SweepView
 
 
 def recommends(view: SweepView) -> bool:
@@ -264,10 +264,17 @@ def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
     taken = ranked.taken
     if taken is None:
         return None
+    whole = view.gpus_taken(ranked.hardware).get(str(taken["config_id"])) == view.gpus_of(ranked.hardware)
     edges = []
     for axis, names in view.axes.items():
         value = taken.get(f"axis_{axis}")
-        if len(names) > 1 and value in (names[0], names[-1]) and all(_numeric(name) for name in names):
+        if len(names) < 2 or value is None or not all(_numeric(name) for name in names):
+            continue
+        own, tried = float(str(value)), [float(name) for name in names]
+        # Nothing counts less than one, and no engine takes more GPUs than there are.
+        below = own == min(tried) and own != 1
+        above = own == max(tried) and not (whole and axis in GROUPS_OF_GPUS)
+        if below or above:
             edges.append(_Edge(axis, str(value)))
     parts: list[object] = []
     if edges:
