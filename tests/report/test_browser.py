@@ -138,7 +138,7 @@ def test_comparison_refuses_what_is_not_comparable(session: Session, site: Path)
     page.select_option("#right-sweep", index=next(i for i, text in enumerate(options) if RIG in text))
     page.select_option("#right-config", index=3)
     together = page.locator("#compare-result .answer").inner_text()
-    ratio = page.get_by_role("row", name="Output throughput (tok/s)").locator("td").last.inner_text()
+    ratio = page.get_by_role("row", name="Output throughput (tok/s, 95% interval)").locator("td").last.inner_text()
     by = re.search(r"The second has ([\d.]+)% (more|less)", together)
     assert by is not None
 

@@ -192,7 +192,7 @@ def test_an_archive_with_failures_only_has_a_site(tmp_path: Path) -> None:
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes=axes)
     build_site([archive.path], tmp_path / "site")
 
-    assert "No config gave a result that may be ranked." in (tmp_path / "site" / "a" / "index.html").read_text()
+    assert "no config gave a result that may be ranked" in (tmp_path / "site" / "a" / "index.html").read_text()
 
 
 def test_a_sweep_before_its_first_trial_has_a_site(tmp_path: Path) -> None:
