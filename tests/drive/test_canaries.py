@@ -167,7 +167,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
             tokens,
             inventory / "group_vars" / "all.yml",
             state / "node-secret",
-            node / "secret",
+            *node.glob("secret-*"),
             node / "node.json",
         },
     )

@@ -91,6 +91,7 @@ class Node:
     def finish_request(self, **changes: Any) -> dict[str, Any]:
         return {
             "trial_id": "0000-abc",
+            "holder": "sweep-1",
             "restore_production": True,
             "engine_stop_s": 2,
             "production_ready_s": 10,

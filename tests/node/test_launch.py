@@ -194,14 +194,54 @@ def test_lock_between_trials(node: Node) -> None:
     assert "locked" == refused["error"]["code"]
 
 
-def test_finish_of_another_trial(node: Node) -> None:
-    """Finishing a trial that no longer has the node leaves the one that has it alone."""
+@pytest.mark.parametrize("other", [{"trial_id": "9999-z"}, {"holder": "sweep-2"}])
+def test_finish_of_another_trial(node: Node, other: dict[str, Any]) -> None:
+    """Finishing a trial that does not have the node leaves the one that has it alone, also one of an equal id."""
     node.run("launch", node.launch_request())
 
-    finished = node.run("finish", node.finish_request(trial_id="9999-z"))
+    finished = node.run("finish", node.finish_request(**other))
 
-    assert finished["restoration"]["restored"] is False
+    assert "Trial 0000-abc of sweep-1 has the node; it was left alone." == finished["restoration"]["message"]
+    assert (True, None) == (finished["restoration"]["restored"], finished["restoration"]["downtime_s"])
     assert process.is_alive(node.read("engine.json"))
+
+
+def test_sweep_that_never_had_the_node_gives_nothing_back(node: Node) -> None:
+    """What a sweep restores at its end is its own: another's trial, and its lock between two trials, stay."""
+    node.run("launch", node.launch_request())
+
+    during = node.run("restore", {"holder": "sweep-2"})["restoration"]
+    engine = node.read("engine.json")
+    node.run("finish", node.finish_request(keep_lock=True))
+    between = [node.run(command, node.finish_request(holder="sweep-2")) for command in ("finish", "restore")]
+    held = node.read("lock.json")
+    own = node.run("restore", {"holder": "sweep-1"})["restoration"]
+
+    assert process.is_alive(engine) is False
+    assert engine is not None, "the other sweep's restore ended this trial"
+    assert "Trial 0000-abc of sweep-1 has the node; it was left alone." == during["message"]
+    assert {"sweep-1 has the node; it was left alone."} == {answer["restoration"]["message"] for answer in between}
+    assert held is not None
+    assert (True, None) == (own["restored"], node.read("lock.json"))
+
+
+def test_earlier_sweeps_trial_of_the_same_id(node: Node) -> None:
+    """What became of another sweep's trial is not told of this one, though sweeps number their trials alike."""
+    node.production()
+    node.run("produce")
+    node.run("launch", node.launch_request(lease_s=1))
+    assert clock.wait_until(lambda: node.read("record.json") is None, 20)
+
+    never_launched = node.run("finish", node.finish_request(holder="sweep-2"))
+    node.run("launch", node.launch_request(holder="sweep-2"))
+    launched = node.run("finish", node.finish_request(holder="sweep-2", restore_production=False))
+
+    assert ("No trial has this node.", None) == (
+        never_launched["restoration"]["message"],
+        never_launched["given_back_by"],
+    )
+    assert "" == never_launched["log"]
+    assert (True, None) == (launched["engine_ran"], launched["given_back_by"])
 
 
 def test_finish_tells_whether_the_engine_had_outlived_the_load(node: Node) -> None:
@@ -227,15 +267,15 @@ def test_finish_without_launch(node: Node) -> None:
 
 def test_key_is_derived_and_kept_secret(node: Node) -> None:
     """Both sides derive the trial's key; it is asked for by the engine and appears in no argument and no answer."""
-    (node.folder / "secret").write_text("sweep secret\n")
-    (node.folder / "secret").chmod(0o600)
+    (node.folder / "secret-0123abcd").write_text("sweep secret\n")
+    (node.folder / "secret-0123abcd").chmod(0o600)
     key = trial_key(b"sweep secret\n", "0000-abc")
 
-    launched = node.run("launch", node.launch_request("--say", key))
+    launched = node.run("launch", node.launch_request("--say", key, secret="secret-0123abcd"))
     pid = launched["pid"]
     arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     environment = Path(f"/proc/{pid}/environ").read_text().split("\0")
-    finished = node.run("finish", node.finish_request())
+    finished = node.run("finish", node.finish_request(secret="secret-0123abcd"))
 
     assert launched["ready"]
     assert launched["api_key_used"]
@@ -243,6 +283,17 @@ def test_key_is_derived_and_kept_secret(node: Node) -> None:
     assert [key] == [word for word in arguments if key in word], "only this test's own --say"
     assert key not in str(launched)
     assert key not in zlib.decompress(base64.b64decode(finished["log"])).decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("secret-00000000", "make probe"), ("node.json", "not the name of a secret")]
+)
+def test_secret_that_is_not_there(node: Node, name: str, words: str) -> None:
+    """A controller whose secret the node has not got is told so before anything is stopped."""
+    answer = node.run("launch", node.launch_request(secret=name))
+
+    assert words in answer["error"]["text"]
+    assert (None, None) == (node.read("record.json"), node.read("lock.json"))
 
 
 HOSTILE = ["$HOME", "$(id)", "`id`", "a b", "'", '"', ";reboot", "%n", "--", "\\", "é\n2", "{{ 7 * 7 }}", "-e"]

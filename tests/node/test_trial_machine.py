@@ -76,7 +76,7 @@ class Trial(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "state"):
             return
-        self.carry_out(lambda: restore_command(self.state, self.declaration))
+        self.carry_out(lambda: restore_command(self.state, self.declaration, {}))
         self.production_is_as_recorded()
         leader = self.state.read("production.json")
         if leader:
@@ -115,6 +115,9 @@ class Trial(RuleBasedStateMachine):
             "production_ready_s": 20,
         }
 
+    def finish_request(self, trial_id: str) -> dict[str, Any]:
+        return {"trial_id": trial_id, "holder": "sweep-1", "engine_stop_s": 0.5}
+
     @rule(engine=st.sampled_from(sorted(ENGINES)), holder=st.sampled_from(["sweep-1", "sweep-1", "sweep-2"]))
     def launches(self, engine: str, holder: str) -> None:
         """The controller launches a trial; another sweep's is refused while one has the node."""
@@ -130,26 +133,26 @@ class Trial(RuleBasedStateMachine):
     @rule(gives_back=st.booleans(), is_late=st.booleans())
     def finishes(self, gives_back: bool, is_late: bool) -> None:
         """The controller ends its trial, or one that ended long ago."""
-        request = {"trial_id": "0000-old" if is_late else f"{self.trial:04d}-abc", "restore_production": gives_back}
-        self.carry_out(lambda: finish(self.state, self.declaration, {**request, "engine_stop_s": 0.5}))
+        request = self.finish_request("0000-old" if is_late else f"{self.trial:04d}-abc")
+        self.carry_out(lambda: finish(self.state, self.declaration, {**request, "restore_production": gives_back}))
 
     @rule(after_s=PAUSES_S)
     def finish_is_killed(self, after_s: float) -> None:
         """The finish command dies at any instant."""
-        request = {"trial_id": f"{self.trial:04d}-abc", "engine_stop_s": 0.5}
+        request = self.finish_request(f"{self.trial:04d}-abc")
         self.carry_out(lambda: finish(self.state, self.declaration, request), after_s)
 
     @rule(times=st.integers(1, 2))
     def restores(self, times: int) -> None:
         """Somebody runs `make restore`, once or twice; then no trial has the node."""
         for _ in range(times):
-            self.carry_out(lambda: restore_command(self.state, self.declaration))
+            self.carry_out(lambda: restore_command(self.state, self.declaration, {}))
         assert self.state.read(restore.RECORD) is None
 
     @rule(after_s=PAUSES_S)
     def restore_is_killed(self, after_s: float) -> None:
         """`make restore` dies at any instant."""
-        self.carry_out(lambda: restore_command(self.state, self.declaration), after_s)
+        self.carry_out(lambda: restore_command(self.state, self.declaration, {}), after_s)
 
     @precondition(lambda self: self.state.read(restore.RECORD) is not None)
     @rule()

@@ -24,6 +24,7 @@ SERVER = "/opt/standin.py"
 """Where the small server is on a node: a checkout in /tmp would not be seen there."""
 PYTHON = "/usr/bin/python3"
 STATE = "/var/lib/tokenpeak"
+SECRET = "secret-0123abcd"
 
 
 def why_no_rig() -> str | None:
@@ -101,7 +102,7 @@ class RigNode:
                 }
             ),
         )
-        self.write(f"{STATE}/secret", "the sweep's secret")
+        self.write(f"{STATE}/{SECRET}", "the controller's secret")
         assert self.node("install")["guard"] == "systemd"
 
     def launch_request(self, *options: str, **changes: Any) -> dict[str, Any]:
@@ -112,6 +113,7 @@ class RigNode:
             "argv": argv,
             "env": {},
             "served_model": "tiny",
+            "secret": SECRET,
             "deadline_s": 20,
             "lease_s": 60,
             "production_ready_s": 20,

@@ -40,7 +40,7 @@ def test_whole_trial(rig_node: RigNode, enabled: bool) -> None:
 
     launched = rig_node.node("launch", rig_node.launch_request("--worker", "--ignore-sigterm"))
     during = rig_node.node("status")
-    finished = rig_node.node("finish", {"trial_id": "0000-abc", "engine_stop_s": 0.5})
+    finished = rig_node.node("finish", {"trial_id": "0000-abc", "holder": "sweep-1", "engine_stop_s": 0.5})
 
     assert launched["ready"], launched
     assert during["engine"]["unit"].startswith("tokenpeak-engine-")
@@ -220,7 +220,7 @@ def test_user_unit(rig_node: RigNode) -> None:
 
     launched = rig_node.node("launch", rig_node.launch_request())
     during = answers(rig_node)
-    finished = rig_node.node("finish", {"trial_id": "0000-abc"})
+    finished = rig_node.node("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
 
     assert (True, False) == (launched["ready"], during)
     assert finished["restoration"]["restored"]

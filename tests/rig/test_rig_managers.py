@@ -90,7 +90,7 @@ def test_podman(rig_node: RigNode) -> None:
 
     launched = rig_node.node("launch", rig_node.launch_request())
     during = answers(url)
-    finished = rig_node.node("finish", {"trial_id": "0000-abc"})
+    finished = rig_node.node("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
 
     assert (True, False) == (launched["ready"], during)
     assert finished["restoration"]["restored"], finished

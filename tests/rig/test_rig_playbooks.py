@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.rig.conftest import PYTHON, STATE, RigNode
+from tests.rig.conftest import PYTHON, SECRET, STATE, RigNode
 
 from tokenpeak import paths
 from tokenpeak.node import clock, serving
@@ -64,6 +64,7 @@ class Controller:
         extravars = {
             "tokenpeak_pyz": str(write_bundle(self.folder / "tokenpeak-node.pyz")),
             "tokenpeak_secret_file": str(self.secret),
+            "tokenpeak_secret_name": SECRET,
             **extravars,
         }
         program = Path(sys.executable).with_name("ansible-playbook")
@@ -117,7 +118,7 @@ def test_two_nodes(boot: Callable[..., RigNode], tmp_path: Path) -> None:
     )
     launched = controller.play("launch.yml", tokenpeak_launch_request=launch)
     during = controller.play("status.yml")
-    finish = controller.request("finish", {"trial_id": "0000-abc"})
+    finish = controller.request("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
     finished = controller.play("finish.yml", tokenpeak_finish_request=finish)
     restored = controller.play("restore.yml")
 
@@ -146,7 +147,7 @@ def test_network_is_cut(rig_node: RigNode, tmp_path: Path) -> None:
     rig_node.testnode("cut")
     alone = clock.wait_until(lambda: rig_node.read("record.json") is None, 30, poll_s=0.2)
     rig_node.testnode("heal")
-    finish = controller.request("finish", {"trial_id": "0000-abc"})
+    finish = controller.request("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
     finished = controller.play("finish.yml", tokenpeak_finish_request=finish)
 
     assert (True, True) == (launched["gpu1"]["ready"], alone)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.rig.conftest import PYTHON, SERVER, STATE, RigNode
+from tests.rig.conftest import PYTHON, SECRET, SERVER, STATE, RigNode
 from tests.rig.test_rig_playbooks import Controller, answers
 
 from tokenpeak import paths
@@ -63,7 +63,7 @@ def test_trial_needs_the_guard_command_alone(limited: RigNode) -> None:
     launched = guarded(limited, "launch", limited.launch_request())
     during = guarded(limited, "status")
     user = limited.sh("ps", "-o", "user=", "-p", str(launched["pid"])).strip()
-    finished = guarded(limited, "finish", {"trial_id": "0000-abc"})
+    finished = guarded(limited, "finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
 
     assert launched["ready"], launched
     assert during["guard_alive"]
@@ -80,7 +80,7 @@ def test_trial_needs_the_guard_command_alone(limited: RigNode) -> None:
         ["sudo", "-n", COMMAND, "produce"],
         ["sudo", "-n", COMMAND, "launch", "--request", "/etc/shadow"],
         ["sudo", "-n", COMMAND, "launch", "--state", "/home/tuner", "--request", "-"],
-        ["cat", f"{STATE}/secret"],
+        ["cat", f"{STATE}/{SECRET}"],
         ["sh", "-c", f"'echo >> {COMMAND}'"],
         ["sh", "-c", f"'echo >> {STATE}/tokenpeak-node.pyz'"],
     ],
@@ -112,7 +112,7 @@ def test_engine_has_its_own_user_and_limits(limited: RigNode) -> None:
     pid = str(launched["pid"])
     status = limited.sh("cat", f"/proc/{pid}/status")
     limits = limited.sh("cat", f"/proc/{pid}/limits")
-    peek = limited.sh("runuser", "-u", "engine", "--", "cat", f"{STATE}/secret")
+    peek = limited.sh("runuser", "-u", "engine", "--", "cat", f"{STATE}/{SECRET}")
     guarded(limited, "restore")
 
     assert "NoNewPrivs:\t1" in status

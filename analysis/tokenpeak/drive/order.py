@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.drive.inventory import Node
+from tokenpeak.drive.probe import secret_name
 from tokenpeak.load.fleet import LoadHost
 from tokenpeak.load.job import Bar, LoadJob
 from tokenpeak.load.run import JobRun
@@ -144,26 +145,35 @@ def write_requests(
         {
             "trial_id": order.trial_id,
             "holder": holder,
+            "secret": secret_name(secret),
             "argv": list(argv),
             "env": order.env(),
             "served_model": order.config.model.served_name,
             "deadline_s": deadlines.engine_ready_s,
             "lease_s": deadlines.lease_s,
             "trial_deadline_s": order.trial_deadline_s,
+            # The guard gives the node back by these.
+            "engine_stop_s": deadlines.engine_stop_s,
+            "production_ready_s": deadlines.production_ready_s,
         },
     )
-    write_finish(order, files, restore_production=order.restore_production, keep_lock=order.keep_lock)
+    restores, keeps = order.restore_production, order.keep_lock
+    write_finish(order, files, secret=secret, holder=holder, restore_production=restores, keep_lock=keeps)
     write_private(files.api_key, hmac.new(secret.encode(), order.trial_id.encode(), sha256).hexdigest() + "\n")
     write_private(files.job, _load_job(order, files, started_at_unix_s).model_dump_json())
     return files
 
 
-def write_finish(order: TrialOrder, files: RequestFiles, *, restore_production: bool, keep_lock: bool) -> None:
+def write_finish(
+    order: TrialOrder, files: RequestFiles, *, secret: str, holder: str, restore_production: bool, keep_lock: bool
+) -> None:
     """Write the request of the finish command, replacing an earlier one."""
     _write(
         files.finish,
         {
             "trial_id": order.trial_id,
+            "holder": holder,
+            "secret": secret_name(secret),
             "restore_production": restore_production,
             "keep_lock": keep_lock,
             "engine_stop_s": order.spec.deadlines.engine_stop_s,

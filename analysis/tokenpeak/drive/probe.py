@@ -77,6 +77,11 @@ def node_secret() -> Path:
     return path
 
 
+def secret_name(secret: str) -> str:
+    """What a controller's secret is called on nodes, where those of other controllers may lie beside it."""
+    return f"secret-{sha256(secret.encode()).hexdigest()[:8]}"
+
+
 def install(
     inventory: Inventory,
     *,
@@ -87,7 +92,12 @@ def install(
 ) -> PlaybookResult:
     """Put TokenPeak's command on the nodes, logging in as `user` where that is not the inventory's own."""
     bundle = _bundle()
-    extravars = {"tokenpeak_pyz": str(bundle), "tokenpeak_secret_file": str(node_secret())}
+    secret = node_secret()
+    extravars = {
+        "tokenpeak_pyz": str(bundle),
+        "tokenpeak_secret_file": str(secret),
+        "tokenpeak_secret_name": secret_name(secret.read_text().strip()),
+    }
     if user is not None:
         extravars["ansible_user"] = user
     return run_playbook(

@@ -31,7 +31,13 @@ def release(
     downtime_s = _given_back_meanwhile_s(answers, archive, trials)
     if held:
         progress.say(f"Giving back {', '.join(held)}, held since this sweep was cut off")
-        given = run_playbook("restore.yml", inventory, nodes=held, cancelled=stop.abrupt)
+        given = run_playbook(
+            "restore.yml",
+            inventory,
+            nodes=held,
+            extravars={"tokenpeak_restore_holder": ours},
+            cancelled=stop.abrupt,
+        )
         for name in held:
             outcome = given.nodes[name].answers.get("restore", {}).get("restoration", {})
             downtime_s[name] = downtime_s.get(name, 0.0) + (outcome.get("downtime_s") or 0.0)

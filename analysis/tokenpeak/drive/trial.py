@@ -97,7 +97,9 @@ def run_trial(
 def _give_back(evidence: Evidence, site: TrialSite, files: RequestFiles, on_event: Callable[[Event], None]) -> Evidence:
     """Tear down a trial whose own finish did not answer: finish.yml, else restore.yml."""
     _end_client(files)
-    write_finish(evidence.order, files, restore_production=True, keep_lock=False)
+    write_finish(
+        evidence.order, files, secret=site.secret, holder=site.holder, restore_production=True, keep_lock=False
+    )
     again = _play("finish.yml", evidence.order, site, files, on_event, site.stop.abrupt)
     if answer := again.answers.get("finish"):
         return replace(evidence, finish=answer, spans={**evidence.spans, **again.spans})
@@ -162,7 +164,7 @@ def _play(
             playbook,
             site.inventory,
             nodes=[order.node.name],
-            extravars=files.extravars(),
+            extravars={**files.extravars(), "tokenpeak_restore_holder": site.holder},
             on_event=on_event,
             cancelled=cancelled,
         )

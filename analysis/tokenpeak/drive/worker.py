@@ -263,10 +263,17 @@ class NodeWorker(Worker):
         )
 
     def _restore(self) -> None:
-        """Give the node back for good: production as recorded, lock released. A node that is free stays as it is."""
+        """Give the node back for good: production as recorded, lock released.
+
+        A node that is free, or that another sweep has, stays as it is.
+        """
         try:
             result = run_playbook(
-                "restore.yml", self._site.inventory, nodes=[self.node], cancelled=self._site.stop.let_go
+                "restore.yml",
+                self._site.inventory,
+                nodes=[self.node],
+                extravars={"tokenpeak_restore_holder": self._site.holder},
+                cancelled=self._site.stop.let_go,
             ).nodes[self.node]
             reason = result.unreachable or result.failure or "restore.yml gave no answer"
             restoration = restoration_of(result.answers.get("restore"), reason)

@@ -64,7 +64,7 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
     if command == "restore":
         from tokenpeak.node.restore import restore_command
 
-        return restore_command(state, declaration)
+        return restore_command(state, declaration, request)
     if command == "status":
         from tokenpeak.node.status import status
 

@@ -80,7 +80,8 @@ class Engine:
         argv = [str(word) for word in request["argv"]]
         with self.log.open("wb"):
             self.log.chmod(0o600)
-        self.state.write(OUTPUT, {"trial_id": request["trial_id"]}, durable=False)
+        output = {name: request[name] for name in ("trial_id", "holder")}
+        self.state.write(OUTPUT, output, durable=False)
         as_unit = has_systemd() and declared.get("isolation") != "process"
         found: Json = {"trial_id": request["trial_id"], "unit": self.unit if as_unit else None}
         if as_unit:

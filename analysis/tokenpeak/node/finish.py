@@ -8,7 +8,7 @@ import zlib
 from tokenpeak.node import launch, lease, lock, telemetry
 from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.restore import OUTCOME, RECORD, restore, stop_engine
+from tokenpeak.node.restore import OUTCOME, RECORD, left_alone, restore, stop_engine
 from tokenpeak.node.state import Json, State
 
 NO_SAMPLES: Json = {"t_s": [], "columns": {}}
@@ -17,22 +17,19 @@ LOG_BYTES = 8 << 20
 
 
 def finish(state: State, declaration: Json, request: Json) -> Json:
-    """End the trial whatever became of it; always answers, also when nothing was launched or the guard was first."""
+    """End the trial whatever became of it; always answers, also when nothing was launched or the guard was first.
+
+    A node that another sweep has, or another trial of this one, is left alone: trials of two sweeps bear equal ids.
+    """
     phases = Phases(state)
-    trial_id = request["trial_id"]
+    trial_id, holder = request["trial_id"], request["holder"]
     with state.exclusive():
         record = state.read(RECORD)
-        if record is not None and record["trial_id"] != trial_id:
+        if lock.is_of_another(state, holder) or (record is not None and record["trial_id"] != trial_id):
             return {
                 "phases": phases.spans,
                 "engine_stopped": True,
-                "restoration": {
-                    "restored": False,
-                    "was_running": record["production"]["running"],
-                    "model": record["production"]["model"],
-                    "downtime_s": None,
-                    "message": f"Trial {record['trial_id']} of {record['holder']} has the node; it was left alone.",
-                },
+                "restoration": left_alone(state),
                 "telemetry": NO_SAMPLES,
                 "log": "",
             }
@@ -43,14 +40,14 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
         ended = stop_engine(state, phases, grace_s, baseline)
         restoration = None
         if request.get("restore_production", True):
-            restoration = _restored(state, phases, request, trial_id)
+            restoration = _restored(state, phases, request)
             if restoration["restored"] and not request.get("keep_lock"):
                 lock.release(state)
         elif record is not None:
             lease_s = (state.read(lease.FILE, durable=False) or {}).get("lease_s")
             lease.renew(state, lease_s)
         phases.mark("collecting")
-        is_its_output = (state.read(OUTPUT, durable=False) or {}).get("trial_id") == trial_id
+        is_its_output = _is_of((state.read(OUTPUT, durable=False) or {}), request)
         answer: Json = {
             "phases": phases.spans,
             "started_at_unix_s": phases.started_at_unix_s,
@@ -58,7 +55,7 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
             "exit_status": exit_status,
             "engine_stopped": ended["engine_stopped"],
             "restoration": restoration,
-            "given_back_by": _given_back_by(state, trial_id),
+            "given_back_by": _given_back_by(state, request),
             "telemetry": telemetry.collect(state) if is_its_output else NO_SAMPLES,
             "log": packed_log(state, declaration, request) if is_its_output else "",
         }
@@ -66,17 +63,22 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
         return answer
 
 
-def _given_back_by(state: State, trial_id: str) -> str | None:
+def _is_of(told: Json, request: Json) -> bool:
+    """Whether what was written down is of this very trial."""
+    return all(told.get(name) == request[name] for name in ("trial_id", "holder"))
+
+
+def _given_back_by(state: State, request: Json) -> str | None:
     """Who gave the node back from this trial, `guard` for one; None when it has not been given back."""
     before = state.read(OUTCOME)
-    return str(before["by"]) if before and before["trial_id"] == trial_id and before["restored"] else None
+    return str(before["by"]) if before and _is_of(before, request) and before["restored"] else None
 
 
-def _restored(state: State, phases: Phases, request: Json, trial_id: str) -> Json:
+def _restored(state: State, phases: Phases, request: Json) -> Json:
     ready_s: float | None = request.get("production_ready_s")
     outcome = restore(state, phases, by="finish", ready_s=ready_s)
     before = state.read(OUTCOME)
-    if outcome["trial_id"] is None and before and before["trial_id"] == trial_id:
+    if outcome["trial_id"] is None and before and _is_of(before, request):
         # Somebody, normally the guard, gave the node back before the controller could.
         outcome = {**before, "message": f"{before['message']} Given back by {before['by']}."}
     return {name: outcome[name] for name in ("restored", "was_running", "model", "downtime_s", "message")}

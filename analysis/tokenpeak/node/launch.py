@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ LOG_TAIL_BYTES = 32_768
 PRODUCTION_READY_S = 900.0
 ENGINE_STOP_S = 5.0
 LEASE_LAPSED = "lease_lapsed"
+SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
 """What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
 gives the guard no HOME, and a shorter PATH than a login has."""
@@ -222,11 +224,18 @@ def await_ready(
 
 
 def api_key(state: State, request: Json) -> str | None:
-    """The trial's key: as given, else derived from the sweep's secret, else none."""
-    if request.get("api_key"):
-        return str(request["api_key"])
-    secret = state.path("secret")
-    return trial_key(secret.read_bytes(), request["trial_id"]) if secret.is_file() else None
+    """The trial's key, derived from the secret of the controller that asks; None where the request names none."""
+    name = request.get("secret")
+    if name is None:
+        return None
+    if not SECRET_NAME.fullmatch(name):
+        raise Trouble("request", f"{name!r} is not the name of a secret.")
+    secret = state.path(name)
+    if not secret.is_file():
+        raise Trouble(
+            "secret", f"This controller's secret is not at {secret}: put it there by `make probe`, or `make install`."
+        )
+    return trial_key(secret.read_bytes(), request["trial_id"])
 
 
 def environment(declaration: Json, request: Json, key: str | None) -> dict[str, str]:

@@ -28,6 +28,12 @@ def take(state: State, holder: str) -> None:
         state.write(FILE, {"holder": holder, "taken_at_unix_s": time.time()})
 
 
+def is_of_another(state: State, holder: str) -> bool:
+    """Whether somebody else than `holder` has the node."""
+    told = (state.read(FILE), state.read("record.json"))
+    return any(held is not None and held["holder"] != holder for held in told)
+
+
 def release(state: State) -> None:
     """Let go of the node, whoever held it."""
     state.remove(FILE)

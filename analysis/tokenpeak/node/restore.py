@@ -95,10 +95,26 @@ def _downtime_s(record: Json) -> float | None:
     return round(max(0.0, time.time() - float(stopped["unix_s"])), 3)
 
 
-def restore_command(state: State, declaration: Json) -> Json:
-    """`make restore`: give the node back now, and break the lock."""
+def left_alone(state: State) -> Json:
+    """The answer where somebody else has the node: there is nothing to give back but what is theirs."""
+    held, record = state.read(lock.FILE), state.read(RECORD)
+    who = f"Trial {record['trial_id']} of {record['holder']}" if record else str((held or {}).get("holder"))
+    return {
+        "restored": True,
+        "was_running": False,
+        "model": None,
+        "downtime_s": None,
+        "message": f"{who} has the node; it was left alone.",
+    }
+
+
+def restore_command(state: State, declaration: Json, request: Json) -> Json:
+    """`make restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it."""
     phases = Phases(state)
+    holder = request.get("holder")
     with state.exclusive():
+        if holder and lock.is_of_another(state, holder):
+            return {"phases": phases.spans, "restoration": left_alone(state)}
         outcome = restore(state, phases, by="restore")
         if outcome["restored"]:
             lock.release(state)

@@ -1,7 +1,7 @@
 """The node's state folder: small JSON files, root-only, each replaced atomically.
 
     node.json         what the inventory declares of this node (written by install)
-    secret            the sweep's secret, from which each trial's API key follows
+    secret-…          a controller's secret, from which each of its trials' API keys follows
     record.json       production as it was; present exactly while a trial has the node in its hands ("armed")
     lease.json        when the controller was last heard of
     lock.json         which sweep has the node
