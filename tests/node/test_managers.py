@@ -55,12 +55,16 @@ state = pathlib.Path(sys.argv[0] + ".state")
 words = [word for word in sys.argv[1:] if not word.startswith(("--namespace", "--context", "--kubeconfig"))]
 if words[:2] == ["get", "pods"]:
     assert words[3] == "app=llm,tier=gpu", words
-    # The last pod takes two looks to go.
-    ask = int(state.read_text()) if state.read_text().lstrip("-").isdigit() else 0
+    # The last pod takes two looks to go; one that was evicted never goes.
+    ask = int(state.read_text())
     if ask < 0:
-        state.write_text(str(ask + 1)); print("pod/llm-0")
-    elif ask:
-        print("\\n".join(f"pod/llm-{i}" for i in range(ask)))
+        state.write_text(str(ask + 1))
+    machines = pathlib.Path(sys.argv[0] + ".machines")
+    names = machines.read_text().split() if machines.exists() else ["gpu-1"]
+    pods = [{"spec": {"nodeName": names[i % len(names)]}} for i in range(abs(ask))] + [{"spec": {}}] * (ask > 0)
+    if "--field-selector=status.phase!=Failed,status.phase!=Succeeded" not in words:
+        pods.append({"spec": {"nodeName": "gpu-9"}, "status": {"phase": "Failed", "reason": "Evicted"}})
+    print(json.dumps({"items": pods}))
 elif words[0] == "get":
     replicas = max(0, int(state.read_text()))
     print(json.dumps({"spec": {"replicas": replicas, "selector": {"matchLabels": {"tier": "gpu", "app": "llm"}}},
@@ -151,6 +155,18 @@ def test_other_kinds_of_kubernetes(tmp_path: Path) -> None:
 
     with pytest.raises(Trouble, match="deployment/NAME or statefulset/NAME"):
         manager.definition()
+
+
+def test_deployment_on_several_machines_is_refused(on_path: Callable[[str, str, str], Path], tmp_path: Path) -> None:
+    """Borrowing one of its nodes would stop the others, and a second node would find it down and leave it so."""
+    recorded = on_path("kubectl", KUBECTL, "3")
+    Path(f"{recorded}.machines").write_text("gpu-1 gpu-2")
+    declared = {"manager": "kubernetes", "unit": "deployment/llm"}
+
+    with pytest.raises(Trouble, match=r"has pods on 2 machines \(gpu-1, gpu-2\).* a Deployment of its own"):
+        production.record(declared, State(tmp_path / "state"))
+
+    assert "3" == Path(f"{recorded}.state").read_text()
 
 
 @pytest.mark.parametrize(

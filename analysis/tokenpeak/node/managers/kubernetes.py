@@ -31,9 +31,18 @@ class KubernetesManager(Manager):
         return dict(json.loads(self.do(self._kubectl("get", unit, "-o", "json")).out))
 
     def definition(self) -> Json:
-        """How many replicas it was asked to have, and its specification."""
+        """How many replicas it was asked to have, and its specification; all its pods must be on one machine.
+
+        One that serves on others too would be stopped there, and by a second node of the inventory found at 0.
+        """
         found = self._object()
-        pod_selector(found)  # before anything is stopped
+        machines = sorted({pod["spec"]["nodeName"] for pod in self._pods(found) if pod["spec"].get("nodeName")})
+        if len(machines) > 1:
+            raise Trouble(
+                "production",
+                f"{self.unit} has pods on {len(machines)} machines ({', '.join(machines)}), and borrowing one would stop "
+                "them all: give each a Deployment of its own, and name that in its tokenpeak_production.",
+            )
         return {"replicas": found["spec"].get("replicas", 1), "spec": found["spec"]}
 
     def is_running(self) -> bool:
@@ -49,12 +58,14 @@ class KubernetesManager(Manager):
         """Scale to 0 and wait until the last pod has gone."""
         unit = str(self.needed("unit"))
         self.do(self._kubectl("scale", unit, "--replicas=0"))
-        if not clock.wait_until(lambda: not self._pods_left(), STOP_TIMEOUT_S, poll_s=0.5):
+        if not clock.wait_until(lambda: not self._pods(self._object()), STOP_TIMEOUT_S, poll_s=0.5):
             raise Trouble("production", f"{unit} still has pods {STOP_TIMEOUT_S:g} s after it was scaled to 0.")
 
-    def _pods_left(self) -> bool:
-        words = ("get", "pods", "-l", pod_selector(self._object()), "-o", "name")
-        return bool(self.do(self._kubectl(*words)).out.strip())
+    def _pods(self, found: Json) -> list[dict[str, Any]]:
+        """Its pods, less those that ended: one that was evicted is listed until somebody deletes it."""
+        alive = "--field-selector=status.phase!=Failed,status.phase!=Succeeded"
+        words = ("get", "pods", "-l", pod_selector(found), alive, "-o", "json")
+        return list(json.loads(self.do(self._kubectl(*words)).out)["items"])
 
     def start(self, recorded: Json) -> None:
         """Scale back to the recorded number of replicas."""
