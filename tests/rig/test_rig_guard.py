@@ -130,6 +130,34 @@ def test_production_that_was_down(rig_node: RigNode) -> None:
     assert "inactive" == rig_node.sh("systemctl", "is-active", "prod.service").strip()
 
 
+@pytest.mark.parametrize("by", ["finish", "guard"])
+def test_units_that_stop_with_production(rig_node: RigNode, by: str) -> None:
+    """A proxy that requires production, and what is part of the proxy, run again; what did not run stays down."""
+    declared = rig_node.production_unit(enabled=True)
+    for name, needs in (
+        ("proxy", "Requires=prod.service\nAfter=prod.service"),
+        ("exporter", "PartOf=proxy.service"),
+        ("idle", "Requires=prod.service"),
+    ):
+        rig_node.write(f"/etc/systemd/system/{name}.service", f"[Unit]\n{needs}\n[Service]\nExecStart=/bin/sleep 600\n")
+    rig_node.sh("systemctl", "daemon-reload")
+    rig_node.sh("systemctl", "start", "proxy.service", "exporter.service")
+    rig_node.declare(production=declared)
+
+    def standing() -> list[str]:
+        return rig_node.sh("systemctl", "is-active", "prod", "proxy", "exporter", "idle").split()
+
+    launched = rig_node.node("launch", rig_node.launch_request(lease_s=60 if by == "finish" else 4))
+    during = standing()
+    if by == "finish":
+        rig_node.node("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
+    assert clock.wait_until(lambda: rig_node.read("record.json") is None, 30, poll_s=0.2)
+
+    assert launched["ready"]
+    assert ["inactive"] * 4 == during
+    assert ["active", "active", "active", "inactive"] == standing()
+
+
 HOSTILE = [
     "$HOME",
     "${HOME}",

@@ -13,6 +13,10 @@ def parse_show(raw: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in raw.splitlines() if "=" in line)
 
 
+_STOPPED_WITH_IT = "RequiredBy,BoundBy,ConsistsOf,RequisiteOf"
+"""Units to which systemd hands a stop on, and no start."""
+
+
 class SystemdManager(Manager):
     """declared: unit, and user for a unit of `systemctl --user`."""
 
@@ -33,10 +37,26 @@ class SystemdManager(Manager):
         return shown
 
     def definition(self) -> Json:
-        """The unit's state and files, whole."""
+        """The unit's state and files, whole, and which running units stop when it does."""
         shown = self._show()
         text = process.run(self._systemctl("cat", "--", str(self.needed("unit")))).out
-        return {"state": shown, "files": text}
+        return {"state": shown, "files": text, "dependents": self._dependents(str(self.needed("unit")))}
+
+    def _dependents(self, unit: str) -> list[str]:
+        """The active units that systemd stops with `unit`, such as a proxy in front of it, and those that follow them.
+
+        Targets are left out: to start one is to start all that it wants.
+        """
+        found: list[str] = []
+        left = [unit]
+        while left:
+            shown = parse_show(self.do(self._systemctl("show", "--property", _STOPPED_WITH_IT, "--", left.pop())).out)
+            for name in {name for names in shown.values() for name in names.split()} - {unit, *found}:
+                active = process.run(self._systemctl("is-active", "--quiet", "--", name)).status == 0
+                if active and not name.endswith(".target"):
+                    found.append(name)
+                    left.append(name)
+        return sorted(found)
 
     def is_running(self) -> bool:
         """Whether it is active or on its way there."""
@@ -55,7 +75,7 @@ class SystemdManager(Manager):
         self.do(self._systemctl("stop", "--", str(self.needed("unit"))), STOP_TIMEOUT_S)
 
     def start(self, recorded: Json) -> None:
-        """`systemctl start`, after forgetting a start limit that earlier failures may have hit."""
+        """`systemctl start` with what stopped along with it, after forgetting a start limit that it may have hit."""
         unit = str(self.needed("unit"))
         process.run(self._systemctl("reset-failed", "--", unit))
-        self.do(self._systemctl("start", "--", unit), START_TIMEOUT_S)
+        self.do(self._systemctl("start", "--", unit, *recorded.get("dependents", [])), START_TIMEOUT_S)
