@@ -146,6 +146,17 @@ def test_production_that_refuses_once(node: Node) -> None:
     assert node.run("status")["production"]["running"]
 
 
+def test_guard_that_cannot_write_its_log(node: Node) -> None:
+    """On a full disk the watchdog has nobody to tell that it gives the node back, and does so all the same."""
+    node.production()
+    node.run("produce")
+    (node.folder / "guard.log").symlink_to("/dev/full")
+
+    node.run("launch", node.launch_request(lease_s=1))
+
+    assert restored(node)
+
+
 def test_watchdog_killed(node: Node) -> None:
     """`finish` needs no guard, and a launch sees that one watches."""
     node.run("launch", node.launch_request(trial_id="0000-a"))

@@ -218,4 +218,8 @@ def _attempt(state: State, nonce: str) -> Json:
 
 
 def _say(text: str) -> None:
-    print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, file=sys.stderr, flush=True)
+    try:
+        print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, file=sys.stderr, flush=True)
+    except OSError:
+        # Without systemd its log lies on the disk that may be full, which is no reason to end.
+        return
