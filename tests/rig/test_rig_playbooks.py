@@ -155,6 +155,18 @@ def test_network_is_cut(rig_node: RigNode, tmp_path: Path) -> None:
     assert answers(rig_node)
 
 
+def test_node_that_hangs_keeps_no_other_waiting(boot: Callable[..., RigNode], tmp_path: Path) -> None:
+    """A node that lets one in and then says nothing fails by itself; the others are installed."""
+    nodes = [boot("gpu1", 11), boot("gpu2", 12)]
+    nodes[1].write("/root/.bashrc", "sleep 3000\n")
+    controller = Controller(tmp_path, nodes)
+
+    installed = controller.play("install.yml")
+
+    assert ["gpu1"] == list(installed)
+    assert "Timed out after 60 second" in controller.said
+
+
 def test_hostile_requests(rig_node: RigNode, tmp_path: Path) -> None:
     """Request files are no templates: braces and quotes reach the engine as they are."""
     controller = Controller(tmp_path, [rig_node])

@@ -192,6 +192,8 @@ def _words(task: str, result: Mapping[str, Any]) -> str:
         answer = None
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
         return str(answer["error"].get("text") or answer["error"])
+    if timed_out := result.get("timedout"):
+        return f"{task}: nothing came back within {timed_out['period']} s: log in there and see what hangs"
     for key in ("stderr", "stdout", "module_stderr", "msg"):
         if text := str(result.get(key) or "").strip():
             return f"{task}: " + "\n".join(text.splitlines()[-_TAIL_LINES:])

@@ -40,8 +40,8 @@ class KubernetesManager(Manager):
         if len(machines) > 1:
             raise Trouble(
                 "production",
-                f"{self.unit} has pods on {len(machines)} machines ({', '.join(machines)}), and borrowing one would stop "
-                "them all: give each a Deployment of its own, and name that in its tokenpeak_production.",
+                f"{self.unit} has pods on {len(machines)} machines ({', '.join(machines)}), and borrowing one would "
+                "stop them all: give each a Deployment of its own, and name that in its tokenpeak_production.",
             )
         return {"replicas": found["spec"].get("replicas", 1), "spec": found["spec"]}
 
