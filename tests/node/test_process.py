@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,22 @@ def test_run_answers_for_what_is_not_there() -> None:
         process.run(["/nonexistent/nvidia-smi"]).status,
         process.run(["sleep", "5"], timeout_s=0.1).status,
     )
+
+
+def test_run_leaves_what_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver's tool that hangs in the kernel does not keep the node from being given back."""
+    deaf: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda command: deaf.append(command))
+    began = time.monotonic()
+
+    ran = process.run(["sleep", "20"], timeout_s=0.2)
+
+    took_s = time.monotonic() - began
+    monkeypatch.undo()
+    for command in deaf:
+        command.kill()
+        command.wait()
+    assert (124, True) == (ran.status, took_s < 10)
 
 
 def test_own_process_is_alive() -> None:

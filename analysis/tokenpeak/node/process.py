@@ -18,6 +18,7 @@ from tokenpeak.node import clock
 from tokenpeak.node.trouble import Trouble
 
 KILL_TIMEOUT_S = 20.0
+KILLED_WITHIN_S = 1.0
 
 
 class Stat(NamedTuple):
@@ -196,17 +197,31 @@ def run(argv: Sequence[str], timeout_s: float = 30.0, env: dict[str, str] | None
     # Plain C would keep a Python from starting whose packages lie in a folder with letters beyond ASCII.
     environment = dict(os.environ if env is None else env, LC_ALL="C.UTF-8", LANG="C.UTF-8")
     try:
-        done = subprocess.run(
+        started = subprocess.Popen(
             list(argv),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=environment,
-            check=False,
             preexec_fn=_as_killable_as_others,
         )
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         return Ran(127, "", f"{argv[0]}: {error.strerror}")
+    try:
+        out, err = started.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
+        _leave(started)
         return Ran(124, "", f"{argv[0]} did not end within {timeout_s:g} s")
-    return Ran(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    return Ran(started.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def _leave(started: subprocess.Popen[bytes]) -> None:
+    """Kill a command that took too long, and wait no longer for one that hangs in the kernel, as on a broken board."""
+    started.kill()
+    for pipe in (started.stdout, started.stderr):
+        if pipe is not None:
+            pipe.close()
+    try:
+        started.wait(KILLED_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        return
