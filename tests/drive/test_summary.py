@@ -1,5 +1,6 @@
 """What a sweep's end says: the config to take, why, and its command; the site says the same."""
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -143,3 +144,16 @@ def test_several_objectives_give_a_front_in_the_terminal_and_on_the_site(tmp_pat
     assert sorted(f"      {names[row[0]['text']]}:" for row in found.rows) == sorted(
         line.partition(": ")[0] + ":" for line in rest.splitlines()[: len(found.rows)]
     )
+
+
+def test_cost_is_told_in_its_currency(tmp_path: Path) -> None:
+    """A sweep for the least cost ends with amounts in the currency of the spec's price."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
+    path = archive.path / "sweep.json"
+    record = json.loads(path.read_text())
+    record["spec"]["energy"] = {"price_per_node_hour": 2.5, "currency": "CHF"}
+    record["spec"]["objective"]["metric"] = "cost_per_1m_output_tok"
+    path.write_text(json.dumps(record))
+
+    assert " CHF/1M tokens " in said(archive)
+    assert "currency" not in said(archive).replace("concurrency", "")

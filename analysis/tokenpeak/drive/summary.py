@@ -78,12 +78,11 @@ def _launch(spec: SweepSpec, trial: TrialRecord) -> Launch:
     )
 
 
-def value_words(metric: str, value: float) -> str:
+def value_words(spec: SweepSpec, metric: str, value: float) -> str:
     """A metric's value with its unit."""
     found = metric_of(metric)
-    return (
-        f"{value:,.4g} {found[0].unit}" if found and value < 100 else f"{value:,.0f} {found[0].unit if found else ''}"
-    )
+    unit = found[0].unit.replace("currency", spec.energy.currency) if found else ""
+    return f"{value:,.4g} {unit}" if found and value < 100 else f"{value:,.0f} {unit}"
 
 
 class Describer:
@@ -102,12 +101,15 @@ class Describer:
         words = (
             f"no valid objective run{why_invalid(record, self._spec)}"
             if value is None
-            else value_words(self._spec.objective.metric, value)
+            else value_words(self._spec, self._spec.objective.metric, value)
         )
         if not ranked.verdicts.standings:
             return words, ""
         best = ranked.verdicts.standings[0]
-        return words, f"{value_words(self._spec.objective.metric, best.mean)} ({ranked.configs[best.config].name})"
+        return (
+            words,
+            f"{value_words(self._spec, self._spec.objective.metric, best.mean)} ({ranked.configs[best.config].name})",
+        )
 
 
 def plan_lines(plans: Sequence[Plan]) -> list[str]:
@@ -145,7 +147,7 @@ def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRe
             tie = f"  ({close})" if entry.rank > 1 and entry.may_be_taken else ""
             name = configs[entry.config].name
             lines.append(
-                f"{entry.rank:4d}  {value_words(spec.objective.metric, entry.mean):>16}  {name}{launches}{tie}"
+                f"{entry.rank:4d}  {value_words(spec, spec.objective.metric, entry.mean):>16}  {name}{launches}{tie}"
             )
         if len(standings) > _SHOWN:
             lines.append(f"      … and {len(standings) - _SHOWN} more")
@@ -182,7 +184,7 @@ def trade_off_lines(spec: SweepSpec, ranked: Ranked) -> list[str]:
     titles = ", ".join(title_of(name) for name in names)
     lines = [f"  Not beaten in all of {titles}, by means: {len(found)} of {len(launches)} configs"]
     for config_id, means in list(found.items())[:_SHOWN]:
-        values = ", ".join(value_words(name, mean) for name, mean in zip(names, means, strict=True))
+        values = ", ".join(value_words(spec, name, mean) for name, mean in zip(names, means, strict=True))
         lines.append(f"      {ranked.configs[config_id].name}: {values}")
     return [*lines, f"      … and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else lines
 
@@ -226,7 +228,7 @@ def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str
         value = objective_value(trial.runs, spec)
         if trial.other_requests and value is not None:
             whose = "" if trial.config.config_id == taken.config_id else f" {trial.config.name}"
-            words = value_words(spec.objective.metric, value)
+            words = value_words(spec, spec.objective.metric, value)
             lines.append(
                 f"Measured once more on fresh requests{whose}: {words} (1 launch, by which nothing was picked)"
             )
