@@ -6,8 +6,9 @@ from pathlib import Path
 import polars as pl
 
 from archive_factory import make_archive
-from tokenpeak.report import answers, open_archive, tables
+from tokenpeak.report import answers, open_archive, overview, tables
 from tokenpeak.report.blocks import plain
+from tokenpeak.report.ranking import rank
 from tokenpeak.report.rates import curve, highest_rates, line_ends, named_configs, open_runs
 
 
@@ -65,6 +66,21 @@ def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:
     assert "On L4, no run at a rate could tell whether TTFT p95 ≤ 500 ms held." == untold
     assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate tried." == broken
     assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate that could be judged." == both
+
+
+def test_no_key_figure_of_rates_that_could_not_be_judged(tmp_path: Path) -> None:
+    """Where no run at a rate tells, the config to take has no highest rate, rather than none that holds."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
+    path = next((archive.path / "trials").glob("*.json"))
+    trial = json.loads(path.read_text())
+    for run in trial["runs"][1:]:
+        run["verdict"] = {"status": "invalid", "reasons": [{"code": "late_dispatch", "text": "Late."}]}
+    path.write_text(json.dumps(trial))
+    view = open_archive(archive.path)
+    tiles = overview.key_figures(view, rank(view, view.hardware[0]))
+    assert tiles is not None
+
+    assert "Rate within SLO" not in [tile.label for tile in tiles.tiles]
 
 
 def test_curves_leave_out_what_cannot_tell() -> None:

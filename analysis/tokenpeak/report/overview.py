@@ -121,7 +121,7 @@ def _rate_tile(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> Ti
     found = rates.highest_rates(rates.open_runs(view, ranked.hardware, workloads[0])).filter(
         pl.col("config_id") == taken["config_id"]
     )
-    if found.is_empty():
+    if not found["n"].sum():
         return None
     row = found.row(0, named=True)
     return Tile(

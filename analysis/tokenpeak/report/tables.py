@@ -228,7 +228,7 @@ def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
         ],
         name=f"highest-{slug(hardware)}",
         title=f"Highest rate within the SLO on {hardware}",
-        note="The limit lies between the two rates; – for the second: every rate that could be judged held.",
+        note="The limit lies between the two rates; – for the second alone: every rate that could be judged held.",
     )
 
 
