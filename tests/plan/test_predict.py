@@ -7,7 +7,7 @@ from tokenpeak.plan.fit import Fit
 from tokenpeak.plan.hardware import gpu_facts
 from tokenpeak.plan.model import model_facts
 from tokenpeak.plan.physics import Deployment
-from tokenpeak.plan.predict import hardware_limit_tok_per_s, predict, slo_rate_per_s, steady_state
+from tokenpeak.plan.predict import decode_bytes, hardware_limit_tok_per_s, predict, slo_rate_per_s, steady_state
 from tokenpeak.plan.utilization import utilization
 from tokenpeak.workload import Slo
 
@@ -152,6 +152,16 @@ def test_says_which_share_of_the_hardware_a_run_used() -> None:
     assert pytest.approx(0.5) == used.of_limit
     assert 0.25 < used.memory_bandwidth < 0.5
     assert "of the hardware's limit" in used.sentence()
+
+
+@pytest.mark.parametrize("batch", [4, 32])
+def test_steps_that_take_as_long_as_their_reads_use_all_of_the_bandwidth(batch: int) -> None:
+    """How many sequences a step had is what the speed and the time per token say together."""
+    devices = FIT.deployment.tensor_parallel * FIT.deployment.pipeline_parallel
+    reads_s = decode_bytes(FIT.deployment, CLOSED, batch) / (FIT.deployment.gpu.memory_bytes_per_s * devices)
+    used = utilization(FIT, CLOSED, batch / reads_s, reads_s)
+
+    assert pytest.approx(1.0) == used.memory_bandwidth
 
 
 def test_shares_the_load_between_replicas() -> None:

@@ -60,9 +60,8 @@ def hindsight(
     advice: tuple[Advice, ...] = ()
     if best is not None and run is not None:
         sits = fit(best.config, node, models.get(best.config.model.name), best.config.engine_version)
-        running = run.engine.running_mean if run.engine else None
         if sits is not None and sits.fits and _speed(run):
-            share = utilization(sits, objective_demand(spec), _speed(run), running)
+            share = utilization(sits, objective_demand(spec), _speed(run), run.summary.tpot_s.mean)
         advice = diagnose(best.config, run, best.series, sits)
     measured = [(trial.config_class, trial.config.config_id, _speed(run)) for trial, run in runs if _speed(run)]
     return Hindsight(

@@ -27,13 +27,18 @@ class Utilization:
         )
 
 
-def utilization(fit: Fit, demand: Demand, output_tok_per_s: float, running: float | None = None) -> Utilization:
-    """The shares of a run that gave `output_tok_per_s`, with `running` sequences in flight if that was measured."""
+def utilization(fit: Fit, demand: Demand, output_tok_per_s: float, tpot_s: float | None = None) -> Utilization:
+    """The shares of a run that gave `output_tok_per_s`, with a token of a sequence every `tpot_s` if that was measured.
+
+    By Little's law the two tell how many sequences were being decoded in the mean. The engine's own gauge of what runs
+    is read too seldom for that in a short run, and counts prompts.
+    """
     deployment = fit.deployment
     gpu, model = deployment.gpu, deployment.model
     devices = deployment.tensor_parallel * deployment.pipeline_parallel
     state = steady_state(fit, demand)
-    batch = max(1.0, (running or state.running) / fit.data_parallel)
+    decoded = output_tok_per_s * tpot_s if tpot_s else state.running
+    batch = max(1.0, decoded / fit.data_parallel)
     steps_per_s = output_tok_per_s / fit.data_parallel / batch / tokens_per_step(fit)
     hits = demand.prefix_hit_rate if fit.prefix_caching else 0.0
     prompts = demand.input_tokens * (1 - hits) / max(1.0, demand.output_tokens)
