@@ -1,7 +1,8 @@
 """What failures say of points that were not tried: rules that would explain them, weighed by how well they do.
 
-A rule is a region of the space in which a launch fails: values of one axis, a conjunction of two, or one side of a
-plane through several. A launch outside of every region may still fail by chance.
+A rule is a region of the space in which a launch fails: one side of a plane through several axes, values of one axis, a
+conjunction of two, or what two such regions cover. Mostly it is a plane: what fails is mostly memory, to which axes add
+up. A launch outside of every region may still fail by chance.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from tokenpeak.search.space import Axis, Floats, Space
 RULES = 2000
 NO_RULE = 0.5
 """Belief, before any trial, that no region of the space fails."""
+TWO_CAUSES = 0.25
+"""Share of the rules to which another is joined: launches of one space may fail for two reasons."""
 BY_CHANCE = 0.02
 """Chance that a launch fails without a rule, and that one succeeds although a rule forbids it."""
 
@@ -38,12 +41,14 @@ def draw_rules(space: Space, generator: np.random.Generator) -> Rules:
         )
         for rule in range(1, RULES):
             kind = generator.random()
-            if kind < 0.15:
+            if kind < 0.1:
                 regions[rule] = _values_of_one(space, generator)
-            elif kind < 0.35:
+            elif kind < 0.3:
                 regions[rule] = _values_of_one(space, generator) & _values_of_one(space, generator)
             else:
                 regions[rule] = _side_of_plane(coordinates, generator)
+            if generator.random() < TWO_CAUSES:
+                regions[rule] |= regions[generator.integers(rule)]
     prior = np.full(RULES, (1 - NO_RULE) / (RULES - 1))
     prior[0] = NO_RULE
     # A rule that forbids everything explains nothing.
@@ -105,10 +110,10 @@ def _values_of_one(space: Space, generator: np.random.Generator) -> Region:
 
 
 def _side_of_plane(coordinates: Floats, generator: np.random.Generator) -> Region:
-    """Points beyond a plane through a few axes; mostly those where the axes are high, which take more memory."""
+    """Points beyond a plane through most axes, by far mostly where they are high, which takes more memory."""
     axes = coordinates.shape[1]
-    chosen = generator.random(axes) < 0.6
-    slope = np.abs(generator.normal(size=axes)) * np.where(generator.random(axes) < 0.75, 1, -1) * chosen
+    chosen = generator.random(axes) < 0.8
+    slope = np.abs(generator.normal(size=axes)) * np.where(generator.random(axes) < 0.9, 1, -1) * chosen
     height = coordinates @ slope
-    beyond: Region = height > np.quantile(height, generator.uniform(0.35, 0.98))
+    beyond: Region = height > np.quantile(height, generator.uniform(0.5, 0.98))
     return beyond
