@@ -9,10 +9,12 @@ import pytest
 from click.testing import CliRunner
 from landscape_factory import landscape
 
-from archive_factory import AXES, GPUS, make_archive
+from archive_factory import AXES, GPUS, OUTPUT_TOKENS, make_archive
 from tokenpeak.cli.replay import replay as command
 from tokenpeak.errors import ArchiveError
-from tokenpeak.search.landscape import landscape_of_rows
+from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.records import ModelName
+from tokenpeak.search.landscape import landscape_of_rows, landscapes_of
 from tokenpeak.search.replay import Searcher, replay
 from tokenpeak.search.space import space_of
 from tokenpeak.store.pack import pack
@@ -143,6 +145,35 @@ def test_a_second_objective_can_be_replayed(tmp_path: Path) -> None:
     arguments = [str(archive.path), "--metric", "ttft_s_p95", "--trials", "2", "--seeds", "2", "--jobs", "1"]
 
     assert 0 == CliRunner().invoke(command, arguments, catch_exceptions=False).exit_code
+
+
+def test_another_run_is_searched_by_its_own_predictions(tmp_path: Path) -> None:
+    """Predictions of the archive's objective run say nothing of another; a model that is unknown here has none."""
+    archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2)
+    sweep = archive.read_sweep()
+    own = SweepSpec.model_validate(sweep.spec)
+    other = own.model_copy(update={"objective": own.objective.model_copy(update={"level": "rate=4/s"})})
+    (same,) = landscapes_of("a", sweep, archive.trials(), own)
+    (found,) = landscapes_of("a", sweep, archive.trials(), other)
+    unknown = [
+        planned.model_copy(
+            update={"config": planned.config.model_copy(update={"model": ModelName(name="mine", served_name="mine")})}
+        )
+        for planned in sweep.plans[0].feasible
+    ]
+    (alone,) = landscapes_of(
+        "a",
+        sweep.model_copy(update={"plans": (sweep.plans[0].model_copy(update={"feasible": tuple(unknown)}),)}),
+        archive.trials(),
+        other,
+    )
+
+    assert [each.prediction for each in sweep.plans[0].feasible] == [each.prediction for each in same.plan.feasible]
+    assert all(
+        each.prediction is not None and pytest.approx(4 * OUTPUT_TOKENS, rel=0.05) == each.prediction.output_tok_per_s
+        for each in found.plan.feasible
+    ), "no engine gives more than is asked"
+    assert {None} == {each.prediction for each in alone.plan.feasible}
 
 
 def test_other_measurements_are_no_axes() -> None:

@@ -132,6 +132,18 @@ def build_plan(
     return tuple(_plan(spec, hardware, same, every, facts, engine_version) for hardware, same in kinds.items())
 
 
+def foretold_again(plan: Plan, spec: SweepSpec, node: NodeFacts) -> Plan:
+    """The plan with predictions of the spec's objective run; a model whose facts are not known here has none."""
+    aim = objective_demand(spec)
+
+    def again(planned: PlannedConfig) -> PlannedConfig:
+        config = planned.config
+        sits = fit(config, node, model_facts(config.model.name), config.engine_version or node.engine_version)
+        return planned.model_copy(update={"prediction": predict(sits, aim) if sits and sits.fits else None})
+
+    return plan.model_copy(update={"feasible": tuple(again(planned) for planned in plan.feasible)})
+
+
 def _plan(
     spec: SweepSpec,
     hardware: str,

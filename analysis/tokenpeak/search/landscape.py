@@ -5,11 +5,13 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
 from tokenpeak.errors import ArchiveError, suggestion
 from tokenpeak.metrics import BY_NAME, metric_of
-from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.plan.matrix import foretold_again
+from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import Config, ModelName, Plan, PlannedConfig, Prediction, SweepRecord, TrialRecord
 from tokenpeak.search.history import outcome_of
 from tokenpeak.stats.intervals import variance
@@ -63,7 +65,10 @@ class Landscape:
 def landscapes_of(
     name: str, sweep: SweepRecord, trials: Iterable[TrialRecord], spec: SweepSpec
 ) -> tuple[Landscape, ...]:
-    """The landscape of each kind of hardware in an archive: all configs that were launched."""
+    """The landscape of each kind of hardware in an archive: all configs that were launched.
+
+    When `spec` asks for another run than the archive's own objective, predictions are made for that run.
+    """
     launches: dict[str, dict[str, list[float | None]]] = {}
     for trial in trials:
         if trial.status == "interrupted":
@@ -71,8 +76,12 @@ def landscapes_of(
         outcome = outcome_of(trial, spec)
         value = outcome.value if outcome.feasible and (outcome.value or 0) > 0 else None
         launches.setdefault(trial.hardware, {}).setdefault(trial.config.config_id, []).append(value)
+    nodes = {node.node: node for node in sweep.nodes}
+    asked_else = parse_spec(sweep.spec, Path(f"{name}/sweep.json")).objective_run() != spec.objective_run()
     found = []
     for plan in sweep.plans:
+        if asked_else and any(planned.prediction for planned in plan.feasible):
+            plan = foretold_again(plan, spec, nodes[plan.nodes[0]])
         tried = launches.get(plan.hardware, {})
         known = tuple(planned for planned in plan.feasible if planned.config.config_id in tried)
         landscape = Landscape(
