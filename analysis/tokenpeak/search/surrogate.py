@@ -5,8 +5,8 @@ each axis matters, how far its influence reaches, how strongly axes interact, ho
 axes say, how noisy launches are, and how far the predictor is trusted. Members weigh as much as they explain what was
 measured, so a predictor that is wrong loses its say after a few trials. Half of them trust the predictor and count for
 more at first; the other half are as many so that enough is still believed once it has lost. Who trusts the predictor
-also holds that it leaves out little; the others leave that open. Some take the plan's word that configs of a class do
-not differ. Members are drawn once, from the seed.
+also holds that it leaves out little and that launches are much alike; the others leave both open. Some take the plan's
+word that configs of a class do not differ. Members are drawn once, from the seed.
 """
 
 from collections.abc import Sequence
@@ -124,6 +124,7 @@ def draw_settings(space: Space, generator: np.random.Generator, *, informed: boo
     count, axes = MEMBERS, len(space.axes)
     trusting = (np.arange(count) % 2 == 0) & informed
     amplitude = np.where(trusting, _lognormal(generator, 0.06, 0.4, count), _lognormal(generator, 0.25, 1.0, count))
+    noise = np.where(trusting, _lognormal(generator, 0.006, 0.7, count), _lognormal(generator, 0.01, 1.0, count))
     relevance = _lognormal(generator, 1.0, 0.9, (count, axes)) ** 2
     share = relevance / relevance.sum(axis=1, keepdims=True) if axes else relevance
     reach = _lognormal(generator, 0.6, 0.6, (count, axes))
@@ -134,7 +135,7 @@ def draw_settings(space: Space, generator: np.random.Generator, *, informed: boo
         main=amplitude[:, None] ** 2 * share,
         together=_lognormal(generator, 0.4, 1.0, count),
         residual=_lognormal(generator, 0.005, 0.8, count) ** 2,
-        noise=_lognormal(generator, 0.01, 1.0, count) ** 2,
+        noise=noise**2,
         trust=np.where(trusting, generator.normal(1.0, 0.25, count), generator.normal(0.2, 0.7, count)),
         pull=generator.normal(1.0, 0.7, count),
         prior=np.where(trusting, TRUST, 1 - TRUST) / (count / 2) if informed else np.full(count, 1 / count),
