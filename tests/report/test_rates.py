@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from archive_factory import make_archive
 from tokenpeak.report import answers, open_archive, overview, tables
@@ -129,3 +130,20 @@ def test_an_overloaded_run_breaks_the_slo_and_ranks_nothing(tmp_path: Path) -> N
     assert [True, False, None] == runs["held"].to_list()
     assert [["valid", "overloaded", "invalid"], ["held", "broken", "–"]] == words
     assert [4.0, 8.0] == curve(runs, "ttft_s_p95", [])["rate_per_s"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        ([None], ", which held at every rate that could be judged"),
+        ([None, None], "; all of them held at every rate that could be judged"),
+        ([None, 16.0], "; 1 of them held at every rate that could be judged"),
+    ],
+)
+def test_whose_limit_is_not_reached_is_said(breaks: list[float | None], said: str) -> None:
+    """Of one config, of all that held the highest rate, or of some of them."""
+    count = len(breaks)
+    columns = {"label": ["a"] * count, "holds": [8.0] * count, "sure": [0.99] * count, "n": [3] * count}
+    highest = pl.DataFrame({**columns, "untold": [0] * count, "breaks": pl.Series(breaks, dtype=pl.Float64)})
+
+    assert said in plain(answers.rates("L4", highest, "TTFT p95 ≤ 500 ms").parts)

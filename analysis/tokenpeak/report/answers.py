@@ -208,8 +208,10 @@ def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
         parts.append(f", with {same.height} of {highest.height} configs")
     open_end = same.filter(pl.col("breaks").is_null()).height
     if open_end:
-        whose = f"{open_end} of them" if open_end < same.height else "which" if same.height == 1 else "all of them"
-        parts.append(f", {whose} held at every rate that could be judged, so the limit is not reached.")
+        whose = (
+            f"; {open_end} of them" if open_end < same.height else ", which" if same.height == 1 else "; all of them"
+        )
+        parts.append(f"{whose} held at every rate that could be judged, so the limit is not reached.")
     else:
         parts.append(f"; the limit lies between {trimmed(best['holds'])} and {trimmed(best['breaks'])} req/s.")
     return answer(*parts)
