@@ -29,9 +29,10 @@ from tokenpeak.search.budget import Budget
 from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_failing, draw_rules
 from tokenpeak.search.finals import FINALISTS, Finals
 from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Wait, next_replicate
+from tokenpeak.search.members import Members, draw_members
 from tokenpeak.search.racing import hopeless_beyond
 from tokenpeak.search.space import Floats, space_of
-from tokenpeak.search.surrogate import Belief, Settings, believe, draw_settings
+from tokenpeak.search.surrogate import Belief, believe
 from tokenpeak.search.trends import trend
 from tokenpeak.search.worlds import WORLDS, Worlds
 
@@ -75,8 +76,8 @@ class Adaptive:
         self._trend = np.zeros(self._space.size) if silent else trend(self._space)
 
     @cached_property
-    def _settings(self) -> Settings:
-        return draw_settings(self._space, self._generator("settings"), informed=self._informed)
+    def _members(self) -> Members:
+        return draw_members(self._space, self._generator("members"), informed=self._informed)
 
     @cached_property
     def _rules(self) -> Rules:
@@ -230,7 +231,7 @@ class Adaptive:
             if outcome.value is not None and outcome.value > 0 and outcome.config_id in self._space.point_of
         ]
         points, values = [point for point, _ in measured], [value for _, value in measured]
-        return believe(self._space, self._settings, self._trend, points, values, running)
+        return believe(self._space, self._members, self._trend, points, values, running)
 
     def _worlds(self, outcomes: Sequence[Outcome]) -> Worlds:
         """What may be true after these outcomes; in a large space, of the points that matter."""
