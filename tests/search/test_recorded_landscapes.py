@@ -49,7 +49,7 @@ def test_the_choice_of_ten_trials_is_in_the_winner_group_of_all() -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(("workload", "least"), [("write", 0.95), ("ask", 0.87)])
+@pytest.mark.parametrize(("workload", "least"), [("write", 0.95), ("ask", 0.90)])
 def test_ten_trials_hit_on_the_recorded_landscape(workload: str, least: float) -> None:
     """Two hundred searches hit as often as was measured, within six trials by the median, and more than random ones."""
     found = searched(workload, seeds=200)
