@@ -32,4 +32,13 @@ def test_a_launch_that_tells_where_the_best_is_leads_to_it() -> None:
     found = worlds(*[(FAILS, 1.0, 0.0)] * 50, *[(0.0, 0.0, 1.0)] * 50)
 
     assert [0.0, 0.5, 0.5] == found.chance_to_hit([]).tolist()
-    assert [1.0, 0.5, 0.5] == found.chance_after([], np.array([True, True, True])).tolist()
+    every = np.array([True, True, True])
+    assert [1.0, 0.5, 0.5] == found.chance_after([], every, every).tolist()
+    assert [1.0, 0.0, 0.0] == found.chance_after([], every, np.array([True, False, False])).tolist()
+
+
+def test_nothing_leads_to_a_best_that_is_not_open() -> None:
+    """Where no open point is best of any world, no launch leads to one."""
+    found = worlds((1.0, 0.0), (1.0, 0.0))
+
+    assert [0.0, 0.0] == found.chance_after([], np.array([False, True]), np.array([False, True])).tolist()

@@ -176,8 +176,8 @@ class Adaptive:
         worlds = self._worlds(screened)
         tried = [*self._feasible_points(screened), *(self._space.point_of[config_id] for config_id, _ in running)]
         first = worlds.chance_to_hit(tried)
-        score = first if is_last else first + NEXT_BUT_ONE * worlds.chance_after(tried, open_)
-        likely = first >= FAIR_SHARE * first[open_].max()
+        likely = open_ & (first >= FAIR_SHARE * first[open_].max())
+        score = first if is_last else first + NEXT_BUT_ONE * worlds.chance_after(tried, open_, likely)
         return first, np.where(likely, score, -np.inf)
 
     def _put_off(self, screened: Sequence[Outcome], launches: Counter[str]) -> Region:

@@ -14,7 +14,7 @@ from tokenpeak.search.members import Members
 from tokenpeak.search.space import Floats, Integers, Space
 
 UNHEARD = 1e-3
-"""A member that counts less than this share of the heaviest is heard no more: it takes time and changes nothing."""
+"""A member that counts less than this share of the heaviest is heard no more: it takes time and changes little."""
 MOST_GAIN = 0.03
 """What is gained beyond 3% counts no more: many fair chances are better than one long shot."""
 NORMAL_STEPS = ndtri((np.arange(24) + 0.5) / 24)

@@ -44,15 +44,15 @@ class Worlds:
         found: Floats = (missed[:, None] & self.hits).mean(axis=0)
         return found
 
-    def chance_after(self, tried: Sequence[int], open_: Region) -> Floats:
-        """For each point, the probability that not it but the launch after it is the first that is as good as the best.
+    def chance_after(self, tried: Sequence[int], open_: Region, asked: Region) -> Floats:
+        """For each point `asked`, the probability that not it but the launch after it is the first as good as the best.
 
-        The launch after it is the best of `open_` once its result is known.
+        The launch after it is the best of `open_` once its result is known. Points that are not asked get 0.
         """
         missed = self._missed(tried)
-        candidates = self.hits[:, open_].astype(np.float32)
+        candidates = self.hits[:, open_ & self.hits.any(axis=0)].astype(np.float32)
         after = np.zeros(self.values.shape[1])
-        for point in np.flatnonzero(open_).tolist():
+        for point in np.flatnonzero(asked).tolist() if candidates.size else ():
             still = (missed & ~self.hits[:, point]).astype(np.float32)
             # A row for each result: the worlds that it would leave.
             left = self._grades(point)[None, :] == np.arange(-1, GRADES)[:, None]
