@@ -30,7 +30,7 @@ LEVEL_VARIANCE = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class Members:
-    """The members' settings, one row each; sizes are standard deviations of log objective."""
+    """The members' settings, one row each, in units of log objective."""
 
     tables: tuple[Floats, ...]
     """For each axis (members, values, values): how far two of its values go together; the diagonal is 1 on average."""
@@ -71,7 +71,7 @@ class Members:
         return found
 
     def _covariance(self, space: Space, left: Integers, right: Integers) -> Floats:
-        """The covariance where no two points are one."""
+        """The covariance where every point stands for itself."""
         several = (slice(None), *[None] * np.broadcast(left, right).ndim)
         first = np.zeros((self.count, *np.broadcast_shapes(left.shape, right.shape)))
         squares = np.zeros_like(first)
@@ -115,10 +115,12 @@ def _table(axis: Axis, trusting: NDArray[np.bool_], generator: np.random.Generat
     place = np.array(axis.positions)
     distance = (place[:, None] - place[None, :]) / _lognormal(generator, 0.6, 0.6, count)[:, None, None]
     alike = (1 - ROUGHNESS) * np.exp(-0.5 * distance**2) + ROUGHNESS * same
-    slope = 2 * place - 1
-    bend = _lognormal(generator, 0.5, 0.5, count)[:, None, None] * (slope**2 - 0.4)
+    # An absent value is placed beyond 1: it lies on no curve and differs by itself.
+    present = place <= 1
+    slope = np.where(present, 2 * place - 1, 0.0)
+    bend = _lognormal(generator, 0.5, 0.5, count)[:, None, None] * np.where(present, slope**2 - 0.4, 0.0)
     rough = _lognormal(generator, 0.25, 0.5, count)[:, None, None]
-    curve = np.outer(slope, slope) + bend * np.swapaxes(bend, 1, 2) + rough**2 * same
+    curve = np.outer(slope, slope) + bend * np.swapaxes(bend, 1, 2) + rough**2 * same + np.diag(~present)
     curve *= len(place) / np.trace(curve, axis1=1, axis2=2)[:, None, None]
     curved = trusting & (generator.random(count) < CURVED)
     return np.where(curved[:, None, None], curve, alike)
