@@ -52,6 +52,9 @@ NEXT_BUT_ONE = 0.8
 """What a hit is worth then that takes two launches; less than 1, or a search may go on asking and never take."""
 MOST_POINTS = 256
 """Of a larger space, worlds are drawn for so many points: those that were launched and those with the best outlook."""
+OWN_SHARE = 0.3
+"""Who chooses among what was measured holds that a config differs from what its axes say by this share of their
+amplitude: while searching, a result is to tell of others; in the end it speaks for itself."""
 POOR_CHANCE = 0.02
 """A config is no finalist when the probability that it is within the margin of the best is below this."""
 
@@ -113,7 +116,7 @@ class Adaptive:
         points = self._feasible_points(done)
         if not points:
             return None
-        average = self._believe(done, ()).average()
+        average = self._believe_in_the_end(done).average()
         return self._space.configs[max(points, key=lambda point: average[point])]
 
     def _screen(
@@ -217,21 +220,24 @@ class Adaptive:
         points = self._feasible_points(screened)
         if not points:
             return []
-        belief = self._believe(screened, ())
+        belief = self._believe_in_the_end(screened)
         average = belief.average()
         ranked = sorted(points, key=lambda point: -average[point])
         near = belief.chance_over(points, -self._margin)
         chosen = [point for point in ranked if near[point] >= POOR_CHANCE or point == ranked[0]]
         return [self._space.configs[point] for point in chosen[: max(1, self._finalists)]]
 
-    def _believe(self, outcomes: Sequence[Outcome], running: Sequence[int]) -> Belief:
+    def _believe_in_the_end(self, outcomes: Sequence[Outcome]) -> Belief:
+        return self._believe(outcomes, (), self._members.with_own(OWN_SHARE))
+
+    def _believe(self, outcomes: Sequence[Outcome], running: Sequence[int], members: Members | None = None) -> Belief:
         measured = [
             (self._space.point_of[outcome.config_id], self._logarithm(outcome))
             for outcome in outcomes
             if outcome.value is not None and outcome.value > 0 and outcome.config_id in self._space.point_of
         ]
         points, values = [point for point, _ in measured], [value for _, value in measured]
-        return believe(self._space, self._members, self._trend, points, values, running)
+        return believe(self._space, members or self._members, self._trend, points, values, running)
 
     def _worlds(self, outcomes: Sequence[Outcome]) -> Worlds:
         """What may be true after these outcomes; in a large space, of the points that matter."""

@@ -8,7 +8,7 @@ axis, and that launches are much alike; the others leave all that open. Some tak
 class do not differ.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,10 @@ class Members:
         """Some of the members."""
         rows = {each.name: getattr(self, each.name)[chosen] for each in fields(self) if each.name != "tables"}
         return Members(tables=tuple(table[chosen] for table in self.tables), **rows)
+
+    def with_own(self, share: float) -> "Members":
+        """The members, each holding that configs differ by themselves by so much more of its axes' amplitude."""
+        return replace(self, residual=self.residual + share**2 * self.main.sum(axis=1))
 
     def covariance(self, space: Space, left: Integers, right: Integers) -> Floats:
         """How measuring points `left` tells of points `right`: (members, *shape of the two together)."""
