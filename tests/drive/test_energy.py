@@ -88,6 +88,16 @@ def test_power_that_fell_silent_in_the_run_is_not_guessed() -> None:
     assert 17780.0 == found[1].energy_j
 
 
+def test_short_run_just_beyond_the_last_sample_takes_its_power() -> None:
+    """A run that was broken off within the tolerance after the last sample is measured, and ends no sweep."""
+    series = Series(t_s=(0.0, 1.0, 2.0), columns={"gpu0_power_w": (80.0, 90.0, 100.0)})
+
+    found = run_energy(series, from_s=3.0, to_s=3.5, output_tokens=0, tdp_w=None, tdp_boundary="gpu_boards")
+
+    assert found is not None
+    assert ("sampled_power", 50.0, 100.0) == (found.source, found.energy_j, found.power_w)
+
+
 def test_samples_that_do_not_cover_the_run_are_not_used() -> None:
     """Samples that stopped long before the run's end give no measured energy."""
     series = Series(t_s=(0.0, 1.0, 2.0), columns={"gpu0_power_w": (50.0, 50.0, 50.0)})

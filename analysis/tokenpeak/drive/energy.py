@@ -119,10 +119,10 @@ def _from_powers(
 
 
 def _widest_gap_s(samples: Sequence[tuple[float, float]], from_s: float, to_s: float) -> float:
-    """The longest time between two successive samples that lie around some of the window."""
-    return max(
-        (later[0] - earlier[0] for earlier, later in pairwise(samples) if later[0] > from_s and earlier[0] < to_s)
-    )
+    """The longest time between two successive samples that lie around some of the window; 0 where none do."""
+    around = (later[0] - earlier[0] for earlier, later in pairwise(samples) if later[0] > from_s and earlier[0] < to_s)
+    # A run that was broken off may lie beyond the last sample, within the tolerance.
+    return max(around, default=0.0)
 
 
 def _interpolated(samples: Sequence[tuple[float, float]], t_s: float) -> float:
