@@ -122,7 +122,7 @@ check: $(READY) ## Lint and type-check everything, audit the dependencies
 
 .PHONY: test
 test: $(READY) ## Run the fast tests (under 5 minutes)
-	$(BIN)/pytest -m "not e2e and not faults" -n 2 --dist loadfile
+	$(BIN)/pytest -m "not e2e and not faults" -n 3 --dist loadfile
 
 .PHONY: golden
 golden: $(READY) ## Renew the golden site that the tests compare, and say which of its pages changed
