@@ -444,6 +444,7 @@ def run_record(
         slo=spec.slo,
         started_at=trial_started_at + timedelta(seconds=started_s),
         started_s=started_s,
+        measured_from_s=started_s,
         seed=run_index,
         summary=summary,
         slo_met=slo_met,

@@ -5,7 +5,7 @@ format_version history:
     2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
         null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; load
         hosts: `load_hosts` of a sweep and `hosts` of a run's client; `within_limits` of a run's summary; `highest` of a
-        plan; `left_out` and `other_requests` of a trial; a file of version 1 reads the same
+        plan; `left_out` and `other_requests` of a trial; `measured_from_s` of a run; a file of version 1 reads the same
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -478,6 +478,9 @@ class RunRecord(Record):
     started_at: datetime
     started_s: float | None
     """Seconds after the trial's start; None in an import."""
+    measured_from_s: float | None = None
+    """When its first measured request was due, warm-up over, in seconds after the trial's start; None where that was
+    not kept. `summary.duration_s` counts from here."""
     seed: int | None
     summary: RunSummary
     slo_met: bool | None = None
@@ -492,6 +495,13 @@ class RunRecord(Record):
     engine: EngineCounters | None = None
     energy: Energy | None = None
     verdict: Verdict
+
+    @property
+    def window_s(self) -> tuple[float, float] | None:
+        """From its first measured request to its last measured token, in seconds after the trial's start."""
+        if self.measured_from_s is None or self.summary.duration_s is None:
+            return None
+        return self.measured_from_s, self.measured_from_s + self.summary.duration_s
 
 
 class Failure(Record):

@@ -77,6 +77,17 @@ def test_warmup_is_not_counted(tmp_path: Path) -> None:
     )
 
 
+def test_window_begins_after_warmup(tmp_path: Path) -> None:
+    """Four warm-up requests by two take two rounds, the ten measured ones another five."""
+    with serving(Listener(pause_s=0.1)) as url:
+        record = measure(url, tmp_path, {"concurrency": 2, "requests": 10, "warmup_requests": 4})
+
+    assert record.window_s is not None and record.started_s is not None
+    begins, ends = (moment - record.started_s for moment in record.window_s)
+    assert 0.2 <= begins < 0.5
+    assert 0.7 <= ends < 1.2
+
+
 def test_open_loop_counts_from_due(tmp_path: Path) -> None:
     """With a cap of one, requests queue in the client, and their latency counts from when they were due."""
     with serving(Listener(pause_s=0.1)) as url:

@@ -32,7 +32,8 @@ def run(*, itl: Distribution = NONE, preemptions: int | None = None) -> RunRecor
         level_label="concurrency=32",
         slo=Slo(),
         started_at=datetime(2026, 1, 1, tzinfo=UTC),
-        started_s=10.0,
+        started_s=4.0,
+        measured_from_s=10.0,
         seed=0,
         summary=RunSummary(
             duration_s=10.0,
@@ -54,7 +55,7 @@ def run(*, itl: Distribution = NONE, preemptions: int | None = None) -> RunRecor
 
 
 def series(running: float, waiting: float, kv_usage: float) -> Series:
-    """Ten samples inside the run, and five before it that must not count."""
+    """Ten samples inside the run, and five of its warm-up that must not count."""
     return Series(
         t_s=tuple(float(t) for t in range(5, 20)),
         columns={

@@ -232,6 +232,8 @@ class Run:
             if reply.error is not None:
                 messages.setdefault(reply.error, reply.detail)
         engine = counters(offered.samples)
+        started_s = seen.start - self.setting.origin_s
+        due_s = table.filter(pl.col("phase") == "measured")["due_s"].to_numpy()
         verdict = judge(
             Evidence(
                 workload=run.workload,
@@ -254,7 +256,8 @@ class Run:
             level_label=run.level.label,
             slo=slo,
             started_at=offered.began_at,
-            started_s=seen.start - self.setting.origin_s,
+            started_s=started_s,
+            measured_from_s=started_s + float(due_s.min()) if due_s.size else None,
             seed=run.seed,
             summary=summary,
             slo_met=slo_met(summary, slo),

@@ -1,5 +1,6 @@
 """Advice from what was seen: rules over a run's series and the engine's counters, each with its evidence."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -47,9 +48,8 @@ class Sight:
 
 
 def sight(config: Config, run: RunRecord, series: Series, fit: Fit | None) -> Sight:
-    """The samples of `run` cut out of its trial's series."""
-    start = run.started_s or 0.0
-    end = start + (run.summary.duration_s or 0.0)
+    """The samples of `run` cut out of its trial's series, warm-up left out; none where its window was not kept."""
+    start, end = run.window_s or (math.inf, math.inf)
 
     def column(name: str) -> tuple[float, ...]:
         values = series.columns.get(name, ())

@@ -87,9 +87,9 @@ def _timeline(trial: TrialRecord, series: pl.DataFrame | None) -> Any:
         trial.duration_s or 0.0,
         [(phase.name, phase.kind, phase.started_s, phase.duration_s) for phase in trial.phases],
         [
-            (run.level_label, run.started_s, run.summary.duration_s)
+            (run.level_label, window[0], window[1] - window[0])
             for run in trial.runs
-            if run.started_s is not None and run.summary.duration_s is not None
+            if (window := run.window_s) is not None
         ],
         series if series is not None else empty,
     )

@@ -45,6 +45,7 @@ def run_row(sweep_id: str, trial: TrialRecord, run: RunRecord, factors: EnergyFa
         "verdict_reasons": [reason.text for reason in run.verdict.reasons],
         "started_at": run.started_at,
         "started_s": run.started_s,
+        "measured_from_s": run.measured_from_s,
         "seed": run.seed,
         **_summary(run.summary),
         **_client(run.client),

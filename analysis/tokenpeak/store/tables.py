@@ -288,6 +288,7 @@ RUNS = Table(
             "verdict_reasons texts! Why it is invalid, in sentences",
             "started_at time! When it began",
             "started_s float Seconds after the trial's start",
+            "measured_from_s float When its first measured request was due, in seconds after the trial's start",
             "seed int Seed of its random choices",
             "duration_s float From the first measured request's due time to the last measured token [s]",
             "requests_sent int Measured requests sent",

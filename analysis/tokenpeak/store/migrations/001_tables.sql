@@ -165,6 +165,7 @@ CREATE TABLE runs (
     verdict_reasons text[] NOT NULL,
     started_at timestamptz NOT NULL,
     started_s double precision,
+    measured_from_s double precision,
     seed bigint,
     duration_s double precision,
     requests_sent bigint,
