@@ -16,6 +16,7 @@ def recorded(name: str) -> str:
 @pytest.mark.parametrize(
     ("name", "count", "first", "vram_mib", "power_limit_w", "capability"),
     [
+        ("h100.csv", 1, "NVIDIA H100 80GB HBM3", 81559, 700.0, "9.0"),
         ("h100x8.csv", 8, "NVIDIA H100 80GB HBM3", 81559, 700.0, "9.0"),
         ("v100x4.csv", 4, "Tesla V100-PCIE-32GB", 32768, 250.0, "7.0"),
         ("a100_mig.csv", 2, "NVIDIA A100-SXM4-40GB", 40960, 400.0, "8.0"),

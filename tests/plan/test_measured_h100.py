@@ -1,0 +1,54 @@
+"""What is foretold of Llama 3.1 8B on an H100, held against eight launches of vLLM 0.24 on a real one."""
+
+from statistics import median
+
+import pytest
+
+from tokenpeak import paths
+from tokenpeak.plan.matrix import build_plan
+from tokenpeak.plan.spec import ModelSpec, SweepSpec
+from tokenpeak.records import Prediction, TrialRecord
+from tokenpeak.store.pack import unpacked
+from tokenpeak.store.raw import Archive
+
+
+@pytest.fixture(scope="module")
+def launches() -> list[tuple[Prediction, TrialRecord]]:
+    """Each trial with what is foretold now of its config, from the facts that were probed before the first one."""
+    archive = Archive(unpacked(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst"))
+    sweep, trials = archive.read_sweep(), list(archive.trials())
+    model = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct", served_name="llama-8b")
+    (plan,) = build_plan(SweepSpec.model_validate(sweep.spec), sweep.nodes, model, "0.24.0")
+    foretold = {planned.config.config_id: planned.prediction for planned in plan.feasible}
+    found = [(foretold[trial.config.config_id], trial) for trial in trials]
+    return [(prediction, trial) for prediction, trial in found if prediction is not None]
+
+
+def throughput(trial: TrialRecord) -> float:
+    return trial.runs[0].summary.output_tok_per_s or 0.0
+
+
+def test_throughput(launches: list[tuple[Prediction, TrialRecord]]) -> None:
+    """Without a figure of this machine, each is foretold within a quarter, and half of them within an eighth."""
+    ratios = [(prediction.output_tok_per_s or 0.0) / throughput(trial) for prediction, trial in launches]
+
+    assert len(ratios) == 8
+    assert all(0.8 < ratio < 1.25 for ratio in ratios), ratios
+    assert median(abs(ratio - 1) for ratio in ratios) < 0.125
+
+
+def test_best(launches: list[tuple[Prediction, TrialRecord]]) -> None:
+    """The two foretold best are the two that were measured best, in that order, and the worst is the worst."""
+    foretold = sorted(launches, key=lambda launch: -(launch[0].output_tok_per_s or 0.0))
+    measured = sorted(launches, key=lambda launch: -throughput(launch[1]))
+
+    assert [id(launch) for launch in foretold[:2]] == [id(launch) for launch in measured[:2]]
+    assert foretold[-1] is measured[-1]
+
+
+def test_kv_cache(launches: list[tuple[Prediction, TrialRecord]]) -> None:
+    """Its size is foretold within a tenth; where it errs by more than 2%, the engine had room for more."""
+    for prediction, trial in launches:
+        assert prediction.kv_cache_tokens is not None and trial.startup is not None
+        tokens = trial.startup.kv_cache_tokens or 0
+        assert 0.9 * tokens < prediction.kv_cache_tokens < 1.02 * tokens
