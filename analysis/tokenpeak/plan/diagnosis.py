@@ -114,7 +114,10 @@ def _prompts_queue(seen: Sight) -> Advice | None:
         return None
     return Advice(
         rule="prompts_queue",
-        text="Raise max_num_batched_tokens: prompts wait although sequences and KV cache are free",
+        text=(
+            "For sooner first tokens raise max_num_batched_tokens: "
+            "prompts wait although sequences and KV cache are free"
+        ),
         evidence=(
             f"{fmean(seen.waiting):.1f} requests waiting in the mean, {max(seen.running):.0f} of {seen.seats} running, "
             f"KV cache {max(seen.kv_usage):.0%} full at most"
@@ -143,7 +146,10 @@ def _decode_starved(seen: Sight) -> Advice | None:
         return None
     return Advice(
         rule="prefill_starves_decode",
-        text="Lower max_num_batched_tokens (chunked prefill on), so that a long prompt stalls the others for less time",
+        text=(
+            "For steadier tokens lower max_num_batched_tokens (chunked prefill on): "
+            "a long prompt then stalls the others for less time"
+        ),
         evidence=f"p99 gap between tokens {gaps.p99 * 1000:.0f} ms, {gaps.p99 / gaps.p50:.0f} times the median",
     )
 
