@@ -50,6 +50,19 @@ def test_interrupted_trial_is_told_once(capsys: pytest.CaptureFixture[str]) -> N
     assert ": interrupted: Production is unwell." in capsys.readouterr().out
 
 
+def test_launch_made_once_more_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """More trials than were expected are never said to be too many."""
+    trial, _ = trial_record(sweep_spec())
+    progress = Progress(terminal=False)
+    progress.expect(1, ("one",), 1)
+    for _ in range(2):
+        progress.trial_ended(trial, "", "")
+
+    first, second = capsys.readouterr().out.splitlines()
+    assert "1 of 1 trials" in first
+    assert "2 of 2 trials" in second
+
+
 def test_each_node_has_a_line_of_a_narrow_terminal() -> None:
     """How far the sweep is stands first, then a line for each node, those at work first."""
     progress = Progress(terminal=True)

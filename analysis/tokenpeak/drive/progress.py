@@ -175,7 +175,9 @@ class Progress:
 
     def _standing(self) -> str:
         """How far the sweep is, the best so far, and how long it will take."""
-        standing = f"{len(self._durations_s)} of {self._expected} trials"
+        made = len(self._durations_s)
+        # Launches that are made once more come on top of what was expected.
+        standing = f"{made} of {max(made, self._expected)} trials"
         if self._best:
             standing += f" · best so far {self._best}"
         eta = self.eta_s()
