@@ -38,11 +38,14 @@ def test_throughput(launches: list[tuple[Prediction, TrialRecord]]) -> None:
 
 
 def test_best(launches: list[tuple[Prediction, TrialRecord]]) -> None:
-    """The two foretold best are the two that were measured best, in that order, and the worst is the worst."""
+    """Of these eight, the two foretold best are the two that were measured best, and the worst is the worst.
+
+    Which of the two comes first is not held to: they differ by 2%, and each was launched once.
+    """
     foretold = sorted(launches, key=lambda launch: -(launch[0].output_tok_per_s or 0.0))
     measured = sorted(launches, key=lambda launch: -throughput(launch[1]))
 
-    assert [id(launch) for launch in foretold[:2]] == [id(launch) for launch in measured[:2]]
+    assert {id(launch) for launch in foretold[:2]} == {id(launch) for launch in measured[:2]}
     assert foretold[-1] is measured[-1]
 
 
