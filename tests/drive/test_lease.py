@@ -35,7 +35,7 @@ def wait_for(path: Path, word: str, count: int = 1) -> str:
 
 def channel(path: Path, lost: list[str]) -> LeaseChannel:
     """A channel to a process here that notes what it hears."""
-    return LeaseChannel([sys.executable, "-c", LISTENER, str(path)], 2.0, lost.append)
+    return LeaseChannel([sys.executable, "-c", LISTENER, str(path)], "sweep-1", 2.0, lost.append)
 
 
 def test_beats_flow_until_the_channel_closes(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_why_a_lease_is_not_renewed_is_told_once(tmp_path: Path, command: str, w
     """Whoever watches learns what SSH or the node said, before the node gives itself back; not at every attempt."""
     lost: list[str] = []
     tried = tmp_path / "tried"
-    with LeaseChannel(["sh", "-c", f"echo once >>{tried}; {command}"], 2.0, lost.append):
+    with LeaseChannel(["sh", "-c", f"echo once >>{tried}; {command}"], "sweep-1", 2.0, lost.append):
         wait_for(tried, "once", 3)
 
     assert 1 == len(lost)
@@ -88,7 +88,7 @@ def test_ssh_that_is_not_there_is_told() -> None:
         lost.append(words)
         told.set()
 
-    with LeaseChannel(["/nonexistent/ssh"], 2.0, note):
+    with LeaseChannel(["/nonexistent/ssh"], "sweep-1", 2.0, note):
         assert told.wait(10)
 
     assert "No such file" in lost[0]

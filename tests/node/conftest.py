@@ -61,7 +61,16 @@ class Node:
 
     def read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name
-        return json.loads(path.read_text()) if path.exists() else None
+        if not path.exists():
+            return None
+        content = json.loads(path.read_text())
+        content.pop("checksum", None)
+        return dict(content)
+
+    def rewrite(self, name: str, content: Any) -> None:
+        """Put this content into a file of the state folder, in place of each copy."""
+        (self.folder / name.replace(".json", ".copy.json")).unlink(missing_ok=True)
+        (self.folder / name).write_text(json.dumps(content))
 
     def production(self, *options: str) -> dict[str, Any]:
         """Declare a small server as production."""

@@ -1,6 +1,5 @@
 """The node gives itself back: with the detached watchdog, as on a machine without systemd."""
 
-import json
 import os
 import signal
 import subprocess
@@ -84,7 +83,7 @@ def test_lease_is_renewed(node: Node) -> None:
     assert channel.stdin
     until = time.monotonic() + 4
     while time.monotonic() < until:
-        channel.stdin.write("\n")
+        channel.stdin.write("sweep-1\n")
         channel.stdin.flush()
         time.sleep(0.3)
     held = node.read("record.json") is not None
@@ -135,7 +134,7 @@ def test_production_that_refuses_once(node: Node) -> None:
     executable.write_text("#!/bin/sh\nexit 1\n")
     executable.chmod(0o755)
     record["production"]["declared"]["process"]["argv"] = [str(executable), *working]
-    (node.folder / "record.json").write_text(json.dumps(record))
+    node.rewrite("record.json", record)
     assert clock.wait_until(lambda: node.read("outcome.json") is not None, 15)
     failed = node.read("outcome.json")
     executable.write_text('#!/bin/sh\nexec "$@"\n')
@@ -186,7 +185,7 @@ def test_reboot(node: Node) -> None:
     for name in ("record.json", "lease.json"):
         content = node.read(name)
         assert content is not None
-        (node.folder / name).write_text(json.dumps({**content, "boot_id": "an earlier boot"}))
+        node.rewrite(name, {**content, "boot_id": "an earlier boot"})
 
     assert restored(node)
     assert node.run("status")["production"]["running"]
@@ -202,7 +201,7 @@ def test_power_loss_while_the_engine_started(node: Node, left: bytes) -> None:
     assert record is not None
     for name in ("telemetry.json", "lease.json", "output.json"):
         (node.folder / name).write_bytes(left)
-    (node.folder / "record.json").write_text(json.dumps({**record, "boot_id": "an earlier boot"}))
+    node.rewrite("record.json", {**record, "boot_id": "an earlier boot"})
 
     assert restored(node)
     assert node.run("status")["production"]["running"]
@@ -232,7 +231,7 @@ def test_guard_has_another_environment(node: Node, tmp_path: Path, monkeypatch: 
     assert guard is not None
     assert record is not None
     os.kill(guard["pid"], signal.SIGKILL)
-    (node.folder / "record.json").write_text(json.dumps({**record, "boot_id": "an earlier boot"}))
+    node.rewrite("record.json", {**record, "boot_id": "an earlier boot"})
     monkeypatch.setenv("PATH", login_path)
     monkeypatch.delenv("HOME")
 
@@ -249,7 +248,7 @@ def test_guard_follows_the_next_trial(node: Node) -> None:
     assert guard is not None
     assert record is not None
 
-    (node.folder / "record.json").write_text(json.dumps({**record, "nonce": "another"}))
+    node.rewrite("record.json", {**record, "nonce": "another"})
 
     assert clock.wait_until(lambda: (node.read("guard.json") or {}).get("nonce") == "another", 10)
     assert guard["pid"] == (node.read("guard.json") or {})["pid"]
@@ -266,7 +265,7 @@ def test_launch_after_a_lease_that_lapsed(node: Node) -> None:
     os.kill(guard["pid"], signal.SIGKILL)
     lease = node.read("lease.json")
     assert lease is not None
-    (node.folder / "lease.json").write_text(json.dumps({**lease, "renewed_boot_s": lease["renewed_boot_s"] - 60}))
+    node.rewrite("lease.json", {**lease, "renewed_boot_s": lease["renewed_boot_s"] - 60})
 
     launched = node.run("launch", node.launch_request(trial_id="0001-b"))
     outcome, record = node.read("outcome.json"), node.read("record.json")
@@ -290,8 +289,8 @@ def test_launch_after_one_that_died_before_production_had_ended(node: Node) -> N
     node.run("restore")
     assert record is not None
     unfinished = {key: value for key, value in record.items() if key not in ("baseline_bytes", "stopped")}
-    (node.folder / "record.json").write_text(json.dumps(unfinished))
-    (node.folder / "lock.json").write_text(json.dumps(lock))
+    node.rewrite("record.json", unfinished)
+    node.rewrite("lock.json", lock)
 
     launched = node.run("launch", node.launch_request(trial_id="0001-b"))
     during = node.run("status")["production"]["running"]
@@ -306,5 +305,5 @@ def test_units_name_the_state_folder_whatever_it_is_called(tmp_path: Path) -> No
     state = State(tmp_path / '100% "$HOME"')
     service = next(text for text in unit_files(state, ["/usr/bin/python3", "/a/b.pyz"]).values() if "Exec" in text)
 
-    assert f'ConditionPathExists={tmp_path}/100%% "$HOME"/record.json\n' in service
+    assert f'ConditionPathExistsGlob={tmp_path}/100%% "$HOME"/record*.json\n' in service
     assert f'"guard" "--state" "{tmp_path}/100%% \\"$$HOME\\""\n' in service

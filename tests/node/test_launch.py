@@ -141,7 +141,7 @@ def test_production_that_does_not_answer(node: Node) -> None:
     """Production that runs without answering is a problem and not touched: nobody could tell whether it came back."""
     declared = node.production("--hang")
     started = process.start_detached(declared["process"]["argv"], log=node.folder / "production.log")
-    (node.folder / "production.json").write_text(json.dumps(process.identity(started.pid)))
+    node.rewrite("production.json", process.identity(started.pid))
 
     probed = node.run("probe")
     answer = node.run("launch", node.launch_request())

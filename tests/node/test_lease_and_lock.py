@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import clock, guard, lease, lock
-from tokenpeak.node.restore import RECORD
+from tokenpeak.node import clock, guard, lease, lock, record
 from tokenpeak.node.state import State
 from tokenpeak.node.trouble import Trouble
 
@@ -19,7 +18,12 @@ def state(tmp_path: Path) -> State:
 
 def heard(state: State, ago_s: float, lease_s: float | None, boot_id: str | None = None) -> None:
     """The controller was heard of so long ago."""
-    found = {"boot_id": boot_id or clock.boot_id(), "renewed_boot_s": clock.boot_s() - ago_s, "lease_s": lease_s}
+    found = {
+        "boot_id": boot_id or clock.boot_id(),
+        "renewed_boot_s": clock.boot_s() - ago_s,
+        "lease_s": lease_s,
+        "holder": "me",
+    }
     state.write(lease.FILE, found)
 
 
@@ -53,7 +57,7 @@ def test_lease_that_has_lapsed_stays_so(
 ) -> None:
     """Heartbeats renew a lease that stands; the guard may be at work already on one that does not."""
     heard(state, ago_s, 60)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("1\n2\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("me\nme\n"))
 
     assert {"renewals": renewals} == lease.listen(state)
     assert (renewals == 0) == lease.has_lapsed(state)
@@ -74,7 +78,7 @@ def test_one_sweep_at_a_time_has_the_node(state: State, ago_s: float, borrowed: 
     lock.take(state, "sweep-1")
     heard(state, ago_s, 60)
     if borrowed:
-        state.write(RECORD, {"nonce": "a"})
+        state.write(record.NAME, {"nonce": "a"})
     if free:
         lock.take(state, holder)
     else:

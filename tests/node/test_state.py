@@ -23,11 +23,25 @@ def test_root_only(tmp_path: Path) -> None:
 def test_replaced_whole(tmp_path: Path) -> None:
     """A reader sees the old content or the new, and no temporary file stays."""
     state = State(tmp_path / "state")
+    state.write("lock.json", {"a": 1})
+
+    state.write("lock.json", {"a": 2})
+
+    assert state.read("lock.json") == {"a": 2}
+    assert [path.name for path in state.folder.iterdir()] == ["lock.json"]
+
+
+def test_kept_twice(tmp_path: Path) -> None:
+    """What production cannot come back without is read from its copy where the file itself is torn."""
+    state = State(tmp_path / "state")
     state.write("record.json", {"a": 1})
 
-    state.write("record.json", {"a": 2})
+    state.path("record.json").write_text("{")
 
-    assert ({"a": 2}, ["record.json"]) == (state.read("record.json"), [path.name for path in state.folder.iterdir()])
+    assert state.read("record.json") == {"a": 1}
+    state.remove("record.json")
+    assert not state.has("record.json")
+    assert list(state.folder.iterdir()) == []
 
 
 def test_durable_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,18 +61,20 @@ def test_durable_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
 
-    state.write("record.json", {"a": 1})
+    state.write("lock.json", {"a": 1})
 
-    assert ["file", "rename", "folder"] == calls
+    assert calls == ["file", "rename", "folder"]
 
 
 def test_malformed(tmp_path: Path) -> None:
-    """A file that is no JSON is named, with what to do."""
+    """A file that is no JSON is named, with what to do, where nothing can go on without it; others count as missing."""
     state = State(tmp_path / "state")
     state.path("record.json").write_text("{")
 
     with pytest.raises(Trouble, match=r"record\.json is not JSON .* then remove it"):
         state.read("record.json")
+    state.path("lock.json").write_text("{")
+    assert state.read("lock.json") is None
 
 
 def test_symlink_in_the_way(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 )
 from tests.node.conftest import STANDIN
 
-from tokenpeak.node import clock, lease, process, production, restore, serving
+from tokenpeak.node import clock, lease, process, production, record, serving
 from tokenpeak.node.finish import finish
 from tokenpeak.node.launch import launch
 from tokenpeak.node.managers import make_manager
@@ -147,23 +147,26 @@ class Trial(RuleBasedStateMachine):
         """Somebody runs `make restore`, once or twice; then no trial has the node."""
         for _ in range(times):
             self.carry_out(lambda: restore_command(self.state, self.declaration, {}))
-        assert self.state.read(restore.RECORD) is None
+        assert self.state.read(record.NAME) is None
 
     @rule(after_s=PAUSES_S)
     def restore_is_killed(self, after_s: float) -> None:
         """`make restore` dies at any instant."""
         self.carry_out(lambda: restore_command(self.state, self.declaration, {}), after_s)
 
-    @precondition(lambda self: self.state.read(restore.RECORD) is not None)
+    @precondition(lambda self: self.state.read(record.NAME) is not None)
     @rule()
     def lease_lapses(self) -> None:
         """The controller falls silent; a guard that is alive gives the node back."""
         guard = self.state.read("guard.json")
-        record = self.state.read(restore.RECORD) or {}
-        watched = bool(guard and guard.get("nonce") == record.get("nonce") and process.is_alive(guard))
-        self.state.write(lease.FILE, {"boot_id": clock.boot_id(), "renewed_boot_s": clock.boot_s() - 60, "lease_s": 30})
+        armed = self.state.read(record.NAME) or {}
+        watched = bool(guard and guard.get("nonce") == armed.get("nonce") and process.is_alive(guard))
+        self.state.write(
+            lease.FILE,
+            {"boot_id": clock.boot_id(), "renewed_boot_s": clock.boot_s() - 60, "lease_s": 30, "holder": "?"},
+        )
         if watched:
-            assert clock.wait_until(lambda: self.state.read(restore.RECORD) is None, 60, poll_s=0.1)
+            assert clock.wait_until(lambda: self.state.read(record.NAME) is None, 60, poll_s=0.1)
 
     @rule()
     def guard_is_killed(self) -> None:
@@ -181,7 +184,7 @@ class Trial(RuleBasedStateMachine):
         if engine and process.is_alive(engine):
             os.kill(engine["pid"], signal.SIGKILL)
 
-    @precondition(lambda self: self.state.read(restore.RECORD) is None)
+    @precondition(lambda self: self.state.read(record.NAME) is None)
     @rule()
     def owner_changes_production(self) -> None:
         """While no trial has the node, its owner stops or starts production."""
@@ -194,7 +197,7 @@ class Trial(RuleBasedStateMachine):
     @invariant()
     def production_is_as_recorded(self) -> None:
         """Not armed ⇒ production as recorded."""
-        if not hasattr(self, "state") or self.state.read(restore.RECORD) is not None:
+        if not hasattr(self, "state") or self.state.read(record.NAME) is not None:
             return
         found = production.look(self.declaration["production"], self.state)
         assert self.running == found["running"]

@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -72,11 +71,14 @@ def lease_problem(argv: Sequence[str]) -> str | None:
 class LeaseChannel:
     """Heartbeats to one node from entering the context to leaving it; a process that ends is started anew.
 
+    Each names the `holder`, whose lease alone it renews.
+
     `on_loss` is told its last words when it ends by itself, once for each that differ.
     """
 
-    def __init__(self, argv: Sequence[str], lease_s: float, on_loss: Callable[[str], None]) -> None:
+    def __init__(self, argv: Sequence[str], holder: str, lease_s: float, on_loss: Callable[[str], None]) -> None:
         self._argv = list(argv)
+        self._beat_line = f"{holder}\n".encode()
         self._on_loss = on_loss
         self._told: set[str] = set()
         self._beat_s = min(_LONGEST_BEAT_S, max(_SHORTEST_BEAT_S, lease_s / _BEATS_PER_LEASE))
@@ -123,7 +125,7 @@ class LeaseChannel:
         assert process.stdin is not None
         while process.poll() is None:
             try:
-                process.stdin.write(f"{time.time():.3f}\n".encode())
+                process.stdin.write(self._beat_line)
                 process.stdin.flush()
             except OSError:
                 return

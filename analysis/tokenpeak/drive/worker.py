@@ -247,7 +247,8 @@ class NodeWorker(Worker):
     ) -> TrialResult:
         if not self._is_leased:
             argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
-            self._lease.enter_context(LeaseChannel(argv, self._spec.deadlines.lease_s, self._warn_of_lease))
+            lease_s = self._spec.deadlines.lease_s
+            self._lease.enter_context(LeaseChannel(argv, self._site.holder, lease_s, self._warn_of_lease))
             self._is_leased = True
         self.owes = self._is_down = True
         result = run_trial(order, self._site, on_files=on_files, on_event=on_event)

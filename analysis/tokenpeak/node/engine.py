@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tokenpeak.node import clock, process
 from tokenpeak.node.managers.systemd import parse_show
-from tokenpeak.node.state import Json, State
+from tokenpeak.node.state import Json, State, Unreadable
 from tokenpeak.node.trouble import Trouble
 
 FILE = "engine.json"
@@ -72,8 +72,30 @@ class Engine:
     @property
     def unit(self) -> str:
         """The transient unit's name; state folders of one machine don't share it."""
-        digest = hashlib.sha256(str(self.state.folder).encode()).hexdigest()[:8]
-        return f"tokenpeak-engine-{digest}.service"
+        return f"tokenpeak-engine-{self.state.digest}.service"
+
+    @property
+    def mark(self) -> str:
+        """What a process without a unit bears in its environment."""
+        return f"engine-{self.state.digest}"
+
+    def is_known(self) -> bool:
+        """Whether one was started and not seen to its end, by its record or, where that is lost, by itself."""
+        return self.state.has(FILE) or self._found() is not None
+
+    def recorded(self) -> Json | None:
+        """What was written down of it; where that is lost, what is found of it."""
+        try:
+            recorded = self.state.read(FILE)
+        except Unreadable:
+            recorded = None
+        return recorded if recorded and "unit" in recorded else self._found()
+
+    def _found(self) -> Json | None:
+        """An engine that runs without a record: its unit has a known name, its process a mark."""
+        if has_systemd() and self._show().get("ActiveState") in ("active", "activating", "deactivating"):
+            return {"unit": self.unit}
+        return {"unit": None, "mark": self.mark} if process.marked(self.mark) else None
 
     def start(self, request: Json, env: dict[str, str], declared: Json) -> int:
         """Start it with `argv` of the request; the leader's pid."""
@@ -93,7 +115,12 @@ class Engine:
             user = declared.get("user")
             try:
                 self.child = process.start_detached(
-                    argv, log=self.log, env=whole, cwd=declared.get("cwd"), user=str(user) if user else None
+                    argv,
+                    log=self.log,
+                    env=whole,
+                    cwd=declared.get("cwd"),
+                    user=str(user) if user else None,
+                    mark=self.mark,
                 )
             except KeyError:
                 raise Trouble("engine", f"tokenpeak_engine_user is {user!r}, which this node does not know.") from None
@@ -142,13 +169,13 @@ class Engine:
         """Whether its leader lives."""
         if self.child is not None:
             return self.child.poll() is None
-        return process.is_alive(self.state.read(FILE))
+        return process.is_alive(self.recorded())
 
     def exit_status(self) -> int | None:
         """How the leader ended (negative: the signal); None while it runs or when nobody saw it."""
         if self.child is not None:
             return self.child.poll()
-        recorded = self.state.read(FILE)
+        recorded = self.recorded()
         if not recorded or not recorded.get("unit"):
             return None
         shown = self._show()
@@ -160,17 +187,20 @@ class Engine:
 
     def stop(self, grace_s: float) -> list[int]:
         """End it with everything it started; the pids that are left even after SIGKILL (normally none)."""
-        recorded = self.state.read(FILE)
+        recorded = self.recorded()
         if not recorded:
+            self.state.remove_if_possible(FILE)
             return []
         left: list[int] = []
         if recorded.get("unit"):
             left = self._stop_unit(recorded["unit"], grace_s)
         if recorded.get("pid"):
             left += process.stop_group(recorded, 0.0 if recorded.get("unit") else grace_s)
+        if recorded.get("mark"):
+            left += process.stop_marked(recorded["mark"], grace_s)
         if not left:
-            self.state.remove(FILE)
-            self.state.remove(ENVIRONMENT)
+            self.state.remove_if_possible(FILE)
+            self.state.remove_if_possible(ENVIRONMENT)
         return left
 
     def _stop_unit(self, unit: str, grace_s: float) -> list[int]:

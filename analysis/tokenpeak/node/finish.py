@@ -6,10 +6,11 @@ import base64
 import zlib
 
 from tokenpeak.node import launch, lease, lock, telemetry
+from tokenpeak.node import record as records
 from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.restore import OUTCOME, RECORD, left_alone, restore, stop_engine
-from tokenpeak.node.state import Json, State
+from tokenpeak.node.restore import ENGINE_STOP_S, OUTCOME, left_alone, restore, stop_engine
+from tokenpeak.node.state import Json, State, Unreadable
 
 NO_SAMPLES: Json = {"t_s": [], "columns": {}}
 LOG_BYTES = 8 << 20
@@ -24,7 +25,7 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
     phases = Phases(state)
     trial_id, holder = request["trial_id"], request["holder"]
     with state.exclusive():
-        record = state.read(RECORD)
+        record = _record(state)
         if lock.is_of_another(state, holder) or (record is not None and record["trial_id"] != trial_id):
             return {
                 "phases": phases.spans,
@@ -33,7 +34,7 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
                 "telemetry": NO_SAMPLES,
                 "log": "",
             }
-        grace_s = float(request.get("engine_stop_s") or launch.ENGINE_STOP_S)
+        grace_s = float(request.get("engine_stop_s") or ENGINE_STOP_S)
         baseline = record.get("baseline_bytes") if record else None
         engine = Engine(state)
         ran, exit_status = (engine.is_running(), engine.exit_status()) if record else (None, None)
@@ -44,10 +45,10 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
             if restoration["restored"] and not request.get("keep_lock"):
                 lock.release(state)
         elif record is not None:
-            lease_s = (state.read(lease.FILE, durable=False) or {}).get("lease_s")
-            lease.renew(state, lease_s)
+            lease_s = (state.read(lease.FILE) or {}).get("lease_s", 0.0)
+            lease.renew(state, lease_s, holder)
         phases.mark("collecting")
-        is_its_output = _is_of((state.read(OUTPUT, durable=False) or {}), request)
+        is_its_output = _is_of((state.read(OUTPUT) or {}), request)
         answer: Json = {
             "phases": phases.spans,
             "started_at_unix_s": phases.started_at_unix_s,
@@ -61,6 +62,14 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
         }
         phases.mark("finished")
         return answer
+
+
+def _record(state: State) -> Json | None:
+    """The trial's record; None where there is none, or none that can be read: restoring says so and goes on."""
+    try:
+        return records.read(state)
+    except Unreadable:
+        return None
 
 
 def _is_of(told: Json, request: Json) -> bool:

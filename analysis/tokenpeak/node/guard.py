@@ -6,17 +6,19 @@ watches, which survives everything but a boot.
 
 from __future__ import annotations
 
-import hashlib
 import os
+import re
 import sys
+import syslog
 import time
 from pathlib import Path
 
 from tokenpeak.node import clock, lease, lock, process
+from tokenpeak.node import record as records
 from tokenpeak.node.engine import has_systemd
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.restore import RECORD, restore
-from tokenpeak.node.state import Json, State
+from tokenpeak.node.restore import restore
+from tokenpeak.node.state import Json, State, Unreadable
 from tokenpeak.node.trouble import Trouble
 
 FILE = "guard.json"
@@ -30,7 +32,7 @@ UNITS = Path("/etc/systemd/system")
 
 def unit_name(state: State) -> str:
     """The guard's units, without suffix; state folders of one machine don't share them."""
-    return f"tokenpeak-guard-{hashlib.sha256(str(state.folder).encode()).hexdigest()[:8]}"
+    return f"tokenpeak-guard-{state.digest}"
 
 
 def unit_files(state: State, argv: list[str]) -> dict[str, str]:
@@ -46,7 +48,7 @@ def unit_files(state: State, argv: list[str]) -> dict[str, str]:
     return {
         f"{name}.service": f"""[Unit]
 Description=TokenPeak gives this node back to production when its controller falls silent
-ConditionPathExists={str(state.path(RECORD)).replace("%", "%%")}
+ConditionPathExistsGlob={_glob(state.path("record")).replace("%", "%%")}*.json
 After=network.target
 StartLimitIntervalSec=0
 
@@ -73,6 +75,11 @@ AccuracySec=1
 WantedBy=timers.target
 """,
     }
+
+
+def _glob(path: Path) -> str:
+    """A pattern that matches exactly this path."""
+    return re.sub(r"([\\*?\[])", r"\\\1", str(path))
 
 
 def _quoted(word: str) -> str:
@@ -148,7 +155,7 @@ def _is_installed(state: State) -> bool:
 
 def _watches(state: State, nonce: str) -> bool:
     """Whether a guard that lives has said that it watches the record with this nonce."""
-    watching = state.read(FILE, durable=False)
+    watching = state.read(FILE)
     return bool(watching and watching.get("nonce") == nonce and process.is_alive(watching))
 
 
@@ -168,23 +175,35 @@ def watch(state: State) -> Json:
     """Watch the record that is there, and the one after it, until there is none; restore when due, and keep trying."""
     nonce: str | None = None
     pause_s = 1.0
-    while True:
-        record = state.read(RECORD)
-        if record is None:
-            return {"watched": nonce is not None, "message": "No trial has the node."}
-        if record["nonce"] != nonce:
+    told = ""
+    while state.has(records.NAME):
+        record = _record(state)
+        if record is not None and record["nonce"] != nonce:
             nonce, pause_s = str(record["nonce"]), 1.0
             _say_who_watches(state, nonce)
-        why = is_due(state, record)
+        why = "its record cannot be read" if record is None else is_due(state, record)
         if why is None:
-            clock.wait_until(lambda: not state.path(RECORD).exists(), _look_again_s(state), poll_s=0.5)
+            pause_s = 1.0
+            clock.wait_until(lambda: not state.has(records.NAME), _look_again_s(state), poll_s=0.5)
             continue
-        _say(f"giving the node back: {why}")
-        outcome = _attempt(state, str(record["nonce"]))
-        _say(outcome["message"])
-        if not outcome["restored"]:
-            clock.wait_until(lambda: not state.path(RECORD).exists(), pause_s, poll_s=0.5)
-            pause_s = min(pause_s * 2, 60.0)
+        if told != why:
+            _say(f"giving the node back: {why}")
+        outcome = _attempt(state, None if record is None else str(record["nonce"]))
+        # The same words are said once: an hour of them would hide the first.
+        if outcome["message"] not in (told, ""):
+            _say(outcome["message"], is_alert=not outcome["restored"] or record is None)
+        told = outcome["message"]
+        clock.wait_until(lambda: not state.has(records.NAME), pause_s, poll_s=0.5)
+        pause_s = min(pause_s * 2, 60.0)
+    return {"watched": nonce is not None, "message": "No trial has the node."}
+
+
+def _record(state: State) -> Json | None:
+    """The record; None when it is there and cannot be read, or has just gone."""
+    try:
+        return records.read(state)
+    except Unreadable:
+        return None
 
 
 def _say_who_watches(state: State, nonce: str) -> None:
@@ -200,24 +219,29 @@ def _look_again_s(state: State) -> float:
     return LOOK_S if left_s is None else min(LOOK_S, max(0.05, left_s))
 
 
-def _attempt(state: State, nonce: str) -> Json:
+def _attempt(state: State, nonce: str | None) -> Json:
     """One restoration, unless somebody did it or renewed the lease while this waited for its turn."""
     with state.exclusive():
-        record = state.read(RECORD)
-        if record is None or record["nonce"] != nonce:
+        if not state.has(records.NAME):
             return {"restored": True, "message": "Somebody else gave the node back."}
-        if is_due(state, record) is None:
-            return {"restored": False, "message": "The controller is back."}
+        record = _record(state)
+        if nonce is not None and record is not None and record["nonce"] != nonce:
+            return {"restored": True, "message": "Somebody else gave the node back."}
+        if record is not None and is_due(state, record) is None:
+            return {"restored": False, "message": ""}
         try:
             outcome = restore(state, Phases(state), by="guard")
-        except (Trouble, OSError) as error:
-            return {"restored": False, "message": f"The restoration failed: {error}"}
+        except Exception as error:  # whatever it was, the guard goes on trying
+            return {"restored": False, "message": f"The restoration failed: {type(error).__name__}: {error}"}
         if outcome["restored"]:
             lock.release(state)
         return outcome
 
 
-def _say(text: str) -> None:
+def _say(text: str, *, is_alert: bool = False) -> None:
+    """Into the journal or the guard's log; an alert also into the system's log, for whoever watches that."""
+    if is_alert:
+        syslog.syslog(syslog.LOG_ALERT, f"tokenpeak: {text}")
     try:
         print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, file=sys.stderr, flush=True)
     except OSError:

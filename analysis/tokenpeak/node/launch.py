@@ -9,15 +9,14 @@ import time
 from pathlib import Path
 
 from tokenpeak.node import clock, guard, lease, lock, machine, memory, production, serving, telemetry
+from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, read_environment_file, trial_key
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.restore import RECORD, restore, stop_engine
+from tokenpeak.node.restore import ENGINE_STOP_S, PRODUCTION_READY_S, restore, stop_engine
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
 LOG_TAIL_BYTES = 32_768
-PRODUCTION_READY_S = 900.0
-ENGINE_STOP_S = 5.0
 LEASE_LAPSED = "lease_lapsed"
 SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
@@ -80,7 +79,7 @@ def borrow(state: State, declaration: Json, request: Json, address: tuple[str, i
     """
     state.require_room(LEAST_ROOM_BYTES)
     lock.take(state, request["holder"])
-    record = state.read(RECORD)
+    record = records.read(state)
     if record is not None and guard.is_due(state, record):
         # The guard is about to give this back, or waits for its turn: a trial must not begin under its hands.
         outcome = restore(state, phases, by="launch")
@@ -89,11 +88,11 @@ def borrow(state: State, declaration: Json, request: Json, address: tuple[str, i
         record = None
     if record is not None:
         # Production was stopped by an earlier trial of this sweep (restore: per_sweep), or that trial's end was lost.
-        lease.renew(state, request.get("lease_s"))
+        lease.renew(state, request.get("lease_s"), request["holder"])
         stop_engine(state, phases, ENGINE_STOP_S, record.get("baseline_bytes"))
         _require_free(address)
         record = {**record, **_trial_part(request)}
-        state.write(RECORD, record)
+        state.write(records.NAME, record)
         guard.arm(state, record["nonce"])
         # Whoever wrote the record may have died before production had ended.
         return record if "baseline_bytes" in record else _stopped_production(state, record, phases)
@@ -116,13 +115,13 @@ def borrow(state: State, declaration: Json, request: Json, address: tuple[str, i
             "engine_stop_s": float(request.get("engine_stop_s") or ENGINE_STOP_S),
             **_trial_part(request),
         }
-        lease.renew(state, request.get("lease_s"))
-        state.write(RECORD, record)
+        lease.renew(state, request.get("lease_s"), request["holder"])
+        state.write(records.NAME, record)
     with phases.span("arming"):
         try:
             guard.arm(state, record["nonce"])
         except Trouble:
-            state.remove(RECORD)
+            state.remove(records.NAME)
             lock.release(state)
             raise
     return _stopped_production(state, record, phases)
@@ -158,13 +157,13 @@ def _stop_production(state: State, record: Json, phases: Phases) -> Json:
     now: Json = {"unix_s": time.time(), "boot_s": clock.boot_s(), "boot_id": clock.boot_id()}
     stopped = record.get("stopped", now)
     if record["production"]["running"]:
-        state.write(RECORD, {**record, "stopped": stopped})
+        state.write(records.NAME, {**record, "stopped": stopped})
         with phases.span("production_stop"):
             production.stop(record["production"], state)
     with phases.span("memory_wait"):
         level = memory.wait_level(memory.make_gauge())
     record = {**record, "stopped": stopped, "baseline_bytes": level.used_bytes}
-    state.write(RECORD, record)
+    state.write(records.NAME, record)
     return record
 
 
@@ -184,7 +183,7 @@ def await_ready(
     """
 
     def ended() -> Json | None:
-        record = state.read(RECORD)
+        record = records.read(state)
         running = engine.is_running()
         if record is None or record["nonce"] != nonce or (not running and lease.has_lapsed(state)):
             return {

@@ -10,19 +10,26 @@ from tokenpeak.node.state import Json, State
 FILE = "lease.json"
 
 
-def renew(state: State, lease_s: float | None) -> None:
-    """The controller was heard of now; `lease_s` None: it owes no further sign."""
-    state.write(FILE, {"boot_id": clock.boot_id(), "renewed_boot_s": clock.boot_s(), "lease_s": lease_s}, durable=False)
+def renew(state: State, lease_s: float | None, holder: str) -> None:
+    """`holder` was heard of now; `lease_s` None: it owes no further sign."""
+    now = {"boot_id": clock.boot_id(), "renewed_boot_s": clock.boot_s()}
+    state.write(FILE, {**now, "lease_s": lease_s, "holder": holder}, durable=False)
 
 
 def remaining_s(state: State) -> float | None:
-    """Seconds until the lease lapses, negative when it has; None when it never does. A reboot ends every lease."""
-    lease = state.read(FILE, durable=False)
-    if lease is None or lease["boot_id"] != clock.boot_id():
+    """Seconds until the lease lapses, negative when it has; None when it never does.
+
+    A reboot ends every lease, and so does whatever makes its file unreadable.
+    """
+    lease = state.read(FILE) or {}
+    if lease.get("boot_id") != clock.boot_id():
         return -1.0
-    if lease["lease_s"] is None:
+    if lease.get("lease_s", 0) is None:
         return None
-    return float(lease["renewed_boot_s"] + lease["lease_s"] - clock.boot_s())
+    try:
+        return float(lease["renewed_boot_s"] + lease["lease_s"] - clock.boot_s())
+    except (KeyError, TypeError):
+        return -1.0
 
 
 def has_lapsed(state: State) -> bool:
@@ -32,11 +39,15 @@ def has_lapsed(state: State) -> bool:
 
 
 def listen(state: State) -> Json:
-    """Renew the lease for each line on stdin until it closes; a lease that has already lapsed stays so."""
+    """Renew the lease for each line on stdin that names its holder, until stdin closes.
+
+    A lease that has already lapsed stays so, and nobody renews another's: the controller that had the node before may
+    live on with its channel open while the one that has it now is dead.
+    """
     renewals = 0
-    for _ in sys.stdin:
-        lease = state.read(FILE, durable=False)
-        if lease is not None and not has_lapsed(state):
-            renew(state, lease["lease_s"])
+    for line in sys.stdin:
+        lease = state.read(FILE)
+        if lease is not None and not has_lapsed(state) and lease.get("holder") == line.strip():
+            renew(state, lease["lease_s"], lease["holder"])
             renewals += 1
     return {"renewals": renewals}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tokenpeak.node import lease
+from tokenpeak.node import lease, record
 from tokenpeak.node.state import State
 from tokenpeak.node.trouble import Trouble
 
@@ -16,24 +16,24 @@ def take(state: State, holder: str) -> None:
 
     A holder who was not heard of within its lease and left nothing to restore has lost it.
     """
-    held = state.read(FILE)
-    if held and held["holder"] != holder and (state.read("record.json") or not lease.has_lapsed(state)):
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held["taken_at_unix_s"]))
+    held = state.read(FILE) or {}
+    if held.get("holder", holder) != holder and (state.has(record.NAME) or not lease.has_lapsed(state)):
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.get("taken_at_unix_s", 0)))
         raise Trouble(
             "locked",
             f"The node is held by {held['holder']} since {since}: wait until that sweep has ended, "
             "or run `make restore` to break the lock and give the node back.",
         )
-    if not held or held["holder"] != holder:
+    if held.get("holder") != holder:
         state.write(FILE, {"holder": holder, "taken_at_unix_s": time.time()})
 
 
 def is_of_another(state: State, holder: str) -> bool:
     """Whether somebody else than `holder` has the node."""
-    told = (state.read(FILE), state.read("record.json"))
-    return any(held is not None and held["holder"] != holder for held in told)
+    told = (state.read(FILE), record.read(state))
+    return any(held is not None and held.get("holder", holder) != holder for held in told)
 
 
 def release(state: State) -> None:
-    """Let go of the node, whoever held it."""
-    state.remove(FILE)
+    """Let go of the node, whoever held it; a lock that a broken disk keeps goes with its holder's lease."""
+    state.remove_if_possible(FILE)

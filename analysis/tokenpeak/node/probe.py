@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.node import machine, process, production, smi, version
-from tokenpeak.node.restore import RECORD
+from tokenpeak.node import record as records
+from tokenpeak.node.managers import make_manager
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
@@ -80,6 +81,8 @@ def probe(state: State, declaration: Json) -> Json:
     problems: list[str] = []
     try:
         found_production: Json | None = production.look(declared_production, state)
+        # What could not be started again must not be stopped; a launch looks once more.
+        make_manager(declared_production, state).definition()
     except Trouble as trouble:
         problems.append(trouble.text)
         found_production = None
@@ -110,7 +113,7 @@ def probe(state: State, declaration: Json) -> Json:
             "or correct tokenpeak_model_path."
         )
     problems += gpu_problems(found_gpus, holders, found_production)
-    if state.read(RECORD) is not None:
+    if state.has(records.NAME):
         problems.append("A trial has this node in its hands, or left it so: run `make restore` if no sweep is running.")
     return {
         "probed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

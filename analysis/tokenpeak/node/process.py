@@ -19,6 +19,8 @@ from tokenpeak.node.trouble import Trouble
 
 KILL_TIMEOUT_S = 20.0
 KILLED_WITHIN_S = 1.0
+_MARK = "TOKENPEAK_STARTED_AS"
+"""In the environment of what this script starts: found again by it where the record of its pid is lost."""
 
 
 class Stat(NamedTuple):
@@ -120,6 +122,29 @@ def stop_group(leader: dict[str, Any], grace_s: float) -> list[int]:
     return sorted(pid for pid in tracked if stat_of(pid))
 
 
+def marked(mark: str) -> list[int]:
+    """The living pids of this user, or of anybody under root, that were started with this mark or inherited it."""
+    wanted = f"{_MARK}={mark}".encode()
+    found = []
+    for process in all_processes():
+        try:
+            if wanted in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                found.append(process.pid)
+        except OSError:
+            continue
+    return found
+
+
+def stop_marked(mark: str, grace_s: float) -> list[int]:
+    """End everything that bears the mark with all that it started; the pids that are left even after SIGKILL."""
+    left: list[int] = []
+    while True:
+        found = [pid for pid in marked(mark) if pid not in left]
+        if not found:
+            return left
+        left += stop_group(identity(found[0]), grace_s)
+
+
 def _signal(pids: Sequence[int], number: signal.Signals) -> None:
     for pid in pids:
         try:
@@ -135,10 +160,12 @@ def start_detached(
     env: dict[str, str] | None = None,
     cwd: str | None = None,
     user: str | None = None,
+    mark: str | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own that outlives this one; its output goes to the end of `log`.
 
-    With `user` it has that user's rights alone, before any of `env` can matter to a loader.
+    With `user` it has that user's rights alone, before any of `env` can matter to a loader. With `mark` it can be
+    found by `marked`. Output is lost rather than the start refused where `log` cannot be written.
     """
     as_user: dict[str, Any] = {}
     if user:
@@ -148,7 +175,12 @@ def start_detached(
         groups = os.getgrouplist(user, account.pw_gid)
         as_user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}
         env = {**(os.environ if env is None else env), "HOME": account.pw_dir, "USER": user, "LOGNAME": user}
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    if mark:
+        env = {**(os.environ if env is None else env), _MARK: mark}
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:
+        descriptor = os.open(os.devnull, os.O_WRONLY)
     try:
         return subprocess.Popen(
             list(argv),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import production
+from tokenpeak.node import production, record
 from tokenpeak.node.managers import make_manager
-from tokenpeak.node.restore import RECORD
 from tokenpeak.node.state import Json, State
 
 
 def produce(state: State, declaration: Json, ready_s: float = 120.0) -> Json:
     """Start declared production unless it runs as declared, or a trial has the node."""
     with state.exclusive():
-        if state.read(RECORD):
+        if state.has(record.NAME):
             return {"changed": False, "message": "A trial has the node."}
         declared = declaration.get("production") or {"manager": "none"}
         manager = make_manager(declared, state)

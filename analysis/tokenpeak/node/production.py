@@ -52,6 +52,20 @@ def record(declared: Json, state: State) -> Json:
     return {**found, "definition": definition, "declared": declared}
 
 
+def as_declared(declared: Json, state: State) -> Json:
+    """Production as the inventory declares it, to be started: what is done when nobody knows what it was."""
+    is_there = declared.get("manager", "none") != "none"
+    return {
+        "manager": declared.get("manager", "none"),
+        "unit": make_manager(declared, state).unit,
+        "running": is_there,
+        "url": declared.get("url"),
+        "model": None,
+        "definition": make_manager(declared, state).definition() if is_there else {},
+        "declared": declared,
+    }
+
+
 def unanswered(found: Json) -> str | None:
     """What to do about production that runs and does not say what it serves; None when there is nothing to do."""
     if not found["running"] or not found["url"] or found["model"]:

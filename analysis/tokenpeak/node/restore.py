@@ -1,6 +1,8 @@
 """Giving the node back: the one way, whoever asks (the playbook, `make restore`, or the guard).
 
-Everything comes from the record alone. Doing it again changes nothing.
+Everything comes from the record alone; where that cannot be read, production is started as it is declared. First the
+engine is ended and production started, then what can be written down is written down: the disk may be full, or
+read-only after an error. Doing it again changes nothing.
 """
 
 from __future__ import annotations
@@ -8,22 +10,23 @@ from __future__ import annotations
 import os
 import time
 
-from tokenpeak.node import clock, lock, memory, production, telemetry
+from tokenpeak.node import clock, lock, memory, production, record, telemetry
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.state import Json, State
+from tokenpeak.node.state import DECLARATION, Json, State, Unreadable
 from tokenpeak.node.trouble import Trouble
 
-RECORD = "record.json"
 OUTCOME = "outcome.json"
+ENGINE_STOP_S = 5.0
+PRODUCTION_READY_S = 900.0
+"""Where no request and no record says how long."""
 
 
 def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: int | None) -> Json:
     """End the engine and wait until its memory is free: engine_stopped, and what is left if it is not."""
     engine = Engine(state)
-    there = state.read("engine.json") is not None
     telemetry.stop(state)
-    if not there:
+    if not engine.is_known():
         return {"engine_stopped": True, "message": ""}
     with phases.span("engine_stop"):
         left = engine.stop(grace_s)
@@ -40,9 +43,12 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
 
     Answers restored, was_running, model, downtime_s, message and trial_id. The record goes only when all is well.
     """
-    record = state.read(RECORD)
-    if record is None:
-        stop_engine(state, phases, grace_s or 5.0, None)
+    try:
+        found = record.read(state)
+    except Unreadable as error:
+        return _restore_as_declared(state, phases, by, error.text)
+    if found is None:
+        stop_engine(state, phases, grace_s or ENGINE_STOP_S, None)
         return {
             "restored": True,
             "was_running": False,
@@ -51,27 +57,58 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
             "message": "No trial has this node.",
             "trial_id": None,
         }
-    os.environ.update(record.get("environment", {}))
-    was = record["production"]
-    ended = stop_engine(state, phases, grace_s or record["engine_stop_s"], record.get("baseline_bytes"))
+    os.environ.update(found.get("environment", {}))
+    was = found["production"]
+    ended = stop_engine(state, phases, grace_s or found["engine_stop_s"], found.get("baseline_bytes"))
     with phases.span("production_start", "production_start"):
-        wrong = production.bring_back(was, state, ready_s or record["production_ready_s"], phases)
+        wrong = production.bring_back(was, state, ready_s or found["production_ready_s"], phases)
     outcome = {
         "restored": wrong is None and ended["engine_stopped"],
         "was_running": was["running"],
         "model": was["model"],
-        "downtime_s": _downtime_s(record) if was["running"] else None,
+        "downtime_s": _downtime_s(found) if was["running"] else None,
         "message": " ".join(text for text in (ended["message"], wrong or _told(was)) if text),
-        "trial_id": record["trial_id"],
+        "trial_id": found["trial_id"],
     }
+    return _noted(state, phases, outcome, found["holder"], by)
+
+
+def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str) -> Json:
+    """Start production as the inventory declares it, where the record is there and tells nothing."""
+    ended = stop_engine(state, phases, ENGINE_STOP_S, None)
+    model: str | None = None
     try:
-        state.write(OUTCOME, {**outcome, "holder": record["holder"], "by": by, "at_unix_s": time.time()})
+        declared = (state.read(DECLARATION) or {}).get("production") or {"manager": "none"}
+        with phases.span("production_start", "production_start"):
+            was = production.as_declared(declared, state)
+            wrong = production.bring_back(was, state, PRODUCTION_READY_S, phases)
+            model = was["model"]
+    except Trouble as trouble:
+        wrong = trouble.text
+    outcome = {
+        "restored": wrong is None and ended["engine_stopped"],
+        "was_running": True,
+        "model": model,
+        "downtime_s": None,
+        "message": f"{unreadable} What production was before the trial is not known, so it "
+        + ("was started as declared." if wrong is None else f"is started as declared: {wrong}"),
+        "trial_id": None,
+    }
+    return _noted(state, phases, outcome, None, by)
+
+
+def _noted(state: State, phases: Phases, outcome: Json, holder: str | None, by: str) -> Json:
+    """The outcome, written down as far as the disk allows; the record goes when the node is given back."""
+    try:
+        state.write(OUTCOME, {**outcome, "holder": holder, "by": by, "at_unix_s": time.time()})
     except OSError as error:
-        # A full disk: production is what counts, and taking the record away needs no room.
         outcome["message"] += f" That could not be written down: {error.strerror}."
     if outcome["restored"]:
-        state.remove(RECORD)
-        phases.mark("restored")
+        problem = state.remove_if_possible(record.NAME)
+        if problem:
+            outcome["message"] += f" {problem}, so the guard goes on watching; mend the disk, then run `make restore`."
+        else:
+            phases.mark("restored")
     return outcome
 
 
@@ -97,8 +134,8 @@ def _downtime_s(record: Json) -> float | None:
 
 def left_alone(state: State) -> Json:
     """The answer where somebody else has the node: there is nothing to give back but what is theirs."""
-    held, record = state.read(lock.FILE), state.read(RECORD)
-    who = f"Trial {record['trial_id']} of {record['holder']}" if record else str((held or {}).get("holder"))
+    held, found = state.read(lock.FILE), record.read(state)
+    who = f"Trial {found['trial_id']} of {found['holder']}" if found else str((held or {}).get("holder"))
     return {
         "restored": True,
         "was_running": False,
@@ -139,7 +176,7 @@ def _told_of_free_node(state: State, declaration: Json) -> str:
     else:
         said = f"Production ({name}) runs{' and serves ' + found['model'] if found['model'] else ''}."
     last = state.read(OUTCOME)
-    if last and last["restored"]:
+    if last and last.get("restored"):
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last["at_unix_s"]))
         said += f" It was given back last by {last['by']}, {when}."
     return said

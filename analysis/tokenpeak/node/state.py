@@ -12,12 +12,15 @@
     telemetry.csv     samples of the current trial
     outcome.json      how the last restoration ended
 
-A write is durable when it returns: temporary file, fsync, rename, fsync of the folder.
+A write is durable when it returns: temporary file, fsync, rename, fsync of the folder. What production cannot come
+back without (`KEPT_TWICE`) carries a checksum and lies there twice (`record.json`, `record.copy.json`), so that one
+torn file does not matter. Of the other files an unreadable one counts as missing: a lease has lapsed, a lock is free.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -29,6 +32,17 @@ from typing import Any, Dict, Iterator
 from tokenpeak.node.trouble import Trouble
 
 Json = Dict[str, Any]
+
+DECLARATION = "node.json"
+KEPT_TWICE = ("record.json", "engine.json", "production.json")
+_CHECKSUM = "checksum"
+
+
+class Unreadable(Trouble):
+    """A file of the state folder that nothing can go on without, and that cannot be read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("state", text)
 
 
 class State:
@@ -50,34 +64,79 @@ class State:
         if stat.S_IMODE(found.st_mode) & 0o077:
             self.folder.chmod(0o700)
 
+    @property
+    def digest(self) -> str:
+        """What tells this state folder's units and processes from those of others on the machine."""
+        return hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
+
     def path(self, name: str) -> Path:
         """Where the file called `name` is."""
         return self.folder / name
 
-    def read(self, name: str, durable: bool = True) -> Json | None:
+    def copy_path(self, name: str) -> Path:
+        """Where the second copy of a file in KEPT_TWICE is."""
+        return self.path(name.replace(".json", ".copy.json"))
+
+    def has(self, name: str) -> bool:
+        """Whether the file is there, in either copy, readable or not."""
+        return self.path(name).exists() or (name in KEPT_TWICE and self.copy_path(name).exists())
+
+    def read(self, name: str) -> Json | None:
         """A JSON file's content; None when there is none.
 
-        `durable` as it was written: of a write that was not, a power loss may leave the name with an empty file, or
-        one of zeros, which then is none.
+        Raises Unreadable for the declaration and for both copies of a file in KEPT_TWICE; any other file that is not
+        a JSON object counts as missing.
         """
+        if name not in KEPT_TWICE:
+            try:
+                return self._read(self.path(name))
+            except Unreadable:
+                if name == DECLARATION:
+                    raise
+                return None
+        problem: Unreadable | None = None
+        for path in (self.path(name), self.copy_path(name)):
+            try:
+                found = self._read(path)
+            except Unreadable as error:
+                problem = problem or error
+                continue
+            if found is not None:
+                return found
+        if problem:
+            raise problem
+        return None
+
+    @staticmethod
+    def _read(path: Path) -> Json | None:
+        """The object in a file, checked against its checksum where it has one; None when there is no file."""
         try:
-            raw = self.path(name).read_bytes()
+            raw = path.read_bytes()
         except FileNotFoundError:
             return None
-        if not durable and not raw.strip(b"\0"):
-            return None
+        except OSError as error:
+            raise Unreadable(f"{path} cannot be read ({error.strerror}): look at the disk.") from error
         try:
             value = json.loads(raw)
-        except ValueError as error:
-            raise Trouble("state", f"{self.path(name)} is not JSON ({error}): look at it, then remove it.") from error
+        except (ValueError, RecursionError) as error:
+            raise Unreadable(f"{path} is not JSON ({error}): look at it, then remove it.") from error
         if not isinstance(value, dict):
-            raise Trouble("state", f"{self.path(name)} holds no JSON object: look at it, then remove it.")
+            raise Unreadable(f"{path} holds no JSON object: look at it, then remove it.")
+        if value.pop(_CHECKSUM, None) not in (None, _checksum(value)):
+            raise Unreadable(f"{path} does not match its checksum: look at it, then remove it.")
         return value
 
     def write(self, name: str, value: Json, durable: bool = True) -> None:
-        """Replace a JSON file; `durable` makes it survive a power loss that follows at once."""
-        target = self.path(name)
-        temporary = self.path(f".{name}.{os.getpid()}.tmp")
+        """Replace a JSON file, in both copies where it has two; `durable` makes it survive a power loss at once."""
+        if name not in KEPT_TWICE:
+            self._write(self.path(name), value, durable)
+            return
+        checked = {**value, _CHECKSUM: _checksum(value)}
+        self._write(self.path(name), checked, durable)
+        self._write(self.copy_path(name), checked, durable)
+
+    def _write(self, target: Path, value: Json, durable: bool) -> None:
+        temporary = self.path(f".{target.name}.{os.getpid()}.tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as stream:
@@ -103,12 +162,28 @@ class State:
             )
 
     def remove(self, name: str) -> None:
-        """Remove a file durably; a missing one is fine."""
+        """Remove a file durably, in both copies where it has two; a missing one is fine."""
+        removed = False
+        # The copy first: what is left by a crash in between is the newest content.
+        for path in (*((self.copy_path(name),) if name in KEPT_TWICE else ()), self.path(name)):
+            try:
+                path.unlink()
+                removed = True
+            except FileNotFoundError:
+                continue
+        if removed:
+            self.sync()
+
+    def remove_if_possible(self, name: str) -> str | None:
+        """Remove a file where the disk still can; otherwise why it cannot.
+
+        Giving the node back must not need a write: the disk may be full, or read-only after an error.
+        """
         try:
-            self.path(name).unlink()
-        except FileNotFoundError:
-            return
-        self.sync()
+            self.remove(name)
+        except OSError as error:
+            return f"{self.path(name)} cannot be removed: {error.strerror}"
+        return None
 
     def sync(self) -> None:
         """Make renames and removals in the folder durable."""
@@ -120,7 +195,18 @@ class State:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Only one command at a time changes the node; the kernel lets go when its holder dies."""
-        with self.path("mutex").open("a") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+        """Only one command at a time changes the node; the kernel lets go when its holder dies.
+
+        The lock is on the folder itself, so that taking it writes nothing.
+        """
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(descriptor)
+
+
+def _checksum(value: Json) -> str:
+    """SHA-256 of the content, whatever its order and spacing."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

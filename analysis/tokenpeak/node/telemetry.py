@@ -36,10 +36,10 @@ def start(state: State, tools: str | None) -> None:
 
 def stop(state: State) -> None:
     """End the sampler; its samples stay until the next trial."""
-    leader = state.read(PROCESS, durable=False)
+    leader = state.read(PROCESS)
     if leader:
         process.stop_group(leader, 1.0)
-        state.remove(PROCESS)
+        state.remove_if_possible(PROCESS)
 
 
 def collect(state: State) -> Json:
@@ -64,7 +64,7 @@ def sample_forever(state: State, tools: str | None) -> Json:
     sources = [source for source in (gpu_source(tools), package_source(), machine_source()) if source is not None]
     due = time.monotonic()
     with state.path(SAMPLES).open("a", buffering=1) as stream:
-        while state.path("engine.json").exists():
+        while state.has("engine.json"):
             row = {"t": round(time.time(), 3)}
             for source in sources:
                 row.update(source())

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from tokenpeak.node import process, serving
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
-from tokenpeak.node.state import Json
+from tokenpeak.node.state import Json, Unreadable
 from tokenpeak.node.trouble import Trouble
 
 RECORD = "production.json"
@@ -33,11 +33,22 @@ class CommandManager(Manager):
     def _process_argv(self) -> list[str]:
         return _arguments("process.argv", self._process().get("argv"))
 
+    @property
+    def _mark(self) -> str:
+        return f"production-{self.state.digest}"
+
+    def _recorded(self) -> Json | None:
+        """The process that was started; None where nothing says so, or nothing readable."""
+        try:
+            return self.state.read(RECORD)
+        except Unreadable:
+            return None
+
     def is_running(self) -> bool:
         """By the process's group, the check command, or the server's answer, whichever is declared."""
         if self._process():
-            leader = self.state.read(RECORD)
-            return bool(leader and process.members(leader))
+            leader = self._recorded()
+            return bool(process.members(leader) if leader else process.marked(self._mark))
         if "check" in self.declared:
             return process.run(self._argv("check")).status == 0
         url = self.needed("url")
@@ -47,7 +58,7 @@ class CommandManager(Manager):
     def is_as_declared(self) -> bool:
         """Whether a process that this script started has the declared arguments."""
         declared = self._process()
-        return not declared or (self.state.read(RECORD) or {}).get("argv") == self._process_argv()
+        return not declared or (self._recorded() or {}).get("argv") == self._process_argv()
 
     def stop(self) -> None:
         """End the process's group, or run the stop command."""
@@ -55,12 +66,12 @@ class CommandManager(Manager):
         if not declared:
             self.do(self._argv("stop"), STOP_TIMEOUT_S)
             return
-        leader = self.state.read(RECORD)
-        if leader:
-            left = process.stop_group(leader, float(declared.get("stop_grace_s", 10)))
-            if left:
-                raise Trouble("production", f"Production's processes {left} do not end, not even by SIGKILL.")
-            self.state.remove(RECORD)
+        leader = self._recorded()
+        grace_s = float(declared.get("stop_grace_s", 10))
+        left = process.stop_group(leader, grace_s) if leader else process.stop_marked(self._mark, grace_s)
+        if left:
+            raise Trouble("production", f"Production's processes {left} do not end, not even by SIGKILL.")
+        self.state.remove_if_possible(RECORD)
 
     def start(self, recorded: Json) -> None:
         """Start the process in a session of its own, or run the start command."""
@@ -73,10 +84,14 @@ class CommandManager(Manager):
         argv = self._process_argv()
         env = {**os.environ, **{key: str(value) for key, value in (declared.get("env") or {}).items()}}
         try:
-            started = process.start_detached(argv, log=self.state.path(LOG), env=env, cwd=declared.get("cwd"))
+            log, cwd = self.state.path(LOG), declared.get("cwd")
+            started = process.start_detached(argv, log=log, env=env, cwd=cwd, mark=self._mark)
         except OSError as error:
             raise Trouble("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
-        self.state.write(RECORD, {**process.identity(started.pid), "argv": argv})
+        try:
+            self.state.write(RECORD, {**process.identity(started.pid), "argv": argv})
+        except OSError:
+            return  # on a broken disk it is found again by its mark
 
     def _run_start(self) -> None:
         """Run the start command to its end; what it leaves running writes to a file, which no reader can close."""
@@ -94,7 +109,7 @@ class CommandManager(Manager):
             started.wait()
             raise Trouble("production", f"`{' '.join(argv)}` did not end within {START_TIMEOUT_S:g} s.") from None
         if status != 0:
-            said = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
+            said = (log.read_bytes() if log.exists() else b"")[before:].decode(errors="replace").strip()[-500:]
             raise Trouble("production", f"`{' '.join(argv)}` ended with status {status}: {said or 'it said nothing'}.")
 
 

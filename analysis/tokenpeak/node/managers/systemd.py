@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Mapping
+
 from tokenpeak.node import process
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager, as_user
 from tokenpeak.node.state import Json
@@ -17,6 +19,36 @@ _STOPPED_WITH_IT = "RequiredBy,BoundBy,ConsistsOf,RequisiteOf"
 """Units to which systemd hands a stop on, and no start."""
 
 
+def loss(unit: str, shown: Mapping[str, str]) -> str | None:
+    """Why a unit would be lost by stopping it or by a boot, and what to do; None when it would not.
+
+    A generated unit (a Quadlet, say) is made anew at each boot from a file that stays.
+    """
+    fragment = shown.get("FragmentPath", "")
+    if shown.get("Transient") == "yes" or fragment.startswith("/run/systemd/transient/"):
+        return (
+            f"The unit {unit!r} is transient (made by systemd-run): stopping would delete it. "
+            f"Put it into a unit file, /etc/systemd/system/{unit}, and start that."
+        )
+    if shown.get("LoadState") == "masked" or shown.get("UnitFileState") in ("masked", "masked-runtime"):
+        return (
+            f"The unit {unit!r} is masked: once stopped it could not be started again. "
+            f"Run `systemctl unmask {unit}`, or correct tokenpeak_production.unit."
+        )
+    if not fragment and not shown.get("SourcePath"):
+        return (
+            f"The unit {unit!r} has no unit file any more: once stopped it could not be started again. "
+            f"Put it back, /etc/systemd/system/{unit}, and run `systemctl daemon-reload`."
+        )
+    is_generated = shown.get("UnitFileState") == "generated" or "/systemd/generator" in fragment
+    if fragment.startswith("/run/") and not is_generated:
+        return (
+            f"The unit {unit!r} lies in {fragment}, which a boot removes: production would not come back after one. "
+            f"Move it to /etc/systemd/system and run `systemctl daemon-reload`."
+        )
+    return None
+
+
 class SystemdManager(Manager):
     """declared: unit, and user for a unit of `systemctl --user`."""
 
@@ -26,10 +58,10 @@ class SystemdManager(Manager):
         return as_user(user, ["systemctl", *scope, *words])
 
     def _show(self) -> dict[str, str]:
-        names = "LoadState,ActiveState,SubState,UnitFileState,FragmentPath,DropInPaths"
+        names = "LoadState,ActiveState,SubState,UnitFileState,FragmentPath,SourcePath,DropInPaths,Transient"
         unit = str(self.needed("unit"))
         shown = parse_show(self.do(self._systemctl("show", "--property", names, "--", unit)).out)
-        if shown.get("LoadState") != "loaded":
+        if shown.get("LoadState") not in ("loaded", "masked"):
             raise Trouble(
                 "production",
                 f"systemd has no unit {unit!r} ({shown.get('LoadState')}): correct tokenpeak_production.unit.",
@@ -37,8 +69,13 @@ class SystemdManager(Manager):
         return shown
 
     def definition(self) -> Json:
-        """The unit's state and files, whole, and which running units stop when it does."""
+        """The unit's state and files, whole, and which running units stop when it does.
+
+        Raises Trouble for a unit that could not be started again.
+        """
         shown = self._show()
+        if problem := loss(str(self.needed("unit")), shown):
+            raise Trouble("production", problem)
         text = process.run(self._systemctl("cat", "--", str(self.needed("unit")))).out
         return {"state": shown, "files": text, "dependents": self._dependents(str(self.needed("unit")))}
 
