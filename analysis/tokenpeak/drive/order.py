@@ -20,7 +20,7 @@ from tokenpeak.load.run import JobRun
 from tokenpeak.plan.command import engine_argv, engine_env
 from tokenpeak.plan.flags import FlagFacts, installed_flags
 from tokenpeak.plan.spec import SweepSpec
-from tokenpeak.records import Config, NodeFacts, PlannedConfig
+from tokenpeak.records import Config, NodeFacts, PlannedConfig, Production
 from tokenpeak.stats.objective import objective_direction
 from tokenpeak.workload import ExternalLoad, ExternalWorkload
 
@@ -133,7 +133,14 @@ class RequestFiles:
 
 
 def write_requests(
-    order: TrialOrder, folder: Path, *, argv: Sequence[str], started_at_unix_s: float, secret: str, holder: str
+    order: TrialOrder,
+    folder: Path,
+    *,
+    argv: Sequence[str],
+    started_at_unix_s: float,
+    secret: str,
+    holder: str,
+    production_at_start: Production | None,
 ) -> RequestFiles:
     """Write the request files of a trial into `folder`, readable by this user alone."""
     files = RequestFiles(folder=folder)
@@ -155,6 +162,7 @@ def write_requests(
             # The guard gives the node back by these.
             "engine_stop_s": deadlines.engine_stop_s,
             "production_ready_s": deadlines.production_ready_s,
+            "production_at_start": at_start(production_at_start),
         },
     )
     restores, keeps = order.restore_production, order.keep_lock
@@ -162,6 +170,11 @@ def write_requests(
     write_private(files.api_key, hmac.new(secret.encode(), order.trial_id.encode(), sha256).hexdigest() + "\n")
     write_private(files.job, _load_job(order, files, started_at_unix_s).model_dump_json())
     return files
+
+
+def at_start(production: Production | None) -> dict[str, Any] | None:
+    """What a node is told of the production that it had when the sweep began."""
+    return None if production is None else {"running": production.running, "model": production.model}
 
 
 def write_finish(

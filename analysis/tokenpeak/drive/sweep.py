@@ -233,6 +233,7 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
         holder=holder(sweep_id),
         provenance=read_provenance(),
         stop=stop,
+        production_at_start={facts.node: facts.production for facts in job.record.nodes if facts.production},
     )
     describer = Describer(job.spec, ledger)
     before_s = downtime_before_s(job.archive, job.earlier)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.drive.inventory import Inventory
-from tokenpeak.drive.order import RequestFiles, TrialOrder, write_finish, write_requests
+from tokenpeak.drive.order import RequestFiles, TrialOrder, at_start, write_finish, write_requests
 from tokenpeak.drive.recording import Evidence, failed_before_launch, trial_record
 from tokenpeak.drive.runner import Event, NodeResult, run_playbook
 from tokenpeak.drive.stop import Stop
 from tokenpeak.errors import NodeError, PlanError
-from tokenpeak.records import Provenance, Restoration, TrialRecord
+from tokenpeak.records import Production, Provenance, Restoration, TrialRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,15 @@ class TrialSite:
     holder: str
     provenance: Provenance
     stop: Stop
+    production_at_start: Mapping[str, Production]
+    """What production was on each node when the sweep began: decided once, whatever happens to it since."""
+
+    def restore_extravars(self, node: str) -> dict[str, Any]:
+        """What restore.yml needs: for whom the node is given back, and what it served when the sweep began."""
+        return {
+            "tokenpeak_restore_holder": self.holder,
+            "tokenpeak_production_at_start": at_start(self.production_at_start.get(node)),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +77,7 @@ def run_trial(
         started_at_unix_s=evidence.started_at.timestamp(),
         secret=site.secret,
         holder=site.holder,
+        production_at_start=site.production_at_start.get(order.node.name),
     )
     on_files(files)
     main = _play("trial.yml", order, site, files, _without_skipped_load(on_event), site.stop.gentle)
@@ -164,7 +174,7 @@ def _play(
             playbook,
             site.inventory,
             nodes=[order.node.name],
-            extravars={**files.extravars(), "tokenpeak_restore_holder": site.holder},
+            extravars={**files.extravars(), **site.restore_extravars(order.node.name)},
             on_event=on_event,
             cancelled=cancelled,
         )
@@ -178,6 +188,11 @@ def _node_trouble(evidence: Evidence, record: TrialRecord) -> str | None:
         return f"{record.node} became unreachable: {evidence.unreachable}"
     if record.restoration is not None and not record.restoration.restored:
         return f"{record.node}: production is not back: {record.restoration.message}"
+    if evidence.launch.get("production_found_down"):
+        return (
+            f"{record.node}: production had ended by itself before trial {record.trial_id}, though it served when the "
+            "sweep began; it is back: see its log"
+        )
     if record.status == "interrupted" and not evidence.cancelled and record.failure is not None:
         return f"{record.node}: {record.failure.message}"
     return None

@@ -273,7 +273,7 @@ class NodeWorker(Worker):
                 "restore.yml",
                 self._site.inventory,
                 nodes=[self.node],
-                extravars={"tokenpeak_restore_holder": self._site.holder},
+                extravars=self._site.restore_extravars(self.node),
                 cancelled=self._site.stop.let_go,
             ).nodes[self.node]
             reason = result.unreachable or result.failure or "restore.yml gave no answer"

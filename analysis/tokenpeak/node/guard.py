@@ -115,7 +115,7 @@ def _systemctl(*words: str) -> None:
         raise Trouble("guard", f"`systemctl {' '.join(words)}` failed: {ran.err.strip()[-300:]}")
 
 
-def arm(state: State, nonce: str) -> str:
+def arm(state: State, nonce: str, tries: int = _ARM_TRIES) -> str:
     """See that a watch for the record with this nonce runs before anything else happens; which kind it is."""
     unit = f"{unit_name(state)}.service"
     kind = "systemd" if _is_installed(state) else "watchdog"
@@ -124,19 +124,19 @@ def arm(state: State, nonce: str) -> str:
     if kind == "watchdog":
         argv = [*process.self_argv(), "guard", "--state", str(state.folder)]
         process.start_detached(argv, log=state.path(LOG), env=dict(os.environ), cwd="/")
-        if not clock.wait_until(lambda: _watches(state, nonce), _ARM_TRIES * _ARM_WAIT_S):
+        if not clock.wait_until(lambda: _watches(state, nonce), tries * _ARM_WAIT_S):
             said = state.path(LOG).read_text(errors="replace")[-300:]
-            raise Trouble("guard", f"The guard did not come up, so nothing was stopped. It said: {said}")
+            raise Trouble("guard", f"The guard did not come up, so production is not left to it. It said: {said}")
         return kind
     # A unit that is just ending is no watch, though systemd calls it active: production is touched only when the
     # guard itself has said that it watches this record.
     said = ""
-    for _ in range(_ARM_TRIES):
+    for _ in range(tries):
         said = process.run(["systemctl", "start", unit], timeout_s=60).err.strip()[-300:]
         if clock.wait_until(lambda: _watches(state, nonce), _ARM_WAIT_S):
             return kind
     raise Trouble(
-        "guard", f"The guard {unit} does not come up, so nothing was stopped; see its journal. {said}".strip()
+        "guard", f"The guard {unit} does not come up, so production is not left to it; see its journal. {said}".strip()
     )
 
 
@@ -147,6 +147,18 @@ def is_armed(state: State, nonce: str) -> bool:
     # On a full disk the guard cannot say that it watches.
     unit = f"{unit_name(state)}.service"
     return _is_installed(state) and process.run(["systemctl", "is-active", "--quiet", unit]).status == 0
+
+
+def keep_armed(state: State) -> None:
+    """See that somebody watches the record that is there; raises Trouble when nobody does and nobody can be made to.
+
+    A guard that dies comes back within seconds; one whose units somebody stopped and masked does not.
+    """
+    record = _record(state)
+    if record is None or clock.wait_until(lambda: is_armed(state, record["nonce"]), _ARM_WAIT_S, poll_s=0.2):
+        return
+    if state.has(records.NAME):
+        arm(state, record["nonce"], tries=1)
 
 
 def _is_installed(state: State) -> bool:

@@ -66,6 +66,7 @@ def launch(state: State, declaration: Json, request: Json) -> Json:
         "api_key_used": key is not None,
         "phases": phases.spans,
         "started_at_unix_s": phases.started_at_unix_s,
+        "production_found_down": bool(record.get("found_down")),
         "production": {
             name: record["production"][name] for name in ("manager", "unit", "running", "enabled", "url", "model")
         },
@@ -100,7 +101,8 @@ def borrow(state: State, declaration: Json, request: Json, address: tuple[str, i
     with phases.span("recording"):
         try:
             _require_free(address)
-            was = production.record(declaration.get("production") or {"manager": "none"}, state)
+            found = production.record(declaration.get("production") or {"manager": "none"}, state)
+            was = production.at_sweep_start(found, request.get("production_at_start"))
         except (Trouble, OSError):
             lock.release(state)
             raise
@@ -111,6 +113,7 @@ def borrow(state: State, declaration: Json, request: Json, address: tuple[str, i
             "boot_id": clock.boot_id(),
             "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
             "production": was,
+            "found_down": was["running"] and not found["running"],
             "production_ready_s": float(request.get("production_ready_s") or PRODUCTION_READY_S),
             "engine_stop_s": float(request.get("engine_stop_s") or ENGINE_STOP_S),
             **_trial_part(request),

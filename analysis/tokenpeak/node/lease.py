@@ -42,12 +42,16 @@ def listen(state: State) -> Json:
     """Renew the lease for each line on stdin that names its holder, until stdin closes.
 
     A lease that has already lapsed stays so, and nobody renews another's: the controller that had the node before may
-    live on with its channel open while the one that has it now is dead.
+    live on with its channel open while the one that has it now is dead. Raises Trouble when a trial has the node, no
+    guard watches and none can be started: the controller then ends the trial while it can.
     """
+    from tokenpeak.node import guard
+
     renewals = 0
     for line in sys.stdin:
         lease = state.read(FILE)
         if lease is not None and not has_lapsed(state) and lease.get("holder") == line.strip():
+            guard.keep_armed(state)
             renew(state, lease["lease_s"], lease["holder"])
             renewals += 1
     return {"renewals": renewals}

@@ -52,15 +52,25 @@ def record(declared: Json, state: State) -> Json:
     return {**found, "definition": definition, "declared": declared}
 
 
-def as_declared(declared: Json, state: State) -> Json:
-    """Production as the inventory declares it, to be started: what is done when nobody knows what it was."""
+def at_sweep_start(found: Json, expected: Json | None) -> Json:
+    """Production as it is to be again: as it was when the sweep began, though it has ended since by itself.
+
+    One that runs now is as it is found: whoever started it in between wants it.
+    """
+    if found["running"] or not expected or not expected["running"]:
+        return found
+    return {**found, "running": True, "model": expected["model"]}
+
+
+def as_declared(declared: Json, state: State, model: str | None = None) -> Json:
+    """Production as the inventory declares it, to be started: what is done where no record says what it was."""
     is_there = declared.get("manager", "none") != "none"
     return {
         "manager": declared.get("manager", "none"),
         "unit": make_manager(declared, state).unit,
         "running": is_there,
         "url": declared.get("url"),
-        "model": None,
+        "model": model,
         "definition": make_manager(declared, state).definition() if is_there else {},
         "declared": declared,
     }
@@ -91,8 +101,7 @@ def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> 
     manager = make_manager(recorded["declared"], state)
     try:
         if not recorded["running"]:
-            if manager.is_running():
-                manager.stop()
+            # Whoever started it since wants it: it is left running.
             return None
         if not manager.is_running():
             _start_at_last(manager, recorded["definition"])

@@ -12,6 +12,7 @@ import time
 
 from tokenpeak.node import clock, lock, memory, production, record, telemetry
 from tokenpeak.node.engine import Engine
+from tokenpeak.node.managers import make_manager
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.state import DECLARATION, Json, State, Unreadable
 from tokenpeak.node.trouble import Trouble
@@ -38,8 +39,15 @@ def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: in
     return {"engine_stopped": not left, "message": message.strip()}
 
 
-def restore(state: State, phases: Phases, by: str, ready_s: float | None = None, grace_s: float | None = None) -> Json:
-    """Make the node as it was recorded; call it with the state's mutex held.
+def restore(
+    state: State,
+    phases: Phases,
+    by: str,
+    ready_s: float | None = None,
+    grace_s: float | None = None,
+    at_start: Json | None = None,
+) -> Json:
+    """Make the node as it was recorded, or as it was `at_start` of the sweep; call it with the state's mutex held.
 
     Answers restored, was_running, model, downtime_s, message and trial_id. The record goes only when all is well.
     """
@@ -49,6 +57,8 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
         return _restore_as_declared(state, phases, by, error.text)
     if found is None:
         stop_engine(state, phases, grace_s or ENGINE_STOP_S, None)
+        if at_start and at_start["running"]:
+            return _started_again(state, phases, at_start["model"], ready_s or PRODUCTION_READY_S)
         return {
             "restored": True,
             "was_running": False,
@@ -71,6 +81,30 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
         "trial_id": found["trial_id"],
     }
     return _noted(state, phases, outcome, found["holder"], by)
+
+
+def _started_again(state: State, phases: Phases, model: str | None, ready_s: float) -> Json:
+    """Production that no trial has and that served when the sweep began: it serves, or is started again."""
+    try:
+        was = production.as_declared((state.read(DECLARATION) or {}).get("production") or {}, state, model)
+        was_running = make_manager(was["declared"], state).is_running()
+        if was_running:
+            was["model"] = model = None  # whoever runs it may have changed what it serves
+        with phases.span("production_start", "production_start"):
+            wrong = production.bring_back(was, state, ready_s, phases)
+    except Trouble as trouble:
+        was_running, wrong = False, trouble.text
+    message = "No trial has this node."
+    if not was_running:
+        message += " Production had ended by itself since the sweep began and was started again."
+    return {
+        "restored": wrong is None,
+        "was_running": True,
+        "model": model,
+        "downtime_s": None,
+        "message": f"{message} {wrong}" if wrong else message,
+        "trial_id": None,
+    }
 
 
 def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str) -> Json:
@@ -152,10 +186,10 @@ def restore_command(state: State, declaration: Json, request: Json) -> Json:
     with state.exclusive():
         if holder and lock.is_of_another(state, holder):
             return {"phases": phases.spans, "restoration": left_alone(state)}
-        outcome = restore(state, phases, by="restore")
+        outcome = restore(state, phases, by="restore", at_start=request.get("production_at_start"))
         if outcome["restored"]:
             lock.release(state)
-    if outcome["trial_id"] is None:
+    if outcome["trial_id"] is None and not request.get("production_at_start"):
         outcome["message"] += " " + _told_of_free_node(state, declaration)
     return {"phases": phases.spans, "restoration": outcome}
 
