@@ -63,6 +63,15 @@ def run_trial(
     evidence = Evidence(order=order, started_at=datetime.now(UTC), started_mono_s=time.monotonic())
     try:
         argv = order.argv()
+        files = write_requests(
+            order,
+            site.folder / order.trial_id,
+            argv=argv,
+            started_at_unix_s=evidence.started_at.timestamp(),
+            secret=site.secret,
+            holder=site.holder,
+            production_at_start=site.production_at_start.get(order.node.name),
+        )
     except PlanError as error:
         return TrialResult(
             record=failed_before_launch(evidence, str(error), site.provenance),
@@ -70,15 +79,6 @@ def run_trial(
             log_text="",
             node_trouble=None,
         )
-    files = write_requests(
-        order,
-        site.folder / order.trial_id,
-        argv=argv,
-        started_at_unix_s=evidence.started_at.timestamp(),
-        secret=site.secret,
-        holder=site.holder,
-        production_at_start=site.production_at_start.get(order.node.name),
-    )
     on_files(files)
     main = _play("trial.yml", order, site, files, _without_skipped_load(on_event), site.stop.gentle)
     evidence = replace(

@@ -14,13 +14,11 @@ from tokenpeak.node import clock, lock, memory, production, record, telemetry
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.state import DECLARATION, Json, State, Unreadable
+from tokenpeak.node.protocol import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest
+from tokenpeak.node.state import Json, State, Unreadable
 from tokenpeak.node.trouble import Trouble
 
 OUTCOME = "outcome.json"
-ENGINE_STOP_S = 5.0
-PRODUCTION_READY_S = 900.0
-"""Where no request and no record says how long."""
 
 
 def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: int | None) -> Json:
@@ -86,7 +84,7 @@ def restore(
 def _started_again(state: State, phases: Phases, model: str | None, ready_s: float) -> Json:
     """Production that no trial has and that served when the sweep began: it serves, or is started again."""
     try:
-        was = production.as_declared((state.read(DECLARATION) or {}).get("production") or {}, state, model)
+        was = production.as_declared(state.declaration().get("production") or {}, state, model)
         was_running = make_manager(was["declared"], state).is_running()
         if was_running:
             was["model"] = model = None  # whoever runs it may have changed what it serves
@@ -112,7 +110,7 @@ def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str)
     ended = stop_engine(state, phases, ENGINE_STOP_S, None)
     model: str | None = None
     try:
-        declared = (state.read(DECLARATION) or {}).get("production") or {"manager": "none"}
+        declared = state.declaration().get("production") or {"manager": "none"}
         with phases.span("production_start", "production_start"):
             was = production.as_declared(declared, state)
             wrong = production.bring_back(was, state, PRODUCTION_READY_S, phases)
@@ -179,17 +177,17 @@ def left_alone(state: State) -> Json:
     }
 
 
-def restore_command(state: State, declaration: Json, request: Json) -> Json:
+def restore_command(state: State, declaration: Json, request: RestoreRequest) -> Json:
     """`make restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it."""
     phases = Phases(state)
-    holder = request.get("holder")
+    holder = request.holder
     with state.exclusive():
         if holder and lock.is_of_another(state, holder):
             return {"phases": phases.spans, "restoration": left_alone(state)}
-        outcome = restore(state, phases, by="restore", at_start=request.get("production_at_start"))
+        outcome = restore(state, phases, by="restore", at_start=request.production_at_start)
         if outcome["restored"]:
             lock.release(state)
-    if outcome["trial_id"] is None and not request.get("production_at_start"):
+    if outcome["trial_id"] is None and not request.production_at_start:
         outcome["message"] += " " + _told_of_free_node(state, declaration)
     return {"phases": phases.spans, "restoration": outcome}
 

@@ -29,11 +29,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator
 
+from tokenpeak.node import trust
 from tokenpeak.node.trouble import Trouble
 
 Json = Dict[str, Any]
 
 DECLARATION = "node.json"
+DECLARATION_BYTES = 1 << 20
 KEPT_TWICE = ("record.json", "engine.json", "production.json")
 _CHECKSUM = "checksum"
 
@@ -46,23 +48,64 @@ class Unreadable(Trouble):
 
 
 class State:
-    """A state folder, made root-only on first use."""
+    """A state folder that nobody but its user (and root) can write, nor put another in its place.
+
+    It is looked at, never made or changed: `install` alone does that, by `make`.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = self.folder.stat()
+            danger = trust.writable_by_others(self.folder, os.geteuid())
+        except (FileNotFoundError, NotADirectoryError):
+            raise Trouble(
+                "not_installed",
+                f"TokenPeak is not installed in {self.folder}: `make install` (or `make probe`) puts it there.",
+            ) from None
         except OSError as error:
-            raise Trouble("state", f"The state folder {self.folder} cannot be made: {error}.") from error
+            raise Trouble("state", f"The state folder {self.folder} cannot be looked at: {error}.") from error
+        if not stat.S_ISDIR(found.st_mode):
+            raise Trouble("state", f"The state folder {self.folder} is no folder: set another tokenpeak_state_dir.")
         if found.st_uid != os.geteuid():
             raise Trouble(
                 "state",
                 f"The state folder {self.folder} belongs to user {found.st_uid}, not to {os.geteuid()}: "
                 "run as that user, or remove the folder.",
             )
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            self.folder.chmod(0o700)
+        if danger:
+            raise Trouble(
+                "state",
+                f"The state folder {self.folder} is in the hands of others: {danger}. Take that right away, or set "
+                "another tokenpeak_state_dir.",
+            )
+
+    @classmethod
+    def make(cls, folder: Path) -> State:
+        """The state folder, made when there is none, for its user alone; nothing else makes or changes one."""
+        folder = folder.absolute()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = folder.stat()
+            if (
+                found.st_uid == os.geteuid()
+                and stat.S_IMODE(found.st_mode) & 0o077
+                and not found.st_mode & stat.S_ISVTX
+            ):
+                folder.chmod(0o700)
+        except OSError as error:
+            raise Trouble("state", f"The state folder {folder} cannot be made: {error}.") from error
+        return cls(folder)
+
+    def declaration(self) -> Json:
+        """What the inventory declares of the node; empty when nothing does. Commands in it are run: it must be ours."""
+        try:
+            raw = trust.read_own(self.path(DECLARATION), trust.OTHERS_WRITE, DECLARATION_BYTES, follow=False)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise Trouble("state", f"{self.path(DECLARATION)} cannot be read: {error.strerror}.") from error
+        return self._object(self.path(DECLARATION), raw)
 
     @property
     def digest(self) -> str:
@@ -84,15 +127,13 @@ class State:
     def read(self, name: str) -> Json | None:
         """A JSON file's content; None when there is none.
 
-        Raises Unreadable for the declaration and for both copies of a file in KEPT_TWICE; any other file that is not
-        a JSON object counts as missing.
+        Raises Unreadable for both copies of a file in KEPT_TWICE; any other file that is not a JSON object counts as
+        missing.
         """
         if name not in KEPT_TWICE:
             try:
                 return self._read(self.path(name))
             except Unreadable:
-                if name == DECLARATION:
-                    raise
                 return None
         problem: Unreadable | None = None
         for path in (self.path(name), self.copy_path(name)):
@@ -107,8 +148,7 @@ class State:
             raise problem
         return None
 
-    @staticmethod
-    def _read(path: Path) -> Json | None:
+    def _read(self, path: Path) -> Json | None:
         """The object in a file, checked against its checksum where it has one; None when there is no file."""
         try:
             raw = path.read_bytes()
@@ -116,6 +156,11 @@ class State:
             return None
         except OSError as error:
             raise Unreadable(f"{path} cannot be read ({error.strerror}): look at the disk.") from error
+        return self._object(path, raw)
+
+    @staticmethod
+    def _object(path: Path, raw: bytes) -> Json:
+        """The JSON object that a file holds."""
         try:
             value = json.loads(raw)
         except (ValueError, RecursionError) as error:
