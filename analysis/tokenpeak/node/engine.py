@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 from tokenpeak.node import clock, process
+from tokenpeak.node.identity import IsMember, in_control_group
 from tokenpeak.node.managers.systemd import parse_show
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
@@ -143,6 +144,14 @@ class Engine:
         if self.child is not None:
             return self.child.poll() is None
         return process.is_alive(self.state.read(FILE))
+
+    def members(self) -> IsMember:
+        """Which processes are the engine's now: its unit's control group, or its session with all descendants."""
+        recorded = self.state.read(FILE) or {}
+        if recorded.get("unit"):
+            return in_control_group(self._show().get("ControlGroup", ""))
+        found = set(process.members(recorded)) if recorded.get("pid") else set()
+        return lambda pid: pid in found
 
     def exit_status(self) -> int | None:
         """How the leader ended (negative: the signal); None while it runs or when nobody saw it."""

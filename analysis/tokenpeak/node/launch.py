@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokenpeak.node import clock, guard, lease, lock, machine, memory, production, serving, telemetry
 from tokenpeak.node.engine import Engine, read_environment_file, trial_key
+from tokenpeak.node.identity import Check, Stranger, of_processes
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.restore import RECORD, restore, stop_engine
 from tokenpeak.node.state import Json, State
@@ -19,6 +20,7 @@ LOG_TAIL_BYTES = 32_768
 PRODUCTION_READY_S = 900.0
 ENGINE_STOP_S = 5.0
 LEASE_LAPSED = "lease_lapsed"
+ADDRESS_TAKEN = "address_taken"
 SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
 """What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
@@ -178,10 +180,30 @@ def await_ready(
     deadline: float,
     phases: Phases,
 ) -> Json:
-    """Wait for /health, then for a first real completion.
+    """Wait for /health, then for a first real completion, both by a process of the engine.
 
-    failure_phase is None, `starting`, `first_completion`, or `lease_lapsed`, which says nothing about the config.
+    failure_phase is None, `starting`, `first_completion`, or, which says nothing about the config, `lease_lapsed` or
+    `address_taken`: somebody else answers where the engine would.
     """
+    check = of_processes(engine.members, "the engine")
+    try:
+        return _await_ready(state, engine, nonce, base, model, key, deadline, phases, check)
+    except Stranger as stranger:
+        text = f"{stranger.text} End it, or set tokenpeak_port to another port."
+        return {"failure_phase": ADDRESS_TAKEN, "timed_out": False, "message": text}
+
+
+def _await_ready(
+    state: State,
+    engine: Engine,
+    nonce: str,
+    base: str,
+    model: str,
+    key: str | None,
+    deadline: float,
+    phases: Phases,
+    check: Check,
+) -> Json:
 
     def ended() -> Json | None:
         record = state.read(RECORD)
@@ -200,7 +222,7 @@ def await_ready(
             }
         return None
 
-    while not serving.is_healthy(base):
+    while not serving.is_healthy(base, check):
         over = ended()
         if over:
             return over
@@ -209,7 +231,7 @@ def await_ready(
         time.sleep(0.05)
     phases.mark("first_completion")
     left_s = max(1.0, deadline - time.monotonic())
-    wrong = serving.complete(base, model, key, timeout_s=left_s)
+    wrong = serving.complete(base, model, key, timeout_s=left_s, check=check)
     if wrong is None:
         return {"failure_phase": None, "timed_out": False}
     over = ended()

@@ -79,12 +79,12 @@ def probe(state: State, declaration: Json) -> Json:
     declared_production = declaration.get("production") or {"manager": "none"}
     problems: list[str] = []
     try:
-        found_production: Json | None = production.look(declared_production, state)
+        found_production: Json | None
+        found_production, unwell = production.look_closely(declared_production, state)
+        problems += [unwell] if unwell else []
     except Trouble as trouble:
         problems.append(trouble.text)
         found_production = None
-    if found_production and (unwell := production.unanswered(found_production)):
-        problems.append(unwell)
     command = (declaration.get("engine") or {}).get("command") or ["vllm", "serve"]
     engine_version: str | None = None
     try:

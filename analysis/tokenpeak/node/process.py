@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from tokenpeak.node import clock
 from tokenpeak.node.trouble import Trouble
@@ -94,6 +94,12 @@ def members(leader: dict[str, Any]) -> list[int]:
         if not children:
             return sorted(found)
         found |= children
+
+
+def is_member_of(leader: int) -> Callable[[int], bool]:
+    """Whether a process belongs to the group that the living process `leader` leads, by `members`."""
+    found = set(members(identity(leader)))
+    return lambda pid: pid in found
 
 
 def stop_group(leader: dict[str, Any], grace_s: float) -> list[int]:

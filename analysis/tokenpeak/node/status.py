@@ -13,8 +13,8 @@ def status(state: State, declaration: Json) -> Json:
     record = state.read(RECORD)
     held = state.read(lock.FILE)
     try:
-        found: Json | None = production.look(declaration.get("production") or {"manager": "none"}, state)
-        problem = None
+        found: Json | None
+        found, problem = production.look_closely(declaration.get("production") or {"manager": "none"}, state)
     except Trouble as trouble:
         found, problem = None, trouble.text
     return {
