@@ -67,10 +67,10 @@ def test_other_end_is_found(bound: str, asked: str, accepts: bool) -> None:
 
 def test_connection_whose_other_end_was_closed_is_nobodys() -> None:
     """Nobody holds it, which is not the same as a socket elsewhere."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        with socket.create_connection(server.getsockname()) as connection:
-            server.accept()[0].close()
-            found = sockets.peer(connection)
+    server = socket.create_server(("127.0.0.1", 0))
+    with server, socket.create_connection(server.getsockname()) as connection:
+        server.accept()[0].close()
+        found = sockets.peer(connection)
 
     assert Peer(True, (), ()) == found
 
