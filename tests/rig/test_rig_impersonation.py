@@ -16,8 +16,9 @@ STRANGER = Path(__file__).parents[1] / "node" / "stranger.py"
 def take(node: RigNode, port: int, *options: str) -> str:
     """Let `nobody` take a port as soon as it is free; the unit of that process, whose journal is in /tmp/heard."""
     node.write("/opt/stranger.py", STRANGER.read_bytes())
-    properties = ("--property=User=nobody", "--property=StandardOutput=append:/tmp/heard")
-    node.sh("systemd-run", "-q", "--unit=stranger", *properties, PYTHON, "/opt/stranger.py", "prod", node.address, str(port), *options)  # fmt: skip
+    run = ("systemd-run", "-q", "--unit=stranger", "--property=User=nobody")
+    serve = (PYTHON, "/opt/stranger.py", "prod", node.address, str(port))
+    node.sh(*run, "--property=StandardOutput=append:/tmp/heard", *serve, *options)
     return "stranger.service"
 
 
@@ -68,11 +69,10 @@ def test_port_of_the_engine_is_taken_while_it_loads(rig_node: RigNode) -> None:
     take(rig_node, 8099)
     # It takes the port once the launch has found that free and production is down.
     rig_node.sh("systemctl", "stop", "stranger.service")
-    rig_node.sh(
-        "systemd-run", "-q", "--unit=watch", "sh", "-c",
-        "while ! [ -e /var/lib/tokenpeak/engine.json ]; do sleep 0.05; done; "
-        f"exec setpriv --reuid=65534 --clear-groups {PYTHON} /opt/stranger.py tiny {rig_node.address} 8099 >>/tmp/heard",
-    )  # fmt: skip
+    waits = "while ! [ -e /var/lib/tokenpeak/engine.json ]; do sleep 0.05; done"
+    serves = f"{PYTHON} /opt/stranger.py tiny {rig_node.address} 8099 >> /tmp/heard"
+    script = f"{waits}; exec setpriv --reuid=65534 --clear-groups {serves}"
+    rig_node.sh("systemd-run", "-q", "--unit=watch", "sh", "-c", script)
 
     launched = rig_node.node("launch", rig_node.launch_request("--start-s", "6", secret=SECRET))
     finished = rig_node.node("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})

@@ -3,20 +3,21 @@
 Request files lie in a private folder of the trial outside the archive, because one of them is the trial's API key.
 """
 
-import hmac
 import json
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tokenpeak.drive.inventory import Node
-from tokenpeak.drive.probe import secret_name
+from tokenpeak.drive.secret import MasterSecret
+from tokenpeak.drive.version import own_script
 from tokenpeak.load.fleet import LoadHost
 from tokenpeak.load.job import Bar, LoadJob
 from tokenpeak.load.run import JobRun
+from tokenpeak.node.engine import trial_key
 from tokenpeak.plan.command import engine_argv, engine_env
 from tokenpeak.plan.flags import FlagFacts, installed_flags
 from tokenpeak.plan.spec import SweepSpec
@@ -133,19 +134,22 @@ class RequestFiles:
 
 
 def write_requests(
-    order: TrialOrder, folder: Path, *, argv: Sequence[str], started_at_unix_s: float, secret: str, holder: str
+    order: TrialOrder, folder: Path, *, argv: Sequence[str], started_at_unix_s: float, secret: MasterSecret, holder: str
 ) -> RequestFiles:
     """Write the request files of a trial into `folder`, readable by this user alone."""
     files = RequestFiles(folder=folder)
     files.output.mkdir(parents=True, mode=0o700)
     folder.chmod(0o700)
     deadlines = order.spec.deadlines
+    nonce = secrets.token_hex(16)
     _write(
         files.launch,
         {
             "trial_id": order.trial_id,
             "holder": holder,
-            "secret": secret_name(secret),
+            "secret": secret.name,
+            "key_nonce": nonce,
+            "script": own_script(),
             "argv": list(argv),
             "env": order.env(),
             "served_model": order.config.model.served_name,
@@ -158,14 +162,15 @@ def write_requests(
         },
     )
     restores, keeps = order.restore_production, order.keep_lock
-    write_finish(order, files, secret=secret, holder=holder, restore_production=restores, keep_lock=keeps)
-    write_private(files.api_key, hmac.new(secret.encode(), order.trial_id.encode(), sha256).hexdigest() + "\n")
+    write_finish(order, files, holder=holder, restore_production=restores, keep_lock=keeps)
+    key = trial_key(secret.of_node(order.node).encode(), order.trial_id, holder, nonce)
+    write_private(files.api_key, key + "\n")
     write_private(files.job, _load_job(order, files, started_at_unix_s).model_dump_json())
     return files
 
 
 def write_finish(
-    order: TrialOrder, files: RequestFiles, *, secret: str, holder: str, restore_production: bool, keep_lock: bool
+    order: TrialOrder, files: RequestFiles, *, holder: str, restore_production: bool, keep_lock: bool
 ) -> None:
     """Write the request of the finish command, replacing an earlier one."""
     _write(
@@ -173,7 +178,6 @@ def write_finish(
         {
             "trial_id": order.trial_id,
             "holder": holder,
-            "secret": secret_name(secret),
             "restore_production": restore_production,
             "keep_lock": keep_lock,
             "engine_stop_s": order.spec.deadlines.engine_stop_s,

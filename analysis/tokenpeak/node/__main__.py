@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tokenpeak.node.script import own_digest
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
@@ -28,6 +29,7 @@ COMMANDS = (
     "guard",
     "telemetry",
     "produce",
+    "uninstall",
 )
 
 
@@ -44,8 +46,9 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
     if declaration.get("tools"):
         os.environ["PATH"] = f"{declaration['tools']}{os.pathsep}{os.environ.get('PATH', '')}"
     if command == "install":
-        from tokenpeak.node import guard, launcher
+        from tokenpeak.node import guard, launcher, removal
 
+        removal.remove_retired(state, declaration)
         changed = launcher.install(state, declaration)
         installed = guard.install(state)
         return {**installed, "changed": installed["changed"] or changed}
@@ -81,6 +84,10 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
         from tokenpeak.node import telemetry
 
         return telemetry.sample_forever(state, declaration.get("tools"))
+    if command == "uninstall":
+        from tokenpeak.node.removal import uninstall
+
+        return uninstall(state, declaration, request)
     from tokenpeak.node.produce import produce
 
     return produce(state, declaration)
@@ -118,7 +125,8 @@ def main() -> int:
         result, exit_status = {"error": {"code": trouble.code, "text": trouble.text}}, 3
     except OSError as error:
         result, exit_status = {"error": {"code": "system", "text": f"The system refused: {error}."}}, 3
-    print(json.dumps(result), flush=True)
+    # Whoever reads it knows which version answered.
+    print(json.dumps({**result, "script": own_digest()}), flush=True)
     return exit_status
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -22,7 +23,8 @@ FILE = "engine.json"
 LOG = "engine.log"
 ENVIRONMENT = "engine.env"
 OUTPUT = "output.json"
-"""Which trial the log and the samples are of."""
+"""Which trial the log and the samples are of, and what its API key follows from."""
+KEPT_OF_REQUEST = ("trial_id", "holder", "secret", "key_nonce")
 
 
 def has_systemd() -> bool:
@@ -30,9 +32,13 @@ def has_systemd() -> bool:
     return Path("/run/systemd/system").is_dir() and os.geteuid() == 0
 
 
-def trial_key(secret: bytes, trial_id: str) -> str:
-    """The API key of one trial: both sides derive it from the sweep's secret, so that it never travels."""
-    return hmac.new(secret.strip(), trial_id.encode(), hashlib.sha256).hexdigest()
+def trial_key(secret: bytes, trial_id: str, holder: str, nonce: str) -> str:
+    """The API key of one launch: both sides derive it from the node's secret, so that it never travels.
+
+    Sweeps number their trials alike: its holder and the nonce, which the controller draws, make each key differ.
+    """
+    told = json.dumps([trial_id, holder, nonce]).encode()
+    return hmac.new(secret.strip(), told, hashlib.sha256).hexdigest()
 
 
 def read_environment_file(path: str | None) -> dict[str, str]:
@@ -81,7 +87,7 @@ class Engine:
         argv = [str(word) for word in request["argv"]]
         with self.log.open("wb"):
             self.log.chmod(0o600)
-        output = {name: request[name] for name in ("trial_id", "holder")}
+        output = {name: request.get(name) for name in KEPT_OF_REQUEST}
         self.state.write(OUTPUT, output, durable=False)
         as_unit = has_systemd() and declared.get("isolation") != "process"
         found: Json = {"trial_id": request["trial_id"], "unit": self.unit if as_unit else None}

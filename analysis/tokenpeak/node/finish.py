@@ -10,6 +10,7 @@ from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.restore import OUTCOME, RECORD, left_alone, restore, stop_engine
 from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
 
 NO_SAMPLES: Json = {"t_s": [], "columns": {}}
 LOG_BYTES = 8 << 20
@@ -47,7 +48,8 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
             lease_s = (state.read(lease.FILE, durable=False) or {}).get("lease_s")
             lease.renew(state, lease_s)
         phases.mark("collecting")
-        is_its_output = _is_of((state.read(OUTPUT, durable=False) or {}), request)
+        output = state.read(OUTPUT, durable=False) or {}
+        is_its_output = _is_of(output, request)
         answer: Json = {
             "phases": phases.spans,
             "started_at_unix_s": phases.started_at_unix_s,
@@ -57,7 +59,7 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
             "restoration": restoration,
             "given_back_by": _given_back_by(state, request),
             "telemetry": telemetry.collect(state) if is_its_output else NO_SAMPLES,
-            "log": packed_log(state, declaration, request) if is_its_output else "",
+            "log": packed_log(state, declaration, output) if is_its_output else "",
         }
         phases.mark("finished")
         return answer
@@ -84,8 +86,8 @@ def _restored(state: State, phases: Phases, request: Json) -> Json:
     return {name: outcome[name] for name in ("restored", "was_running", "model", "downtime_s", "message")}
 
 
-def packed_log(state: State, declaration: Json, request: Json) -> str:
-    """The engine's log without secrets: base64 of zlib of UTF-8."""
+def packed_log(state: State, declaration: Json, output: Json) -> str:
+    """The engine's log without secrets and the key of the trial that `output` is of: base64 of zlib of UTF-8."""
     path = state.path(LOG)
     if not path.exists():
         return ""
@@ -98,6 +100,10 @@ def packed_log(state: State, declaration: Json, request: Json) -> str:
             head = stream.read(LOG_BYTES // 2)
             stream.seek(size - LOG_BYTES // 2)
             raw = head + f"\n[{size - LOG_BYTES} bytes left out]\n".encode() + stream.read()
-    values = launch.secret_values(declaration, launch.api_key(state, request))
-    text = launch.redact(raw.decode(errors="replace"), values)
+    try:
+        values = launch.secret_values(declaration, launch.api_key(state, output))
+        text = launch.redact(raw.decode(errors="replace"), values)
+    except Trouble as trouble:
+        # Production is back by now: that is said, whatever became of the secret.
+        text = f"[The log was left out, because secrets cannot be taken out of it: {trouble.text}]\n"
     return base64.b64encode(zlib.compress(text.encode(), 6)).decode()

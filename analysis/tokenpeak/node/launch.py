@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import time
 from pathlib import Path
 
-from tokenpeak.node import clock, guard, lease, lock, machine, memory, production, serving, telemetry
+from tokenpeak.node import clock, guard, launcher, lease, lock, machine, memory, production, serving, telemetry
 from tokenpeak.node.engine import Engine, read_environment_file, trial_key
 from tokenpeak.node.identity import Check, Stranger, of_processes
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.restore import RECORD, restore, stop_engine
+from tokenpeak.node.script import require_same
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
@@ -21,7 +21,6 @@ PRODUCTION_READY_S = 900.0
 ENGINE_STOP_S = 5.0
 LEASE_LAPSED = "lease_lapsed"
 ADDRESS_TAKEN = "address_taken"
-SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
 """What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
 gives the guard no HOME, and a shorter PATH than a login has."""
@@ -34,6 +33,7 @@ def launch(state: State, declaration: Json, request: Json) -> Json:
 
     Raises Trouble when the node cannot be borrowed; production is then untouched, or back.
     """
+    require_same(request)
     phases = Phases(state)
     engine = Engine(state)
     host = request.get("host") or declaration.get("host", "127.0.0.1")
@@ -152,6 +152,7 @@ def _trial_part(request: Json) -> Json:
     deadline_s = request.get("trial_deadline_s")
     return {
         "trial_id": request["trial_id"],
+        "secret": request.get("secret"),
         "deadline_boot_s": None if deadline_s is None else clock.boot_s() + float(deadline_s),
     }
 
@@ -250,14 +251,16 @@ def api_key(state: State, request: Json) -> str | None:
     name = request.get("secret")
     if name is None:
         return None
-    if not SECRET_NAME.fullmatch(name):
+    if not launcher.SECRET_NAME.fullmatch(name):
         raise Trouble("request", f"{name!r} is not the name of a secret.")
     secret = state.path(name)
     if not secret.is_file():
         raise Trouble(
             "secret", f"This controller's secret is not at {secret}: put it there by `make probe`, or `make install`."
         )
-    return trial_key(secret.read_bytes(), request["trial_id"])
+    if not request.get("key_nonce"):
+        raise Trouble("request", "The request names a secret and no key_nonce: its controller is of another version.")
+    return trial_key(secret.read_bytes(), request["trial_id"], request["holder"], request["key_nonce"])
 
 
 def environment(declaration: Json, request: Json, key: str | None) -> dict[str, str]:

@@ -8,6 +8,7 @@ the declared one, and that not as root.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import stat
 import sys
@@ -18,6 +19,8 @@ from tokenpeak.node.trouble import Trouble
 
 COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
 
+MARK = "# TokenPeak's guard command"
+SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
 TEXT = """#!/bin/sh
 # TokenPeak's guard command, put here by `make install`. The sudoers line for it is in playbooks/README.md.
 exec {python} -I {bundle} --state {state} --limited "$@"

@@ -26,6 +26,7 @@ def status(state: State, declaration: Json) -> Json:
         "lease_remaining_s": lease.remaining_s(state) if record is not None else None,
         "holder": held["holder"] if held else None,
         "trial_id": record["trial_id"] if record else None,
+        "secret": record.get("secret") if record else None,
         "phase": phases.now(state),
         "last_restoration": state.read(OUTCOME),
     }
