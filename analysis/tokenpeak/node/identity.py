@@ -25,6 +25,8 @@ Check = Callable[[socket.socket], None]
 Seen = Dict[str, Any]
 """Who answered: `by` says how that is known, `uid` and `program` who it is where that must stay the same."""
 IsMember = Callable[[int], bool]
+MOUNTS = tuple(Path("/sys/fs/cgroup", name) for name in ("", "systemd", "unified"))
+"""Where systemd's hierarchy of control groups is."""
 INIT = 1
 """Holds the sockets of units that are started by their first connection."""
 
@@ -118,10 +120,24 @@ def in_control_group(group: str) -> IsMember:
     """Whether a process is in a control group or below it; none is in an empty one."""
 
     def is_member(pid: int) -> bool:
+        if not group.strip("/"):
+            return False
         found = control_group(pid)
-        return bool(group.strip("/")) and (found == group or found.startswith(group.rstrip("/") + "/"))
+        return found == group or found.startswith(group.rstrip("/") + "/") or pid in _listed(group)
 
     return is_member
+
+
+def _listed(group: str) -> set[int]:
+    """The processes that the mounted hierarchy lists below a control group, in whatever namespace this runs."""
+    found: set[int] = set()
+    for mount in MOUNTS:
+        for members in (mount / group.lstrip("/")).rglob("cgroup.procs"):
+            try:
+                found |= {int(line) for line in members.read_text().split()}
+            except OSError:
+                continue
+    return found
 
 
 def control_group(pid: int) -> str:
