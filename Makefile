@@ -9,6 +9,7 @@ RESUME ?=
 PARALLEL ?=
 ARCHIVE ?= results
 INSTALL_USER ?=
+ROTATE ?=
 FAULTS ?=
 FAULT_NODES ?= 3
 TARGET ?= dir
@@ -48,8 +49,12 @@ status: $(READY) ## Tell what each node serves now and whether a guard is armed
 	@$(TOKENPEAK) status --inventory $(INVENTORY)
 
 .PHONY: install
-install: $(READY) ## Put the node script and its guard on the nodes, once, as root (INSTALL_USER=root)
-	@$(TOKENPEAK) install --inventory $(INVENTORY) $(if $(INSTALL_USER),--user $(INSTALL_USER))
+install: $(READY) ## Put the node script and its guard on the nodes, once, as root (INSTALL_USER=root, ROTATE=1)
+	@$(TOKENPEAK) install --inventory $(INVENTORY) $(if $(INSTALL_USER),--user $(INSTALL_USER)) $(if $(ROTATE),--rotate)
+
+.PHONY: uninstall
+uninstall: $(READY) ## Take everything of TokenPeak's off the nodes of INVENTORY (INSTALL_USER=root)
+	@$(if $(filter command,$(firstword $(origin INVENTORY))),,$(error Say from where: make uninstall INVENTORY=x))$(TOKENPEAK) uninstall --inventory $(INVENTORY) $(if $(INSTALL_USER),--user $(INSTALL_USER))
 
 .PHONY: restore
 restore: $(READY) ## Bring production back on every node; always safe

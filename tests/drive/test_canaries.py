@@ -3,7 +3,6 @@
 Afterwards every byte written on the controller and the node is searched.
 """
 
-import hmac
 import json
 import os
 import re
@@ -12,8 +11,8 @@ import subprocess
 import threading
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +129,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
         cwd=base,
     )
     seen: set[bytes] = set()
+    keys: dict[str, str] = {}
     over = threading.Event()
 
     def watch() -> None:
@@ -139,6 +139,10 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
                     seen.add(path.read_bytes())
                 except OSError:
                     continue
+            for path in state.glob("work/*/*/api-key"):
+                with suppress(OSError):
+                    if key := path.read_text().strip():
+                        keys[f"key of trial {path.parent.name}"] = key
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -149,11 +153,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
         said = f"It did not end within {SWEEP_S} s.\n{running.communicate()[0]}"
     over.set()
     watcher.join()
-    key = (state / "node-secret").read_bytes().strip()
-    secrets["controller's node secret"] = key.decode()
-    for trial in (root / "results").glob("*/trials/*.json"):
-        trial_id = trial.name.removesuffix(".json")
-        secrets[f"key of trial {trial_id}"] = hmac.new(key, trial_id.encode(), sha256).hexdigest()
+    secrets["controller's master secret"] = (state / "master-secret").read_text().strip()
+    secrets |= keys
     node = state / "nodes" / "one"
     yield Swept(
         said=said,
@@ -166,7 +167,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
         allowed={
             tokens,
             inventory / "group_vars" / "all.yml",
-            state / "node-secret",
+            state / "master-secret",
             *node.glob("secret-*"),
             node / "node.json",
         },

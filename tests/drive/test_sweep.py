@@ -73,7 +73,7 @@ def test_run_has_energy_and_a_series_of_engine_and_gpu(swept: tuple[str, int, Ho
 def test_no_secret_is_in_the_archive_or_left_in_the_state_folder(swept: tuple[str, int, Home]) -> None:
     """The controller's secret and the trials' request files stay out of what is kept."""
     _, _, home = swept
-    secret = (home.state / "node-secret").read_bytes().strip()
+    secret = (home.state / "master-secret").read_bytes().strip()
     leaked = [path for path in home.archives()[-1].rglob("*") if path.is_file() and secret in path.read_bytes()]
 
     assert [] == leaked

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import machine, probe, version
+from tokenpeak.node import probe, sockets, version
 from tokenpeak.node.state import State
 from tokenpeak.node.trouble import Trouble
 from tokenpeak.records import NodeFacts
@@ -145,11 +145,11 @@ def test_listeners_of_another_address() -> None:
         one.bind(("127.0.3.1", 0))
         port = one.getsockname()[1]
         one.listen()
-        mine = machine.listeners("127.0.3.1", port), machine.listeners("127.0.3.2", port)
+        mine = sockets.listeners("127.0.3.1", port), sockets.listeners("127.0.3.2", port)
         one.close()
         all_addresses.bind(("::", port))
         all_addresses.listen()
-        any_address = machine.listeners("127.0.3.2", port)
+        any_address = sockets.listeners("127.0.3.2", port)
 
     assert ([str(os.getpid())], []) == tuple([who.split()[0] for who in found] for found in mine)
     assert [str(os.getpid())] == [who.split()[0] for who in any_address]

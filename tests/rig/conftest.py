@@ -114,6 +114,7 @@ class RigNode:
             "env": {},
             "served_model": "tiny",
             "secret": SECRET,
+            "key_nonce": "00112233445566778899aabbccddeeff",
             "deadline_s": 20,
             "lease_s": 60,
             "trial_deadline_s": 600,

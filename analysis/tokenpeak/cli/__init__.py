@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "sweep",
     "explain": "explain",
     "install": "install",
+    "uninstall": "uninstall",
     "restore": "restore",
     "status": "status",
     "load": "load",

@@ -7,6 +7,7 @@ import click
 from tokenpeak.drive.inventory import read_inventory
 from tokenpeak.drive.runner import run_playbook
 from tokenpeak.drive.trial import restoration_of
+from tokenpeak.drive.version import is_another, renewal
 
 
 @click.command(short_help="Bring production back on every node; safe at any time.")
@@ -26,5 +27,7 @@ def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:
         unrestored += not restoration.restored
         downtime = f" Production was down for {restoration.downtime_s:.1f} s." if restoration.downtime_s else ""
         click.echo(f"{name}: {'' if restoration.restored else 'NOT restored: '}{restoration.message}{downtime}")
+        if "restore" in node.answers and is_another(node.answers["restore"]):
+            click.echo(f"NOTE {name}: {renewal(inventory, name)}")
     if unrestored:
         sys.exit(1)

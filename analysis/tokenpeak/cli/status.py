@@ -9,6 +9,7 @@ import click
 
 from tokenpeak.drive.inventory import read_inventory
 from tokenpeak.drive.runner import run_playbook
+from tokenpeak.drive.version import is_another, renewal
 
 _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 
@@ -44,6 +45,9 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
                 click.echo(f"{name}: {' '.join(sentences(answer))}")
         for name, words in [*silent.items(), *((name, " ".join(words)) for name, words in problems.items() if words)]:
             click.echo(f"PROBLEM {name}: {words}")
+        for name, answer in answers.items():
+            if answer and is_another(answer):
+                click.echo(f"NOTE {name}: {renewal(inventory, name)}")
         if any(answer.get("armed") for answer in answers.values()):
             click.echo(f"Give production back now, ending the trial: make restore INVENTORY={inventory_name}")
     if silent or any(problems.values()):

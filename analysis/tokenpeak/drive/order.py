@@ -3,22 +3,23 @@
 Request files lie in a private folder of the trial outside the archive, because one of them is the trial's API key.
 """
 
-import hmac
 import json
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tokenpeak.drive.inventory import Node
-from tokenpeak.drive.probe import secret_name
+from tokenpeak.drive.secret import MasterSecret
+from tokenpeak.drive.version import own_script
 from tokenpeak.errors import PlanError
 from tokenpeak.load.fleet import LoadHost
 from tokenpeak.load.job import Bar, LoadJob
 from tokenpeak.load.run import JobRun
 from tokenpeak.node import protocol
+from tokenpeak.node.engine import trial_key
 from tokenpeak.node.trouble import Trouble
 from tokenpeak.plan.command import engine_argv, engine_env
 from tokenpeak.plan.flags import FlagFacts, installed_flags
@@ -141,7 +142,7 @@ def write_requests(
     *,
     argv: Sequence[str],
     started_at_unix_s: float,
-    secret: str,
+    secret: MasterSecret,
     holder: str,
     production_at_start: Production | None,
 ) -> RequestFiles:
@@ -153,10 +154,13 @@ def write_requests(
     files.output.mkdir(parents=True, mode=0o700)
     folder.chmod(0o700)
     deadlines = order.spec.deadlines
+    nonce = secrets.token_hex(16)
     request = protocol.LaunchRequest(
         trial_id=order.trial_id,
         holder=holder,
-        secret=secret_name(secret),
+        secret=secret.name,
+        key_nonce=nonce,
+        script=own_script(),
         argv=list(argv),
         env=order.env(),
         served_model=order.config.model.served_name,
@@ -173,8 +177,9 @@ def write_requests(
     except Trouble as trouble:
         raise PlanError(trouble.text) from trouble
     restores, keeps = order.restore_production, order.keep_lock
-    write_finish(order, files, secret=secret, holder=holder, restore_production=restores, keep_lock=keeps)
-    write_private(files.api_key, hmac.new(secret.encode(), order.trial_id.encode(), sha256).hexdigest() + "\n")
+    write_finish(order, files, holder=holder, restore_production=restores, keep_lock=keeps)
+    key = trial_key(secret.of_node(order.node).encode(), order.trial_id, holder, nonce)
+    write_private(files.api_key, key + "\n")
     write_private(files.job, _load_job(order, files, started_at_unix_s).model_dump_json())
     return files
 
@@ -185,13 +190,12 @@ def at_start(production: Production | None) -> dict[str, Any] | None:
 
 
 def write_finish(
-    order: TrialOrder, files: RequestFiles, *, secret: str, holder: str, restore_production: bool, keep_lock: bool
+    order: TrialOrder, files: RequestFiles, *, holder: str, restore_production: bool, keep_lock: bool
 ) -> None:
     """Write the request of the finish command, replacing an earlier one."""
     request = protocol.FinishRequest(
         trial_id=order.trial_id,
         holder=holder,
-        secret=secret_name(secret),
         restore_production=restore_production,
         keep_lock=keep_lock,
         engine_stop_s=order.spec.deadlines.engine_stop_s,

@@ -4,19 +4,18 @@ The facts of the last probe of an inventory are kept in the state folder, so tha
 """
 
 import json
-import os
-import secrets
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from tokenpeak import paths
+from tokenpeak.drive import secret, version
 from tokenpeak.drive.inventory import Inventory
 from tokenpeak.drive.lease import lease_command, lease_problem
 from tokenpeak.drive.runner import Event, NodeResult, PlaybookResult, run_playbook
@@ -59,29 +58,6 @@ class Probe:
         return lines
 
 
-def node_secret() -> Path:
-    """The file of this controller's secret, made when it is missing; each trial's API key is derived from it.
-
-    It is one per controller rather than one per sweep, so that a probe during a sweep installs the same one.
-    """
-    path = paths.state_dir() / "node-secret"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        return path
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return path
-
-
-def secret_name(secret: str) -> str:
-    """What a controller's secret is called on nodes, where those of other controllers may lie beside it."""
-    return f"secret-{sha256(secret.encode()).hexdigest()[:8]}"
-
-
 def install(
     inventory: Inventory,
     *,
@@ -91,18 +67,19 @@ def install(
     cancelled: Callable[[], bool] = lambda: False,
 ) -> PlaybookResult:
     """Put TokenPeak's command on the nodes, logging in as `user` where that is not the inventory's own."""
-    bundle = _bundle()
-    secret = node_secret()
-    extravars = {
-        "tokenpeak_pyz": str(bundle),
-        "tokenpeak_secret_file": str(secret),
-        "tokenpeak_secret_name": secret_name(secret.read_text().strip()),
-    }
-    if user is not None:
-        extravars["ansible_user"] = user
-    return run_playbook(
-        "install.yml", inventory, nodes=nodes, extravars=extravars, on_event=on_event, cancelled=cancelled
-    )
+    with tempfile.TemporaryDirectory(prefix="tokenpeak-secrets-") as folder:
+        secret.write_node_secrets(Path(folder), inventory.nodes)
+        extravars = {
+            "tokenpeak_pyz": str(_bundle()),
+            "tokenpeak_secret_file": folder + "/{{ inventory_hostname }}",
+            "tokenpeak_secret_name": secret.master_secret().name,
+            "tokenpeak_retired_secrets": list(secret.retired()),
+        }
+        if user is not None:
+            extravars["ansible_user"] = user
+        return run_playbook(
+            "install.yml", inventory, nodes=nodes, extravars=extravars, on_event=on_event, cancelled=cancelled
+        )
 
 
 def _bundle() -> Path:
@@ -199,16 +176,13 @@ def last_facts(inventory_name: str) -> tuple[NodeFacts, ...]:
 def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
     answer = dict(result.answers.get("probe", {}))
     if result.is_not_installed:
-        raise NodeError(f"TokenPeak's command is not there: make install INVENTORY={inventory.name}, as root")
+        raise NodeError(f"TokenPeak's command is not there: make install INVENTORY={inventory.name} INSTALL_USER=root")
     if result.failure or not answer:
         raise NodeError(result.failure or "its probe printed nothing")
     declaration = answer.pop("declaration", {})
-    if inventory.node(name).guard_command:
-        installed = declaration.pop("bundle_sha256", None)
-        if installed != sha256(_bundle().read_bytes()).hexdigest():
-            raise NodeError(
-                f"another version of its command is there: make install INVENTORY={inventory.name}, as root"
-            )
+    if version.is_another(answer):
+        raise NodeError(version.renewal(inventory, name))
+    answer.pop("script")
     try:
         facts = NodeFacts.model_validate(
             {

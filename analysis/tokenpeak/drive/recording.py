@@ -33,6 +33,8 @@ from tokenpeak.records import (
     TrialRecord,
 )
 
+_OF_THE_NODE = ("lease_lapsed", "address_taken")
+"""Failures of a launch that say nothing about its config."""
 _NO_SPACE = "[Errno 28] No space left on device"
 _RUNS = TypeAdapter(tuple[RunRecord, ...])
 
@@ -146,7 +148,7 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
     if "ready" not in evidence.launch:
         reason = evidence.failure or "The node's launch command gave no answer."
         return Failure(phase="launch", cause="interrupted", message=reason)
-    if evidence.launch.get("failure_phase") == "lease_lapsed":
+    if evidence.launch.get("failure_phase") in _OF_THE_NODE:
         reason = str(evidence.launch.get("message") or "The node's lease lapsed and its guard gave it back.")
         return Failure(phase="launch", cause="interrupted", message=reason)
     if not evidence.launch["ready"]:

@@ -17,10 +17,11 @@ from tokenpeak.drive.inventory import Inventory, read_inventory
 from tokenpeak.drive.ledger import Ledger, last_number
 from tokenpeak.drive.load_hosts import prepare_load_hosts
 from tokenpeak.drive.order import load_runs
-from tokenpeak.drive.probe import Probe, ReadyNode, node_secret, probe
+from tokenpeak.drive.probe import Probe, ReadyNode, probe
 from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.provenance import read_provenance
 from tokenpeak.drive.resume import downtime_before_s, holder, release, unchanged
+from tokenpeak.drive.secret import master_secret
 from tokenpeak.drive.stop import Stop
 from tokenpeak.drive.summary import Describer
 from tokenpeak.drive.trial import TrialSite
@@ -233,7 +234,7 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
     site = TrialSite(
         inventory=job.inventory,
         folder=folder,
-        secret=node_secret().read_text().strip(),
+        secret=master_secret(),
         holder=holder(sweep_id),
         provenance=read_provenance(),
         stop=stop,

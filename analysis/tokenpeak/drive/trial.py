@@ -15,11 +15,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from tokenpeak.drive.inventory import Inventory
 from tokenpeak.drive.order import RequestFiles, TrialOrder, at_start, write_finish, write_requests
+from tokenpeak.drive.probe import install
 from tokenpeak.drive.recording import Evidence, failed_before_launch, trial_record
 from tokenpeak.drive.runner import Event, NodeResult, run_playbook
+from tokenpeak.drive.secret import MasterSecret
 from tokenpeak.drive.stop import Stop
+from tokenpeak.drive.version import is_another, renewal
 from tokenpeak.errors import NodeError, PlanError
 from tokenpeak.records import Production, Provenance, Restoration, TrialRecord
 
@@ -30,7 +35,7 @@ class TrialSite:
 
     inventory: Inventory
     folder: Path
-    secret: str
+    secret: MasterSecret
     holder: str
     provenance: Provenance
     stop: Stop
@@ -81,14 +86,18 @@ def run_trial(
         )
     on_files(files)
     main = _play("trial.yml", order, site, files, _without_skipped_load(on_event), site.stop.gentle)
+    if _is_refused(main):
+        _renew(order, site)
+        main = _play("trial.yml", order, site, files, _without_skipped_load(on_event), site.stop.gentle)
+    launch, finish, failure = _of_this_version(main, order, site)
     evidence = replace(
         evidence,
         argv=tuple(argv),
         output=files.output,
-        launch=main.answers.get("launch", {}),
-        finish=main.answers.get("finish", {}),
+        launch=launch,
+        finish=finish,
         spans=dict(main.spans),
-        failure=main.failure,
+        failure=failure,
         unreachable=main.unreachable,
         cancelled=site.stop.gentle() and "finish" not in main.answers,
     )
@@ -104,12 +113,33 @@ def run_trial(
     )
 
 
+def _is_refused(result: NodeResult) -> bool:
+    """Whether the node refused the launch, touching nothing, because its script is of another version."""
+    error = result.answers.get("launch", {}).get("error")
+    return isinstance(error, Mapping) and error.get("code") == "version"
+
+
+def _renew(order: TrialOrder, site: TrialSite) -> None:
+    """Put this controller's node script on the node again, where a trial has the rights for that."""
+    if not order.node.guard_command:
+        install(site.inventory, nodes=[order.node.name], cancelled=site.stop.gentle)
+
+
+def _of_this_version(
+    result: NodeResult, order: TrialOrder, site: TrialSite
+) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+    """The launch's and the finish's answers, and what failed; of another version's, only how production stands."""
+    launch, finish = result.answers.get("launch", {}), result.answers.get("finish", {})
+    if not any(answer and is_another(answer) for answer in (launch, finish)):
+        return launch, finish, result.failure
+    restoration = {"restoration": finish["restoration"]} if "restoration" in finish else {}
+    return {}, restoration, renewal(site.inventory, order.node.name)
+
+
 def _give_back(evidence: Evidence, site: TrialSite, files: RequestFiles, on_event: Callable[[Event], None]) -> Evidence:
     """Tear down a trial whose own finish did not answer: finish.yml, else restore.yml."""
     _end_client(files)
-    write_finish(
-        evidence.order, files, secret=site.secret, holder=site.holder, restore_production=True, keep_lock=False
-    )
+    write_finish(evidence.order, files, holder=site.holder, restore_production=True, keep_lock=False)
     again = _play("finish.yml", evidence.order, site, files, on_event, site.stop.abrupt)
     if answer := again.answers.get("finish"):
         return replace(evidence, finish=answer, spans={**evidence.spans, **again.spans})
@@ -155,7 +185,11 @@ def restoration_of(answer: Mapping[str, Any] | None, reason: str) -> Restoration
     if answer is None:
         return Restoration(restored=False, was_running=True, message=reason)
     told = answer.get("restoration", answer)
-    return Restoration.model_validate({key: told[key] for key in Restoration.model_fields if key in told})
+    try:
+        return Restoration.model_validate({key: told[key] for key in Restoration.model_fields if key in told})
+    except (ValidationError, TypeError):
+        message = f"The node's answer is not understood, as of another version: {str(told)[:200]}"
+        return Restoration(restored=False, was_running=True, message=message)
 
 
 def _play(

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tokenpeak.node.script import own_digest, require_same
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
@@ -29,6 +30,7 @@ COMMANDS = (
     "guard",
     "telemetry",
     "produce",
+    "uninstall",
 )
 
 
@@ -47,12 +49,13 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
         launcher.check(command, request_source, declaration)
     if declaration.get("tools"):
         os.environ["PATH"] = f"{declaration['tools']}{os.pathsep}{os.environ.get('PATH', '')}"
-    if command in ("launch", "finish", "restore"):
+    if command in ("launch", "finish", "restore", "uninstall"):
         return _answer_request(command, state, declaration, request_source, limited=limited)
     if command == "install":
-        from tokenpeak.node import guard, installation, launcher
+        from tokenpeak.node import guard, installation, launcher, removal
 
         installation.check(declaration)
+        removal.remove_retired(state, declaration)
         changed = launcher.install(state, declaration)
         installed = guard.install(state)
         return {**installed, "changed": installed["changed"] or changed}
@@ -88,12 +91,19 @@ def _answer_request(
     from tokenpeak.node import protocol
 
     source = request_source
-    if source is None and (limited or command != "restore"):
+    if source is None and (limited or command not in ("restore", "uninstall")):
         source = "-"
     given = {} if source is None else protocol.read(source)
+    if command == "uninstall":
+        from tokenpeak.node.removal import uninstall
+
+        return uninstall(state, declaration, protocol.parse(protocol.UninstallRequest, given))
     if command == "launch":
         from tokenpeak.node import launcher
         from tokenpeak.node.launch import launch
+
+        # Before its fields are looked at, which another version may have others of.
+        require_same(given)
 
         launch_request = protocol.parse(protocol.LaunchRequest, given)
         protocol.check_declared(declaration, launch_request)
@@ -132,7 +142,8 @@ def main() -> int:
         result, exit_status = {"error": {"code": trouble.code, "text": trouble.text}}, 3
     except OSError as error:
         result, exit_status = {"error": {"code": "system", "text": f"The system refused: {error}."}}, 3
-    print(json.dumps(result), flush=True)
+    # Whoever reads it knows which version answered.
+    print(json.dumps({**result, "script": own_digest()}), flush=True)
     return exit_status
 
 

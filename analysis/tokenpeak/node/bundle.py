@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
 import zipfile
 from pathlib import Path
 
+from tokenpeak.node.script import DIGEST
+
 START = 'import sys\n\nfrom tokenpeak.node.__main__ import main\n\nif __name__ == "__main__":\n    sys.exit(main())\n'
 
 
-def write_bundle(path: Path) -> Path:
-    """Write the zipapp to `path`, atomically; the same sources give the same bytes."""
+def _sources() -> dict[str, str]:
     package = Path(__file__).parent
     sources = {"__main__.py": START, "tokenpeak/__init__.py": ""}
     for source in sorted(package.rglob("*.py")):
         sources[f"tokenpeak/node/{source.relative_to(package).as_posix()}"] = source.read_text()
+    return sources
+
+
+def script_digest() -> str:
+    """Which version the bundle is: by its sources alone, for another machine may pack the same ones otherwise."""
+    return hashlib.sha256(json.dumps(_sources(), sort_keys=True).encode()).hexdigest()
+
+
+def write_bundle(path: Path) -> Path:
+    """Write the zipapp to `path`, atomically; the same sources give the same bytes."""
+    sources = {**_sources(), f"tokenpeak/node/{DIGEST}": script_digest() + "\n"}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in sources.items():

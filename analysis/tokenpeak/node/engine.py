@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 import subprocess
 from pathlib import Path
 
 from tokenpeak.node import clock, process, trust
+from tokenpeak.node.identity import IsMember, in_control_group
 from tokenpeak.node.managers.systemd import parse_show
 from tokenpeak.node.state import Json, State, Unreadable
 from tokenpeak.node.trouble import Trouble
@@ -21,7 +23,8 @@ FILE = "engine.json"
 LOG = "engine.log"
 ENVIRONMENT = "engine.env"
 OUTPUT = "output.json"
-"""Which trial the log and the samples are of."""
+"""Which trial the log and the samples are of, and what its API key follows from."""
+KEPT_OF_REQUEST = ("trial_id", "holder", "secret", "key_nonce")
 
 
 def has_systemd() -> bool:
@@ -29,9 +32,13 @@ def has_systemd() -> bool:
     return Path("/run/systemd/system").is_dir() and os.geteuid() == 0
 
 
-def trial_key(secret: bytes, trial_id: str) -> str:
-    """The API key of one trial: both sides derive it from the sweep's secret, so that it never travels."""
-    return hmac.new(secret.strip(), trial_id.encode(), hashlib.sha256).hexdigest()
+def trial_key(secret: bytes, trial_id: str, holder: str, nonce: str) -> str:
+    """The API key of one launch: both sides derive it from the node's secret, so that it never travels.
+
+    Sweeps number their trials alike: its holder and the nonce, which the controller draws, make each key differ.
+    """
+    told = json.dumps([trial_id, holder, nonce]).encode()
+    return hmac.new(secret.strip(), told, hashlib.sha256).hexdigest()
 
 
 def read_environment_file(path: str | None) -> dict[str, str]:
@@ -102,7 +109,7 @@ class Engine:
         argv = [str(word) for word in request["argv"]]
         with self.log.open("wb"):
             self.log.chmod(0o600)
-        output = {name: request[name] for name in ("trial_id", "holder")}
+        output = {name: request.get(name) for name in KEPT_OF_REQUEST}
         self.state.write(OUTPUT, output, durable=False)
         as_unit = has_systemd() and declared.get("isolation") != "process"
         found: Json = {"trial_id": request["trial_id"], "unit": self.unit if as_unit else None}
@@ -170,6 +177,14 @@ class Engine:
         if self.child is not None:
             return self.child.poll() is None
         return process.is_alive(self.recorded())
+
+    def members(self) -> IsMember:
+        """Which processes are the engine's now: its unit's control group, or its session with all descendants."""
+        recorded = self.recorded() or {}
+        if recorded.get("unit"):
+            return in_control_group(self._show().get("ControlGroup", ""))
+        found = set(process.members(recorded)) if recorded.get("pid") else set()
+        return lambda pid: pid in found
 
     def exit_status(self) -> int | None:
         """How the leader ended (negative: the signal); None while it runs or when nobody saw it."""

@@ -49,7 +49,8 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> Json:
             lease_s = (state.read(lease.FILE) or {}).get("lease_s", 0.0)
             lease.renew(state, lease_s, holder)
         phases.mark("collecting")
-        is_its_output = _is_of((state.read(OUTPUT) or {}), request)
+        output = state.read(OUTPUT) or {}
+        is_its_output = _is_of(output, request)
         answer: Json = {
             "phases": phases.spans,
             "started_at_unix_s": phases.started_at_unix_s,
@@ -59,7 +60,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> Json:
             "restoration": restoration,
             "given_back_by": _given_back_by(state, request),
             "telemetry": telemetry.collect(state) if is_its_output else NO_SAMPLES,
-            "log": packed_log(state, declaration, request) if is_its_output else "",
+            "log": packed_log(state, declaration, output) if is_its_output else "",
         }
         phases.mark("finished")
         return answer
@@ -93,8 +94,8 @@ def _restored(state: State, phases: Phases, request: FinishRequest) -> Json:
     return {name: outcome[name] for name in ("restored", "was_running", "model", "downtime_s", "message")}
 
 
-def packed_log(state: State, declaration: Json, request: FinishRequest) -> str:
-    """The engine's log without secrets: base64 of zlib of UTF-8."""
+def packed_log(state: State, declaration: Json, output: Json) -> str:
+    """The engine's log without secrets and the key of the trial that `output` is of: base64 of zlib of UTF-8."""
     path = state.path(LOG)
     if not path.exists():
         return ""
@@ -108,9 +109,9 @@ def packed_log(state: State, declaration: Json, request: FinishRequest) -> str:
             stream.seek(size - LOG_BYTES // 2)
             raw = head + f"\n[{size - LOG_BYTES} bytes left out]\n".encode() + stream.read()
     try:
-        values = launch.secret_values(declaration, launch.api_key(state, request.secret, request.trial_id))
+        values = launch.secret_values(declaration, launch.api_key(state, output))
         text = launch.redact(raw.decode(errors="replace"), values)
     except Trouble as trouble:
-        # What must not leave the node cannot be looked for.
-        text = f"[The engine's log stays on the node, at {path}: {trouble.text}]\n"
+        # Production is back by now: that is said, whatever became of the secret.
+        text = f"[The log was left out, because secrets cannot be taken out of it: {trouble.text}]\n"
     return base64.b64encode(zlib.compress(text.encode(), 6)).decode()

@@ -10,6 +10,7 @@ from pathlib import Path
 from tokenpeak.node import clock, guard, lease, lock, machine, memory, production, serving, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, read_environment_file, trial_key
+from tokenpeak.node.identity import Check, Stranger, of_processes
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol import LaunchRequest, as_json
 from tokenpeak.node.restore import restore, stop_engine
@@ -18,6 +19,7 @@ from tokenpeak.node.trouble import Trouble
 
 LOG_TAIL_BYTES = 32_768
 LEASE_LAPSED = "lease_lapsed"
+ADDRESS_TAKEN = "address_taken"
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
 """What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
 gives the guard no HOME, and a shorter PATH than a login has."""
@@ -34,7 +36,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> Json:
     engine = Engine(state)
     host = declaration.get("host", "127.0.0.1")
     port = int(declaration.get("port", 8099))
-    key = api_key(state, request.secret, request.trial_id)
+    key = api_key(state, as_json(request))
     env = environment(declaration, request, key)
     hidden = secret_values(declaration, key)
     failure: str | None = None
@@ -149,7 +151,11 @@ def _stopped_production(state: State, record: Json, phases: Phases) -> Json:
 
 
 def _trial_part(request: LaunchRequest) -> Json:
-    return {"trial_id": request.trial_id, "deadline_boot_s": clock.boot_s() + request.trial_deadline_s}
+    return {
+        "trial_id": request.trial_id,
+        "secret": request.secret,
+        "deadline_boot_s": clock.boot_s() + request.trial_deadline_s,
+    }
 
 
 def _stop_production(state: State, record: Json, phases: Phases) -> Json:
@@ -176,10 +182,30 @@ def await_ready(
     deadline: float,
     phases: Phases,
 ) -> Json:
-    """Wait for /health, then for a first real completion.
+    """Wait for /health, then for a first real completion, both by a process of the engine.
 
-    failure_phase is None, `starting`, `first_completion`, or `lease_lapsed`, which says nothing about the config.
+    failure_phase is None, `starting`, `first_completion`, or, which says nothing about the config, `lease_lapsed` or
+    `address_taken`: somebody else answers where the engine would.
     """
+    check = of_processes(engine.members, "the engine")
+    try:
+        return _await_ready(state, engine, nonce, base, model, key, deadline, phases, check)
+    except Stranger as stranger:
+        text = f"{stranger.text} End it, or set tokenpeak_port to another port."
+        return {"failure_phase": ADDRESS_TAKEN, "timed_out": False, "message": text}
+
+
+def _await_ready(
+    state: State,
+    engine: Engine,
+    nonce: str,
+    base: str,
+    model: str,
+    key: str | None,
+    deadline: float,
+    phases: Phases,
+    check: Check,
+) -> Json:
 
     def ended() -> Json | None:
         record = records.read(state)
@@ -198,7 +224,7 @@ def await_ready(
             }
         return None
 
-    while not serving.is_healthy(base):
+    while not serving.is_healthy(base, check):
         over = ended()
         if over:
             return over
@@ -207,7 +233,7 @@ def await_ready(
         time.sleep(0.05)
     phases.mark("first_completion")
     left_s = max(1.0, deadline - time.monotonic())
-    wrong = serving.complete(base, model, key, timeout_s=left_s)
+    wrong = serving.complete(base, model, key, timeout_s=left_s, check=check)
     if wrong is None:
         return {"failure_phase": None, "timed_out": False}
     over = ended()
@@ -221,8 +247,12 @@ def await_ready(
     }
 
 
-def api_key(state: State, name: str | None, trial_id: str) -> str | None:
-    """The trial's key, derived from the secret of the controller that asks; None where the request names none."""
+def api_key(state: State, request: Json) -> str | None:
+    """The trial's key, derived from the node's secret for the controller that asks; None where it names none.
+
+    `request` is a launch request, or what was kept of one.
+    """
+    name = request.get("secret")
     if name is None:
         return None
     secret = state.path(name)
@@ -230,7 +260,9 @@ def api_key(state: State, name: str | None, trial_id: str) -> str | None:
         raise Trouble(
             "secret", f"This controller's secret is not at {secret}: put it there by `make probe`, or `make install`."
         )
-    return trial_key(secret.read_bytes(), trial_id)
+    if not request.get("key_nonce"):
+        raise Trouble("request", "The request names a secret and no key_nonce: its controller is of another version.")
+    return trial_key(secret.read_bytes(), request["trial_id"], request["holder"], request["key_nonce"])
 
 
 def environment(declaration: Json, request: LaunchRequest, key: str | None) -> dict[str, str]:

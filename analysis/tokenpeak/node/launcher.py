@@ -8,6 +8,7 @@ the declared one, and that not as root.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import stat
 import sys
@@ -20,6 +21,8 @@ from tokenpeak.node.trouble import Trouble
 COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
 WITH_REQUEST = ("launch", "finish", "restore")
 
+MARK = "# TokenPeak's guard command"
+SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
 TEXT = """#!/bin/sh
 # TokenPeak's guard command, put here by `make install`. The sudoers line for it is in playbooks/README.md.
 # One word of these and nothing else; a request comes on standard input.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from pathlib import Path
@@ -136,14 +135,8 @@ def probe(state: State, declaration: Json) -> Json:
         "engine_port_free": port_problem is None,
         "model_present": present,
         "problems": problems,
-        "declaration": {**told(declaration), "bundle_sha256": bundle_sha256(state)},
+        "declaration": told(declaration),
     }
-
-
-def bundle_sha256(state: State) -> str | None:
-    """Which node script is installed here; None when it is not run from the state folder."""
-    path = state.path("tokenpeak-node.pyz")
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def told(declaration: Json) -> Json:

@@ -98,6 +98,12 @@ def members(leader: dict[str, Any]) -> list[int]:
         found |= children
 
 
+def is_member_of(leader: int) -> Callable[[int], bool]:
+    """Whether a process belongs to the group that the living process `leader` leads, by `members`."""
+    found = set(members(identity(leader)))
+    return lambda pid: pid in found
+
+
 def stop_group(leader: dict[str, Any], grace_s: float) -> list[int]:
     """End a group: SIGTERM, `grace_s` seconds, then SIGKILL; the pids that are left even then (normally none)."""
     own = os.getpid()

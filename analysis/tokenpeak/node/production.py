@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from urllib.parse import urlsplit
 
-from tokenpeak.node import clock, machine, serving
-from tokenpeak.node.managers import make_manager
+from tokenpeak.node import clock, machine, serving, sockets
+from tokenpeak.node.identity import OfProduction, Stranger
+from tokenpeak.node.managers import make_manager, recorded_manager
 from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.state import Json, State
@@ -19,18 +20,35 @@ _START_PAUSE_S = 1.0
 def look(declared: Json, state: State) -> Json:
     """Production as it is now: manager, unit, running, enabled, url, model, arguments. Changes nothing."""
     manager = make_manager(declared, state)
+    return _look(declared, manager, OfProduction(manager))[0]
+
+
+def look_closely(declared: Json, state: State) -> tuple[Json, str | None]:
+    """Production as `look` says, and what to do where it runs and does not say what it serves."""
+    manager = make_manager(declared, state)
+    return _look(declared, manager, OfProduction(manager))
+
+
+def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[Json, str | None]:
     running = manager.is_running()
     url = declared.get("url")
-    model = serving.served_model(url, _key(declared)) if running and url else None
-    return {
+    model, unwell = None, None
+    if running and url:
+        try:
+            model = serving.served_model(url, _key(declared), check=check)
+            unwell = None if model else _unanswered(url)
+        except Stranger as stranger:
+            unwell = f"Production runs, but {stranger.text}"
+    found = {
         "manager": declared.get("manager", "none"),
         "unit": manager.unit,
         "running": running,
         "enabled": manager.is_enabled(),
         "url": url,
         "model": model,
-        "arguments": machine.served_with(*_address(url)) if running and url else [],
+        "arguments": machine.served_with(*_address(url)) if running and url and not unwell else [],
     }
+    return found, unwell
 
 
 def record(declared: Json, state: State) -> Json:
@@ -38,18 +56,23 @@ def record(declared: Json, state: State) -> Json:
 
     Raises Trouble for production that runs but does not answer: it is not to be touched.
     """
-    found = look(declared, state)
-    if unwell := unanswered(found):
+    manager = make_manager(declared, state)
+    check = OfProduction(manager)
+    found, unwell = _look(declared, manager, check)
+    if unwell:
         raise Trouble("production_unwell", unwell)
     if found["running"] and found["url"]:
-        wrong = serving.complete(found["url"], found["model"], _key(declared))
+        try:
+            wrong = serving.complete(found["url"], found["model"], _key(declared), check=check)
+        except Stranger as stranger:
+            wrong = stranger.text
         if wrong:
             raise Trouble(
                 "production_unwell",
                 f"Production runs but gave no completion by {found['model']!r} ({wrong}): mend it or stop it first.",
             )
-    definition = make_manager(declared, state).definition() if found["manager"] != "none" else {}
-    return {**found, "definition": definition, "declared": declared}
+    definition = manager.definition() if found["manager"] != "none" else {}
+    return {**found, "definition": definition, "declared": declared, "answered_by": check.seen}
 
 
 def at_sweep_start(found: Json, expected: Json | None) -> Json:
@@ -76,19 +99,16 @@ def as_declared(declared: Json, state: State, model: str | None = None) -> Json:
     }
 
 
-def unanswered(found: Json) -> str | None:
-    """What to do about production that runs and does not say what it serves; None when there is nothing to do."""
-    if not found["running"] or not found["url"] or found["model"]:
-        return None
+def _unanswered(url: str) -> str:
     return (
-        f"Production runs but {found['url']}/v1/models names no model, so that nobody could tell whether it came back: "
+        f"Production runs but {url}/v1/models names no model, so that nobody could tell whether it came back: "
         "wait until it has started, mend it, correct tokenpeak_production.url, or stop it, then try again."
     )
 
 
 def stop(recorded: Json, state: State) -> None:
     """Stop recorded production and see that it has ended."""
-    manager = make_manager(recorded["declared"], state)
+    manager = recorded_manager(recorded, state)
     manager.stop()
     if manager.is_running():
         raise Trouble(
@@ -98,7 +118,7 @@ def stop(recorded: Json, state: State) -> None:
 
 def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> str | None:
     """Make production as recorded; None when it is, otherwise what is wrong. Doing it twice changes nothing."""
-    manager = make_manager(recorded["declared"], state)
+    manager = recorded_manager(recorded, state)
     try:
         if not recorded["running"]:
             # Whoever started it since wants it: it is left running.
@@ -131,7 +151,7 @@ def start(manager: Manager, definition: Json) -> None:
     clock.wait_until(lambda: not manager.is_ending(), STOP_TIMEOUT_S, poll_s=0.25)
     url = manager.declared.get("url")
     if url and serving.request(f"{url}/v1/models", timeout_s=2).status:
-        listeners = machine.listeners(*_address(url))
+        listeners = sockets.listeners(*_address(url))
         raise Trouble(
             "production",
             f"Production does not run, yet {url} answers ({', '.join(listeners) or 'by a process of another user'}): "
@@ -143,23 +163,32 @@ def start(manager: Manager, definition: Json) -> None:
 def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
     """Wait for a real completion by the recorded model (any, where none was recorded); None when it came."""
     url, model = recorded["url"], recorded["model"]
-    manager = make_manager(recorded["declared"], state)
+    manager = recorded_manager(recorded, state)
     if not url:
         running = clock.wait_until(manager.is_running, ready_s, poll_s=0.25)
         return None if running else f"Production does not run {ready_s:g} s after its start."
     key = _key(recorded["declared"])
     deadline = time.monotonic() + ready_s
     said = "nothing yet"
+    check = OfProduction(manager, manager.answered_before)
     while time.monotonic() < deadline:
-        served = serving.served_model(url, key, timeout_s=2)
-        if served is not None and served == (model or served):
-            wrong = serving.complete(url, served, key, timeout_s=max(1.0, deadline - time.monotonic()))
+        try:
+            served = serving.served_model(url, key, timeout_s=2, check=check)
+            is_model = served is not None and served == (model or served)
+            if is_model:
+                left_s = max(1.0, deadline - time.monotonic())
+                wrong = serving.complete(url, str(served), key, timeout_s=left_s, check=check)
+        except Stranger as stranger:
+            is_model, said = False, stranger.text
+        if is_model:
             if wrong is None and manager.is_running():
                 return None
             said = wrong or f"{url} is answered by something else than {recorded['manager']}'s production"
         elif not clock.wait_until(manager.is_running, 1.0, poll_s=0.2):
-            return f"Production ended again after its start ({recorded['manager']} {recorded['unit'] or ''})."
+            ended = f"Production ended again after its start ({recorded['manager']} {recorded['unit'] or ''})"
+            return f"{ended}: {said.rstrip('.')}." if said != "nothing yet" else f"{ended}."
         time.sleep(0.05)
+    said = said.rstrip(".")
     return (
         f"Production gave no completion{f' by {model!r}' if model else ''} within {ready_s:g} s of its start: {said}."
     )

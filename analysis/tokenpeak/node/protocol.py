@@ -1,4 +1,4 @@
-"""The requests that a controller makes of a node: launch, finish, restore. Both sides build and check them here.
+"""The requests that a controller makes of a node: launch, finish, restore, uninstall. Both sides build them here.
 
 A request is one JSON object. All of it is checked before anything on the node is touched: a field that is missing,
 unknown, of another type or out of range is an error that names it.
@@ -80,6 +80,12 @@ def _is_passable(text: str) -> bool:
         return False
 
 
+def _nonce(value: Any) -> str | None:
+    if isinstance(value, str) and re.fullmatch("[0-9a-f]{32,64}", value):
+        return None
+    return f"is {value!r:.80}, not 32 to 64 hexadecimal digits"
+
+
 def _served(value: Any) -> str | None:
     if not isinstance(value, dict) or set(value) != {"running", "model"} or not isinstance(value["running"], bool):
         return f"is {value!r:.80}, not {{running, model}}"
@@ -121,6 +127,9 @@ CHECKS: dict[str, Check] = {
     "restore_production": _flag,
     "keep_lock": _flag,
     "production_at_start": _served,
+    "key_nonce": _nonce,
+    "script": _text,
+    "produced": _flag,
 }
 """By a field's name, which means the same in every request. One whose default is None may be null."""
 
@@ -144,6 +153,10 @@ class LaunchRequest:
     engine_stop_s: float = ENGINE_STOP_S
     production_ready_s: float = PRODUCTION_READY_S
     secret: str | None = None
+    key_nonce: str | None = None
+    """With the node's secret and the holder, what the trial's API key follows from."""
+    script: str | None = None
+    """The digest of the controller's own node script: one of another version is refused before this is parsed."""
     production_at_start: Json | None = None
     """Whether production ran when the sweep began, and its model: what it is to be again."""
 
@@ -158,7 +171,6 @@ class FinishRequest:
     keep_lock: bool = False
     engine_stop_s: float = ENGINE_STOP_S
     production_ready_s: float = PRODUCTION_READY_S
-    secret: str | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +181,14 @@ class RestoreRequest:
     production_at_start: Json | None = None
 
 
-AnyRequest = Union[LaunchRequest, FinishRequest, RestoreRequest]
+@dataclass(frozen=True)
+class UninstallRequest:
+    """Take TokenPeak off the node; with `produced`, its demonstration production too."""
+
+    produced: bool = False
+
+
+AnyRequest = Union[LaunchRequest, FinishRequest, RestoreRequest, UninstallRequest]
 Request = TypeVar("Request", bound=AnyRequest)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tokenpeak.node import trust
+from tokenpeak.node.identity import Check
 from tokenpeak.node.trouble import Trouble
 
 
@@ -24,8 +25,12 @@ def request(
     body: dict[str, Any] | None = None,
     key: str | None = None,
     timeout_s: float = 5.0,
+    check: Check | None = None,
 ) -> Answer:
-    """One request, one answer; a server that is not there is an answer too."""
+    """One request, one answer; a server that is not there is an answer too.
+
+    `check` sees the connection before anything is sent on it, and raises Stranger where it leads to somebody else.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Trouble("declaration", f"{url!r} is no address of a server: write it like http://127.0.0.1:8000.")
@@ -34,7 +39,12 @@ def request(
     headers = {"Content-Type": "application/json"} if body is not None else {}
     if key:
         headers["Authorization"] = f"Bearer {key}"
+    # The request goes out on the connection that was checked: none is opened anew behind our back.
+    connection.auto_open = 0
     try:
+        connection.connect()
+        if check is not None:
+            check(connection.sock)
         connection.request(method, parts.path or "/", None if body is None else json.dumps(body).encode(), headers)
         response = connection.getresponse()
         return Answer(response.status, response.read().decode(errors="replace"))
@@ -49,14 +59,14 @@ def base_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def is_healthy(url: str) -> bool:
+def is_healthy(url: str, check: Check | None = None) -> bool:
     """Whether `/health` says so."""
-    return request(f"{url}/health", timeout_s=2.0).status == 200
+    return request(f"{url}/health", timeout_s=2.0, check=check).status == 200
 
 
-def served_model(url: str, key: str | None = None, timeout_s: float = 5.0) -> str | None:
+def served_model(url: str, key: str | None = None, timeout_s: float = 5.0, check: Check | None = None) -> str | None:
     """The first model that `/v1/models` names; None when none is served."""
-    answer = request(f"{url}/v1/models", key=key, timeout_s=timeout_s)
+    answer = request(f"{url}/v1/models", key=key, timeout_s=timeout_s, check=check)
     try:
         found = json.loads(answer.text)["data"][0]["id"] if answer.status == 200 else None
     except (ValueError, KeyError, IndexError, TypeError):
@@ -64,7 +74,9 @@ def served_model(url: str, key: str | None = None, timeout_s: float = 5.0) -> st
     return found if isinstance(found, str) else None
 
 
-def complete(url: str, model: str, key: str | None = None, timeout_s: float = 60.0) -> str | None:
+def complete(
+    url: str, model: str, key: str | None = None, timeout_s: float = 60.0, check: Check | None = None
+) -> str | None:
     """None when `model` gave a real completion; otherwise what came instead."""
     answer = request(
         f"{url}/v1/completions",
@@ -72,8 +84,9 @@ def complete(url: str, model: str, key: str | None = None, timeout_s: float = 60
         {"model": model, "prompt": "The", "max_tokens": 1, "temperature": 0},
         key,
         timeout_s,
+        check,
     )
-    if answer.status == 404 and served_model(url, key) == model:
+    if answer.status == 404 and served_model(url, key, check=check) == model:
         # A server of chat models only.
         answer = request(
             f"{url}/v1/chat/completions",
@@ -81,6 +94,7 @@ def complete(url: str, model: str, key: str | None = None, timeout_s: float = 60
             {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "temperature": 0},
             key,
             timeout_s,
+            check,
         )
     if answer.status != 200:
         return f"HTTP {answer.status}: {answer.text[:300]}" if answer.status else answer.text

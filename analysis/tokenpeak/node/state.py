@@ -40,6 +40,11 @@ KEPT_TWICE = ("record.json", "engine.json", "production.json")
 _CHECKSUM = "checksum"
 
 
+def copy_name(name: str) -> str:
+    """What the second copy of a file in KEPT_TWICE is called."""
+    return name.replace(".json", ".copy.json")
+
+
 class Unreadable(Trouble):
     """A file of the state folder that nothing can go on without, and that cannot be read."""
 
@@ -118,7 +123,7 @@ class State:
 
     def copy_path(self, name: str) -> Path:
         """Where the second copy of a file in KEPT_TWICE is."""
-        return self.path(name.replace(".json", ".copy.json"))
+        return self.path(copy_name(name))
 
     def has(self, name: str) -> bool:
         """Whether the file is there, in either copy, readable or not."""

@@ -20,8 +20,8 @@ def status(state: State, declaration: Json) -> Json:
     except Unreadable as error:
         unreadable = error.text
     try:
-        found: Json | None = production.look(declaration.get("production") or {"manager": "none"}, state)
-        problem = None
+        found: Json | None
+        found, problem = production.look_closely(declaration.get("production") or {"manager": "none"}, state)
     except Trouble as trouble:
         found, problem = None, trouble.text
     return {
@@ -33,6 +33,7 @@ def status(state: State, declaration: Json) -> Json:
         "lease_remaining_s": lease.remaining_s(state) if record is not None else None,
         "holder": (held or {}).get("holder"),
         "trial_id": record["trial_id"] if record else None,
+        "secret": record.get("secret") if record else None,
         "phase": phases.now(state),
         "last_restoration": state.read(OUTCOME),
     }

@@ -24,6 +24,13 @@ MANAGERS: dict[str, type[Manager]] = {
 }
 
 
+def recorded_manager(recorded: Json, state: State) -> Manager:
+    """The manager of recorded production, which knows who answered before the stop."""
+    manager = make_manager(recorded["declared"], state)
+    manager.answered_before = recorded.get("answered_by")
+    return manager
+
+
 def make_manager(declared: Json, state: State) -> Manager:
     """The manager that the inventory's tokenpeak_production names."""
     name = declared.get("manager", "none")

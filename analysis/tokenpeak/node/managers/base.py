@@ -7,6 +7,7 @@ import pwd
 from typing import Any
 
 from tokenpeak.node import process
+from tokenpeak.node.identity import IsMember, Seen
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
@@ -21,6 +22,8 @@ class Manager:
     def __init__(self, declared: Json, state: State) -> None:
         self.declared = declared
         self.state = state
+        self.answered_before: Seen | None = None
+        """Who answered at its url before a trial stopped it; None where no trial did."""
 
     @property
     def unit(self) -> str | None:
@@ -46,6 +49,10 @@ class Manager:
 
     def is_enabled(self) -> bool | None:
         """Whether it comes back at boot; None where the manager has no such notion."""
+        return None
+
+    def members(self) -> IsMember | None:
+        """Which processes of this machine are production's, now; None where the manager does not tell."""
         return None
 
     def stop(self) -> None:

@@ -7,6 +7,7 @@ import subprocess
 from urllib.parse import urlsplit
 
 from tokenpeak.node import process, serving
+from tokenpeak.node.identity import IsMember, OfProduction, Stranger
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json, Unreadable
 from tokenpeak.node.trouble import Trouble
@@ -53,7 +54,19 @@ class CommandManager(Manager):
             return process.run(self._argv("check")).status == 0
         url = self.needed("url")
         parts = urlsplit(url)
-        return serving.request(f"{parts.scheme}://{parts.netloc}/health", timeout_s=2).status != 0
+        check = OfProduction(self, self.answered_before)
+        try:
+            return serving.request(f"{parts.scheme}://{parts.netloc}/health", timeout_s=2, check=check).status != 0
+        except Stranger:
+            return False
+
+    def members(self) -> IsMember | None:
+        """The group of the process that this script started; of a pair of commands, nobody knows."""
+        if not self._process():
+            return None
+        leader = self.state.read(RECORD)
+        found = set(process.members(leader)) if leader else set()
+        return lambda pid: pid in found
 
     def is_as_declared(self) -> bool:
         """Whether a process that this script started has the declared arguments."""

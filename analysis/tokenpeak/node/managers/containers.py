@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import json
+import pwd
+from pathlib import Path
 from typing import Any
 
 from tokenpeak.node import process
+from tokenpeak.node.identity import IsMember, control_group, program, user_ids
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager, as_user
 from tokenpeak.node.state import Json
 from tokenpeak.node.trouble import Trouble
+
+LEAST_ID = 12
+"""Digits that tell a container's id from chance."""
+FORWARDERS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "pasta.avx2", "conmon")
+"""Programs that answer at a container's published ports, as the user of the container's engine."""
+
+
+def of_containers(found: list[Json], owner_uid: int) -> IsMember:
+    """The processes of inspected containers that run, and what their engine forwards published ports by."""
+    ids = [str(one.get("Id") or "") for one in found]
+    leaders = [int((one.get("State") or {}).get("Pid") or 0) for one in found]
+    descends = [process.is_member_of(leader) for leader in leaders if leader]
+
+    def is_member(pid: int) -> bool:
+        if any(len(one) >= LEAST_ID and one in control_group(pid) for one in ids) or any(own(pid) for own in descends):
+            return True
+        return user_ids(pid) == {owner_uid} and Path(program(pid) or "").name in FORWARDERS
+
+    return is_member
 
 
 class DockerManager(Manager):
@@ -41,6 +63,11 @@ class DockerManager(Manager):
             "restart_policy": host.get("RestartPolicy"),
             "state": found.get("State"),
         }
+
+    def members(self) -> IsMember:
+        """The container's processes, and its engine's forwarders."""
+        user = self.declared.get("user")
+        return of_containers([self._inspect()], pwd.getpwnam(user).pw_uid if user else 0)
 
     def is_running(self) -> bool:
         """Whether the container runs (a paused one does: it holds its memory)."""
@@ -77,6 +104,12 @@ class ComposeManager(Manager):
     def _compose(self, *words: str) -> list[str]:
         project = ["-p", str(self.declared["project"])] if "project" in self.declared else []
         return ["docker", "compose", "-f", str(self.needed("file")), *project, *words]
+
+    def members(self) -> IsMember:
+        """The processes of the service's containers, and Docker's forwarders."""
+        ids = self.do(self._compose("ps", "-q", str(self.needed("unit")))).out.split()
+        found = json.loads(self.do(["docker", "inspect", "--type", "container", "--", *ids]).out) if ids else []
+        return of_containers(found, 0)
 
     def is_running(self) -> bool:
         """Whether Compose lists a running container of the service."""

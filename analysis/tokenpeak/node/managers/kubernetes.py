@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from tokenpeak.node import clock
+from tokenpeak.node.identity import IsMember, control_group
 from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json
 from tokenpeak.node.trouble import Trouble
@@ -48,6 +49,14 @@ class KubernetesManager(Manager):
     def is_running(self) -> bool:
         """Whether any replica is asked for."""
         return bool(self._object()["spec"].get("replicas", 1))
+
+    def members(self) -> IsMember | None:
+        """What is in the control group of one of its pods, which bears the pod's id."""
+        pods = [str((pod.get("metadata") or {}).get("uid") or "") for pod in self._pods(self._object())]
+        known = [uid for uid in pods if uid]
+        if not known:
+            return None
+        return lambda pid: any(f"pod{uid}" in control_group(pid).replace("_", "-") for uid in known)
 
     def is_ending(self) -> bool:
         """Whether none is asked for and some are still there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokenpeak.node import clock, process
+from tokenpeak.node.identity import IsMember
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json
 from tokenpeak.node.trouble import Trouble
@@ -35,6 +36,12 @@ class SupervisordManager(Manager):
                 "production", f"supervisord does not answer for {unit!r}: {said}. Correct tokenpeak_production."
             )
         return found
+
+    def members(self) -> IsMember:
+        """The program's process and what descends from it, or is of its session or group."""
+        ran = process.run(self._supervisorctl("pid", str(self.needed("unit"))))
+        pid = ran.out.strip()
+        return process.is_member_of(int(pid)) if pid.isdigit() and int(pid) else lambda _: False
 
     def is_running(self) -> bool:
         """Whether it runs or is being started."""

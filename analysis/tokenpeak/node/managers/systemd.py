@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Mapping
 
 from tokenpeak.node import process
+from tokenpeak.node.identity import IsMember, in_control_group
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager, as_user
 from tokenpeak.node.state import Json
 from tokenpeak.node.trouble import Trouble
@@ -94,6 +95,15 @@ class SystemdManager(Manager):
                     found.append(name)
                     left.append(name)
         return sorted(found)
+
+    def members(self) -> IsMember:
+        """What is in the control group of the unit, or of one that stops with it, such as a proxy in front of it."""
+        unit = str(self.needed("unit"))
+        groups = []
+        for name in (unit, *self._dependents(unit)):
+            shown = parse_show(self.do(self._systemctl("show", "--property", "ControlGroup", "--", name)).out)
+            groups.append(in_control_group(shown.get("ControlGroup", "")))
+        return lambda pid: any(is_member(pid) for is_member in groups)
 
     def is_running(self) -> bool:
         """Whether it is active or on its way there."""

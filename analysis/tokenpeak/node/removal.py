@@ -1,0 +1,123 @@
+"""Taking TokenPeak off a node: what `install`, trials and the guard left, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tokenpeak.node import clock, guard, launcher, lease, lock, process, telemetry
+from tokenpeak.node import record as records
+from tokenpeak.node.engine import Engine, has_systemd
+from tokenpeak.node.protocol import UninstallRequest
+from tokenpeak.node.state import KEPT_TWICE, Json, State, copy_name
+from tokenpeak.node.trouble import Trouble
+
+OWN = (
+    *("tokenpeak-node.pyz", "node.json", "lease.json", "lock.json", "engine.env", "engine.log", "engine-help.json"),
+    *("output.json", "outcome.json", "guard.json", "guard.log", "phase", "mutex"),
+    *("telemetry.json", "telemetry.jsonl", "telemetry.log", "production.log"),
+    *KEPT_TWICE,
+    *(copy_name(name) for name in KEPT_TWICE),
+)
+"""What the node script and its installation make in the state folder, beside `secret-…` and files half written."""
+DEMONSTRATION = "machine"
+"""The tools of a simulated machine, which the inventories sim and cpu have put there."""
+SUDOERS = Path("/etc/sudoers.d")
+_STOP_GRACE_S = 5.0
+_GUARD_ENDS_S = 5.0
+
+
+def remove_retired(state: State, declaration: Json) -> None:
+    """Remove the secrets that their controller has replaced; one whose trial has the node stays until the next time."""
+    used = (records.read(state) or {}).get("secret")
+    for name in declaration.get("retired_secrets") or []:
+        if launcher.SECRET_NAME.fullmatch(str(name)) and name != used:
+            state.remove(str(name))
+
+
+def uninstall(state: State, declaration: Json, request: UninstallRequest) -> Json:
+    """Remove it all; `left` says what stays there, and why.
+
+    Refused while a trial has the node: production is not back then, and the record of it lies in what would go. With
+    `produced`, production is a demonstration of TokenPeak's own and is ended too.
+    """
+    left: list[str] = []
+    with state.exclusive():
+        _require_free(state)
+        telemetry.stop(state)
+        if pids := Engine(state).stop(_STOP_GRACE_S):
+            raise Trouble("uninstall", f"The engine's processes {pids} do not end, so nothing was removed: end them.")
+        left += _end_production(state, request.produced)
+        _remove_guard(state)
+        left += _remove_command(declaration)
+        _remove_files(state, request.produced)
+    try:
+        state.folder.rmdir()
+    except OSError:
+        names = ", ".join(sorted(entry.name for entry in state.folder.iterdir()))
+        left.append(f"{state.folder} holds {names}, which TokenPeak did not make.")
+    return {"removed": True, "left": left}
+
+
+def _require_free(state: State) -> None:
+    record, held = records.read(state), state.read(lock.FILE)
+    if record is not None:
+        raise Trouble(
+            "uninstall",
+            f"Trial {record['trial_id']} of {record['holder']} has the node and its production is not back, so nothing "
+            "was removed: wait until it has ended, or run `make restore`, then try again.",
+        )
+    if held is not None and not lease.has_lapsed(state):
+        raise Trouble(
+            "uninstall",
+            f"The node is held by {held['holder']} between two trials, so nothing was removed: wait until that sweep "
+            "has ended, or run `make restore`, then try again.",
+        )
+
+
+def _end_production(state: State, produced: bool) -> list[str]:
+    """End a demonstration; production of the owner's own goes on without the file that knows its process."""
+    leader = state.read("production.json")
+    if not leader or not process.members(leader):
+        return []
+    if not produced:
+        return [f"Production's process {leader['pid']} serves on; nothing of TokenPeak knows it any more."]
+    process.stop_group(leader, _STOP_GRACE_S)
+    return []
+
+
+def _remove_guard(state: State) -> None:
+    watching = state.read(guard.FILE)
+    if has_systemd():
+        name = guard.unit_name(state)
+        units = [guard.UNITS / f"{name}.{kind}" for kind in ("timer", "service")]
+        if any(unit.exists() for unit in units):
+            process.run(["systemctl", "disable", "--now", *(unit.name for unit in units)], timeout_s=60)
+            for unit in units:
+                if unit.exists():
+                    unit.unlink()
+            process.run(["systemctl", "daemon-reload"], timeout_s=60)
+            process.run(["systemctl", "reset-failed", *(unit.name for unit in units)])
+    if watching and not clock.wait_until(lambda: not process.is_alive(watching), _GUARD_ENDS_S):
+        process.stop_group(watching, _STOP_GRACE_S)
+
+
+def _remove_command(declaration: Json) -> list[str]:
+    """Remove the guard command; the line of sudoers is the operator's, and is named."""
+    declared = declaration.get("guard_command")
+    if not declared:
+        return []
+    command = Path(declared)
+    if command.is_file() and launcher.MARK in command.read_text(errors="replace"):
+        command.unlink()
+    lines = [entry for entry in sorted(SUDOERS.glob("*")) if declared in entry.read_text(errors="replace")]
+    return [f"{entry} still names {declared}; it was put there by hand: rm {entry}" for entry in lines]
+
+
+def _remove_files(state: State, produced: bool) -> None:
+    for entry in list(state.folder.iterdir()):
+        half_written = entry.name.startswith(".") and entry.name.endswith(".tmp")
+        if entry.name in OWN or launcher.SECRET_NAME.fullmatch(entry.name) or half_written:
+            entry.unlink()
+    if produced and (state.folder / DEMONSTRATION).is_dir():
+        shutil.rmtree(state.folder / DEMONSTRATION)

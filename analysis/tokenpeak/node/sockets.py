@@ -1,0 +1,148 @@
+"""Sockets of this machine by the kernel's tables: who listens at an address, who holds the other end of a connection.
+
+A port does not say who answers there. /proc/net/tcp says which socket is the other end of a connection and which user
+made it, and /proc/PID/fd which processes hold it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_ESTABLISHED, _SYN_RECEIVED, _LISTEN = "01", "03", "0A"
+_ANY = ("0" * 8, "0" * 32)
+_MAPPED = "0000000000000000FFFF0000"
+"""What stands before an IPv4 address on an IPv6 socket, as the kernel writes it."""
+
+
+class Row(NamedTuple):
+    """A socket of a table. `inode` is 0 for one that no process has accepted yet, or that none holds any more."""
+
+    local: str
+    remote: str
+    state: str
+    uid: int
+    inode: int
+
+
+class Peer(NamedTuple):
+    """The other end of a connection.
+
+    Not `is_here`: no socket of this network namespace, so only root can have led the connection there. `uids` made the
+    socket: a process that only holds it cannot change that. `pids` hold it; empty where they are hidden from this user.
+    """
+
+    is_here: bool
+    uids: tuple[int, ...]
+    pids: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """`pid name of user UID` of each holder."""
+        if not self.is_here:
+            return "a process outside this machine's network namespace"
+        users = " and ".join(str(uid) for uid in self.uids) or "unknown"
+        names = [name for name in (told(pid) for pid in self.pids) if name]
+        return f"{', '.join(names) or 'a process that cannot be seen'} of user {users}"
+
+
+def peer(connection: socket.socket) -> Peer:
+    """Who holds the other end of this very connection now.
+
+    Of a connection that waits to be accepted: whoever listens there, all of them where there are several. It can go to
+    nobody else: when its listener closes, the kernel resets it.
+    """
+    ours, theirs = _names(connection.getsockname()), _names(connection.getpeername())
+    for table in TABLES:
+        rows = read_table(table)
+        for row in rows:
+            if row.local not in theirs or row.remote not in ours:
+                continue
+            if row.inode:
+                return Peer(True, (row.uid,), holders({row.inode}))
+            if row.state not in (_ESTABLISHED, _SYN_RECEIVED):
+                return Peer(True, (), ())
+            listening = _listening(rows, {name.rpartition(":")[0] for name in theirs}, connection.getpeername()[1])
+            return Peer(True, tuple(sorted({row.uid for row in listening})), holders({row.inode for row in listening}))
+    return Peer(False, (), ())
+
+
+def listeners(host: str, port: int) -> list[str]:
+    """`pid name` of the processes that listen on a TCP port of `host`, as far as this user may see them."""
+    wanted: set[str] = set()
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        found = []
+    for _, _, _, _, address in found:
+        wanted |= _addresses(str(address[0]))
+    rows = [row for table in TABLES for row in _listening(read_table(table), wanted, port)]
+    return sorted(filter(None, (told(pid) for pid in holders({row.inode for row in rows}))))
+
+
+def read_table(path: str) -> list[Row]:
+    """The sockets of a table; none where there is no such table, as without IPv6."""
+    try:
+        lines = Path(path).read_text().splitlines()[1:]
+    except FileNotFoundError:
+        return []
+    found = (line.split() for line in lines)
+    return [Row(cells[1], cells[2], cells[3], int(cells[7]), int(cells[9])) for cells in found]
+
+
+def holders(inodes: set[int]) -> tuple[int, ...]:
+    """The processes that hold one of these sockets, as far as this user may see them."""
+    wanted = {f"socket:[{inode}]" for inode in inodes if inode}
+    if not wanted:
+        return ()
+    entries = (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return tuple(sorted(int(entry.name) for entry in entries if _holds(entry, wanted)))
+
+
+def told(pid: int) -> str | None:
+    """`pid name` of a process; None when it has ended since."""
+    try:
+        return f"{pid} {Path('/proc', str(pid), 'comm').read_text().strip()}"
+    except OSError:
+        return None
+
+
+def _listening(rows: list[Row], addresses: set[str], port: int) -> list[Row]:
+    """The rows that listen on the port of one of these addresses, or of all."""
+    wanted = {f"{address}:{port:04X}" for address in (*addresses, *_ANY)}
+    return [row for row in rows if row.state == _LISTEN and row.local in wanted]
+
+
+def _names(address: tuple[object, ...]) -> set[str]:
+    """`ADDRESS:PORT` of a socket's end, as the tables write it."""
+    return {f"{name}:{int(str(address[1])):04X}" for name in _addresses(str(address[0]))}
+
+
+def _addresses(address: str) -> set[str]:
+    """An IP address as the tables write it; an IPv4 one also as it stands on an IPv6 socket."""
+    plain = address.partition("%")[0]
+    if plain.startswith("::ffff:") and "." in plain:
+        plain = plain[len("::ffff:") :]
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in plain else socket.AF_INET, plain)
+    # Words of four bytes, in the order of a little-endian machine.
+    text = "".join(packed[at : at + 4][::-1].hex().upper() for at in range(0, len(packed), 4))
+    return {text} if ":" in plain else {text, _MAPPED + text}
+
+
+def _holds(entry: Path, wanted: set[str]) -> bool:
+    try:
+        descriptors = list((entry / "fd").iterdir())
+    except OSError:
+        return False
+    return any(_leads_to(descriptor) in wanted for descriptor in descriptors)
+
+
+def _leads_to(descriptor: Path) -> str | None:
+    """What a descriptor stands for; None when it has been closed since."""
+    try:
+        return os.readlink(descriptor)
+    except OSError:
+        return None

@@ -1,0 +1,108 @@
+"""What uninstalling takes off a node, and when it refuses."""
+
+import json
+from typing import Any
+
+from tests.node.conftest import Node
+
+from tokenpeak.node import clock, process
+
+
+def test_nothing_is_left(node: Node) -> None:
+    """After a trial, the state folder goes with everything that install, trial and guard made; production serves on."""
+    node.production()
+    node.run("produce")
+    (node.folder / "secret-0123abcd").write_text("secret")
+    node.run("launch", node.launch_request())
+    node.run("finish", node.finish_request())
+    leader, guard = node.read("production.json"), node.read("guard.json")
+    assert leader is not None
+
+    answer = node.run("uninstall")
+    alive = process.is_alive(leader)
+    process.stop_group(leader, 1.0)
+
+    assert answer["removed"], answer
+    assert not node.folder.exists()
+    assert alive
+    assert any(f"process {leader['pid']} serves on" in words for words in answer["left"])
+    assert clock.wait_until(lambda: not process.is_alive(guard), 5)
+
+
+def test_own_demonstration_goes_too(node: Node) -> None:
+    """Production that the inventory's set-up started is ended, with the tools of its simulated machine."""
+    node.production()
+    node.run("produce")
+    (node.folder / "machine").mkdir()
+    (node.folder / "machine" / "vllm").write_text("#!/bin/sh")
+    leader = node.read("production.json")
+
+    answer = node.run("uninstall", {"produced": True})
+
+    assert {"removed": True, "left": [], "script": answer["script"]} == answer
+    assert not node.folder.exists()
+    assert not process.is_alive(leader)
+
+
+def test_refused_during_a_trial(node: Node) -> None:
+    """A node that a trial has keeps everything, and the trial is named; so does one between two trials of a sweep."""
+    node.production()
+    node.run("produce")
+    node.run("launch", node.launch_request())
+    during = node.run("uninstall")
+    engine = process.is_alive(node.read("engine.json"))
+    node.run("finish", node.finish_request(keep_lock=True))
+    between = node.run("uninstall")
+
+    assert engine
+    assert "Trial 0000-abc of sweep-1 has the node" in during["error"]["text"]
+    assert "make restore" in during["error"]["text"]
+    assert "held by sweep-1" in between["error"]["text"]
+    assert node.bundle.exists()
+
+
+def test_files_of_others_stay(node: Node) -> None:
+    """A state folder that was set to one with other things in it keeps those, and they are named."""
+    (node.folder / "thesis.tex").write_text("years of work")
+
+    answer = node.run("uninstall")
+
+    assert ["thesis.tex"] == [path.name for path in node.folder.iterdir()]
+    assert "thesis.tex" in answer["left"][0]
+
+
+def test_retired_secret_is_removed(node: Node) -> None:
+    """Installing removes what its controller has replaced, unless a trial with it has the node, and nothing else."""
+    for name in ("secret-00000001", "secret-00000002"):
+        (node.folder / name).write_text("secret")
+        (node.folder / name).chmod(0o600)
+    node.declare(retired_secrets=["secret-00000001", "secret-00000002", "node.json", "../outside"])
+    node.run("launch", node.launch_request(secret="secret-00000002", key_nonce="00"))
+    node.run("install")
+    during = secrets_of(node)
+    node.run("restore")
+    node.run("install")
+
+    assert (["secret-00000002"], []) == (during, secrets_of(node))
+    assert (node.folder / "node.json").exists()
+
+
+def secrets_of(node: Node) -> list[str]:
+    return sorted(path.name for path in node.folder.glob("secret-*"))
+
+
+def test_launch_of_another_version_is_refused_and_restore_is_not(node: Node) -> None:
+    """A controller of another version can borrow nothing, and can always give back and look."""
+    node.production()
+    node.run("produce")
+    refused = node.run("launch", node.launch_request(script="0" * 64))
+    untouched = node.read("record.json")
+    own: dict[str, Any] = node.run("status")
+    taken = node.run("launch", node.launch_request(script=own["script"]))
+    given_back = node.run("restore")
+
+    assert "version" == refused["error"]["code"]
+    assert None is untouched
+    assert taken["ready"], json.dumps(taken)
+    assert given_back["restoration"]["restored"]
+    assert own["script"] == given_back["script"] == refused["script"]
