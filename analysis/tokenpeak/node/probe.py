@@ -79,14 +79,14 @@ def probe(state: State, declaration: Json) -> Json:
     declared_production = declaration.get("production") or {"manager": "none"}
     problems: list[str] = []
     try:
-        found_production: Json | None = production.look(declared_production, state)
+        found_production: Json | None
+        found_production, unwell = production.look_closely(declared_production, state)
+        problems += [unwell] if unwell else []
         # What could not be started again must not be stopped; a launch looks once more.
         make_manager(declared_production, state).definition()
     except Trouble as trouble:
         problems.append(trouble.text)
         found_production = None
-    if found_production and (unwell := production.unanswered(found_production)):
-        problems.append(unwell)
     declared_engine = declaration.get("engine") or {}
     declared_engine = {**declared_engine, "command": declared_engine.get("command") or ["vllm", "serve"]}
     engine_version: str | None = None
