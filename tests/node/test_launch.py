@@ -269,9 +269,9 @@ def test_key_is_derived_and_kept_secret(node: Node) -> None:
     """Both sides derive the trial's key; it is asked for by the engine and appears in no argument and no answer."""
     (node.folder / "secret-0123abcd").write_text("sweep secret\n")
     (node.folder / "secret-0123abcd").chmod(0o600)
-    key = trial_key(b"sweep secret\n", "0000-abc", "sweep-1", "0123")
+    key = trial_key(b"sweep secret\n", "0000-abc", "sweep-1", "ab" * 16)
 
-    request = node.launch_request("--say", key, secret="secret-0123abcd", key_nonce="0123")
+    request = node.launch_request("--say", key, secret="secret-0123abcd", key_nonce="ab" * 16)
     launched = node.run("launch", request)
     pid = launched["pid"]
     arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")

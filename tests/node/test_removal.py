@@ -77,7 +77,7 @@ def test_retired_secret_is_removed(node: Node) -> None:
         (node.folder / name).write_text("secret")
         (node.folder / name).chmod(0o600)
     node.declare(retired_secrets=["secret-00000001", "secret-00000002", "node.json", "../outside"])
-    node.run("launch", node.launch_request(secret="secret-00000002", key_nonce="00"))
+    node.run("launch", node.launch_request(secret="secret-00000002", key_nonce="00" * 16))
     node.run("install")
     during = secrets_of(node)
     node.run("restore")
