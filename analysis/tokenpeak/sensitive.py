@@ -54,10 +54,16 @@ def _secret(regex: str, hint: str = "", flags: int = 0) -> Pattern:
     return Pattern(kind="secret", regex=re.compile(regex, flags), hint=hint, is_secret=True)
 
 
-URL = Pattern(kind="url", regex=re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://[^\s\"'<>|(){}\\^`]+"), hint="://")
+PRIVATE_KEY = _secret(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "-----BEGIN", re.DOTALL
+)
+"""The only pattern over several lines."""
+URL = Pattern(
+    kind="url", regex=re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://(?:<[a-z]+-\d+>@)?[^\s\"'<>|(){}\\^`]+"), hint="://"
+)
 PATTERNS: tuple[Pattern, ...] = (
-    _secret(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "-----BEGIN", re.DOTALL),
-    _secret(r"(?<![\w/.-])[^\s:/@\"'<>=,;]{1,200}:[^\s:/@\"'<>]{1,200}(?=@[\w.\[-])", "@"),
+    PRIVATE_KEY,
+    _secret(r"(?<![\w/.-])[^\s:/@\"'<>=,;]{1,200}:[^\s:/@\"'<>]{1,200}@[\w.-]+", "@"),
     _secret(r"(?i:authorization)[\"']?\s*[:=]\s*[\"']?\w+\s+(?P<it>[^\s\"'<,;]{4,})"),
     _secret(r"(?i:bearer)[ :=]+(?P<it>(?=\S*[\d._~+/=-])[A-Za-z0-9._~+/=-]{8,})"),
     _secret(_START + r"eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?", "eyJ"),
@@ -132,6 +138,9 @@ KINDS = {
 }
 """Each kind as a summary says it."""
 
+LABEL = re.compile(rf"<?(?:node|load-host|{'|'.join(KINDS)})-\d+>?", re.IGNORECASE)
+"""What stands in a cleaned text for something sensitive."""
+
 
 def mask(text: str, word: Mask, *, secrets_only: bool = False) -> str:
     """The text with everything sensitive in it replaced by `word(kind, found)`."""
@@ -157,7 +166,9 @@ def _replaced(found: re.Match[str], pattern: Pattern, word: Mask, secrets_only: 
 
 
 def _is_meant(text: str, found: re.Match[str], pattern: Pattern) -> bool:
-    """Whether a text that looks like one of its kind is one."""
+    """Whether a text that looks like one of its kind is one, and not what has been put for one."""
+    if LABEL.fullmatch(text):
+        return False
     if pattern.is_secret:
         return not PLAIN.fullmatch(text)
     if pattern.kind == "address":
@@ -204,20 +215,15 @@ def _url(text: str, word: Mask, secrets_only: bool) -> str:
     login, at, _ = place[0].rpartition("@")
     shown = (word("secret", login) + "@" if at and not login.startswith("<") else f"{login}{at}") if at else ""
     query = f"?{parts.query}" if parts.query else ""
-    if secrets_only or host in HARMLESS_HOSTS or PUBLIC_HOSTS.search(host) or LABEL.fullmatch(host):
-        where = f"[{host}]" if ":" in host else host
+    where = f"[{host}]" if ":" in host else host
+    if secrets_only or PUBLIC_HOSTS.search(host):
         return f"{parts.scheme}://{shown}{where}{port}{parts.path}{query}{rest}"
-    kind = "address" if re.fullmatch(r"[\d.]+|.*:.*", host) else "host"
-    path = (
-        parts.path
-        if not parts.path or parts.path == "/" or ROUTES.fullmatch(parts.path)
-        else f"/{word('path', parts.path)}"
-    )
-    return f"{parts.scheme}://{shown}{word(kind, host)}{port}{path}{rest}"
-
-
-LABEL = re.compile(r"(?:node|load-host|host|address)-\d+", re.IGNORECASE)
-"""What a cleaned copy calls a machine."""
+    if host not in HARMLESS_HOSTS and not LABEL.fullmatch(host):
+        where = word("address" if re.fullmatch(r"[\d.]+|.*:.*", host) else "host", host)
+    path = parts.path
+    if path.strip("/") and not ROUTES.fullmatch(path) and not LABEL.fullmatch(path[1:]):
+        path = f"/{word('path', path)}"
+    return f"{parts.scheme}://{shown}{where}{port}{path}{rest}"
 
 
 def is_secret_setting(name: str, value: object) -> bool:

@@ -16,7 +16,7 @@ from tokenpeak.load.calibrate import HERE, Calibration
 from tokenpeak.plan.spec import parse_spec
 from tokenpeak.report.disclosure import Rule, holds_text, parts_of, rule_of
 from tokenpeak.report.known_words import KnownWords
-from tokenpeak.sensitive import KINDS, SECRET_NAME, is_secret_setting, mask
+from tokenpeak.sensitive import KINDS, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -25,6 +25,8 @@ KNOWN_ENV = (
     *("XLA_", "RAY_", "FLASHINFER_", "SAFETENSORS_", "TOKENIZERS_", "TRANSFORMERS_", "TOKENPEAK_SIM_", "KMP_"),
 )
 """Variables by which engines and their libraries are set, by how their names begin."""
+MODEL_FOLLOWS = frozenset({"serve", "--model"})
+"""Words of a command line after which the model stands."""
 CACHED_LETTERS = 400
 
 
@@ -55,12 +57,14 @@ class Cleaner:
         self.where = ""
         self._labels = dict(labels)
         self._words = {word.casefold(): label for word, label in words.labels.items()}
-        self._models = {word.casefold(): name for word, name in words.models.items()}
         self._kinds = words.kinds
         self._pattern = words.pattern()
         self._secrets_only = secrets_only
         self._numbers: dict[str, dict[str, int]] = {}
         self._seen: dict[str, tuple[str, Counter[str]]] = {}
+        self._models = {
+            word.casefold(): mask(name, self._mask(Counter(), "<{}-{}>")) for word, name in words.models.items()
+        }
 
     def text(self, value: str) -> str:
         """The text without names and sensitive patterns."""
@@ -79,7 +83,7 @@ class Cleaner:
 
     def log(self, value: str) -> str:
         """The same for a long text of many lines."""
-        whole = mask(value, self._mask(Counter(), "<{}-{}>"), secrets_only=True) if "-----BEGIN" in value else value
+        whole = PRIVATE_KEY.regex.sub(lambda found: self._masked("secret", found[0]), value)
         return "".join(self.text(line) for line in whole.splitlines(keepends=True))
 
     def plain(self, value: Any, key: str = "") -> Any:
@@ -185,17 +189,20 @@ class Cleaner:
 
     def _argv(self, words: Iterable[str]) -> Iterable[str]:
         is_secret = False
+        before = ""
         for index, word in enumerate(words):
             flag, equals, value = word.partition("=")
             if is_secret and not word.startswith("--"):
                 yield self._masked("secret", word)
             elif flag.startswith("--") and equals and SECRET_NAME.search(flag.lstrip("-")):
                 yield f"{self.text(flag)}={self._masked('secret', value)}"
-            elif not index and word.startswith("/") and not self._secrets_only:
+            elif (not index or before in MODEL_FOLLOWS) and word.startswith("/") and not self._secrets_only:
+                # The program's name, and the model's, without where they lie.
                 self.findings.add("path", self.where)
                 yield self.text(PurePosixPath(word).name)
             else:
                 yield self.text(word)
+            before = word
             is_secret = flag.startswith("--") and not equals and bool(SECRET_NAME.search(flag.lstrip("-")))
 
     def _calibrations(self, value: Mapping[str, Any]) -> dict[str, object] | None:

@@ -30,6 +30,8 @@ python python3 load none nvidia amd intel cuda rocm llm openai api http https to
 COMMON = frozenset(_COMMON.split())
 """Names that give nobody away, and that text needs for other things."""
 SHORTEST = 3
+LONGEST_NAME = 80
+"""Letters of a model's or a device's name; a longer text is no name."""
 HOST_KEYS = frozenset({"ansible_host", "tokenpeak_host"})
 USER_KEYS = frozenset({"ansible_user", "ansible_ssh_user", "ansible_become_user", "tokenpeak_engine_user", "user"})
 SETTING_KEYS = frozenset({"unit", "project", "namespace", "context"})
@@ -110,7 +112,7 @@ def _shown(record: SweepRecord) -> frozenset[str]:
     texts = [gpu.name for node in record.nodes for gpu in node.gpus]
     texts += [text for node in record.nodes for text in (node.cpu, node.os) if text]
     texts += [plan.config.model.name for each in record.plans for plan in each.feasible]
-    texts = [text for text in texts if not text.startswith("/")]
+    texts = [text for text in texts if not text.startswith("/") and len(text) <= LONGEST_NAME]
     return frozenset(word.casefold() for text in texts for word in (text, *re.split(r"[^A-Za-z0-9]+", text)))
 
 
@@ -126,7 +128,8 @@ def _models(record: SweepRecord, spec: SweepSpec) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in dict.fromkeys(names):
         if re.match(r"[/~.]|file:", name):
-            last = PurePosixPath(name).name or "model"
+            last = PurePosixPath(name).name
+            last = last if re.fullmatch(r"[\w.+@=-]{1,96}", last) else "model"
             taken = [*found.values()]
             found[name.rstrip("/")] = last if last not in taken else f"{last}-{len(taken) + 1}"
     return found
