@@ -7,6 +7,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 Mask = Callable[[str, str], str]
@@ -147,7 +148,7 @@ def mask(text: str, word: Mask, *, secrets_only: bool = False) -> str:
     for pattern in PATTERNS:
         if (secrets_only and not pattern.is_secret and pattern is not URL) or pattern.hint not in text:
             continue
-        text = pattern.regex.sub(lambda found, of=pattern: _replaced(found, of, word, secrets_only), text)
+        text = pattern.regex.sub(partial(_replaced, pattern=pattern, word=word, secrets_only=secrets_only), text)
     return text
 
 
