@@ -15,6 +15,7 @@ FAULT_NODES ?= 3
 TARGET ?= dir
 DEST ?=
 DRY_RUN ?=
+KEEP_EVERYTHING ?=
 FORMAT ?=
 
 PYTHON ?= python3
@@ -79,15 +80,15 @@ ingest: $(READY) ## Load the raw files of ARCHIVE into Postgres; twice changes n
 
 .PHONY: publish
 publish: $(READY) ## Send the built site to DEST (TARGET=dir|rsync|ghpages|s3, DRY_RUN=1 only says what would leave)
-	@$(if $(DEST),,$(error Say where to: make publish TARGET=dir DEST=/var/www/tokenpeak))$(TOKENPEAK) publish $(TARGET) $(DEST) $(if $(DRY_RUN),--dry-run)
+	@$(if $(DEST),,$(error Say where to: make publish TARGET=dir DEST=/var/www/tokenpeak))$(TOKENPEAK) publish $(TARGET) $(DEST) $(if $(DRY_RUN),--dry-run) $(if $(KEEP_EVERYTHING),--keep-everything)
 
 .PHONY: load
 load: $(READY) ## Put ARCHIVE (folder or .tar.zst) into Postgres; the same as ingest
 	@$(TOKENPEAK) ingest $(ARCHIVE)
 
 .PHONY: archive
-archive: $(READY) ## Pack the sweep SWEEP_ID into one file (WITHOUT="node-names prompts" takes those out)
-	@$(if $(SWEEP_ID),,$(error Say which: make archive SWEEP_ID=20261121-010000-quick-sim))$(TOKENPEAK) archive $(SWEEP_ID) $(addprefix --no-,$(WITHOUT))
+archive: $(READY) ## Pack the sweep SWEEP_ID into one file, cleaned (WITHOUT=prompts takes those out; KEEP_EVERYTHING=1)
+	@$(if $(SWEEP_ID),,$(error Say which: make archive SWEEP_ID=20261121-010000-quick-sim))$(TOKENPEAK) archive $(SWEEP_ID) $(addprefix --no-,$(WITHOUT)) $(if $(KEEP_EVERYTHING),--keep-everything)
 
 .PHONY: import
 import: $(READY) ## Make an archive of another benchmark's results (FILES=, or a mapping file for CSV)

@@ -1,66 +1,81 @@
-"""What leaves with a site: names and addresses replaced, everything else untouched."""
+"""What leaves with a site: names and addresses replaced, everything else as it was."""
 
-from tokenpeak.report.release import cleaner
+from pathlib import Path
+from typing import Any
 
-
-def test_names_and_addresses_are_replaced_everywhere() -> None:
-    """Host names and addresses disappear from values and from running text."""
-    clean = cleaner({"gpu-07.lab": "node 1"}, {"serving.lab"})
-    found = clean(
-        {
-            "node": "gpu-07.lab",
-            "message": "gpu-07.lab refused 10.1.2.3:8099, see http://serving.lab:8000/health",
-            "argv": ["/home/ada/vllm", "--host", "10.1.2.3", "--port", "8099"],
-        }
-    )
-
-    assert {
-        "node": "node 1",
-        "message": "node 1 refused address:8099, see http://address:8000/health",
-        "argv": ["~/vllm", "--host", "address", "--port", "8099"],
-    } == found
+from archive_factory import make_archive
+from tokenpeak.records import EndRecord, Gpu, NodeFacts, Production, SweepRecord
+from tokenpeak.report.cleaner import Cleaner
+from tokenpeak.report.release import cleaner_of
+from tokenpeak.store.raw import Archive
 
 
-def test_numbers_versions_and_loopback_stay() -> None:
-    """A version is no address, and neither is every address telling."""
-    clean = cleaner({}, set())
+def record_with(tmp_path: Path, **changes: Any) -> SweepRecord:
+    """The record of a small sweep with these changes."""
+    made = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=1, requests=4)
+    return Archive(made.path).read_sweep().model_copy(update=changes)
 
-    assert {"v": "vLLM 0.32.0", "h": "127.0.0.1", "n": 3} == clean({"v": "vLLM 0.32.0", "h": "127.0.0.1", "n": 3})
+
+def of_node(name: str, tmp_path: Path) -> Cleaner:
+    """The cleaner of a sweep on one node of this name."""
+    return cleaner_of(record_with(tmp_path, nodes=(NodeFacts(node=name, source="probed"),)), node_names=False)
 
 
-def test_a_node_with_a_common_name_leaves_other_words_alone() -> None:
+def test_names_and_addresses_are_replaced_everywhere(tmp_path: Path) -> None:
+    """Host names and addresses disappear from running text, under which name and in which letters they stand."""
+    clean = of_node("gpu-07.lab", tmp_path)
+
+    assert "node-1 refused <address-1>:8099" == clean.text("gpu-07.lab refused 10.1.2.3:8099")
+    assert "tokenpeak-guard-node-1.timer, NODE: node-1" == clean.text("tokenpeak-guard-gpu-07.timer, NODE: GPU-07.LAB")
+
+
+def test_a_name_without_a_digit_is_replaced_too(tmp_path: Path) -> None:
+    """A node called orion gives as much away as one called gpu-07."""
+    assert "node-1 left production down" == of_node("orion", tmp_path).text("orion left production down")
+
+
+def test_a_node_with_a_common_name_leaves_other_words_alone(tmp_path: Path) -> None:
     """A node called cpu is renamed where a node is meant, and nowhere else."""
-    clean = cleaner({"cpu": "node 1"}, set())
-    found = clean({"node": "cpu", "cpu": "EPYC", "inventory": "cpu", "production_downtime_s": {"cpu": 4.0}})
-
-    assert {"node": "node 1", "cpu": "EPYC", "inventory": "cpu", "production_downtime_s": {"node 1": 4.0}} == found
-
-
-def test_fields_that_name_a_machine_are_emptied() -> None:
-    """A board's serial number, its users and production's address are not published."""
-    clean = cleaner({}, set())
-    node = {"gpus": [{"uuid": "GPU-1", "name": "L4"}], "vram_holders": ["1 x"], "production": {"url": "http://a"}}
-
-    assert {
-        "nodes": [{"gpus": [{"uuid": None, "name": "L4"}], "vram_holders": [], "production": {"url": None}}]
-    } == clean({"nodes": [node]})
-
-
-def test_load_hosts_and_the_machine_of_a_calibration_are_renamed() -> None:
-    """Who offered the load, and where it was calibrated, is nobody's to publish either."""
-    clean = cleaner({"lh-1": "load host 1", "gpu": "node 1"}, set())
-    found = clean(
-        {
-            "load_hosts": ["lh-1"],
-            "client": {"hosts": [{"load_host": "lh-1", "requests": 3}]},
-            "calibrations": [{"host": "ada-laptop", "way": {"load_hosts": ["lh-1"], "server": "gpu"}}],
-            "text": "Load host lh-1 was lost.",
-        }
+    clean = of_node("cpu", tmp_path)
+    end = EndRecord(
+        sweep_id="s",
+        status="completed",
+        ended_at="2026-11-20T22:00:00Z",  # type: ignore[arg-type]
+        trials=1,
+        production_downtime_s={"cpu": 4.0},
+        unrestored=("cpu",),
+        problems=("The cpu is busy.",),
     )
 
-    assert {
-        "load_hosts": ["load host 1"],
-        "client": {"hosts": [{"load_host": "load host 1", "requests": 3}]},
-        "calibrations": [{"host": None, "way": {"load_hosts": ["load host 1"], "server": "node 1"}}],
-        "text": "Load host load host 1 was lost.",
-    } == found
+    found = clean.record(end)
+    assert {"node-1": 4.0} == found.production_downtime_s
+    assert ("node-1",) == found.unrestored
+    assert ("The cpu is busy.",) == found.problems
+
+
+def test_fields_that_name_a_machine_are_emptied(tmp_path: Path) -> None:
+    """A board's serial number, its users, and production's unit, address and arguments are not published."""
+    node = NodeFacts(
+        node="n-1",
+        source="probed",
+        gpus=(Gpu(index=0, name="NVIDIA L4", uuid="GPU-1"),),
+        vram_holders=("1 x",),
+        production=Production(
+            manager="systemd", unit="a.service", running=True, url="http://a", arguments=("m", "--x")
+        ),
+    )
+    found = cleaner_of(record_with(tmp_path, nodes=(node,)), node_names=False).record(node)
+
+    assert (Gpu(index=0, name="NVIDIA L4"),) == found.gpus
+    assert () == found.vram_holders
+    assert Production(manager="systemd", running=True) == found.production
+
+
+def test_a_model_at_a_path_keeps_its_name(tmp_path: Path) -> None:
+    """What is served stays, where it lies does not: in the command line, in flags and in text."""
+    clean = of_node("n-1", tmp_path)
+    argv = ("/opt/v/bin/vllm", "serve", "/srv/x/Llama", "--seed", "1", "--api-key", "abc", "--download-dir=/srv/y")
+
+    assert ["vllm", "serve", "Llama", "--seed", "1", "--api-key", "<secret-1>", "--download-dir=<path-1>"] == list(
+        clean._argv(argv)
+    )

@@ -1,5 +1,6 @@
 """`tokenpeak archive`: pack a sweep's archive into one file."""
 
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -12,34 +13,72 @@ from tokenpeak.errors import ArchiveError, suggestion
 @click.command(short_help="Pack a sweep's archive into one checked file.")
 @click.argument("sweep_id")
 @click.option("--output", type=click.Path(path_type=Path), help="The file; results/SWEEP_ID.tar.zst when absent.")
-@click.option("--no-node-names", is_flag=True, help="Replace names and addresses of nodes by labels.")
+@click.option("--keep-everything", is_flag=True, help="Pack every file as it is, with names, addresses and secrets.")
+@click.option("--no-node-names", is_flag=True, help="Replace names and addresses; so it is without this, too.")
 @click.option("--no-prompts", is_flag=True, help="Replace prompts by a digest; leave out engine logs.")
 @click.option("--summaries", is_flag=True, help="Leave out single requests and engine logs; each run's figures stay.")
-def archive(sweep_id: str, output: Path | None, *, no_node_names: bool, no_prompts: bool, summaries: bool) -> None:
-    """Pack the archive of SWEEP_ID (or at that path) with a manifest of checksums, versions and environment."""
-    from tokenpeak.report.release import release
-    from tokenpeak.store.pack import SUFFIX, pack, without_prompts, without_requests
+def archive(
+    sweep_id: str,
+    output: Path | None,
+    *,
+    keep_everything: bool,
+    no_node_names: bool,
+    no_prompts: bool,
+    summaries: bool,
+) -> None:
+    """Pack the archive of SWEEP_ID (or at that path) with a manifest of checksums, versions and environment.
 
+    What names machines, people or secrets is said first, and replaced, unless --keep-everything.
+    """
+    from tokenpeak.report.release import is_published, release
+    from tokenpeak.store.pack import SUFFIX, pack, without_prompts, without_requests
+    from tokenpeak.store.raw import Archive
+
+    if keep_everything and no_node_names:
+        raise ArchiveError("--keep-everything and --no-node-names contradict each other. Give one of them.")
     folder = _folder(sweep_id)
-    target = output or paths.RESULTS / f"{folder.name}{SUFFIX}"
-    if not (no_node_names or no_prompts or summaries):
-        packed = pack(folder, target)
-    else:
-        with tempfile.TemporaryDirectory() as scratch:
-            copy = Path(scratch) / folder.name
-            release(folder, copy, node_names=not no_node_names)
+    published = is_published(Archive(folder).read_sweep()) and not no_node_names
+    with tempfile.TemporaryDirectory() as scratch:
+        clean = Path(scratch) / "clean" / folder.name
+        findings = release(folder, clean, node_names=published)
+        _say(folder, findings.lines(), findings.left_out, keep_everything=keep_everything)
+        if not keep_everything:
+            clean = clean.rename(clean.with_name(Archive(clean).read_sweep().sweep_id))
+        target = output or paths.RESULTS / f"{(folder if keep_everything else clean).name}{SUFFIX}"
+        if keep_everything and not (no_prompts or summaries):
+            packed = pack(folder, target)
+        else:
+            copy = clean
+            if keep_everything:
+                copy = Path(scratch) / "whole" / folder.name
+                shutil.copytree(folder, copy)
             if no_prompts:
                 without_prompts(copy)
             if summaries:
                 without_requests(copy)
             taken_out = {
-                "node names": no_node_names,
+                "node names": not keep_everything and not published,
+                "sensitive text": not keep_everything,
                 "prompts": no_prompts,
                 "requests": summaries,
                 "engine logs": no_prompts or summaries,
             }
             packed = pack(copy, target, removed=tuple(what for what, is_out in taken_out.items() if is_out))
     click.echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
+
+
+def _say(folder: Path, found: list[str], left_out: list[str], *, keep_everything: bool) -> None:
+    """What names machines, people or secrets, and what becomes of it."""
+    if found:
+        fate = "It is packed as it is" if keep_everything else "It is replaced; --keep-everything packs it as it is"
+        click.echo(f"{folder.name} names machines, people or secrets. {fate}:")
+    else:
+        click.echo(f"{folder.name} names no machine, person or secret, as far as its fields and patterns show.")
+    for line in found:
+        click.echo(f"  {line}")
+    if left_out:
+        verb = "Also packed" if keep_everything else "Left out"
+        click.echo(f"  {verb}: {len(left_out):,} files that are no part of the format (first {left_out[0]})")
 
 
 def _folder(sweep_id: str) -> Path:

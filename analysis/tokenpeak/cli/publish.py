@@ -12,8 +12,9 @@ from tokenpeak import paths
 @click.argument("destination")
 @click.option("--site", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the built site.")
 @click.option("--dry-run", is_flag=True, help="Say what would leave, and send nothing.")
-def publish(target: str, destination: str, site: Path, *, dry_run: bool) -> None:
-    """Send the built site to DESTINATION by TARGET, after checking its links and its files."""
+@click.option("--keep-everything", is_flag=True, help="Send a site that names machines, people or secrets as it is.")
+def publish(target: str, destination: str, site: Path, *, dry_run: bool, keep_everything: bool) -> None:
+    """Send the built site to DESTINATION by TARGET, after checking its links, its files and what it names."""
     from tokenpeak.report import publish as publishing
 
-    publishing.publish(site, target, destination, dry_run=dry_run, say=click.echo)
+    publishing.publish(site, target, destination, dry_run=dry_run, say=click.echo, keep_everything=keep_everything)

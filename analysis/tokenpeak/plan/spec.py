@@ -22,6 +22,7 @@ from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.plan.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.plan.endpoint import EndpointSpec
+from tokenpeak.plan.secrets import secret_in
 from tokenpeak.plan.window import parse_window
 from tokenpeak.workload import AnyLevel, AnyWorkload, ConversationWorkload, Declaration, MaxRateLoad, OpenLoad, Slo
 
@@ -295,7 +296,8 @@ def sweep_names(folder: Path = paths.SWEEPS) -> list[str]:
 def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
     """The sweep called `name` in `folder`; raises SpecError saying which key is wrong and what is valid.
 
-    It is refused, too, where its sweep could only fail to tell anything; a recorded spec is not, as its sweep was made.
+    It is refused, too, where its sweep could only fail to tell anything, or where its archive would keep a secret; a
+    recorded spec is not, as its sweep was made.
     """
     path = folder / f"{name}.yml"
     if not path.is_file():
@@ -305,7 +307,7 @@ def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
     except yaml.YAMLError as error:
         raise SpecError(f"{path} is not YAML: {error}") from error
     spec = parse_spec(raw, path)
-    if found := _untold(spec) or _too_few_requests(spec) or _ambiguous(spec):
+    if found := secret_in(spec.model_dump(mode="json")) or _untold(spec) or _too_few_requests(spec) or _ambiguous(spec):
         raise SpecError(f"{path} is not a sweep spec:\n  {found}")
     return spec
 

@@ -25,6 +25,8 @@ with warnings.catch_warnings():
     from papermill.execute import raise_for_execution_errors
 
 ENGINE, KERNEL = "tokenpeak", "python3"
+NOTEBOOK_METADATA = ("kernelspec", "language_info")
+KERNEL_KEYS = ("display_name", "language", "name")
 
 
 class SharedProcess(Engine):  # type: ignore[misc]
@@ -84,8 +86,23 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
         raise ReportError(
             f"{notebook.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n{_where(error)}"
         ) from error
+    _forget_machine(executed)
     output.write_text(json.dumps(executed, ensure_ascii=False) + "\n")
     return executed
+
+
+def _forget_machine(executed: Any) -> None:
+    """Leave of the metadata what Jupyter needs; papermill's says where the notebook lay and was written."""
+    kept = {key: executed.metadata[key] for key in NOTEBOOK_METADATA if key in executed.metadata}
+    if "kernelspec" in kept:
+        kept["kernelspec"] = {key: kept["kernelspec"][key] for key in KERNEL_KEYS if key in kept["kernelspec"]}
+    executed.metadata.clear()
+    executed.metadata.update(kept)
+    for cell in executed.cells:
+        tags = cell.metadata.get("tags", [])
+        cell.metadata.clear()
+        if tags:
+            cell.metadata["tags"] = tags
 
 
 def _where(error: PapermillExecutionError) -> str:

@@ -1,6 +1,7 @@
 """Putting a built site where others see it: a folder, a host by rsync, a branch for GitHub Pages, a bucket.
 
-Only kinds of files that a site is made of leave, each named by the allowlist; anything else stops the publication.
+Only kinds of files that a site is made of leave, each named by the allowlist; anything else stops the publication. The
+pages are made from cleaned copies of archives; a site whose data could still be cleaned stops it too.
 """
 
 import fnmatch
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from tokenpeak.errors import ReportError, suggestion
 from tokenpeak.report.links import broken_links
+from tokenpeak.report.release import is_published, release
+from tokenpeak.store.raw import Archive
 
 ALLOWED = (
     "index.html",
@@ -38,6 +41,9 @@ ALLOWED = (
     "*/data/raw/trials/*.engine.log.zst",
 )
 
+PAPERMILL = b'"papermill": {'
+"""Metadata of a notebook that says where it lay."""
+
 Say = Callable[[str], None]
 
 
@@ -62,8 +68,30 @@ def _matches(name: str, pattern: str) -> bool:
     return len(parts) == len(wanted) and all(fnmatch.fnmatchcase(a, b) for a, b in zip(parts, wanted, strict=True))
 
 
-def publish(site: Path, target: str, destination: str, *, dry_run: bool, say: Say) -> None:
-    """Check the site, then send it; with `dry_run` only say what would leave and by which command."""
+def sensitive(site: Path) -> list[str]:
+    """What names machines, people or secrets in the data that the site's pages are made of, a line for each kind.
+
+    The data are cleaned once more, which finds nothing in what has been cleaned.
+    """
+    found = []
+    for path in sorted(site.glob("*/data/raw/sweep.json")):
+        archive = Archive(path.parent)
+        with tempfile.TemporaryDirectory() as scratch:
+            findings = release(archive.path, Path(scratch), node_names=is_published(archive.read_sweep()))
+        found += [f"{path.parent.relative_to(site)}: {line}" for line in findings.lines()]
+    for path in sorted(site.glob("*/data/notebooks/*.ipynb")):
+        if PAPERMILL in path.read_bytes():
+            found.append(f"{path.relative_to(site)}: where it was executed")
+    return found
+
+
+def publish(
+    site: Path, target: str, destination: str, *, dry_run: bool, say: Say, keep_everything: bool = False
+) -> None:
+    """Check the site, then send it; with `dry_run` only say what would leave and by which command.
+
+    A site that names machines, people or secrets is refused, or with `keep_everything` sent as it is.
+    """
     if target not in TARGETS:
         raise ReportError(f"No target {target!r}. {suggestion(target, TARGETS)}")
     files = leaving(site)
@@ -71,6 +99,14 @@ def publish(site: Path, target: str, destination: str, *, dry_run: bool, say: Sa
     if broken:
         more = f"\n  … and {len(broken) - 10} more" if len(broken) > 10 else ""
         raise ReportError("The site has broken links:\n  " + "\n  ".join(broken[:10]) + more)
+    if found := sensitive(site):
+        listed = "\n  ".join(found[:20])
+        if not keep_everything:
+            raise ReportError(
+                f"{site} names machines, people or secrets:\n  {listed}\n"
+                "Build it again without --node-names: make report. Or send it as it is: --keep-everything."
+            )
+        say(f"The site names machines, people or secrets, and is sent as it is:\n  {listed}")
     size = sum((site / name).stat().st_size for name in files)
     say(f"{len(files)} files, {size / 1e6:.1f} MB, every link leads somewhere")
     if dry_run:

@@ -1,138 +1,132 @@
-"""The copy of an archive that may leave: nodes under labels, addresses gone, everything else as it was measured.
+"""The copy of an archive that may leave: each field by its rule, texts without names and sensitive patterns.
 
 The site is made from this copy, so that no page can show what the copy does not hold.
 """
 
-import json
 import re
 import shutil
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
+import polars as pl
 import yaml
 import zstandard
 
-from tokenpeak.records import NodeFacts, SweepRecord
+from tokenpeak.errors import ArchiveError
+from tokenpeak.plan.spec import parse_spec
+from tokenpeak.records import REQUEST_COLUMNS, Record, SweepRecord
+from tokenpeak.report.cleaner import Cleaner, Findings
+from tokenpeak.report.known_words import known_words, node_labels
 from tokenpeak.store.raw import Archive
 
-ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
-ADDRESS_WORD = "address"
-HOME = re.compile(r"(?<![\w/])(?:/root|/home/[^/\s\"']+)(?=/|$)")
-"""A home folder, which names a person."""
-HARMLESS = {"127.0.0.1", "0.0.0.0"}  # noqa: S104
-NODE_FIELDS = frozenset({"node", "nodes", "unrestored", "load_host", "load_hosts", "server"})
-"""Fields whose strings are nodes or load hosts."""
-HIDDEN = {
-    "gpus": frozenset({"uuid"}),
-    "nodes": frozenset({"vram_holders", "kernel"}),
-    "production": frozenset({"url"}),
-    "calibrations": frozenset({"host"}),
-}
-"""Fields that name a machine or what runs on it, by the record that holds them."""
+CLAIMS = "claims.yml"
+TRIAL_FILE = re.compile(r"\d{4,}-[0-9a-f]{8,}\.json")
+UNREADABLE = "{}\n"
+"""What a trial's file that cannot be read becomes: pages still name it, and nothing of it leaves."""
+PARQUET_NOTES = {"ARROW:schema"}
+"""What Parquet itself keeps beside its columns."""
 
 
-def labels(record: SweepRecord) -> dict[str, str]:
-    """What pages call each node and load host: node 1, node 2, … in the sweep's order."""
-    return {
-        **{name: f"load host {index}" for index, name in enumerate(record.load_hosts, start=1)},
-        **{node.node: f"node {index}" for index, node in enumerate(record.nodes, start=1)},
-    }
+def release(source: Path, target: Path, *, node_names: bool) -> Findings:
+    """Copy the archive at `source` to `target`, cleaned; what was found. With `node_names` only secrets go.
 
-
-def release(source: Path, target: Path, *, node_names: bool) -> None:
-    """Copy the archive at `source` to `target`, with names and addresses replaced unless `node_names`.
-
-    A file that is no JSON is left out: the archive names it as malformed, and its content is nobody's to publish.
+    Files that are no part of the raw format are left out, as is the content of those that cannot be read.
     """
     archive = Archive(source)
     record = archive.read_sweep()
-    clean = (lambda value: value) if node_names else cleaner(labels(record), hosts(record.nodes))
+    cleaner = cleaner_of(record, node_names=node_names)
     (target / "trials").mkdir(parents=True, exist_ok=True)
-    for path in [source / "sweep.json", source / "end.json", *sorted((source / "trials").glob("[!.]*.json"))]:
-        if path.is_file():
-            _copy_json(path, target / path.relative_to(source), clean)
-    if (claims := source / "claims.yml").is_file():
-        _copy_claims(claims, target / claims.name, clean, as_is=node_names)
-    for path in sorted((source / "trials").glob("[!.]*.parquet")):
-        _link(path, target / "trials" / path.name)
-    for path in sorted((source / "trials").glob("[!.]*.log.zst")):
-        _copy_log(path, target / "trials" / path.name, clean, as_is=node_names)
+    cleaner.where = "sweep.json"
+    _write(target / "sweep.json", cleaner.record(record))
+    taken = {"sweep.json"}
+    if (end := _end(archive)) is not None:
+        cleaner.where = "end.json"
+        _write(target / "end.json", cleaner.record(end))
+        taken.add("end.json")
+    if (source / CLAIMS).is_file() and _copy_claims(source / CLAIMS, target / CLAIMS, cleaner):
+        taken.add(CLAIMS)
+    for trial in archive.trials():
+        name = cleaner.word(trial.trial_id)
+        cleaner.where = f"trials/{name}.json"
+        _write(target / "trials" / f"{name}.json", cleaner.record(trial))
+        taken.add(f"trials/{trial.trial_id}.json")
+        copy = Archive(target)
+        if (requests := archive.requests_path(trial.trial_id)).is_file():
+            cleaner.where = f"trials/{name}.requests.parquet"
+            if _copy_requests(requests, copy.requests_path(name), cleaner):
+                taken.add(f"trials/{requests.name}")
+        if archive.log_path(trial.trial_id).is_file():
+            cleaner.where = f"trials/{name}.engine.log.zst"
+            if _copy_log(archive, trial.trial_id, copy.log_path(name), cleaner):
+                taken.add(f"trials/{archive.log_path(trial.trial_id).name}")
+    for malformed in archive.malformed:
+        if TRIAL_FILE.fullmatch(malformed.path.name):
+            (target / "trials" / malformed.path.name).write_text(UNREADABLE)
+    files = sorted(path.relative_to(source).as_posix() for path in source.rglob("[!.]*") if path.is_file())
+    cleaner.findings.left_out = [name for name in files if name not in taken]
+    return cleaner.findings
 
 
-def hosts(nodes: Iterable[NodeFacts]) -> set[str]:
-    """Host names and addresses that the nodes' facts give away."""
-    urls = [node.production.url for node in nodes if node.production and node.production.url]
-    urls += [f"//{node.node}" for node in nodes if node.source == "endpoint" and "." in node.node]
-    return {host for url in urls if (host := urlsplit(url).hostname) and host not in HARMLESS}
+def cleaner_of(record: SweepRecord, *, node_names: bool) -> Cleaner:
+    """What cleans the files of this sweep."""
+    spec = parse_spec(record.spec, Path("sweep.json"))
+    return Cleaner(known_words(record, spec), node_labels(record), secrets_only=node_names)
 
 
-def cleaner(names: dict[str, str], addresses: set[str]) -> Callable[[Any], Any]:
-    """A function that replaces names by labels and addresses by a word in any JSON value.
-
-    In running text only names are replaced that look like a host's, with a digit, a dot or a dash: a node called `cpu`
-    gives nothing away, and the word has other uses.
-    """
-    telling = {name: label for name, label in names.items() if re.search(r"[\d.-]", name)}
-    words = {**dict.fromkeys(addresses, ADDRESS_WORD), **telling}
-    alternatives = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)) or r"(?!)"
-    pattern = re.compile(rf"(?<![\w.-])(?:{alternatives})(?![\w-])")
-
-    def text(value: str) -> str:
-        renamed = HOME.sub("~", pattern.sub(lambda found: words[found[0]], value))
-        return ADDRESS.sub(lambda found: found[0] if found[0] in HARMLESS else ADDRESS_WORD, renamed)
-
-    def clean(value: Any, field: str = "") -> Any:
-        if isinstance(value, str):
-            return names[value] if field in NODE_FIELDS and value in names else text(value)
-        if isinstance(value, list):
-            return [clean(item, field) for item in value]
-        if isinstance(value, dict):
-            hidden = HIDDEN.get(field, frozenset())
-            by_node = field == "production_downtime_s"
-            return {
-                names.get(key, key) if by_node else key: _nothing(item) if key in hidden else clean(item, key)
-                for key, item in value.items()
-            }
-        return value
-
-    return clean
+def is_published(record: SweepRecord) -> bool:
+    """The archive's figures, names of nodes included, are from a publication."""
+    return record.imported is not None and record.imported.title is not None
 
 
-def _nothing(value: Any) -> Any:
-    return [] if isinstance(value, list) else None
-
-
-def _copy_json(source: Path, target: Path, clean: Callable[[Any], Any]) -> None:
+def _end(archive: Archive) -> Record | None:
     try:
-        value = json.loads(source.read_bytes())
-    except ValueError:
-        return
-    target.write_text(json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")) + "\n")
+        return archive.read_end()
+    except ArchiveError:
+        return None
 
 
-def _copy_claims(source: Path, target: Path, clean: Callable[[Any], Any], *, as_is: bool) -> None:
+def _write(target: Path, record: Record) -> None:
+    target.write_bytes(record.model_dump_json().encode() + b"\n")
+
+
+def _copy_claims(source: Path, target: Path, cleaner: Cleaner) -> bool:
     """Claims pick runs by their node, so that labels stand there too."""
-    if as_is:
-        _link(source, target)
-        return
+    cleaner.where = CLAIMS
     try:
         value = yaml.safe_load(source.read_text())
-    except yaml.YAMLError:
-        return
-    target.write_text(yaml.safe_dump(clean(value), allow_unicode=True, sort_keys=False))
+    except (ValueError, yaml.YAMLError):
+        return False
+    target.write_text(yaml.safe_dump(cleaner.plain(value), allow_unicode=True, sort_keys=False))
+    return True
 
 
-def _copy_log(source: Path, target: Path, clean: Callable[[Any], Any], *, as_is: bool) -> None:
-    if as_is:
-        _link(source, target)
-        return
+def _copy_requests(source: Path, target: Path, cleaner: Cleaner) -> bool:
+    """The columns of the raw format, their few words cleaned; the same bytes where nothing had to be."""
     try:
-        text = zstandard.ZstdDecompressor().decompressobj().decompress(source.read_bytes()).decode("utf-8", "replace")
-    except zstandard.ZstdError:
-        return
-    target.write_bytes(zstandard.ZstdCompressor().compress(clean(text).encode()))
+        notes = pl.read_parquet_metadata(source)
+        schema = pl.read_parquet_schema(source)
+        words = [name for name, kind in schema.items() if kind == pl.String and name in REQUEST_COLUMNS]
+        said = pl.read_parquet(source, columns=words) if words else pl.DataFrame()
+        changes = {
+            name: {word: cleaner.text(word) for word in said[name].unique().drop_nulls().to_list()} for name in words
+        }
+        changed = any(word != cleaned for column in changes.values() for word, cleaned in column.items())
+        if not changed and schema.keys() <= REQUEST_COLUMNS.keys() and notes.keys() <= PARQUET_NOTES:
+            _link(source, target)
+            return True
+        frame = pl.read_parquet(source, columns=[name for name in schema if name in REQUEST_COLUMNS])
+        frame.with_columns(pl.col(name).replace(column) for name, column in changes.items()).write_parquet(target)
+    except (OSError, pl.exceptions.PolarsError):
+        return False
+    return True
+
+
+def _copy_log(archive: Archive, trial_id: str, target: Path, cleaner: Cleaner) -> bool:
+    try:
+        text = archive.read_log(trial_id) or ""
+    except ArchiveError:
+        return False
+    target.write_bytes(zstandard.ZstdCompressor().compress(cleaner.log(text).encode()))
+    return True
 
 
 def _link(source: Path, target: Path) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 from tokenpeak import paths
 from tokenpeak.errors import ReportError
 from tokenpeak.report import downloads, feed, history, notebooks, render, reuse, trial_pages
+from tokenpeak.report.known_words import own_words
 from tokenpeak.report.progress import progress
-from tokenpeak.report.release import release
+from tokenpeak.report.release import is_published, release
 from tokenpeak.report.view import SweepView, open_archive
 from tokenpeak.store.raw import Archive, find_archives
 
@@ -88,14 +89,17 @@ def build_site(
 ) -> Path:
     """Build the site of the archives at or below the given paths; returns the page to open.
 
-    Nodes appear as `node 1`, … unless `node_names`, or a publication names them already. With `live` there is also a
+    Nodes appear as `node-1`, … unless `node_names`, or a publication names them already. With `live` there is also a
     page that loads itself again while a sweep runs.
     The former site stays in place until the new one is whole; pages of a sweep that are still right are taken from it.
     """
     sources = _sources(archives)
     studies = _studies(sources)
     origins = {
-        sweep_id: reuse.origin([sources[each].path for each in study], (node_names, live))
+        sweep_id: reuse.origin(
+            [sources[each].path for each in study],
+            (node_names, live, *own_words(sources[sweep_id].read_sweep().inventory)),
+        )
         for sweep_id, study in studies.items()
     }
     kept = {sweep_id for sweep_id, origin in reuse.read(output).items() if origins.get(sweep_id) == origin}
@@ -111,7 +115,7 @@ def build_site(
             if sweep_id in kept:
                 reuse.take(output / sweep_id, staging / sweep_id)
             else:
-                release(archive.path, raw, node_names=node_names or _published(archive))
+                release(archive.path, raw, node_names=node_names or is_published(archive.read_sweep()))
             views[sweep_id] = open_archive(raw)
         newest = sorted(views.values(), key=_recency, reverse=True)
         for view in newest:
@@ -144,12 +148,6 @@ def _sources(archives: Sequence[Path]) -> dict[str, Archive]:
             )
         found[sweep_id] = archive
     return found
-
-
-def _published(archive: Archive) -> bool:
-    """The archive's figures, names of nodes included, are from a publication."""
-    imported = archive.read_sweep().imported
-    return imported is not None and imported.title is not None
 
 
 def _studies(sources: Mapping[str, Archive]) -> dict[str, list[str]]:

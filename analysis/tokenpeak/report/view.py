@@ -307,5 +307,5 @@ def _opened(folder: Path, _files: int, _newest: int) -> SweepView:
         end=archive.read_end(),
         spec=spec,
         frames=replace(frames, trials=trials, runs=runs),
-        malformed=tuple(str(file) for file in archive.malformed),
+        malformed=tuple(f"{file.path.relative_to(folder)}: {file.reason}" for file in archive.malformed),
     )

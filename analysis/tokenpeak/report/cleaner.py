@@ -1,0 +1,297 @@
+"""Cleaner of records and texts: each field leaves by its rule, each text without names and sensitive patterns.
+
+The same text becomes the same word everywhere in one archive, so that what is joined by a name stays joined.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from tokenpeak.load.calibrate import HERE, Calibration
+from tokenpeak.plan.spec import parse_spec
+from tokenpeak.report.disclosure import Rule, holds_text, parts_of, rule_of
+from tokenpeak.report.known_words import KnownWords
+from tokenpeak.sensitive import KINDS, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
+KNOWN_ENV = (
+    *("VLLM_", "CUDA_", "NCCL_", "TORCH", "PYTORCH_", "OMP_", "MKL_", "HF_HUB_", "NVIDIA_", "HIP_", "ROCR_", "TRITON_"),
+    *("XLA_", "RAY_", "FLASHINFER_", "SAFETENSORS_", "TOKENIZERS_", "TRANSFORMERS_", "TOKENPEAK_SIM_", "KMP_"),
+)
+"""Variables by which engines and their libraries are set, by how their names begin."""
+MODEL_FOLLOWS = frozenset({"serve", "--model"})
+"""Words of a command line after which the model stands."""
+CACHED_LETTERS = 400
+
+
+@dataclass
+class Findings:
+    """What was found, by kind: how often, and in which file first."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    first: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    """Files that no copy has."""
+
+    def add(self, kind: str, where: str, count: int = 1) -> None:
+        """Count a finding."""
+        self.counts[kind] += count
+        self.first.setdefault(kind, where)
+
+    def lines(self) -> list[str]:
+        """A line for each kind."""
+        return [f"{KINDS[kind]}: {count:,} (first in {self.first[kind]})" for kind, count in self.counts.most_common()]
+
+
+class Cleaner:
+    """Cleans what belongs to one archive; with `secrets_only` nothing but secrets goes."""
+
+    def __init__(self, words: KnownWords, labels: Mapping[str, str], *, secrets_only: bool = False) -> None:
+        self.findings = Findings()
+        self.where = ""
+        self._labels = dict(labels)
+        self._words = {word.casefold(): label for word, label in words.labels.items()}
+        self._kinds = words.kinds
+        self._pattern = words.pattern()
+        self._secrets_only = secrets_only
+        self._numbers: dict[str, dict[str, int]] = {}
+        self._seen: dict[str, tuple[str, Counter[str]]] = {}
+        self._models = {
+            word.casefold(): mask(name, self._mask(Counter(), "<{}-{}>")) for word, name in words.models.items()
+        }
+
+    def text(self, value: str) -> str:
+        """The text without names and sensitive patterns."""
+        if value not in self._seen:
+            kinds: Counter[str] = Counter()
+            cleaned = self._cleaned(value, kinds, "<{}-{}>")
+            if len(value) > CACHED_LETTERS:
+                return self._noted(cleaned, kinds)
+            self._seen[value] = cleaned, kinds
+        return self._noted(*self._seen[value])
+
+    def word(self, value: str) -> str:
+        """The same for an identifier, which stays one."""
+        kinds: Counter[str] = Counter()
+        return self._noted(self._cleaned(value, kinds, "{}-{}"), kinds)
+
+    def log(self, value: str) -> str:
+        """The same for a long text of many lines."""
+        whole = PRIVATE_KEY.regex.sub(lambda found: self._masked("secret", found[0]), value)
+        return "".join(self.text(line) for line in whole.splitlines(keepends=True))
+
+    def plain(self, value: Any, key: str = "") -> Any:
+        """A parsed JSON or YAML value with every text in it cleaned, keys too; `node` names nodes."""
+        if isinstance(value, str):
+            return self._labels.get(value, self.text(value)) if key in ("node", "nodes") else self.text(value)
+        if isinstance(value, list):
+            return [self.plain(item, key) for item in value]
+        if isinstance(value, dict):
+            return {
+                self.text(name) if isinstance(name, str) else name: self.plain(item, str(name))
+                for name, item in value.items()
+            }
+        return value
+
+    def record(self, record: RecordT) -> RecordT:
+        """The record with each field as its rule says."""
+        kind = type(record)
+        changed = {}
+        for name, has_text, has_parts in _fields(kind):
+            value = getattr(record, name)
+            if has_text:
+                changed[name] = self._by_rule(rule_of(kind, name), value, kind, name)
+            elif has_parts:
+                changed[name] = self._parts(value)
+        return record.model_copy(update=changed)
+
+    def _parts(self, value: Any) -> Any:
+        if isinstance(value, BaseModel):
+            return self.record(value)
+        if isinstance(value, tuple | list):
+            return type(value)(self._parts(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self._parts(item) for key, item in value.items()}
+        return value
+
+    def _by_rule(self, rule: Rule, value: Any, kind: type[BaseModel], name: str) -> Any:
+        if value is None:
+            return None
+        match rule:
+            case Rule.PRIVATE:
+                return value if self._secrets_only else self._emptied(value, kind, name)
+            case Rule.SPEC:
+                return self.record(parse_spec(value, Path(self.where))).model_dump(mode="json")
+            case Rule.CALIBRATIONS:
+                return self._calibrations(value)
+            case Rule.ENV:
+                return {self.text(key): self._setting(key, item, KNOWN_ENV) for key, item in value.items()}
+            case Rule.FLAGS:
+                return {self.word(key): self._setting(key, item) for key, item in value.items()}
+            case Rule.ARGV:
+                return tuple(self._argv(value))
+            case _:
+                return self._each(rule, value)
+
+    def _each(self, rule: Rule, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._one(rule, value)
+        if isinstance(value, tuple | list):
+            return type(value)(self._each(rule, item) for item in value)
+        if isinstance(value, BaseModel):
+            return self.record(value)
+        if isinstance(value, dict):
+            # Values of a mapping by name are figures, texts, or records.
+            within = Rule.TEXT if rule in (Rule.NODE, Rule.WORD) else rule
+            return {
+                self._one(rule, key): self._each(within, item) if _may_hold_text(item) else item
+                for key, item in value.items()
+            }
+        return value
+
+    def _one(self, rule: Rule, value: str) -> str:
+        match rule:
+            case Rule.NODE:
+                return self._node(value)
+            case Rule.WORD | Rule.URL:
+                return self.word(value)
+            case Rule.VERSION if _is_version(value):
+                return value
+            case Rule.FILE if not self._secrets_only and "/" in value:
+                self.findings.add("path", self.where)
+                return self.word(PurePosixPath(value).name)
+            case _:
+                return self.text(value)
+
+    def _node(self, value: str) -> str:
+        if self._secrets_only or value == HERE:
+            return value
+        if value not in self._labels:
+            self._labels[value] = f"node-{len(self._labels) + 1}"
+        if self._labels[value] != value:
+            self.findings.add("name", self.where)
+        return self._labels[value]
+
+    def _setting(self, name: str, value: Any, known: tuple[str, ...] = ("",)) -> Any:
+        if is_secret_setting(name, value):
+            return self._masked("secret", str(value))
+        if not isinstance(value, str):
+            return value
+        if not name.startswith(known) and not self._secrets_only:
+            return self._masked("private", value)
+        return self.text(value)
+
+    def _argv(self, words: Iterable[str]) -> Iterable[str]:
+        is_secret = False
+        before = ""
+        for index, word in enumerate(words):
+            flag, equals, value = word.partition("=")
+            if is_secret and not word.startswith("--"):
+                yield self._masked("secret", word)
+            elif flag.startswith("--") and equals and SECRET_NAME.search(flag.lstrip("-")):
+                yield f"{self.text(flag)}={self._masked('secret', value)}"
+            elif (not index or before in MODEL_FOLLOWS) and word.startswith("/") and not self._secrets_only:
+                # The program's name, and the model's, without where they lie.
+                self.findings.add("path", self.where)
+                yield self.text(PurePosixPath(word).name)
+            else:
+                yield self.text(word)
+            before = word
+            is_secret = flag.startswith("--") and not equals and bool(SECRET_NAME.search(flag.lstrip("-")))
+
+    def _calibrations(self, value: Mapping[str, Any]) -> dict[str, object] | None:
+        """Calibrations that can be read; others are nobody's to publish."""
+        raw = value.get("calibrations")
+        found = []
+        for each in raw if isinstance(raw, list) else ():
+            try:
+                read = Calibration.model_validate(each)
+            except ValidationError:
+                continue
+            found.append(self.record(read).model_dump(mode="json"))
+        return {"calibrations": found} if found else None
+
+    def _emptied(self, value: Any, kind: type[BaseModel], name: str) -> Any:
+        """Nothing, in the field's own type."""
+        if value not in ("", (), [], {}, PRIVATE):
+            self.findings.add("private", self.where)
+        declared = kind.model_fields[name]
+        if not declared.is_required():
+            return declared.get_default(call_default_factory=True)
+        empty = {tuple: (), list: [], dict: {}}
+        return empty.get(
+            type(value), PRIVATE if isinstance(value, str) and not _may_be_none(declared.annotation) else None
+        )
+
+    def _cleaned(self, value: str, kinds: Counter[str], shape: str) -> str:
+        word = self._mask(kinds, shape)
+        if not self._secrets_only:
+            value = self._pattern.sub(lambda found: self._known(found[0], kinds, word), value)
+        return mask(value, word, secrets_only=self._secrets_only)
+
+    def _known(self, found: str, kinds: Counter[str], word: Any) -> str:
+        plain = found.casefold()
+        if plain in self._models:
+            kinds["path"] += 1
+            return self._models[plain]
+        if plain in self._words:
+            kinds["name"] += self._words[plain] != found
+            return self._words[plain]
+        return str(word(self._kinds[plain], found))
+
+    def _mask(self, kinds: Counter[str], shape: str) -> Any:
+        def word(kind: str, found: str) -> str:
+            kinds[kind] += 1
+            return shape.format(kind, self._number(kind, found))
+
+        return word
+
+    def _masked(self, kind: str, found: str) -> str:
+        if found.startswith(f"<{kind}-"):
+            return found
+        self.findings.add(kind, self.where)
+        return f"<{kind}-{self._number(kind, found)}>"
+
+    def _number(self, kind: str, found: str) -> int:
+        numbers = self._numbers.setdefault(kind, {})
+        return numbers.setdefault(found, len(numbers) + 1)
+
+    def _noted(self, cleaned: str, kinds: Counter[str]) -> str:
+        for kind, count in kinds.items():
+            if count:
+                self.findings.add(kind, self.where, count)
+        return cleaned
+
+
+PRIVATE = "private"
+"""What stands for a text that must be there and is nobody's to read."""
+
+
+@lru_cache
+def _fields(kind: type[BaseModel]) -> tuple[tuple[str, bool, bool], ...]:
+    """Each field with whether it can hold text, and whether it can hold records."""
+    return tuple(
+        (name, holds_text(declared.annotation), any(parts_of(declared.annotation)))
+        for name, declared in kind.model_fields.items()
+    )
+
+
+def _may_hold_text(value: Any) -> bool:
+    return isinstance(value, str | BaseModel | dict) or (
+        isinstance(value, tuple | list) and any(isinstance(item, str | BaseModel) for item in value)
+    )
+
+
+def _may_be_none(annotation: Any) -> bool:
+    return type(None) in getattr(annotation, "__args__", ())
+
+
+def _is_version(value: str) -> bool:
+    """Digits, dots and marks, as versions of software have; not the four numbers of an address alone."""
+    return bool(value) and len(value) <= 60 and all(letter.isalnum() or letter in ".+-_" for letter in value)

@@ -1,0 +1,206 @@
+"""Disclosure rules: for each text field of the records, whether and how it may leave.
+
+Figures, instants, truth values and a record's own words (Literal) stay: their types leave no room for anything else. A
+field that can hold text is private, and emptied, until a rule here says otherwise; a test names those without one.
+"""
+
+import types
+import typing
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Any
+
+from pydantic import BaseModel
+
+from tokenpeak.load.calibrate import Calibration, Way
+from tokenpeak.plan.axes import Alternative, ExtraConfig, ModelPatch
+from tokenpeak.plan.endpoint import EndpointSpec
+from tokenpeak.plan.spec import EnergyFactors, ModelSpec, Objective, SearchSpec, SweepSpec
+from tokenpeak.records import (
+    Config,
+    Dropped,
+    EndRecord,
+    Failure,
+    Gpu,
+    Imported,
+    LoadHostHealth,
+    ModelName,
+    NodeFacts,
+    Phase,
+    Plan,
+    PlannedConfig,
+    Prediction,
+    Production,
+    Provenance,
+    RateProbe,
+    Reason,
+    Restoration,
+    RunRecord,
+    RunSummary,
+    Series,
+    SourceFile,
+    StartupFacts,
+    SweepRecord,
+    TrialRecord,
+)
+from tokenpeak.workload import (
+    ConversationWorkload,
+    DatasetWorkload,
+    ExternalWorkload,
+    FixedWorkload,
+    SyntheticWorkload,
+    TraceWorkload,
+)
+
+
+class Rule(Enum):
+    """How a text field leaves."""
+
+    PRIVATE = auto()
+    """Emptied."""
+    TEXT = auto()
+    """As it is, names and sensitive patterns replaced; of a mapping the keys too."""
+    WORD = auto()
+    """An identifier, as TEXT, and an identifier again."""
+    VERSION = auto()
+    """A version's digits and dots are no address."""
+    NODE = auto()
+    """A node's or load host's label."""
+    MODEL = auto()
+    """A model's name; of a path its last part."""
+    FILE = auto()
+    """A file's name; of a path its last part."""
+    URL = auto()
+    """Its host replaced, and a URL again."""
+    ENV = auto()
+    """Variables of the engine; values of those that everybody's engine knows."""
+    FLAGS = auto()
+    """Flags with their values, without secrets."""
+    ARGV = auto()
+    """A command line: the program's name, flags and values, without secrets."""
+    SPEC = auto()
+    """A sweep spec, by its own fields."""
+    CALIBRATIONS = auto()
+    """Calibrations, by their own fields."""
+
+
+def _rules(**fields: str) -> dict[str, Rule]:
+    """Field → rule, from `RULE="field field …"`."""
+    return {field: Rule[rule] for rule, names in fields.items() for field in names.split()}
+
+
+_WORKLOAD = _rules(WORD="name")
+
+RULES: dict[type[BaseModel], dict[str, Rule]] = {
+    SweepRecord: _rules(
+        WORD="sweep_id name inventory study", NODE="load_hosts", SPEC="spec", CALIBRATIONS="calibration"
+    ),
+    EndRecord: _rules(WORD="sweep_id", NODE="production_downtime_s unrestored", TEXT="problems"),
+    TrialRecord: _rules(WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"),
+    NodeFacts: _rules(
+        NODE="node",
+        TEXT="cpu os engine_help problems",
+        VERSION="engine_version",
+        ENV="engine_env",
+        PRIVATE="kernel vram_holders",
+    ),
+    Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
+    Production: _rules(WORD="manager", MODEL="model", PRIVATE="unit url arguments"),
+    Plan: _rules(TEXT="hardware", NODE="nodes", WORD="highest"),
+    PlannedConfig: _rules(WORD="config_class", TEXT="advice"),
+    Dropped: _rules(WORD="rule", TEXT="reason"),
+    Config: _rules(
+        WORD="config_id", TEXT="name choices", FLAGS="flags", ENV="env", VERSION="engine_version", URL="endpoint"
+    ),
+    ModelName: _rules(MODEL="name served_name", WORD="revision"),
+    Prediction: _rules(WORD="binding"),
+    Provenance: _rules(VERSION="tokenpeak_version git_revision python packages"),
+    Imported: _rules(
+        TEXT="format tool title publisher url published measured mapping differences unmapped unknown cautions"
+    ),
+    SourceFile: _rules(FILE="name", WORD="sha256"),
+    Series: _rules(WORD="columns"),
+    RunSummary: _rules(WORD="failures within_limits"),
+    LoadHostHealth: _rules(NODE="load_host"),
+    Reason: _rules(WORD="code", TEXT="text"),
+    RateProbe: _rules(WORD="metrics"),
+    RunRecord: _rules(TEXT="level_label failure_messages"),
+    Failure: _rules(WORD="phase cause", TEXT="message evidence"),
+    Phase: _rules(TEXT="name"),
+    StartupFacts: _rules(VERSION="engine_version"),
+    Restoration: _rules(MODEL="model", TEXT="message"),
+    FixedWorkload: {**_WORKLOAD, **_rules(TEXT="prompt")},
+    SyntheticWorkload: _WORKLOAD,
+    DatasetWorkload: {**_WORKLOAD, **_rules(FILE="path", TEXT="prompt_column output_column")},
+    ConversationWorkload: _WORKLOAD,
+    TraceWorkload: {**_WORKLOAD, **_rules(FILE="path")},
+    ExternalWorkload: {**_WORKLOAD, **_rules(TEXT="description")},
+    SweepSpec: _rules(WORD="name study highest axes", TEXT="description window"),
+    ModelSpec: _rules(MODEL="name served_name", WORD="revision"),
+    ModelPatch: _rules(MODEL="name served_name", WORD="revision"),
+    Alternative: _rules(TEXT="name when", FLAGS="flags", ENV="env", VERSION="engine"),
+    ExtraConfig: _rules(TEXT="name", FLAGS="flags", ENV="env", VERSION="engine"),
+    EndpointSpec: _rules(
+        URL="url metrics_url", MODEL="model", WORD="inventory", PRIVATE="api_key_file api_key_env headers ca_file"
+    ),
+    Objective: _rules(WORD="metric workload also", TEXT="level"),
+    SearchSpec: _rules(TEXT="baseline"),
+    EnergyFactors: _rules(WORD="currency"),
+    Calibration: _rules(PRIVATE="host"),
+    Way: _rules(NODE="load_hosts server"),
+}
+ROOTS: tuple[type[BaseModel], ...] = (SweepRecord, TrialRecord, EndRecord, SweepSpec, Calibration)
+"""What an archive is made of; all other records are parts of these."""
+
+
+def rule_of(record: type[BaseModel], field: str) -> Rule:
+    """The field's rule; private where none has been decided."""
+    return RULES.get(record, {}).get(field, Rule.PRIVATE)
+
+
+def holds_text(annotation: Any) -> bool:
+    """Whether a field of this type can hold text of its own; parts that are records decide for themselves."""
+    if annotation is str or annotation is Any or annotation is object:
+        return True
+    origin = typing.get_origin(annotation)
+    if origin is typing.Literal:
+        return False
+    parts = typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return holds_text(parts[0])
+    if origin is dict or origin in (tuple, list, set, frozenset, typing.Union, types.UnionType):
+        return any(holds_text(part) for part in parts)
+    return False
+
+
+def parts_of(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The records that a field of this type can hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from parts_of(part)
+
+
+def records() -> list[type[BaseModel]]:
+    """Every record that an archive can hold."""
+    found: dict[type[BaseModel], None] = {}
+    waiting = list(ROOTS)
+    while waiting:
+        record = waiting.pop()
+        if record in found:
+            continue
+        found[record] = None
+        waiting += [part for field in record.model_fields.values() for part in parts_of(field.annotation)]
+    return list(found)
+
+
+def undecided() -> list[str]:
+    """Fields that can hold text and have no rule, and rules of fields that no record has."""
+    wanted = {
+        (record, name)
+        for record in records()
+        for name, field in record.model_fields.items()
+        if holds_text(field.annotation)
+    }
+    decided = {(record, name) for record, rules in RULES.items() for name in rules}
+    return sorted(f"{record.__name__}.{name}" for record, name in wanted ^ decided)

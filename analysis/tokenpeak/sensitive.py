@@ -1,0 +1,244 @@
+"""Patterns of sensitive text: addresses, paths, secrets, credentials, people and machines, in one table.
+
+`mask` replaces each by a numbered word of its kind, so that what was equal stays equal and what differed stays apart.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import urlsplit
+
+Mask = Callable[[str, str], str]
+"""What stands for a text of a kind: (kind, text) → word."""
+
+HARMLESS_HOSTS = frozenset({"127.0.0.1", "0.0.0.0", "::1", "::", "localhost"})  # noqa: S104
+PUBLIC_HOSTS = re.compile(
+    r"(?:^|\.)(?:huggingface\.co|hf\.co|github\.com|githubusercontent\.com|pytorch\.org|nvidia\.com|vllm\.ai|"
+    r"readthedocs\.io|python\.org|pypi\.org|arxiv\.org|docker\.(?:com|io)|w3\.org|iana\.org|modelscope\.cn)$"
+)
+"""Sites that everybody reads; a host that is not among them is somebody's own."""
+ROUTES = re.compile(
+    r"/(?:v1(?:/[a-z_]+){0,2}|v2(?:/[a-z_]+)?|health|ping|metrics|version|load|tokenize|detokenize|invocations|"
+    r"server_info|reset_prefix_cache|docs|redoc|openapi\.json|generate|score|rerank|pooling|classify)/?"
+)
+"""Paths of the engine's API, which look like a file's."""
+LIBRARIES = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/")
+"""What follows is a file of a published library, and says nothing of the machine."""
+DEVICES = re.compile(r"/dev/(?:null|shm|nvidia\w*|kfd|dri|stdin|stdout|stderr)")
+
+SECRET_NAME = re.compile(
+    r"secret|passw(?:or)?d|passphrase|credential|(?:^|[_-])(?:token|pwd|auth|authorization|bearer)(?:$|[_-])|"
+    r"(?:^|[_-])(?:api|access|private|signing|encryption)[_-]?key|(?:access|auth|api|hub|refresh|id)token$",
+    re.IGNORECASE,
+)
+PLAIN = re.compile(r"[-+]?\d+(?:\.\d+)?|true|false|none|null|auto|yes|no|on|off", re.IGNORECASE)
+"""A value that is no secret whatever its name is."""
+
+_WORD = r"[A-Za-z0-9_-]{0,40}"
+_NAMES = r"(?:api[_-]?key|secret|passw(?:or)?d|passphrase|credentials?|access[_-]?key|private[_-]?key)"
+_START = r"(?<![A-Za-z0-9])"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """Texts of one kind; `hint` stands in every one of them, or is empty. The group `it`, if there is one, goes."""
+
+    kind: str
+    regex: re.Pattern[str]
+    hint: str = ""
+    is_secret: bool = False
+
+
+def _secret(regex: str, hint: str = "", flags: int = 0) -> Pattern:
+    return Pattern(kind="secret", regex=re.compile(regex, flags), hint=hint, is_secret=True)
+
+
+PRIVATE_KEY = _secret(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "-----BEGIN", re.DOTALL
+)
+"""The only pattern over several lines."""
+URL = Pattern(
+    kind="url", regex=re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://(?:<[a-z]+-\d+>@)?[^\s\"'<>|(){}\\^`]+"), hint="://"
+)
+PATTERNS: tuple[Pattern, ...] = (
+    PRIVATE_KEY,
+    _secret(r"(?<![\w/.-])[^\s:/@\"'<>=,;]{1,200}:[^\s:/@\"'<>]{1,200}@[\w.-]+", "@"),
+    _secret(r"(?i:authorization)[\"']?\s*[:=]\s*[\"']?\w+\s+(?P<it>[^\s\"'<,;]{4,})"),
+    _secret(r"(?i:bearer)[ :=]+(?P<it>(?=\S*[\d._~+/=-])[A-Za-z0-9._~+/=-]{8,})"),
+    _secret(_START + r"eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?", "eyJ"),
+    _secret(_START + r"hf_[A-Za-z0-9]{16,}", "hf_"),
+    _secret(_START + r"sk-[A-Za-z0-9_-]{12,}", "sk-"),
+    _secret(_START + r"(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|nvapi-[\w-]{16,})"),
+    _secret(_START + r"(?:(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{30,}|xox[abeprs]-[\w-]{10,}|r8_[A-Za-z0-9]{30,})"),
+    _secret(rf"--?{_WORD}(?:{_NAMES}|token|auth)(?:=|\s+)(?P<it>(?!-)[^\s\"'<,;]{{4,}})", "-", re.IGNORECASE),
+    _secret(rf"{_NAMES}{_WORD}[\"']?\s*[:=]\s*\[?[bB]?[\"']?(?P<it>[^\s\"'<\[\](){{}},;&]{{4,}})", "", re.IGNORECASE),
+    _secret(
+        r"(?:token|auth(?:orization)?|(?<![A-Za-z])pwd|[?&](?:key|sig|signature))[\"']?\s*[:=]\s*\[?[\"']?"
+        r"(?P<it>(?=[^\s\"'<,;&]*\d)(?=[^\s\"'<,;&]*[A-Za-z])[^\s\"'<\[\](){},;&]{8,})",
+        "",
+        re.IGNORECASE,
+    ),
+    URL,
+    Pattern(kind="uuid", regex=re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")),
+    Pattern(kind="uuid", regex=re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F][0-9a-fA-F-]{7,}\b")),
+    Pattern(
+        kind="mac",
+        regex=re.compile(r"(?<![\w:-])[0-9a-fA-F]{2}(?:([:-])[0-9a-fA-F]{2})(?:\1[0-9a-fA-F]{2}){4}(?![\w:-])"),
+    ),
+    Pattern(kind="login", regex=re.compile(r"(?<![\w.+%-])[\w.+%-]+@(?!sha256:)[A-Za-z0-9][\w.-]*\w"), hint="@"),
+    Pattern(
+        kind="address",
+        regex=re.compile(
+            r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,8}(?:(?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]{1,4})?(?:%[\w.-]+)?(?![\w:])"
+        ),
+        hint=":",
+    ),
+    Pattern(
+        kind="address",
+        regex=re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d|-(?:py|cp)\d|\.dist-info|\.whl|\.tar)"),
+        hint=".",
+    ),
+    Pattern(kind="address", regex=re.compile(r"\bip-\d{1,3}(?:-\d{1,3}){3}\b"), hint="ip-"),
+    Pattern(
+        kind="host",
+        regex=re.compile(
+            r"(?<![\w.-])(?:[A-Za-z0-9_-]+\.)+(?:local|internal|lan|corp|intranet|intra|localdomain|svc|home\.arpa|lab)"
+            r"(?![\w-]|\.\w)"
+        ),
+        hint=".",
+    ),
+    Pattern(
+        kind="path",
+        regex=re.compile(
+            r"(?:file:/{1,3}|(?<![\w.\-/<~@+$>)\]}])/|(?<![\w/])~[\w.-]*/)(?=[\w.$%{@+-])[^\s\"'<>|;,(){}\[\]:=&*?`]+"
+        ),
+        hint="/",
+    ),
+    Pattern(
+        kind="user",
+        regex=re.compile(
+            r"(?<![A-Za-z])(?:user(?:name)?|login|logname)[\"']?\s*[:=]\s*[\"']?(?P<it>(?!root\b|none\b)[A-Za-z_][\w.-]*)",
+            re.IGNORECASE,
+        ),
+    ),
+)
+KINDS = {
+    "secret": "secrets",
+    "url": "foreign URLs",
+    "uuid": "device or machine ids",
+    "mac": "hardware addresses",
+    "login": "e-mail addresses or logins",
+    "address": "IP addresses",
+    "host": "host names",
+    "path": "paths",
+    "user": "user names",
+    "name": "names of nodes and load hosts",
+    "private": "private settings",
+}
+"""Each kind as a summary says it."""
+
+LABEL = re.compile(rf"<?(?:node|load-host|{'|'.join(KINDS)})-\d+>?", re.IGNORECASE)
+"""What stands in a cleaned text for something sensitive."""
+
+
+def mask(text: str, word: Mask, *, secrets_only: bool = False) -> str:
+    """The text with everything sensitive in it replaced by `word(kind, found)`."""
+    for pattern in PATTERNS:
+        if (secrets_only and not pattern.is_secret and pattern is not URL) or pattern.hint not in text:
+            continue
+        text = pattern.regex.sub(partial(_replaced, pattern=pattern, word=word, secrets_only=secrets_only), text)
+    return text
+
+
+def _replaced(found: re.Match[str], pattern: Pattern, word: Mask, secrets_only: bool) -> str:
+    whole = found[0]
+    if pattern is URL:
+        return _url(whole, word, secrets_only)
+    group = "it" if "it" in pattern.regex.groupindex else 0
+    text = found[group]
+    if not _is_meant(text, found, pattern):
+        return whole
+    start, end = found.start(group) - found.start(), found.end(group) - found.start()
+    if pattern.kind == "path":
+        return _path(text, word)
+    return whole[:start] + word(pattern.kind, text) + whole[end:]
+
+
+def _is_meant(text: str, found: re.Match[str], pattern: Pattern) -> bool:
+    """Whether a text that looks like one of its kind is one, and not what has been put for one."""
+    if LABEL.fullmatch(text):
+        return False
+    if pattern.is_secret:
+        return not PLAIN.fullmatch(text)
+    if pattern.kind == "address":
+        return text.startswith("ip-") or _is_address(text, found)
+    if pattern.kind == "path":
+        return not ROUTES.fullmatch(text) and not DEVICES.fullmatch(text)
+    return True
+
+
+def _is_address(text: str, found: re.Match[str]) -> bool:
+    """An address that names a machine; a time, a version, and a loopback address are none."""
+    bare = text.partition("%")[0]
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        return False
+    before = found.string[max(0, found.start() - 12) : found.start()]
+    if address.version == 4 and re.search(r"(?:[=<>~!]=|\bv|\bversion[ :=]*)$", before, re.IGNORECASE):
+        return False
+    return bare not in HARMLESS_HOSTS
+
+
+def _path(text: str, word: Mask) -> str:
+    """A path's word, and what follows where libraries are installed."""
+    library = LIBRARIES.search(text)
+    bare = text.rstrip(".")
+    if library is None:
+        return word("path", bare) + text[len(bare) :]
+    return f"{word('path', text[: library.start()])}{text[library.start() :]}"
+
+
+def _url(text: str, word: Mask, secrets_only: bool) -> str:
+    """A URL without user and password; without host and place too, unless everybody knows them."""
+    bare = text.rstrip(".,;:!]")
+    rest = text[len(bare) :]
+    try:
+        parts = urlsplit(bare)
+        host, port = parts.hostname or "", f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return word("url", bare) + rest
+    if parts.scheme == "file":
+        return bare + rest if secrets_only else word("path", bare) + rest
+    place = bare.partition("://")[2].partition("/")
+    login, at, _ = place[0].rpartition("@")
+    shown = (word("secret", login) + "@" if at and not login.startswith("<") else f"{login}{at}") if at else ""
+    query = f"?{parts.query}" if parts.query else ""
+    where = f"[{host}]" if ":" in host else host
+    if secrets_only or PUBLIC_HOSTS.search(host):
+        return f"{parts.scheme}://{shown}{where}{port}{parts.path}{query}{rest}"
+    if host not in HARMLESS_HOSTS and not LABEL.fullmatch(host):
+        where = word("address" if re.fullmatch(r"[\d.]+|.*:.*", host) else "host", host)
+    path = parts.path
+    if path.strip("/") and not ROUTES.fullmatch(path) and not LABEL.fullmatch(path[1:]):
+        path = f"/{word('path', path)}"
+    return f"{parts.scheme}://{shown}{where}{port}{path}{rest}"
+
+
+def is_secret_setting(name: str, value: object) -> bool:
+    """A name such as HF_TOKEN or api_key with a value that could be a secret."""
+    return bool(SECRET_NAME.search(name)) and value not in (None, "") and not PLAIN.fullmatch(str(value))
+
+
+def holds_secret(text: str) -> bool:
+    """A token, a key, or a URL with a password stands in the text."""
+    found: list[str] = []
+
+    def note(kind: str, given: str) -> str:
+        found.append(kind)
+        return given
+
+    mask(text, note, secrets_only=True)
+    return "secret" in found

@@ -1,0 +1,97 @@
+"""A spec with a secret in it is refused before anything runs, with the way to do it; a recorded one stays readable."""
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tokenpeak import paths
+from tokenpeak.errors import SpecError
+from tokenpeak.plan.spec import parse_spec, read_spec, sweep_names
+
+TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
+SECRET = "Zq7Wm2Xc9Vb4Nk1Lp"
+WORKLOADS = [
+    {
+        "workload": {"kind": "synthetic", "name": "short", "input_tokens": 16, "output_tokens": 8},
+        "levels": [{"concurrency": 4, "requests": 16}],
+    }
+]
+SECRETS: dict[str, dict[str, Any]] = {
+    "a token of the hub": {"fixed": {"name": "fixed", "env": {"HF_TOKEN": SECRET}}},
+    "a key of another service": {"fixed": {"name": "fixed", "env": {"WANDB_API_KEY": SECRET}}},
+    "a password": {"fixed": {"name": "fixed", "env": {"PROXY_PASSWORD": SECRET}}},
+    "a secret of some name": {"fixed": {"name": "fixed", "env": {"MY_SECRET_THING": SECRET}}},
+    "a token under another name": {"fixed": {"name": "fixed", "env": {"VLLM_THING": "hf_" + SECRET * 2}}},
+    "a proxy's password": {"fixed": {"name": "fixed", "env": {"HTTPS_PROXY": f"http://bob:{SECRET}@proxy:3128"}}},
+    "the engine's API key": {"fixed": {"name": "fixed", "flags": {"api_key": SECRET}}},
+    "the engine's API key, as an axis": {"axes": {"api-key": [SECRET]}},
+    "an alternative's environment": {"axes": {"a": [{"name": "x", "env": {"HF_TOKEN": SECRET}}]}},
+    "an extra config's": {"extra_configs": [{"name": "x", "env": {"HF_TOKEN": SECRET}}]},
+    "an argument within a value": {"fixed": {"name": "fixed", "flags": {"extra": f"--token {SECRET}"}}},
+    "the URL of a server": {"endpoint": {"url": f"http://router:8000/v1?api_key={SECRET}", "model": "m"}},
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_refused_without_being_repeated(name: str, tmp_path: Path) -> None:
+    """The complaint names the place and the file that it belongs into, and does not repeat the secret."""
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump({**SECRETS[name], "workloads": WORKLOADS}))
+
+    with pytest.raises(SpecError, match="tokenpeak_engine_env_file") as refused:
+        read_spec("mine", tmp_path)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_recorded_spec_stays_readable(name: str) -> None:
+    """An archive that an older TokenPeak wrote is read and resumed, whatever is in it."""
+    parse_spec({**copy.deepcopy(SECRETS[name]), "workloads": WORKLOADS}, Path("sweep.json"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"env": {"TOKENIZERS_PARALLELISM": "false", "VLLM_USE_V1": "1", "VLLM_TOKEN_LIMIT": "2048"}},
+        {"flags": {"max_num_batched_tokens": 512, "tokenizer": "meta-llama/Llama-3.1-8B", "skip_tokenizer_init": True}},
+        {"flags": {"enable_prompt_tokens_details": True, "tokenizer_mode": "auto", "chat_template": "/a/b.jinja"}},
+    ],
+)
+def test_what_is_no_secret_is_taken(given: dict[str, Any], tmp_path: Path) -> None:
+    """Tokens that are counted and tokenizers are no secrets."""
+    raw = {"fixed": {"name": "fixed", **given}, "workloads": WORKLOADS, "description": "The password: is none."}
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump(raw))
+
+    assert "mine" == read_spec("mine", tmp_path).name
+
+
+def test_every_sweep_of_the_repository_is_taken() -> None:
+    """No example looks like a secret."""
+    assert sweep_names() == [read_spec(name).name for name in sweep_names()]
+
+
+def test_the_command_refuses_before_anything_runs(tmp_path: Path) -> None:
+    """`tokenpeak sweep` ends with the sentence, writes no archive, and prints no secret."""
+    (tmp_path / "inventory").symlink_to(paths.INVENTORIES)
+    (tmp_path / "analysis" / "sweeps").mkdir(parents=True)
+    spec = {**SECRETS["a token of the hub"], "workloads": WORKLOADS}
+    (tmp_path / "analysis" / "sweeps" / "mine.yml").write_text(yaml.safe_dump(spec))
+    environment = {**os.environ, "TOKENPEAK_HOME": str(tmp_path), "TOKENPEAK_STATE": str(tmp_path / "state")}
+    done = subprocess.run(
+        [TOKENPEAK, "sweep", "--inventory", "v100", "--sweep", "mine"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert 1 == done.returncode
+    assert "fixed.env.HF_TOKEN" in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert not (tmp_path / "results").exists()
