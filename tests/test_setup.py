@@ -27,9 +27,7 @@ def test_a_uv_on_the_path_is_never_run(tmp_path: Path) -> None:
     # A lock of uv alone: the set-up gets as far as installing the project, for which hatchling is missing.
     (checkout / "requirements.lock").write_text(entry[0])
     environment = {**os.environ, "PATH": f"{stranger.parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["make", "setup"], cwd=checkout, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["make", "setup"], cwd=checkout, env=environment, capture_output=True, text=True, check=False)
 
     assert not marker.exists(), done.stderr
     assert "hatchling" in done.stderr
@@ -38,7 +36,7 @@ def test_a_uv_on_the_path_is_never_run(tmp_path: Path) -> None:
 
 
 def test_uv_that_the_lock_does_not_have_is_not_installed(tmp_path: Path) -> None:
-    """pip compares the hash of what the package index gives with the lock's."""
+    """Pip compares the hash of what the package index gives with the lock's."""
     shutil.copy(paths.ROOT / "Makefile", tmp_path)
     shutil.copy(paths.ROOT / "pyproject.toml", tmp_path)
     entry = re.search(r"^uv==\S+ ", LOCK, re.MULTILINE)

@@ -16,7 +16,7 @@ from tokenpeak.drive.probe import install as put
 )
 def install(inventory_name: str, nodes: tuple[str, ...], user: str | None) -> None:
     """Put TokenPeak's command, its guard and, where the inventory names it, the guard command on the nodes."""
-    inventory = read_inventory(inventory_name).limited_to(nodes)
+    inventory = read_inventory(inventory_name, nodes=nodes)
     result = put(inventory, nodes=[node.name for node in inventory.nodes], user=user)
     for name, node in result.nodes.items():
         click.echo(f"{name}: {'installed' if node.ok else node.unreachable or node.failure}")

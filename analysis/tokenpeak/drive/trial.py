@@ -9,19 +9,19 @@ gets through, the node's guard gives production back once the lease has lapsed.
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from tokenpeak.drive.inventory import Inventory
 from tokenpeak.drive.order import RequestFiles, TrialOrder, write_finish, write_requests
 from tokenpeak.drive.recording import Evidence, failed_before_launch, trial_record
+from tokenpeak.drive.restoration import restoration_of
 from tokenpeak.drive.runner import Event, NodeResult, run_playbook
 from tokenpeak.drive.stop import Stop
 from tokenpeak.errors import NodeError, PlanError
-from tokenpeak.records import Provenance, Restoration, TrialRecord
+from tokenpeak.records import Provenance, TrialRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,14 +138,6 @@ def _end_client(files: RequestFiles) -> None:
                 os.kill(int(command_line.parent.name), signal.SIGTERM)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-
-
-def restoration_of(answer: Mapping[str, Any] | None, reason: str) -> Restoration:
-    """How production stands by the node's own word; unrestored, for `reason`, when it gave none."""
-    if answer is None:
-        return Restoration(restored=False, was_running=True, message=reason)
-    told = answer.get("restoration", answer)
-    return Restoration.model_validate({key: told[key] for key in Restoration.model_fields if key in told})
 
 
 def _play(
