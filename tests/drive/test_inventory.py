@@ -115,7 +115,7 @@ def test_only_the_nodes_that_are_asked_for_are_resolved(tmp_path: Path) -> None:
 
 def as_ansible_says(inventory: Path) -> dict[str, dict[str, Any]]:
     """The variables that Ansible's own command line renders, with a process for each host."""
-    names = "query('ansible.builtin.varnames', '^(tokenpeak|ansible_(host|user|connection))')"
+    names = "query('ansible.builtin.varnames', '^(tokenpeak|ansible_(host|user|port|connection|private_key_file))')"
     message = json.dumps({"msg": f"{{{{ dict({names} | zip(query('ansible.builtin.vars', *{names}))) }}}}"})
     command = [str(Path(sys.executable).with_name("ansible")), "all", f"--inventory={inventory}"]
     command += [f"--extra-vars={json.dumps(common_extravars())}", "--playbook-dir", str(paths.PLAYBOOKS)]
@@ -134,6 +134,7 @@ def test_variables_are_those_that_ansible_s_command_line_says(tmp_path: Path, mo
     """Groups in groups, files of hosts and groups, lookups, Ansible's own names, and what a vault holds."""
     (tmp_path / "password").write_text("open sesame\n")
     monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "password"))
+    monkeypatch.setenv("ANSIBLE_PRIVATE_KEY_FILE", "/keys/id")
     vault = [str(Path(sys.executable).with_name("ansible-vault")), "encrypt_string", "sealed", "--name"]
     sealed = subprocess.run([*vault, "tokenpeak_sealed"], capture_output=True, text=True, check=True).stdout
     folder = write_inventory(
@@ -141,6 +142,7 @@ def test_variables_are_those_that_ansible_s_command_line_says(tmp_path: Path, mo
         "all:\n  hosts: {one: }\n  children:\n    racks:\n      vars: {tokenpeak_rack: any, size: 7b}\n"
         "      children:\n        left: {hosts: {'gpu[01:03]': {ansible_user: me}}, vars: {tokenpeak_rack: left}}\n",
         "size: 70b\ntokenpeak_model: {name: 'acme/{{ size }}'}\ntokenpeak_day: 2026-11-22\n"
+        "tokenpeak_state_dir: /var/lib/tokenpeak\n"
         "tokenpeak_python: '{{ ansible_playbook_python }}'\n"
         "tokenpeak_dir: '{{ tokenpeak_local_state }}/{{ inventory_hostname }}/{{ group_names | join(\"-\") }}'\n"
         "tokenpeak_user: \"{{ lookup('ansible.builtin.pipe', 'id -u') | int }}\"\n"
@@ -149,10 +151,16 @@ def test_variables_are_those_that_ansible_s_command_line_says(tmp_path: Path, mo
     (folder / "mine" / "host_vars").mkdir()
     (folder / "mine" / "host_vars" / "gpu02.yml").write_text("size: 8b\nansible_host: 10.0.0.2\n")
     path = hosts_path("mine", folder)
-    found = Resolution(path, wanted="^(tokenpeak|ansible_(host|user|connection))").answer()
+    found = Resolution(path, wanted="^(tokenpeak|ansible_(host|user|port|connection|private_key_file))").answer()
+
+    said = as_ansible_says(path)
+    for host, variables in said.items():
+        # Ansible's own default for a host without an address.
+        if variables["ansible_host"] == host:
+            del variables["ansible_host"]
 
     assert {} == found["failures"]
-    assert as_ansible_says(path) == found["variables"]
+    assert said == found["variables"]
     assert "sealed" == found["variables"]["one"]["tokenpeak_sealed"]
 
 

@@ -16,8 +16,10 @@ from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
 from ansible.module_utils.common.collections import ImmutableDict
 from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play_context import PlayContext
 from ansible.plugins.loader import init_plugin_loader
 from ansible.template import Templar
+from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
 
@@ -48,8 +50,13 @@ class Answer(TypedDict):
 
 def resolve(request: Request) -> Answer:
     """The hosts of the inventory; raises AnsibleError when it cannot be parsed."""
-    # As Ansible's command line hands on what it was given.
-    context.CLIARGS = ImmutableDict(extra_vars=(json.dumps(request["extravars"]),))
+    # As Ansible's command line hands on what it was given, and its defaults from the environment and ansible.cfg.
+    context.CLIARGS = ImmutableDict(
+        extra_vars=(json.dumps(request["extravars"]),),
+        connection=constants.DEFAULT_TRANSPORT,
+        remote_user=constants.DEFAULT_REMOTE_USER,
+        private_key_file=constants.DEFAULT_PRIVATE_KEY_FILE,
+    )
     init_plugin_loader()
     loader = DataLoader()
     loader.set_basedir(request["playbooks"])
@@ -73,6 +80,9 @@ def resolve(request: Request) -> Answer:
         return answer
     wanted = re.compile(request["wanted"])
     manager = VariableManager(loader=loader, inventory=inventory)
+    # Hands itself to the manager, which then offers the other hosts' variables under the name `hostvars`.
+    HostVars(inventory=inventory, variable_manager=manager, loader=loader)
+    connection = PlayContext()
     for host in hosts:
         asked = request["nodes"] is None or host.name in request["nodes"]
         if not asked and request["always"] not in answer["groups"][host.name]:
@@ -82,6 +92,8 @@ def resolve(request: Request) -> Answer:
         except AnsibleError as error:
             answer["failures"][host.name] = {"": str(error)}
             continue
+        # The defaults of connections, where the inventory says nothing.
+        connection.update_vars(variables)
         templar = Templar(loader=loader, variables=variables)
         rendered = answer["variables"].setdefault(host.name, {})
         for name in filter(wanted.search, variables):
