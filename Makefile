@@ -22,6 +22,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+UV := .tokenpeak/locked-uv/bin/uv
 TOKENPEAK := $(BIN)/tokenpeak
 
 sweep_option := $(if $(SWEEP),--sweep $(SWEEP))
@@ -151,11 +152,13 @@ faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (
 	$(BIN)/pytest -v -m $(if $(filter ci,$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup tests/faults tests/rig tests/node
 
 .PHONY: lock
-lock: ## Compile requirements.lock: exact versions and hashes, no addresses
-	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o requirements.lock
-	uv pip compile --group notebook --constraint requirements.lock --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o notebooks/requirements.lock
+lock: $(UV) ## Compile the locks: exact versions and hashes, no addresses
+	@$(index); set -x; \
+	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o requirements.lock && \
+	$(UV) pip compile --group notebook --constraint requirements.lock --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o notebooks/requirements.lock && \
+	$(PYTHON) .ci/lock_engine $(UV)
 
 .PHONY: clean
 clean: ## Remove the environment, caches and the built site; results stay
@@ -168,30 +171,31 @@ export UV_SYSTEM_CERTS="$${UV_SYSTEM_CERTS:-1}" UV_DEFAULT_INDEX="$${UV_DEFAULT_
 [ -n "$$UV_DEFAULT_INDEX" ] || unset UV_DEFAULT_INDEX
 endef
 
-# uv comes from PATH, else through pip, else through a venv's pip; its hash is in the lock like any other.
-$(READY): requirements.lock pyproject.toml
+# uv comes through pip, else through a venv's pip, as requirements.lock has it: never from PATH, where any version may be.
+$(UV): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "TokenPeak needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Set PYTHON=python3.12, for example." >&2; exit 1; }
-	@mkdir -p .tokenpeak
+	@rm -rf .tokenpeak/locked-uv && mkdir -p .tokenpeak
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > .tokenpeak/uv.lock
-	@if command -v uv >/dev/null; then ln -sf "$$(command -v uv)" .tokenpeak/uv; \
-	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
-	  $(PYTHON) -m pip install -q --disable-pip-version-check --root-user-action=ignore --require-hashes -r .tokenpeak/uv.lock --target .tokenpeak/uv-pip --upgrade && \
-	  ln -sf uv-pip/bin/uv .tokenpeak/uv; \
+	@if $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+	  $(PYTHON) -m pip install -q --disable-pip-version-check --root-user-action=ignore --require-hashes --only-binary :all: -r .tokenpeak/uv.lock --target .tokenpeak/locked-uv; \
 	else \
-	  { $(PYTHON) -m venv .tokenpeak/uv-venv && .tokenpeak/uv-venv/bin/pip install -q --require-hashes -r .tokenpeak/uv.lock && \
-	    ln -sf uv-venv/bin/uv .tokenpeak/uv; } || \
+	  $(PYTHON) -m venv .tokenpeak/locked-uv && \
+	    .tokenpeak/locked-uv/bin/pip install -q --require-hashes --only-binary :all: -r .tokenpeak/uv.lock || \
 	  { echo "TokenPeak needs pip or venv once, to get uv: apt-get install python3-venv" >&2; exit 1; }; \
 	fi
+	@touch $@
+
+$(READY): requirements.lock pyproject.toml | $(UV)
 	@echo "Setting up .venv from requirements.lock (once) …"
 	@$(index); \
-	[ -x $(BIN)/python ] || .tokenpeak/uv venv -q --python "$$(command -v $(PYTHON))" $(VENV); \
-	.tokenpeak/uv pip sync -q --require-hashes --python $(BIN)/python requirements.lock && \
-	.tokenpeak/uv pip install -q --no-deps --no-build-isolation --no-index --python $(BIN)/python -e .
+	[ -x $(BIN)/python ] || $(UV) venv -q --python "$$(command -v $(PYTHON))" $(VENV); \
+	$(UV) pip sync -q --require-hashes --python $(BIN)/python requirements.lock && \
+	$(UV) pip install -q --no-deps --no-build-isolation --no-index --python $(BIN)/python -e .
 	@touch $@
 
 # Jupyter is no part of the environment until somebody asks for it.
 $(VENV)/.jupyter: $(READY) notebooks/requirements.lock
 	@echo "Adding Jupyter from notebooks/requirements.lock (once) …"
-	@$(index); .tokenpeak/uv pip install -q --require-hashes --python $(BIN)/python -r notebooks/requirements.lock
+	@$(index); $(UV) pip install -q --require-hashes --python $(BIN)/python -r notebooks/requirements.lock
 	@touch $@

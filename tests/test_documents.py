@@ -10,6 +10,7 @@ from tokenpeak import paths
 from tokenpeak.cli import COMMANDS, tokenpeak
 
 MAKEFILE = (paths.ROOT / "Makefile").read_text()
+SECURITY = (paths.ROOT / "SECURITY.md").read_text()
 README = (paths.ROOT / "README.md").read_text()
 PHONY = set(re.findall(r"^\.PHONY: (\S+)$", MAKEFILE, re.MULTILINE))
 
@@ -57,3 +58,20 @@ def test_readme_names_targets_that_exist() -> None:
 def test_readme_names_commands_that_exist() -> None:
     """README's `tokenpeak` commands are commands."""
     assert set() == set(re.findall(r"^tokenpeak ([a-z]+)", README, re.MULTILINE)) - set(COMMANDS)
+
+
+@pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[\w/]+\.py::\w+)`", SECURITY))))
+def test_security_names_tests_that_exist(named: str) -> None:
+    """Each guarantee of SECURITY.md is held by a test of that name."""
+    path, _, test = named.partition("::")
+
+    assert (paths.ROOT / path).is_file()
+    assert re.search(rf"^(async )?def {test}\(", (paths.ROOT / path).read_text(), re.MULTILINE)
+
+
+def test_each_guarantee_of_security_names_a_test() -> None:
+    """Nothing is promised that no test holds."""
+    guarantees = SECURITY.partition("## What is guaranteed\n")[2].partition("\n## ")[0].split("\n- ")[1:]
+
+    assert 15 <= len(guarantees)
+    assert [] == [guarantee for guarantee in guarantees if not re.search(r"`tests/[\w/]+\.py::\w+`", guarantee)]

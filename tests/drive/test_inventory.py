@@ -1,14 +1,20 @@
 """Inventories as Ansible resolves them."""
 
+import json
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tokenpeak import paths
-from tokenpeak.drive.inventory import inventory_names, read_inventory
+from tokenpeak.drive.inventory import nodes_by_name, read_inventory
 from tokenpeak.drive.lease import node_command
 from tokenpeak.drive.load_hosts import load_hosts
+from tokenpeak.drive.resolution import Resolution, common_extravars, hosts_path, inventory_names
 from tokenpeak.errors import InventoryError
 from tokenpeak.plan.spec import ModelSpec
 
@@ -92,6 +98,70 @@ def test_variable_that_cannot_be_rendered_names_the_node_and_the_variable(tmp_pa
 
     with pytest.raises(InventoryError, match=r"node one .*nowhere.* is undefined"):
         read_inventory("mine", folder)
+
+
+def test_only_the_nodes_that_are_asked_for_are_resolved(tmp_path: Path) -> None:
+    """What another node declares wrongly is said when that node is asked for."""
+    folder = write_inventory(
+        tmp_path, "all: {hosts: {one: , two: {tokenpeak_model: '{{ nowhere }}'}}}\n", "tokenpeak_tdp_w: 300\n"
+    )
+
+    assert [300] == [node.tdp_w for node in read_inventory("mine", folder, nodes=("one",)).nodes]
+    by_name = nodes_by_name("mine", Resolution(hosts_path("mine", folder)))
+    assert ["one", "two"] == [node.name for node in by_name.nodes]
+    with pytest.raises(InventoryError, match=r"Variable tokenpeak_model of node two in .*'nowhere' is undefined"):
+        read_inventory("mine", folder, nodes=("two",))
+
+
+def as_ansible_says(inventory: Path) -> dict[str, dict[str, Any]]:
+    """The variables that Ansible's own command line renders, with a process for each host."""
+    names = "query('ansible.builtin.varnames', '^(tokenpeak|ansible_(host|user|port|connection|private_key_file))')"
+    message = json.dumps({"msg": f"{{{{ dict({names} | zip(query('ansible.builtin.vars', *{names}))) }}}}"})
+    command = [str(Path(sys.executable).with_name("ansible")), "all", f"--inventory={inventory}"]
+    command += [f"--extra-vars={json.dumps(common_extravars())}", "--playbook-dir", str(paths.PLAYBOOKS)]
+    done = subprocess.run(
+        [*command, "--module-name=ansible.builtin.debug", f"--args={message}"],
+        env={**os.environ, "ANSIBLE_CONFIG": str(paths.PLAYBOOKS / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    blocks = re.finditer(r"^(\S+) \| SUCCESS => ", done.stdout, re.MULTILINE)
+    return {block[1]: json.JSONDecoder().raw_decode(done.stdout, block.end())[0]["msg"] for block in blocks}
+
+
+def test_variables_are_those_that_ansible_s_command_line_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups in groups, files of hosts and groups, lookups, Ansible's own names, and what a vault holds."""
+    (tmp_path / "password").write_text("open sesame\n")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "password"))
+    monkeypatch.setenv("ANSIBLE_PRIVATE_KEY_FILE", "/keys/id")
+    vault = [str(Path(sys.executable).with_name("ansible-vault")), "encrypt_string", "sealed", "--name"]
+    sealed = subprocess.run([*vault, "tokenpeak_sealed"], capture_output=True, text=True, check=True).stdout
+    folder = write_inventory(
+        tmp_path,
+        "all:\n  hosts: {one: }\n  children:\n    racks:\n      vars: {tokenpeak_rack: any, size: 7b}\n"
+        "      children:\n        left: {hosts: {'gpu[01:03]': {ansible_user: me}}, vars: {tokenpeak_rack: left}}\n",
+        "size: 70b\ntokenpeak_model: {name: 'acme/{{ size }}'}\ntokenpeak_day: 2026-11-22\n"
+        "tokenpeak_state_dir: /var/lib/tokenpeak\n"
+        "tokenpeak_python: '{{ ansible_playbook_python }}'\n"
+        "tokenpeak_dir: '{{ tokenpeak_local_state }}/{{ inventory_hostname }}/{{ group_names | join(\"-\") }}'\n"
+        "tokenpeak_user: \"{{ lookup('ansible.builtin.pipe', 'id -u') | int }}\"\n"
+        "tokenpeak_others: \"{{ groups.all | map('extract', hostvars, 'size') | list }}\"\n" + sealed,
+    )
+    (folder / "mine" / "host_vars").mkdir()
+    (folder / "mine" / "host_vars" / "gpu02.yml").write_text("size: 8b\nansible_host: 10.0.0.2\n")
+    path = hosts_path("mine", folder)
+    found = Resolution(path, wanted="^(tokenpeak|ansible_(host|user|port|connection|private_key_file))").answer()
+
+    said = as_ansible_says(path)
+    for host, variables in said.items():
+        # Ansible's own default for a host without an address.
+        if variables["ansible_host"] == host:
+            del variables["ansible_host"]
+
+    assert {} == found["failures"]
+    assert said == found["variables"]
+    assert "sealed" == found["variables"]["one"]["tokenpeak_sealed"]
 
 
 def test_nodes_that_differ_in_what_a_sweep_has_once_are_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tokenpeak.drive.rotation import rotate as replace_secret
 )
 def install(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, rotate: bool) -> None:
     """Put TokenPeak's command, its guard and, where the inventory names it, the guard command on the nodes."""
-    inventory = read_inventory(inventory_name).limited_to(nodes)
+    inventory = read_inventory(inventory_name, nodes=nodes)
     if rotate:
         replace_secret(inventory)
         click.echo("This controller has a new secret.")

@@ -50,7 +50,7 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
 
     Takes each node's facts from its last probe, else from what the inventory declares; contacts no node.
     """
-    inventory = read_inventory(inventory_name).limited_to(nodes)
+    inventory = read_inventory(inventory_name, nodes=nodes)
     name = sweep_name or inventory.default_sweep
     if name is None:
         raise SpecError(

@@ -31,7 +31,7 @@ from tokenpeak.records import NodeFacts
 )
 def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     """Put TokenPeak's command on each node and look: hardware, production, engine, free port. Stops nothing."""
-    inventory = read_inventory(inventory_name).limited_to(nodes)
+    inventory = read_inventory(inventory_name, nodes=nodes)
     stop = Stop()
     with stop_on_signals(stop, lambda _: None):
         found = probe_nodes(inventory, cancelled=stop.gentle)

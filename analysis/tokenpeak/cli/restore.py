@@ -4,10 +4,7 @@ import sys
 
 import click
 
-from tokenpeak.drive.inventory import read_inventory
-from tokenpeak.drive.runner import run_playbook
-from tokenpeak.drive.trial import restoration_of
-from tokenpeak.drive.version import is_another, renewal
+from tokenpeak.drive.resolution import Resolution, hosts_path
 
 
 @click.command(short_help="Bring production back on every node; safe at any time.")
@@ -15,7 +12,14 @@ from tokenpeak.drive.version import is_another, renewal
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:
     """Give the nodes back: engine ended, production as it was recorded, lock broken. Safe at any time."""
-    inventory = read_inventory(inventory_name).limited_to(nodes)
+    resolution = Resolution(hosts_path(inventory_name))
+    # Half a second of imports, while Ansible reads the inventory.
+    from tokenpeak.drive.inventory import nodes_by_name
+    from tokenpeak.drive.restoration import restoration_of
+    from tokenpeak.drive.runner import run_playbook
+    from tokenpeak.drive.version import is_another, renewal
+
+    inventory = nodes_by_name(inventory_name, resolution, nodes)
     result = run_playbook("restore.yml", inventory)
     unrestored = 0
     for name, node in result.nodes.items():

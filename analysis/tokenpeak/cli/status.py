@@ -7,9 +7,7 @@ from typing import Any
 
 import click
 
-from tokenpeak.drive.inventory import read_inventory
-from tokenpeak.drive.runner import run_playbook
-from tokenpeak.drive.version import is_another, renewal
+from tokenpeak.drive.resolution import Resolution, hosts_path
 
 _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 
@@ -27,7 +25,13 @@ _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 )
 def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     """Say what each node serves now, which sweep has it, and whether a guard is armed."""
-    inventory = read_inventory(inventory_name).limited_to(nodes)
+    resolution = Resolution(hosts_path(inventory_name))
+    # Half a second of imports, while Ansible reads the inventory.
+    from tokenpeak.drive.inventory import nodes_by_name
+    from tokenpeak.drive.runner import run_playbook
+    from tokenpeak.drive.version import is_another, renewal
+
+    inventory = nodes_by_name(inventory_name, resolution, nodes)
     result = run_playbook("status.yml", inventory)
     answers = {name: dict(node.answers.get("status", {})) for name, node in result.nodes.items()}
     silent = {

@@ -82,7 +82,7 @@ def _begin(
     """A new sweep; an inventory is read only where it names the sweep or its nodes are needed."""
     spec = read_spec(sweep_name) if sweep_name is not None else None
     if spec is None or spec.endpoint is None:
-        inventory = read_inventory(inventory_name).limited_to(nodes)
+        inventory = read_inventory(inventory_name, nodes=nodes)
         spec = _spec(inventory, sweep_name)
         if spec.endpoint is None:
             return _start(spec, inventory, parallel, progress, stop)

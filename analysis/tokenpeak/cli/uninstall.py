@@ -20,7 +20,7 @@ def uninstall(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, 
 
     Production is not touched. What stays on a node is said, with the reason.
     """
-    inventory = read_inventory(inventory_name).limited_to(nodes)
+    inventory = read_inventory(inventory_name, nodes=nodes)
     extravars = {} if user is None else {"ansible_user": user}
     is_done = True
     for name, node in run_playbook("uninstall.yml", inventory, extravars=extravars).nodes.items():

@@ -1,38 +1,34 @@
 """An inventory as Ansible resolves it: its nodes, its load hosts, and what group_vars say of them.
 
-Ansible itself merges groups and renders Jinja (one `ansible … debug` on this machine, under a second); no node is
-contacted. Only the variables named here are read; the node's own declaration is rendered on the node by install.yml.
+Ansible itself merges groups and renders Jinja, in one process on this machine (resolver.py); no node is contacted.
+Only the variables named here are read, and only of the nodes that are asked for: what is wrong with another node's
+variables is no matter of theirs. The node's own declaration is rendered on the node by install.yml.
 """
 
 import json
-import os
-import re
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from tokenpeak import paths
+from tokenpeak.drive.resolution import LOAD_HOSTS, Resolution, hosts_path
 from tokenpeak.errors import InventoryError, suggestion
 from tokenpeak.node import environment
 from tokenpeak.plan.fit import PLANNING_ENV
 from tokenpeak.plan.spec import ModelSpec
 from tokenpeak.records import NodeFacts
 
+if TYPE_CHECKING:
+    from tokenpeak.drive.resolver import Answer
+
 _WANTED = (
-    "^(tokenpeak_(become|default_sweep|engine_env|engine_env_allowed|engine_version|facts|guard_command|lease_max_s|load_home|load_python|model"
-    "|simulated|tdp_w|trial_deadline_max_s)|group_names"
+    "^(tokenpeak_(become|default_sweep|engine_env|engine_env_allowed|engine_version|facts|guard_command|lease_max_s"
+    "|load_home|load_python|model|simulated|tdp_w|trial_deadline_max_s)"
     "|ansible_(become|host|port|user|connection|private_key_file|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
 )
-_HOST_BLOCK = re.compile(r"^(?P<host>\S+) \| (?P<status>[A-Z]+)!? => ", re.MULTILINE)
-_RESOLVE_TIMEOUT_S = 60
-LOAD_HOSTS = "load_hosts"
-"""The group whose hosts offer the load; they are no nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,87 +175,34 @@ class Inventory:
         return json.loads(values.pop())
 
 
-def inventory_names(folder: Path = paths.INVENTORIES) -> list[str]:
-    """The inventories that can be named on the command line."""
-    return sorted(path.parent.name for path in folder.glob("*/hosts.yml"))
+def read_inventory(name: str, folder: Path = paths.INVENTORIES, *, nodes: tuple[str, ...] = ()) -> Inventory:
+    """The inventory called `name` in `folder`, limited to `nodes` when any are given, with its load hosts.
+
+    Raises InventoryError naming the nearest when there is no such inventory or node, and for a variable of these hosts
+    that cannot be rendered; the others' are not looked at.
+    """
+    resolution = Resolution(hosts_path(name, folder), wanted=_WANTED, nodes=nodes)
+    answer = resolution.answer()
+    inventory = _inventory(name, resolution.hosts_path, answer).limited_to(nodes)
+    for host in (*inventory.nodes, *inventory.load_hosts):
+        for variable, reason in answer["failures"].get(host.name, {}).items():
+            what = f"Variable {variable}" if variable else "Variables"
+            raise InventoryError(f"{what} of node {host.name} in {resolution.hosts_path.parent}: {reason}")
+    return inventory
 
 
-def read_inventory(name: str, folder: Path = paths.INVENTORIES) -> Inventory:
-    """The inventory called `name` in `folder`; raises InventoryError naming the nearest when there is none."""
-    hosts_path = folder / name / "hosts.yml"
-    if not hosts_path.is_file():
-        raise InventoryError(f"No inventory called {name!r} in {folder}. {suggestion(name, inventory_names(folder))}")
-    variables = _resolved_variables(hosts_path)
-    hosts = tuple(Node(name=host, variables=variables[host]) for host in sorted(variables))
-    nodes = tuple(host for host in hosts if LOAD_HOSTS not in host.variables.get("group_names", ()))
+def nodes_by_name(name: str, resolution: Resolution, nodes: tuple[str, ...] = ()) -> Inventory:
+    """The inventory called `name` with its nodes' names alone, for what must work whatever their variables are."""
+    return _inventory(name, resolution.hosts_path, resolution.answer()).limited_to(nodes)
+
+
+def _inventory(name: str, path: Path, answer: "Answer") -> Inventory:
+    hosts = {host: Node(name=host, variables=answer["variables"].get(host, {})) for host in sorted(answer["groups"])}
+    nodes = tuple(node for host, node in hosts.items() if LOAD_HOSTS not in answer["groups"][host])
     if not nodes:
-        raise InventoryError(f"{hosts_path} has no hosts; put yours into it.")
-    load_hosts = tuple(host for host in hosts if host not in nodes)
-    return Inventory(name=name, hosts_path=hosts_path, nodes=nodes, load_hosts=load_hosts)
-
-
-def common_extravars() -> dict[str, str]:
-    """What every playbook is told: the controller's own folders."""
-    return {
-        "tokenpeak_local_home": str(paths.ROOT),
-        "tokenpeak_local_state": str(paths.state_dir()),
-        "tokenpeak_local_data": str(paths.data_dir()),
-    }
-
-
-def _resolved_variables(hosts_path: Path) -> dict[str, dict[str, Any]]:
-    _require_place_for_ansible()
-    names = f"query('ansible.builtin.varnames', '{_WANTED}')"
-    message = f"{{{{ dict({names} | zip(query('ansible.builtin.vars', *{names}))) }}}}"
-    command = [
-        str(Path(sys.executable).with_name("ansible")),
-        "all",
-        f"--inventory={hosts_path}",
-        f"--extra-vars={json.dumps(common_extravars())}",
-        "--module-name=ansible.builtin.debug",
-        f"--args={json.dumps({'msg': message})}",
-    ]
-    environment = {
-        **os.environ,
-        "ANSIBLE_CONFIG": str(paths.PLAYBOOKS / "ansible.cfg"),
-        "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_DEPRECATION_WARNINGS": "False",
-        "ANSIBLE_INVENTORY_UNPARSED_FAILED": "True",
-        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.minimal",
-    }
-    environment.pop("ANSIBLE_FORCE_COLOR", None)
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_RESOLVE_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise InventoryError(
-            f"Ansible could not read {hosts_path}: {error}. Run make setup, then try again."
-        ) from error
-    resolved: dict[str, dict[str, Any]] = {}
-    for block in _HOST_BLOCK.finditer(done.stdout):
-        answer, _ = json.JSONDecoder().raw_decode(done.stdout, block.end())
-        if block["status"] != "SUCCESS":
-            reason = str(answer.get("msg", "")).rsplit("'msg': ", 1)[-1]
-            raise InventoryError(f"Variables of node {block['host']} in {hosts_path.parent}: {reason}")
-        resolved[block["host"]] = answer["msg"]
-    if done.returncode != 0:
-        raise InventoryError(f"Ansible could not read {hosts_path}:\n{done.stderr.strip()[-2000:]}")
-    return resolved
-
-
-def _require_place_for_ansible() -> None:
-    """Raise InventoryError where Ansible could not make its temporary files, which it would say with a traceback."""
-    home = Path(os.environ.get("ANSIBLE_HOME") or "~/.ansible")
-    place = Path(os.environ.get("ANSIBLE_LOCAL_TEMP") or home / "tmp").expanduser()
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryDirectory(dir=place).cleanup()
-    except OSError as error:
-        raise InventoryError(
-            f"Ansible cannot keep its temporary files in {place} ({error.strerror}): set ANSIBLE_HOME to a folder that "
-            "it may write to, and TOKENPEAK_STATE to one for TokenPeak's own files."
-        ) from error
+        raise InventoryError(f"{path} has no hosts; put yours into it.")
+    load_hosts = tuple(node for host, node in hosts.items() if LOAD_HOSTS in answer["groups"][host])
+    return Inventory(name=name, hosts_path=path, nodes=nodes, load_hosts=load_hosts)
 
 
 def _text(value: object) -> str | None:

@@ -18,7 +18,8 @@ from typing import Any
 import ansible_runner
 
 from tokenpeak import paths
-from tokenpeak.drive.inventory import Inventory, common_extravars
+from tokenpeak.drive.inventory import Inventory
+from tokenpeak.drive.resolution import common_extravars
 from tokenpeak.errors import NodeError
 
 _KEPT_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "LANG", "TZ", "VIRTUAL_ENV")

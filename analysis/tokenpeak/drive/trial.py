@@ -9,24 +9,23 @@ gets through, the node's guard gives production back once the lease has lapsed.
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from tokenpeak.drive.inventory import Inventory
 from tokenpeak.drive.order import RequestFiles, TrialOrder, at_start, write_finish, write_requests
 from tokenpeak.drive.probe import install
 from tokenpeak.drive.recording import Evidence, failed_before_launch, trial_record
+from tokenpeak.drive.restoration import restoration_of
 from tokenpeak.drive.runner import Event, NodeResult, run_playbook
 from tokenpeak.drive.secret import MasterSecret
 from tokenpeak.drive.stop import Stop
 from tokenpeak.drive.version import is_another, renewal
 from tokenpeak.errors import NodeError, PlanError
-from tokenpeak.records import Production, Provenance, Restoration, TrialRecord
+from tokenpeak.records import Production, Provenance, TrialRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,18 +177,6 @@ def _end_client(files: RequestFiles) -> None:
                 os.kill(int(command_line.parent.name), signal.SIGTERM)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-
-
-def restoration_of(answer: Mapping[str, Any] | None, reason: str) -> Restoration:
-    """How production stands by the node's own word; unrestored, for `reason`, when it gave none."""
-    if answer is None:
-        return Restoration(restored=False, was_running=True, message=reason)
-    told = answer.get("restoration", answer)
-    try:
-        return Restoration.model_validate({key: told[key] for key in Restoration.model_fields if key in told})
-    except (ValidationError, TypeError):
-        message = f"The node's answer is not understood, as of another version: {str(told)[:200]}"
-        return Restoration(restored=False, was_running=True, message=message)
 
 
 def _play(

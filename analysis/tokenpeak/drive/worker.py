@@ -14,8 +14,9 @@ from tokenpeak.drive.load_hosts import load_hosts
 from tokenpeak.drive.order import RequestFiles, TrialOrder
 from tokenpeak.drive.probe import ReadyNode
 from tokenpeak.drive.progress import Progress
+from tokenpeak.drive.restoration import restoration_of
 from tokenpeak.drive.runner import Event, run_playbook
-from tokenpeak.drive.trial import TrialResult, TrialSite, restoration_of, run_trial
+from tokenpeak.drive.trial import TrialResult, TrialSite, run_trial
 from tokenpeak.drive.turns import Turns
 from tokenpeak.errors import ArchiveError, TokenpeakError
 from tokenpeak.node.protocol import limits

