@@ -9,7 +9,7 @@ gets through, the node's guard gives production back once the lease has lapsed.
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path

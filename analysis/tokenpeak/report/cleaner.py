@@ -224,10 +224,9 @@ class Cleaner:
         declared = kind.model_fields[name]
         if not declared.is_required():
             return declared.get_default(call_default_factory=True)
-        empty = {tuple: (), list: [], dict: {}}
-        return empty.get(
-            type(value), PRIVATE if isinstance(value, str) and not _may_be_none(declared.annotation) else None
-        )
+        if isinstance(value, tuple | list | dict):
+            return type(value)()
+        return PRIVATE if isinstance(value, str) and not _may_be_none(declared.annotation) else None
 
     def _cleaned(self, value: str, kinds: Counter[str], shape: str) -> str:
         word = self._mask(kinds, shape)
