@@ -16,6 +16,12 @@ from httptools import HttpParserError, HttpResponseParser
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 _BLANK_LINE = b"\r\n\r\n"
 
+RESPONSE_LIMIT_BYTES = 64 << 20
+"""The most that one response may hold, its packets' own cost included: 130,000 events of 400 bytes."""
+HEAD_LIMIT_BYTES = 256 << 10
+PACKET_BYTES = 80
+"""What a packet that is kept costs beside its content."""
+
 
 class Exchange:
     """One request and the packets that answered it; times are `perf_counter` seconds."""
@@ -29,6 +35,7 @@ class Exchange:
         "packets",
         "resent",
         "sent",
+        "size",
         "status",
         "talk",
         "times",
@@ -45,6 +52,8 @@ class Exchange:
         self.detail = ""
         self.times: list[float] = []
         self.packets: list[bytes] = []
+        self.size = 0
+        """Bytes of memory that the packets take."""
         self.resent = False
         self.talk: object | None = None
         self.turn: int | None = None
@@ -124,6 +133,10 @@ class Connection(asyncio.Protocol):
             return
         self._stamp(now)
         self._keep(data)
+        exchange.size += len(data) + PACKET_BYTES
+        if exchange.size > RESPONSE_LIMIT_BYTES:
+            self._refuse(exchange)
+            return
         if self._streaming:
             if len(data) > 4 and not data.endswith(_BLANK_LINE):
                 return
@@ -137,6 +150,14 @@ class Connection(asyncio.Protocol):
             if not data.endswith(_BLANK_LINE) or data.index(_BLANK_LINE) == len(data) - len(_BLANK_LINE):
                 return
         self._feed(exchange)
+
+    def _refuse(self, exchange: Exchange) -> None:
+        """Give up a response that is too large, and let go of it."""
+        first = exchange.times[0]
+        self.give_up("oversized", f"the response was longer than {RESPONSE_LIMIT_BYTES >> 20} MiB")
+        exchange.packets.clear()
+        exchange.times[:] = [first]
+        exchange.size = 0
 
     @staticmethod
     def _plain_head(data: bytes) -> bool:
@@ -163,12 +184,12 @@ class Connection(asyncio.Protocol):
                 self._fed += 1
                 self._parser.feed_data(packets[self._fed - 1])
         except HttpParserError as error:
-            self.usable = False
-            self._end("malformed_response", str(error))
-            self._transport.abort()
+            self.give_up("malformed_response", str(error))
             return
         if self._complete:
             self._end(None)
+        elif exchange.status is None and exchange.size > HEAD_LIMIT_BYTES:
+            self.give_up("malformed_response", f"its head was longer than {HEAD_LIMIT_BYTES >> 10} KiB")
         elif exchange.status is not None:
             self._streaming = self._event_stream and self._chunked
 
