@@ -1,11 +1,14 @@
 """What a hostile engine answers ends in rows and a verdict: within bounded memory and time, and the client lives on."""
 
+import gzip
 import json
+import resource
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,7 +16,9 @@ import pytest
 from load.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving
 from load.test_broken_servers import failures, measure
 from tokenpeak.load.connection import Exchange
+from tokenpeak.load.scrape import Scraper, parse
 from tokenpeak.load.stream import read, text_of
+from tokenpeak.node.serving import complete
 
 MEMORY_LIMIT_BYTES = 700 << 20
 PEAK = """
@@ -120,7 +125,8 @@ def test_odd_answers_in_a_conversation(tmp_path: Path) -> None:
         odd += b'data: {"choices":[{"index":0,"delta":"x"}]}\n\n' + b'data: {"choices": {"a": 1}}\n\n'
         connection.sendall(HEAD + chunk(odd + USAGE + DONE) + END)
 
-    workload = {"kind": "conversation", "starters": 1, "starter_tokens": 8, "turns": 2, "turn_input_tokens": 8}
+    workload = {"kind": "conversation", "starters": 1, "starter_tokens": 8, "turns": 2}
+    workload |= {"turn_input_tokens": 8, "output_tokens": 3}
     began = time.monotonic()
     found = failures(answer, tmp_path, workload=workload, level={"concurrency": 1, "requests": 4}, run_deadline_s=30)
 
@@ -138,3 +144,77 @@ def test_text_of_odd_events() -> None:
 
     assert " a" == text_of(exchange)
     assert "malformed_stream" == read(exchange, 0.0).error
+
+
+GZIP_HEAD = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n"
+BOMB = gzip.compress(b"# filler\n" * 30_000_000)
+HOSTILE = {
+    "endless": endless(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", b"# filler\n" * 10_000),
+    "endless head": endless(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 10_000),
+    "gzip bomb": lambda connection, _: connection.sendall(GZIP_HEAD % len(BOMB) + BOMB),
+    "never whole": lambda connection, _: connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nup 1"),
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_metrics(answer: Answer) -> None:
+    """A page of metrics without end or bound is no page: no memory is filled, and nobody waits for it long."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.monotonic()
+    with serving(answer, other=answer) as url:
+        scraper = Scraper(f"{url}/metrics", {}, verify=True)
+        try:
+            assert scraper.sample() is None
+        finally:
+            scraper.stop()
+
+    assert time.monotonic() - began < 15
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 100 << 20
+
+
+def drip(connection: socket.socket, request: bytes) -> None:
+    """A head that never ends, a byte at a time."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"x")
+        time.sleep(0.1)
+
+
+def test_dripping_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that comes a byte at a time is waited for no longer than one that does not come."""
+    monkeypatch.setattr("tokenpeak.load.scrape.PAGE_LIMIT_S", 1.0, raising=False)
+    with serving(drip, other=drip) as url:
+        scraper = Scraper(f"{url}/metrics", {}, verify=True)
+        thread = Thread(target=scraper.sample, daemon=True)
+        thread.start()
+        thread.join(8)
+        assert not thread.is_alive()
+        scraper.stop()
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e300"])
+def test_metrics_out_of_range(value: str) -> None:
+    """A value that no counter can have leaves its metric out."""
+    found = parse(f"vllm:num_preemptions {value}\nvllm:num_requests_running 1\n")
+
+    assert {"requests_running": 1.0} == found
+
+
+ON_NODES = {**HOSTILE, "drip": drip, "continue": endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n")}
+del ON_NODES["gzip bomb"]
+
+
+@pytest.mark.parametrize("answer", ON_NODES.values(), ids=ON_NODES)
+def test_hostile_engine_on_a_node(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's own question to an engine ends too, whatever is answered: no completion, in little memory."""
+    monkeypatch.setattr("tokenpeak.node.serving.ENDING_S", 0.5, raising=False)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    said: list[str | None] = []
+    with serving(answer, other=answer) as url:
+        thread = Thread(target=lambda: said.append(complete(url, "m", timeout_s=1.0)), daemon=True)
+        thread.start()
+        thread.join(10)
+
+    assert 1 == len(said)
+    assert said[0] is not None
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 100 << 20

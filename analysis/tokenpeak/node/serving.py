@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tokenpeak.node.trouble import Trouble
+
+
+ANSWER_LIMIT_BYTES = 1 << 20
+ENDING_S = 5.0
+"""A server that answers has this much longer than it has for each part of its answer."""
 
 
 class Answer(NamedTuple):
@@ -25,7 +32,7 @@ def request(
     key: str | None = None,
     timeout_s: float = 5.0,
 ) -> Answer:
-    """One request, one answer; a server that is not there is an answer too."""
+    """One request, one answer; a server that is not there, or whose answer has no end, is an answer too."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Trouble("declaration", f"{url!r} is no address of a server: write it like http://127.0.0.1:8000.")
@@ -34,14 +41,39 @@ def request(
     headers = {"Content-Type": "application/json"} if body is not None else {}
     if key:
         headers["Authorization"] = f"Bearer {key}"
+    overdue = threading.Timer(timeout_s + ENDING_S, _hang_up, [connection])
+    overdue.daemon = True
+    overdue.start()
     try:
         connection.request(method, parts.path or "/", None if body is None else json.dumps(body).encode(), headers)
         response = connection.getresponse()
-        return Answer(response.status, response.read().decode(errors="replace"))
-    except (OSError, http.client.HTTPException) as error:
-        return Answer(0, str(error) or type(error).__name__)
+        content = response.read(ANSWER_LIMIT_BYTES + 1)
+        if len(content) > ANSWER_LIMIT_BYTES:
+            return Answer(0, f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
+        if overdue.finished.is_set():
+            return Answer(0, f"an answer that was not whole after {timeout_s + ENDING_S:g} s")
+        return Answer(response.status, content.decode(errors="replace"))
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Answer(0, (str(error) or type(error).__name__)[:300])
     finally:
+        overdue.cancel()
         connection.close()
+
+
+def _hang_up(connection: http.client.HTTPConnection) -> None:
+    """End a request that takes too long; whoever waits for its answer then sees the connection's end."""
+    try:
+        connection.sock.shutdown(socket.SHUT_RDWR)
+    except (OSError, AttributeError):
+        return  # it has ended by itself
+
+
+def _object(text: str) -> Any:
+    """The JSON of an answer; raises ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
 
 
 def base_url(host: str, port: int) -> str:
@@ -58,10 +90,10 @@ def served_model(url: str, key: str | None = None, timeout_s: float = 5.0) -> st
     """The first model that `/v1/models` names; None when none is served."""
     answer = request(f"{url}/v1/models", key=key, timeout_s=timeout_s)
     try:
-        found = json.loads(answer.text)["data"][0]["id"] if answer.status == 200 else None
+        found = _object(answer.text)["data"][0]["id"] if answer.status == 200 else None
     except (ValueError, KeyError, IndexError, TypeError):
         return None
-    return found if isinstance(found, str) else None
+    return found[:300] if isinstance(found, str) else None
 
 
 def complete(url: str, model: str, key: str | None = None, timeout_s: float = 60.0) -> str | None:
@@ -85,14 +117,14 @@ def complete(url: str, model: str, key: str | None = None, timeout_s: float = 60
     if answer.status != 200:
         return f"HTTP {answer.status}: {answer.text[:300]}" if answer.status else answer.text
     try:
-        body = json.loads(answer.text)
+        body = _object(answer.text)
         choices, model_said = body["choices"], body.get("model", model)
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"an answer that is no completion: {answer.text[:300]}"
     if not choices:
         return f"a completion without choices: {answer.text[:300]}"
     if model_said != model:
-        return f"a completion by {model_said!r}, not {model!r}"
+        return f"a completion by {str(model_said)[:300]!r}, not {model!r}"
     return None
 
 
