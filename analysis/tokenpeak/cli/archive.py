@@ -7,6 +7,7 @@ import click
 
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, suggestion
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Pack a sweep's archive into one checked file.")
@@ -39,7 +40,7 @@ def archive(sweep_id: str, output: Path | None, *, no_node_names: bool, no_promp
                 "engine logs": no_prompts or summaries,
             }
             packed = pack(copy, target, removed=tuple(what for what, is_out in taken_out.items() if is_out))
-    click.echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
+    echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
 
 
 def _folder(sweep_id: str) -> Path:

@@ -6,6 +6,7 @@ import click
 
 from tokenpeak.drive.inventory import read_inventory
 from tokenpeak.drive.probe import install as put
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Put the node script and its guard on the nodes.")
@@ -19,6 +20,6 @@ def install(inventory_name: str, nodes: tuple[str, ...], user: str | None) -> No
     inventory = read_inventory(inventory_name).limited_to(nodes)
     result = put(inventory, nodes=[node.name for node in inventory.nodes], user=user)
     for name, node in result.nodes.items():
-        click.echo(f"{name}: {'installed' if node.ok else node.unreachable or node.failure}")
+        echo(f"{name}: {'installed' if node.ok else node.unreachable or node.failure}")
     if not all(node.ok for node in result.nodes.values()):
         sys.exit(1)

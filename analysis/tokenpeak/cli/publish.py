@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Send the built site to where it is served.")
@@ -16,4 +17,4 @@ def publish(target: str, destination: str, site: Path, *, dry_run: bool) -> None
     """Send the built site to DESTINATION by TARGET, after checking its links and its files."""
     from tokenpeak.report import publish as publishing
 
-    publishing.publish(site, target, destination, dry_run=dry_run, say=click.echo)
+    publishing.publish(site, target, destination, dry_run=dry_run, say=echo)

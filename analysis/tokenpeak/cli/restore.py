@@ -7,6 +7,7 @@ import click
 from tokenpeak.drive.inventory import read_inventory
 from tokenpeak.drive.runner import run_playbook
 from tokenpeak.drive.trial import restoration_of
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Bring production back on every node; safe at any time.")
@@ -19,12 +20,12 @@ def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:
     unrestored = 0
     for name, node in result.nodes.items():
         if node.is_not_installed:
-            click.echo(f"{name}: TokenPeak was never put on this node, so there is nothing to give back.")
+            echo(f"{name}: TokenPeak was never put on this node, so there is nothing to give back.")
             continue
         reason = node.unreachable or node.failure or "restore.yml gave no answer"
         restoration = restoration_of(node.answers.get("restore"), reason)
         unrestored += not restoration.restored
         downtime = f" Production was down for {restoration.downtime_s:.1f} s." if restoration.downtime_s else ""
-        click.echo(f"{name}: {'' if restoration.restored else 'NOT restored: '}{restoration.message}{downtime}")
+        echo(f"{name}: {'' if restoration.restored else 'NOT restored: '}{restoration.message}{downtime}")
     if unrestored:
         sys.exit(1)

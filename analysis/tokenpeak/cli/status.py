@@ -9,6 +9,7 @@ import click
 
 from tokenpeak.drive.inventory import read_inventory
 from tokenpeak.drive.runner import run_playbook
+from tokenpeak.terminal import echo
 
 _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 
@@ -37,15 +38,15 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     problems = {name: list(problems(answer)) for name, answer in answers.items() if answer}
     if style == "json":
         told = {name: answer for name, answer in answers.items() if answer}
-        click.echo(json.dumps({"nodes": told, "silent": silent}, indent=2))
+        echo(json.dumps({"nodes": told, "silent": silent}, indent=2))
     else:
         for name, answer in answers.items():
             if answer:
-                click.echo(f"{name}: {' '.join(sentences(answer))}")
+                echo(f"{name}: {' '.join(sentences(answer))}")
         for name, words in [*silent.items(), *((name, " ".join(words)) for name, words in problems.items() if words)]:
-            click.echo(f"PROBLEM {name}: {words}")
+            echo(f"PROBLEM {name}: {words}")
         if any(answer.get("armed") for answer in answers.values()):
-            click.echo(f"Give production back now, ending the trial: make restore INVENTORY={inventory_name}")
+            echo(f"Give production back now, ending the trial: make restore INVENTORY={inventory_name}")
     if silent or any(problems.values()):
         sys.exit(1)
 

@@ -31,6 +31,7 @@ from tokenpeak.records import (
     StartupFacts,
     TrialRecord,
 )
+from tokenpeak.terminal import visible_log
 
 _NO_SPACE = "[Errno 28] No space left on device"
 _RUNS = TypeAdapter(tuple[RunRecord, ...])
@@ -209,14 +210,14 @@ def _offset_s(evidence: Evidence) -> float:
 
 
 def _engine_log(evidence: Evidence) -> str:
-    """The engine's whole log as finish sent it; else the tail that launch gave."""
+    """The engine's whole log as finish sent it, safe to be shown; else the tail that launch gave."""
     packed = evidence.finish.get("log")
     if packed:
         try:
-            return unpacked_log(packed)
+            return visible_log(unpacked_log(packed))
         except ValueError as error:
             return f"(the log did not arrive whole: {error})\n{evidence.launch.get('log_tail', '')}"
-    return str(evidence.launch.get("log_tail") or "")
+    return visible_log(str(evidence.launch.get("log_tail") or ""))
 
 
 def _telemetry(finish: Mapping[str, Any], zero_unix_s: float) -> Series:

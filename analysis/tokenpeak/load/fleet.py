@@ -151,7 +151,9 @@ class Channel:
     def lost(self, why: str) -> HostLostError:
         """The failure, with the last words of the host's command."""
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - WORDS_CHARACTERS))
-        lines = [line for line in self._errors.read(WORDS_CHARACTERS).decode(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line for line in self._errors.read(WORDS_CHARACTERS).decode(errors="replace").splitlines() if line.strip()
+        ]
         return HostLostError(self.name, f"{why}: {lines[-1]}" if lines else f"{why}.")
 
     def clock(self) -> Clock:

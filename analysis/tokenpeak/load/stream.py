@@ -138,7 +138,9 @@ class _Events:
         while (end := body.find(separator, position)) >= 0:
             blocks += 1
             if end - position > EVENT_LIMIT_BYTES or blocks > BLOCKS_LIMIT:
-                long = f"an event of {end - position} bytes" if blocks <= BLOCKS_LIMIT else f"over {BLOCKS_LIMIT} events"
+                long = (
+                    f"an event of {end - position} bytes" if blocks <= BLOCKS_LIMIT else f"over {BLOCKS_LIMIT} events"
+                )
                 self.fault = ("malformed_stream", f"{long} in one response")
                 break
             block = body[position:end]

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from tokenpeak.node.trouble import Trouble
 
-
 ANSWER_LIMIT_BYTES = 1 << 20
 ENDING_S = 5.0
 """A server that answers has this much longer than it has for each part of its answer."""
