@@ -29,7 +29,7 @@ def test_every_hidden_character_is_written_out() -> None:
 def test_rich_prints_no_foreign_sequence(capsys: pytest.CaptureFixture[str]) -> None:
     """A console's own colours pass; what is in a cell or a line does not, nor is it read as markup."""
     out = io.StringIO()
-    console = SafeConsole(file=out, force_terminal=True, width=200, color_system="standard")
+    console = SafeConsole(file=out, force_terminal=True, width=200, color_system="standard", highlight=False)
     table = Table(HOSTILE)
     table.add_row(HOSTILE)
     console.print(table)

@@ -29,7 +29,7 @@ def visible(text: str) -> str:
 
 def visible_log(text: str) -> str:
     """A log likewise: a progress bar's carriage returns are line ends."""
-    return visible(text.replace("\r", "\n"))
+    return visible(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _written_out(found: re.Match[str]) -> str:

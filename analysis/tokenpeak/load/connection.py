@@ -13,6 +13,8 @@ from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpResponseParser
 
+from tokenpeak.load.network import Segments
+
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 _BLANK_LINE = b"\r\n\r\n"
 
@@ -75,8 +77,9 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """A connection that carries one exchange at a time."""
 
-    def __init__(self, owner: Owner, *, direct_writes: bool) -> None:
+    def __init__(self, owner: Owner, *, direct_writes: bool, segments: Segments | None = None) -> None:
         self.owner = owner
+        self._segments = segments
         self.usable = False
         self.exchange: Exchange | None = None
         self.used = False
@@ -214,6 +217,12 @@ class Connection(asyncio.Protocol):
         """The response is whole (called by the parser)."""
         self._complete = True
 
+    def _count_segments(self) -> None:
+        """Add this connection's segments to the run's, once, when it ends."""
+        segments, self._segments = self._segments, None
+        if segments is not None:
+            segments.add(self._transport.get_extra_info("socket"))
+
     def _end(self, error: str | None, detail: str = "") -> None:
         exchange, self.exchange = self.exchange, None
         if exchange is None:
@@ -223,12 +232,14 @@ class Connection(asyncio.Protocol):
         exchange.detail = detail
         self.used = True
         if not self.usable:
+            self._count_segments()
             self._transport.close()
         self.owner.ended(self, exchange)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has gone: the end of a response without a length, or a broken one."""
         self.usable = False
+        self._count_segments()
         exchange = self.exchange
         if exchange is None:
             self.owner.gone(self)
@@ -250,4 +261,5 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close an idle connection."""
         self.usable = False
+        self._count_segments()
         self._transport.close()

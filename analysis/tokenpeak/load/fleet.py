@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tokenpeak.errors import LoadError
-from tokenpeak.load.crew import Observation, Progress, share, shifted, together
+from tokenpeak.load.crew import Observation, Progress, added, share, shifted, together
 from tokenpeak.load.order import Order
 from tokenpeak.load.wire import (
     Message,
@@ -351,6 +351,12 @@ def _merged(parts: Sequence[_Part], start: float, stopped: str | None) -> Observ
         busiest_share=max(part.busiest_share for part in seen),
         processes=sum(part.processes for part in seen),
         stopped=stopped or next((part.stopped for part in seen if part.stopped), None),
+        segments=added(part.segments for part in seen),
+        outages=tuple(
+            (begin_s + began - begin, end_s + began - begin)
+            for part, began in zip(seen, starts, strict=True)
+            for begin_s, end_s in part.outages
+        ),
         hosts=tuple(
             LoadHostHealth(
                 load_host=part.name,

@@ -69,6 +69,12 @@ class Offering:
         self._packets_watched = (0, start)
         self._coalescing = False
 
+    @property
+    def segments(self) -> tuple[int, int, int, int]:
+        """Of all connections that have ended: segments received, of them out of order, sent, sent again."""
+        found = self._pool.segments
+        return found.received, found.out_of_order, found.sent, found.sent_again
+
     # What is to be sent
 
     def _exhausted(self) -> bool:

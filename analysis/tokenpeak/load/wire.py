@@ -26,7 +26,7 @@ Message = dict[str, Any]
 NUMBER_LIMIT = 1e12
 _COUNTED = ("ended", "ok", "in_flight", "packets")
 _REPLY = tuple(field.name for field in fields(Reply))
-_SEEN = ("lags", "start", "wall_s", "cpu_s", "busiest_share", "processes", "stopped")
+_SEEN = ("lags", "start", "wall_s", "cpu_s", "busiest_share", "processes", "stopped", "segments", "outages")
 
 
 _Number = Annotated[float, Field(ge=-NUMBER_LIMIT, le=NUMBER_LIMIT, allow_inf_nan=False)]
@@ -69,6 +69,8 @@ class _SeenShape(BaseModel):
     busiest_share: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
     processes: _Count
     stopped: _Words | None
+    segments: tuple[_Count, _Count, _Count, _Count]
+    outages: Annotated[tuple[tuple[_Number, _Number], ...], Field(max_length=10_000)]
 
 
 class _Ordered(BaseModel):
@@ -140,7 +142,7 @@ def observation_of(content: Mapping[str, Any]) -> Observation:
             values = dict(zip(_REPLY, row, strict=True))
             values["event_times_us"] = array("i", base64.b64decode(values["event_times_us"]))
             replies.append(_ReplyShape.model_validate(values))
-        seen = _SeenShape.model_validate({name: content[name] for name in _SEEN})
+        seen = _SeenShape.model_validate_json(json.dumps({name: content[name] for name in _SEEN}))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"no observation: {str(error)[:300]}") from error
     found = {**dict(seen), "lags": tuple(seen.lags)}

@@ -52,7 +52,8 @@ class _Server(ThreadingHTTPServer):
             return False
         if asked in LOCAL_NAMES or asked == self.bound_to.lower():
             return bool(asked)
-        return self.bound_to in ("", "0.0.0.0", "::") and (_is_address(asked) or asked == socket.gethostname().lower())
+        is_everywhere = _is_address(self.bound_to) and ipaddress.ip_address(self.bound_to).is_unspecified
+        return is_everywhere and (_is_address(asked) or asked == socket.gethostname().lower())
 
 
 def _is_address(name: str) -> bool:
