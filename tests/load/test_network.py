@@ -32,7 +32,8 @@ async def answer(reader, writer):
             if b"/completions" not in head.split(b"\\r\\n")[0]:
                 writer.write(b"HTTP/1.1 404 Not Found\\r\\ncontent-length: 0\\r\\n\\r\\n")
                 continue
-            writer.write(b"HTTP/1.1 200 OK\\r\\ncontent-type: text/event-stream\\r\\ntransfer-encoding: chunked\\r\\n\\r\\n")
+            writer.write(b"HTTP/1.1 200 OK\\r\\ncontent-type: text/event-stream\\r\\n")
+            writer.write(b"transfer-encoding: chunked\\r\\n\\r\\n")
             events = [b'{"choices":[{"index":0,"text":" t","finish_reason":null}]}'] * 100
             events += [b'{"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":100}}', b"[DONE]"]
             for event in events:

@@ -21,6 +21,8 @@ _BLANK_LINE = b"\r\n\r\n"
 RESPONSE_LIMIT_BYTES = 64 << 20
 """The most that one response may hold, its packets' own cost included: 130,000 events of 400 bytes."""
 HEAD_LIMIT_BYTES = 256 << 10
+LARGE_PACKET_BYTES = 16 << 10
+"""A packet above this has its response weighed at once; the others wait for the next tick of whoever owns it."""
 PACKET_BYTES = 80
 """What a packet that is kept costs beside its content."""
 
@@ -42,6 +44,7 @@ class Exchange:
         "talk",
         "times",
         "turn",
+        "weighed",
     )
 
     def __init__(self, index: int, due: float) -> None:
@@ -55,10 +58,18 @@ class Exchange:
         self.times: list[float] = []
         self.packets: list[bytes] = []
         self.size = 0
-        """Bytes of memory that the packets take."""
+        """Bytes of memory that the first `weighed` packets take."""
+        self.weighed = 0
         self.resent = False
         self.talk: object | None = None
         self.turn: int | None = None
+
+    def weigh(self) -> int:
+        """Bytes of memory that all packets take by now."""
+        fresh = self.packets[self.weighed :]
+        self.weighed += len(fresh)
+        self.size += sum(map(len, fresh)) + PACKET_BYTES * len(fresh)
+        return self.size
 
 
 class Owner(Protocol):
@@ -136,9 +147,8 @@ class Connection(asyncio.Protocol):
             return
         self._stamp(now)
         self._keep(data)
-        exchange.size += len(data) + PACKET_BYTES
-        if exchange.size > RESPONSE_LIMIT_BYTES:
-            self._refuse(exchange)
+        if len(data) > LARGE_PACKET_BYTES and exchange.weigh() > RESPONSE_LIMIT_BYTES:
+            self.refuse(exchange)
             return
         if self._streaming:
             if len(data) > 4 and not data.endswith(_BLANK_LINE):
@@ -154,13 +164,13 @@ class Connection(asyncio.Protocol):
                 return
         self._feed(exchange)
 
-    def _refuse(self, exchange: Exchange) -> None:
+    def refuse(self, exchange: Exchange) -> None:
         """Give up a response that is too large, and let go of it."""
         first = exchange.times[0]
         self.give_up("oversized", f"the response was longer than {RESPONSE_LIMIT_BYTES >> 20} MiB")
         exchange.packets.clear()
         exchange.times[:] = [first]
-        exchange.size = 0
+        exchange.size = exchange.weighed = 0
 
     @staticmethod
     def _plain_head(data: bytes) -> bool:
@@ -191,7 +201,7 @@ class Connection(asyncio.Protocol):
             return
         if self._complete:
             self._end(None)
-        elif exchange.status is None and exchange.size > HEAD_LIMIT_BYTES:
+        elif exchange.status is None and exchange.weigh() > HEAD_LIMIT_BYTES:
             self.give_up("malformed_response", f"its head was longer than {HEAD_LIMIT_BYTES >> 10} KiB")
         elif exchange.status is not None:
             self._streaming = self._event_stream and self._chunked

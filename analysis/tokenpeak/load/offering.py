@@ -11,7 +11,7 @@ from collections import deque
 from time import perf_counter, sleep
 
 from tokenpeak.load.alarm import Alarm
-from tokenpeak.load.connection import Connection, Exchange
+from tokenpeak.load.connection import RESPONSE_LIMIT_BYTES, Connection, Exchange
 from tokenpeak.load.order import Order
 from tokenpeak.load.payload import Conversation, payload
 from tokenpeak.load.pool import SPARE_CONNECTIONS, Pool, connect_failure
@@ -254,7 +254,7 @@ class Offering:
             self._continue(conversation, exchange, ok=ok)
         self._ended.append(exchange)
         self._packets_ended += len(exchange.packets)
-        self._raw_bytes += exchange.size
+        self._raw_bytes += exchange.weigh()
         while self._raw_bytes > RAW_BYTES_KEPT:
             self._read_oldest()
         if not ok and self.order.due_s is None and self.stopped is None:
@@ -336,7 +336,7 @@ class Offering:
         overdue = now > self.start + order.deadline_s
         if overdue:
             self.stop("the run's deadline passed")
-        if sum(c.exchange.size for c in self._busy if c.exchange is not None) > IN_FLIGHT_LIMIT_BYTES:
+        if sum(c.exchange.weigh() for c in self._busy if c.exchange is not None) > IN_FLIGHT_LIMIT_BYTES:
             self.stop(f"the responses in flight were longer than {IN_FLIGHT_LIMIT_BYTES >> 20} MiB together")
         stop = order.stop
         if stop is not None and stop.ttft_s is not None and self.stopped is None:
@@ -353,6 +353,8 @@ class Offering:
             exchange = connection.exchange
             if exchange is None:
                 self._busy.discard(connection)
+            elif exchange.size > RESPONSE_LIMIT_BYTES:
+                connection.refuse(exchange)
             elif overdue:
                 connection.give_up("deadline", f"still running after the run's deadline of {order.deadline_s:g} s")
             elif now - (exchange.times[-1] if exchange.times else (exchange.sent or exchange.due)) > order.stall_s:
