@@ -98,7 +98,7 @@ def measure(tmp_path: Path) -> Iterator[Measure]:
     yield run
     for server in servers:
         server.kill()
-        server.wait()
+        server.communicate()
     ip("netns", "del", name)
 
 

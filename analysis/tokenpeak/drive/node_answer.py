@@ -61,28 +61,31 @@ def _is_restoration(told: dict[str, Any] | None) -> dict[str, Any] | None:
 
 _Restoration = Annotated[dict[str, Any] | None, AfterValidator(_is_restoration)]
 
+_SHAPES: dict[str, Any] = {
+    "declaration": dict[str, Any],
+    "engine_ran": bool | None,
+    "exit_status": _Status | None,
+    "failure_phase": _Word | None,
+    "given_back_by": _Word | None,
+    "holder": _Word | None,
+    "last_restoration": _Restoration,
+    "lease_remaining_s": _Seconds | None,
+    "log": str | None,
+    "log_tail": _Text | None,
+    "message": _Text | None,
+    "phases": Annotated[list[_Phase], Field(max_length=10_000)],
+    "production": dict[str, Any] | None,
+    "ready": bool,
+    "restoration": _Restoration,
+    "started_at_unix_s": _Seconds | None,
+    "telemetry": _Telemetry,
+    "timed_out": bool | None,
+}
+_STRICT = ConfigDict(strict=True)
 _FIELDS: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(shape, config=ConfigDict(strict=True) if not isinstance(shape, type(_Shape)) else None)
-    for name, shape in {
-        "declaration": dict[str, Any],
-        "engine_ran": bool | None,
-        "exit_status": _Status | None,
-        "failure_phase": _Word | None,
-        "given_back_by": _Word | None,
-        "holder": _Word | None,
-        "last_restoration": _Restoration,
-        "lease_remaining_s": _Seconds | None,
-        "log": str | None,
-        "log_tail": _Text | None,
-        "message": _Text | None,
-        "phases": Annotated[list[_Phase], Field(max_length=10_000)],
-        "production": dict[str, Any] | None,
-        "ready": bool,
-        "restoration": _Restoration,
-        "started_at_unix_s": _Seconds | None,
-        "telemetry": _Telemetry,
-        "timed_out": bool | None,
-    }.items()
+    # A model has its own configuration.
+    name: TypeAdapter(shape, config=None if shape is _Telemetry else _STRICT)
+    for name, shape in _SHAPES.items()
 }
 
 
