@@ -5,7 +5,8 @@ format_version history:
     2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
         null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; load
         hosts: `load_hosts` of a sweep and `hosts` of a run's client; `within_limits` of a run's summary; `highest` of a
-        plan; `left_out` and `other_requests` of a trial; `measured_from_s` of a run; a file of version 1 reads the same
+        plan; `left_out` and `other_requests` of a trial; `measured_from_s` of a run; `network` of
+        a run's client; a file of version 1 reads the same
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -350,6 +351,18 @@ class LoadHostHealth(Record):
     """By how much its clock, as read over the wire, may be wrong; latencies do not depend on it."""
 
 
+class NetworkHealth(Record):
+    """What the network did to a run, by the kernels of the load generator and of the server."""
+
+    segments: int
+    """TCP segments sent and received."""
+    segments_lost: int
+    """Of them, sent again, or come after a later one, as they do when an earlier one was lost."""
+    outages_s: tuple[tuple[float, float], ...] = ()
+    """When the server's machine answered nothing, not even its kernel: begin and end, in seconds after the run's
+    start. An engine that pauses is no outage."""
+
+
 class ClientHealth(Record):
     """What the load client knows of its own error in this run; all None in an import, whose client was another."""
 
@@ -362,6 +375,8 @@ class ClientHealth(Record):
     """How late the event loop's ticks were."""
     hosts: tuple[LoadHostHealth, ...] = ()
     """The load hosts that offered the run together; empty: one machine did."""
+    network: NetworkHealth | None = None
+    """None: not watched."""
 
 
 class EngineCounters(Record):

@@ -31,7 +31,7 @@ def stream(tokens: int = 3) -> bytes:
     return HEAD + b"".join(map(chunk, [*events, USAGE, DONE])) + END
 
 
-def _serve(connection: socket.socket, answer: Answer) -> None:
+def _serve(connection: socket.socket, answer: Answer, other: Answer) -> None:
     with connection:
         buffer = b""
         while True:
@@ -49,20 +49,26 @@ def _serve(connection: socket.socket, answer: Answer) -> None:
             while len(rest) < length:
                 rest += connection.recv(65536)
             body, buffer = rest[:length], rest[length:]
-            if not head.startswith(b"POST") or b"/completions" not in head.split(b"\r\n")[0]:
-                connection.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
-                continue
+            asked = head.startswith(b"POST") and b"/completions" in head.split(b"\r\n")[0]
             try:
-                answer(connection, head + b"\r\n\r\n" + body)
+                (answer if asked else other)(connection, head + b"\r\n\r\n" + body)
             except OSError:
                 return
             if connection.fileno() < 0:
                 return
 
 
+def not_found(connection: socket.socket, request: bytes) -> None:
+    """Nothing is there."""
+    connection.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+
+
 @contextmanager
-def serving(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[str]:
-    """The address of a server that answers each completion request with `answer`, over TLS if given a context."""
+def serving(answer: Answer, context: ssl.SSLContext | None = None, other: Answer = not_found) -> Iterator[str]:
+    """The address of a server that answers each completion request with `answer`, over TLS if given a context.
+
+    `other` answers whatever else is asked.
+    """
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
 
     def accept() -> None:
@@ -76,7 +82,7 @@ def serving(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[s
 
     def greet(connection: socket.socket) -> None:
         try:
-            _serve(connection if context is None else context.wrap_socket(connection, server_side=True), answer)
+            _serve(connection if context is None else context.wrap_socket(connection, server_side=True), answer, other)
         except OSError:
             connection.close()
 

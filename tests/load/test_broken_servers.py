@@ -14,7 +14,9 @@ from tokenpeak.records import RunRecord
 
 
 def measure(url: str, folder: Path, level: dict[str, Any] | None = None, **keys: Any) -> RunRecord:
-    workload = {"kind": "synthetic", "name": "x", "input_tokens": 8, "output_tokens": 3, **keys.pop("workload", {})}
+    synthetic = {"kind": "synthetic", "input_tokens": 8, "output_tokens": 3}
+    given = keys.pop("workload", {})
+    workload = {"name": "x", **(given if "kind" in given else synthetic | given)}
     run = {"run_index": 0, "workload": workload, "level": level or {"concurrency": 1, "requests": 2}}
     job = LoadJob.model_validate({"base_url": url, "model": "m", "output_dir": folder, "runs": [run], **keys})
     return run_job(job)[0]

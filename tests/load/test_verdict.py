@@ -35,8 +35,13 @@ def codes(
         slo=slo,
         requests=requests,
         summary=summarize(requests, slo, from_due=isinstance(level, OpenLoad)),
-        client=ClientHealth(dispatch_delay_s=distribution(delays), loop_lag_s=distribution([lag_s] * 100), hosts=hosts),
-        **{"busiest_share": 0.1, **keys},
+        **{
+            "busiest_share": 0.1,
+            "client": ClientHealth(
+                dispatch_delay_s=distribution(delays), loop_lag_s=distribution([lag_s] * 100), hosts=hosts
+            ),
+            **keys,
+        },
     )
     return [reason.code for reason in judge(evidence).reasons]
 

@@ -1,9 +1,13 @@
 """The site of a running sweep: built again as trials land, and served."""
 
+import http.client
 import threading
 import urllib.request
+from collections.abc import Iterator
+from email.message import Message
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from archive_factory import make_archive, trial_record
@@ -72,3 +76,70 @@ def add_trial(archive: Archive) -> None:
     planned = view.record.plans[0].feasible[0]
     trial, _ = trial_record(view.spec, sweep_id="sweep", node=view.record.nodes[0], planned=planned, seconds=3)
     archive.write_trial(trial)
+
+
+def asked(port: int, path: str, host: str | None) -> tuple[int, str, Message]:
+    """Status, content and headers of one request with this Host header."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.putrequest("GET", path, skip_host=True)
+    if host is not None:
+        connection.putheader("Host", host)
+    connection.endheaders()
+    response = connection.getresponse()
+    return response.status, response.read().decode(), response.headers
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    """A served site with a page, a folder without one, a hidden file, and links that lead out."""
+    site = tmp_path / "site"
+    (site / "data").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    for path in ("site/index.html", "site/data/rows.csv", "site/.hidden", "outside/secret.txt"):
+        (tmp_path / path).write_text("the content")
+    (site / "link.txt").symlink_to(tmp_path / "outside" / "secret.txt")
+    (site / "way").symlink_to(tmp_path / "outside")
+    listening = live.server(site, "127.0.0.1", 0)
+    threading.Thread(target=listening.serve_forever, daemon=True).start()
+    yield listening.server_address[1]
+    listening.shutdown()
+    listening.server_close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "LOCALHOST"])
+def test_own_names_are_answered(port: int, host: str) -> None:
+    """The site is there by this server's own names, guarded against being framed, sniffed or read by others."""
+    status, content, headers = asked(port, "/data/rows.csv", f"{host}:{port}")
+
+    assert (200, "the content") == (status, content)
+    assert "nosniff" == headers["X-Content-Type-Options"]
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost:1", "", None, "[::1", "10.0.0.1"]
+)
+def test_foreign_host_is_refused(port: int, host: str | None) -> None:
+    """A name that somebody else made to lead here gets no page."""
+    assert 421 == asked(port, "/", host)[0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/data/",
+        "/link.txt",
+        "/way/secret.txt",
+        "/.hidden",
+        "/../outside/secret.txt",
+        "/%2e%2e/outside/secret.txt",
+        "/way/",
+    ],
+)
+def test_nothing_but_pages_is_served(port: int, path: str) -> None:
+    """Folders are not listed, and neither links, dots nor hidden names lead anywhere."""
+    status, content, _ = asked(port, path, f"localhost:{port}")
+
+    assert 404 == status
+    assert "the content" not in content
+    assert "rows.csv" not in content

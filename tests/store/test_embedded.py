@@ -118,3 +118,41 @@ def test_a_half_made_data_folder_is_made_anew(base: Path) -> None:
     (base / "postgres" / "data.new" / "PG_VERSION").write_text("18\n")
     with running_server(base / "postgres") as conninfo:
         assert answers(conninfo)
+
+
+HOLD_EVERY_LOCK = """
+import fcntl, os, sys, time
+held = []
+for folder, _, names in os.walk(sys.argv[1]):
+    for name in names:
+        try:
+            held.append(open(os.path.join(folder, name)))
+            fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acting as another user needs root")
+def test_nobody_else_can_hold_its_locks(base: Path) -> None:
+    """Another user of the machine who locks every file that it may open keeps nobody from the server."""
+    with running_server(base / "postgres"):
+        pass
+    command = ["/usr/bin/python3", "-c", HOLD_EVERY_LOCK, str(base)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, user="nobody") as stranger:
+        try:
+            assert stranger.stdout is not None and stranger.stdout.readline() == "ready\n"
+            ours = subprocess.run(
+                [sys.executable, "-c", USE_UNTIL_TOLD, str(base / "postgres")],
+                input="",
+                capture_output=True,
+                text=True,
+                timeout=40,
+                check=False,
+            )
+        finally:
+            stranger.kill()
+
+    assert "ready\n" == ours.stdout

@@ -10,6 +10,7 @@ import click
 
 from tokenpeak.errors import TokenpeakError, suggestion
 from tokenpeak.paths import state_dir
+from tokenpeak.terminal import echo, excepthook
 
 COMMANDS: dict[str, str] = {
     "probe": "probe",
@@ -66,10 +67,11 @@ def main() -> None:
     if os.environ.get("LC_ALL") in ("C", "POSIX"):
         # As cron and scripts set it; Ansible works in no locale but a UTF-8 one.
         os.environ["LC_ALL"] = "C.UTF-8"
+    sys.excepthook = excepthook
     try:
         tokenpeak(standalone_mode=True)
     except TokenpeakError as error:
-        click.echo(f"tokenpeak: {error}", err=True)
+        echo(f"tokenpeak: {error}", err=True)
         sys.exit(1)
     except OSError as error:
         if error.errno not in _NO_ACCESS or error.filename is None:
@@ -77,7 +79,7 @@ def main() -> None:
         state = state_dir()
         elsewhere = f", or name another folder than {state} by TOKENPEAK_STATE"
         kept = Path(str(error.filename)).is_relative_to(state)
-        click.echo(
+        echo(
             f"tokenpeak: {error.filename}: {error.strerror}. Give access or make room{elsewhere if kept else ''}.",
             err=True,
         )

@@ -8,6 +8,7 @@ import click
 
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, suggestion
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Pack a sweep's archive into one checked file.")
@@ -64,7 +65,7 @@ def archive(
                 "engine logs": no_prompts or summaries,
             }
             packed = pack(copy, target, removed=tuple(what for what, is_out in taken_out.items() if is_out))
-    click.echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
+    echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
 
 
 def _say(folder: Path, found: list[str], left_out: list[str], *, keep_everything: bool) -> None:

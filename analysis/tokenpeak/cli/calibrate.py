@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from tokenpeak.terminal import echo
+
 
 @click.command(name="calibrate", short_help="Measure the load client's own error on its way to a server.")
 @click.option("--streams", type=int, multiple=True, help="Streams to try; may be given several times.")
@@ -33,14 +35,14 @@ def calibrate(serve: str | None, **given: Any) -> None:
         if given["url"] is not None and given["rates"]:
             raise click.UsageError("The rate is that of the server at --through; leave --rate out.")
         found = module.calibrate(
-            lambda point: click.echo(f"{point.streams} streams: measured", err=True),
+            lambda point: echo(f"{point.streams} streams: measured", err=True),
             streams=given["streams"] or module.STREAMS,
             rates=given["rates"] or (module.TOKEN_RATE_PER_STREAM,),
             seconds=given["seconds"],
             setup=setup,
             server=server,
         )
-    click.echo(module.as_text(found))
+    echo(module.as_text(found))
 
 
 def _prepared(given: dict[str, Any], folder: Path) -> tuple[Any, Any]:
@@ -78,7 +80,7 @@ def _on_node(inventory_name: str, node_name: str | None, *, placed: bool) -> tup
 
     inventory = read_inventory(inventory_name)
     node = inventory.node(node_name) if node_name else inventory.nodes[0]
-    prepare_load_hosts(inventory, say=lambda line: click.echo(line, err=True))
+    prepare_load_hosts(inventory, say=lambda line: echo(line, err=True))
     setup = node_setup(inventory, node)
     if not placed:
         return setup, None
@@ -97,6 +99,6 @@ def _serve(where: str) -> None:
     if not colon or not port.isdigit():
         raise click.UsageError(f"--serve takes an address and a port, such as 0.0.0.0:8099, not {where!r}.")
     with started(serving_argv(address, int(port), TTFT_S, 1 / TOKEN_RATE_PER_STREAM)) as bound:
-        click.echo(f"A timetable is served at {address}:{bound}; Ctrl-C ends it.")
+        echo(f"A timetable is served at {address}:{bound}; Ctrl-C ends it.")
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()

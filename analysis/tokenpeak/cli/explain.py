@@ -10,6 +10,7 @@ from tokenpeak.plan.spec import ModelSpec, parse_spec
 from tokenpeak.search.highest import searched
 from tokenpeak.search.history import history_of
 from tokenpeak.store.raw import Archive, find_archives
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Compare predictions with measurements; say what binds.")
@@ -22,7 +23,7 @@ def explain(archives: tuple[Path, ...]) -> None:
     found = find_archives(list(archives))
     for stored in found:
         if len(found) > 1:
-            click.echo(stored.path.name)
+            echo(stored.path.name)
         _explain(stored)
 
 
@@ -34,8 +35,8 @@ def _explain(stored: Archive) -> None:
     for plan in record.plans:
         names = {planned.config.model.name for planned in plan.feasible}
         models = model_facts_of(spec, ModelSpec(name=next(iter(names), "unknown")))
-        click.echo(f"{plan.hardware} on {', '.join(plan.nodes)}{' (simulated)' if record.simulated else ''}")
+        echo(f"{plan.hardware} on {', '.join(plan.nodes)}{' (simulated)' if record.simulated else ''}")
         left = searched(plan, history_of(trials, spec, plan.hardware))
         lines = hindsight_lines(spec, left, nodes[plan.nodes[0]], trials, models)
         for line in lines or ["no trial gave an objective run"]:
-            click.echo(f"  {line}")
+            echo(f"  {line}")

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from tokenpeak.terminal import echo
+
 FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet")
 
 
@@ -27,4 +29,4 @@ def export(archives: tuple[Path, ...], form: str, output: Path) -> None:
                 archive, output / archive.read_sweep().sweep_id, detailed=form == "vllm-bench-detailed"
             )
         ]
-    click.echo(f"Wrote {len(written)} files into {output}")
+    echo(f"Wrote {len(written)} files into {output}")

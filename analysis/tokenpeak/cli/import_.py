@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.terminal import echo
 
 
 @click.command("import", short_help="Make an archive of another benchmark's results.")
@@ -24,8 +25,8 @@ def import_(
     found, own_name = read_sources(sources, gpu=gpu, gpus=gpus, engine_version=engine_version)
     archive = write_import(found, output, sweep_id=name or own_name)
     imported = found.imported
-    click.echo(f"Imported {len(found.runs)} runs ({imported.format}) into {archive.path}")
+    echo(f"Imported {len(found.runs)} runs ({imported.format}) into {archive.path}")
     for title, lines in (("differs", imported.differences), ("not mapped", imported.unmapped)):
         for line in lines:
-            click.echo(f"  {title}: {line}")
-    click.echo(f"Look at it: make report ARCHIVE={archive.path}")
+            echo(f"  {title}: {line}")
+    echo(f"Look at it: make report ARCHIVE={archive.path}")

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Load archives into Postgres; twice changes nothing.")
@@ -21,9 +22,9 @@ def ingest(archives: tuple[Path, ...]) -> None:
 
     frames = open_frames(archives or [paths.RESULTS])
     for file in frames.malformed:
-        click.echo(f"skipped {file}", err=True)
+        echo(f"skipped {file}", err=True)
     with open_database() as database:
-        click.echo(f"Using {database.told}.")
+        echo(f"Using {database.told}.")
         counts = database.ingest(frames)
     rows = ", ".join(f"{count:,} {table}" for table, count in counts.items())
-    click.echo(f"Loaded {', '.join(frames.sweeps['sweep_id'])}: {rows}.")
+    echo(f"Loaded {', '.join(frames.sweeps['sweep_id'])}: {rows}.")

@@ -7,6 +7,7 @@ import click
 from tokenpeak.drive.inventory import read_inventory
 from tokenpeak.drive.probe import install as put
 from tokenpeak.drive.rotation import rotate as replace_secret
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Put the node script and its guard on the nodes.")
@@ -23,16 +24,16 @@ def install(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, ro
     inventory = read_inventory(inventory_name, nodes=nodes)
     if rotate:
         replace_secret(inventory)
-        click.echo("This controller has a new secret.")
+        echo("This controller has a new secret.")
     result = put(inventory, nodes=[node.name for node in inventory.nodes], user=user)
     for name, node in result.nodes.items():
-        click.echo(f"{name}: {'installed' if node.ok else node.unreachable or node.failure}")
+        echo(f"{name}: {'installed' if node.ok else node.unreachable or node.failure}")
         if rotate and not node.ok:
-            click.echo(
+            echo(
                 f"{name}: still holds the old secret, which no trial uses any more; it is removed there by "
                 f"make install INVENTORY={inventory_name}, once the node can be reached."
             )
     if rotate:
-        click.echo("Nodes of other inventories get the new secret, and lose the old one, when they are next installed.")
+        echo("Nodes of other inventories get the new secret, and lose the old one, when they are next installed.")
     if not all(node.ok for node in result.nodes.values()):
         sys.exit(1)

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from tokenpeak.terminal import echo
+
 
 @click.command(name="load", short_help="Offer a load to a server and measure how it is served.")
 @click.argument("url", required=False)
@@ -59,7 +61,7 @@ def load(url: str | None, job_path: Path | None, workload_schema: bool, output: 
     if workload_schema:
         from tokenpeak.load.workload_file import schema
 
-        click.echo(json.dumps(schema(), indent=2))
+        echo(json.dumps(schema(), indent=2))
         return
     if job_path is not None:
         run_job(read_job(job_path))
@@ -76,7 +78,7 @@ def load(url: str | None, job_path: Path | None, workload_schema: bool, output: 
             given["requests_output"].write_bytes((Path(folder) / "requests.parquet").read_bytes())
     if output is not None:
         write_atomically(output, record.model_dump_json(indent=1) + "\n")
-    click.echo(summary_text(record))
+    echo(summary_text(record))
     if not record.summary.requests_ok:
         raise SystemExit(1)
 

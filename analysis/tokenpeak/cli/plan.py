@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tokenpeak.drive.allowance import require_deadlines
@@ -27,6 +26,7 @@ from tokenpeak.plan.model import ModelFacts
 from tokenpeak.plan.predict import slo_rate_per_s
 from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
 from tokenpeak.records import Dropped, NodeFacts, Plan, PlannedConfig, Prediction
+from tokenpeak.terminal import SafeConsole, echo
 
 ROWS = 40
 """Most configs that the table lists; `--all` and the JSON have every one."""
@@ -72,9 +72,9 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
     notes = [*_notes(facts, models), *left_out]
     if format_ == "json":
         document = as_json(inventory.name, spec, plans, estimates, notes)
-        click.echo(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
+        echo(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
         return
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console = SafeConsole(width=None if sys.stdout.isatty() else 160, highlight=False)
     for one, cost in zip(plans, estimates, strict=True):
         print_plan(console, spec, one, cost, _nodes_of(one, facts)[0], models, everything=everything)
     for note in notes:
@@ -169,7 +169,7 @@ def as_json(
 
 
 def print_plan(
-    console: Console,
+    console: SafeConsole,
     spec: SweepSpec,
     one: Plan,
     cost: Estimate,
@@ -181,7 +181,7 @@ def print_plan(
     """One kind of hardware: classes best first, the dropped by rule, advice, and the cost."""
     foreseen = as_foreseen(one)
     classes = Counter(planned.config_class for planned in one.feasible)
-    console.print(f"\n[bold]{one.hardware}[/bold] on {', '.join(one.nodes)}")
+    console.print(f"\n{one.hardware} on {', '.join(one.nodes)}", style="bold")
     console.print(
         f"{one.theoretical} configs = {len(one.feasible)} feasible in {len(classes)} classes + "
         f"{len(one.dropped)} dropped"
@@ -252,7 +252,7 @@ def _table(
     return table
 
 
-def _print_dropped(console: Console, dropped: Sequence[Dropped], *, everything: bool) -> None:
+def _print_dropped(console: SafeConsole, dropped: Sequence[Dropped], *, everything: bool) -> None:
     """The dropped, grouped by rule and counted, each rule with one of its reasons; or one by one."""
     if everything:
         for one in dropped:

@@ -3,7 +3,6 @@
 import sys
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tokenpeak.errors import FactsError, suggestion
@@ -16,6 +15,7 @@ from tokenpeak.plan.predict import predict as foretell
 from tokenpeak.plan.published import Comparison, a100x8, presets, summary
 from tokenpeak.plan.rules import dropped_because
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
+from tokenpeak.terminal import SafeConsole
 
 
 @click.command(short_help="Foretell the speed of a model on a device.")
@@ -64,7 +64,7 @@ def predict(
     published: bool,
 ) -> None:
     """Foretell the speed of MODEL on a device, and what binds it; touches nothing."""
-    console = Console(width=None if sys.stdout.isatty() else 170, highlight=False)
+    console = SafeConsole(width=None if sys.stdout.isatty() else 170, highlight=False)
     if published:
         _published(console)
         return
@@ -141,12 +141,12 @@ def predict(
     )
 
 
-def _published(console: Console) -> None:
+def _published(console: SafeConsole) -> None:
     for title, rows in (
         ("Presets × model × context, 10 requests at a time (eager, V0)", list(presets())),
         ("Llama 70B bfloat16 on 8 A100 (V0 0.7.3)", list(a100x8())),
     ):
-        console.print(f"\n[bold]{title}[/bold]")
+        console.print(f"\n{title}", style="bold")
         console.print(_table(rows))
         console.print(summary(rows))
 

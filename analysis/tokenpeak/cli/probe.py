@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tokenpeak.drive.inventory import Inventory, read_inventory
@@ -16,6 +15,7 @@ from tokenpeak.drive.probe import probe as probe_nodes
 from tokenpeak.drive.stop import Stop, stop_on_signals
 from tokenpeak.errors import NodeError
 from tokenpeak.records import NodeFacts
+from tokenpeak.terminal import SafeConsole, echo
 
 
 @click.command(short_help="Put the node script on the nodes and look; stops nothing.")
@@ -37,13 +37,13 @@ def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         found = probe_nodes(inventory, cancelled=stop.gentle)
         load = _load_hosts(inventory, stop)
     if style == "json":
-        click.echo(json.dumps({**_as_json(found), "load_hosts": load}, indent=2))
+        echo(json.dumps({**_as_json(found), "load_hosts": load}, indent=2))
     else:
-        Console().print(_table(found))
+        SafeConsole().print(_table(found))
         for complaint in found.complaints():
-            click.echo(f"PROBLEM {complaint}")
+            echo(f"PROBLEM {complaint}")
         for name, problem in load.items():
-            click.echo(f"PROBLEM {problem}" if problem else f"{name} offers load")
+            echo(f"PROBLEM {problem}" if problem else f"{name} offers load")
     if found.complaints() or any(load.values()):
         sys.exit(1)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Send the built site to where it is served.")
@@ -17,4 +18,4 @@ def publish(target: str, destination: str, site: Path, *, dry_run: bool, keep_ev
     """Send the built site to DESTINATION by TARGET, after checking its links, its files and what it names."""
     from tokenpeak.report import publish as publishing
 
-    publishing.publish(site, target, destination, dry_run=dry_run, say=click.echo, keep_everything=keep_everything)
+    publishing.publish(site, target, destination, dry_run=dry_run, say=echo, keep_everything=keep_everything)

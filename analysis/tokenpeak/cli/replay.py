@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokenpeak.errors import ArchiveError
+from tokenpeak.terminal import echo
 
 if TYPE_CHECKING:
     from tokenpeak.search.landscape import Landscape
@@ -100,7 +101,7 @@ def replay(
         for landscape in landscapes
     ]
     report = _report(landscapes, found, strategy, trials, seeds)
-    click.echo(json.dumps(report, indent=2) if output == "json" else _text(report))
+    echo(json.dumps(report, indent=2) if output == "json" else _text(report))
 
 
 def _from_csv(
@@ -144,9 +145,9 @@ def _from_archives(path: Path, metric: str | None, workload: str | None, level: 
         except ArchiveError as error:
             if len(archives) == 1:
                 raise
-            click.echo(f"skipped {error}", err=True)
+            echo(f"skipped {error}", err=True)
         for file in archive.malformed:
-            click.echo(f"skipped {file}", err=True)
+            echo(f"skipped {file}", err=True)
     if not found:
         raise ArchiveError(f"No sweep in {path} has a trial that may be ranked; nothing to replay.")
     return found

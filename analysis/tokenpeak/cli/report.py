@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Build the site from archives.")
@@ -20,5 +21,5 @@ def report(archives: tuple[Path, ...], output: Path, *, node_names: bool) -> Non
     """Build the site from ARCHIVES (default: results); needs no database, node or network."""
     from tokenpeak.report.site import build_site
 
-    page = build_site(archives or (paths.RESULTS,), output, node_names=node_names, say=click.echo)
-    click.echo(f"Open {page}")
+    page = build_site(archives or (paths.RESULTS,), output, node_names=node_names, say=echo)
+    echo(f"Open {page}")

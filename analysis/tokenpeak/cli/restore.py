@@ -5,6 +5,7 @@ import sys
 import click
 
 from tokenpeak.drive.resolution import Resolution, hosts_path
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Bring production back on every node; safe at any time.")
@@ -24,14 +25,14 @@ def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:
     unrestored = 0
     for name, node in result.nodes.items():
         if node.is_not_installed:
-            click.echo(f"{name}: TokenPeak was never put on this node, so there is nothing to give back.")
+            echo(f"{name}: TokenPeak was never put on this node, so there is nothing to give back.")
             continue
         reason = node.unreachable or node.failure or "restore.yml gave no answer"
         restoration = restoration_of(node.answers.get("restore"), reason)
         unrestored += not restoration.restored
         downtime = f" Production was down for {restoration.downtime_s:.1f} s." if restoration.downtime_s else ""
-        click.echo(f"{name}: {'' if restoration.restored else 'NOT restored: '}{restoration.message}{downtime}")
+        echo(f"{name}: {'' if restoration.restored else 'NOT restored: '}{restoration.message}{downtime}")
         if "restore" in node.answers and is_another(node.answers["restore"]):
-            click.echo(f"NOTE {name}: {renewal(inventory, name)}")
+            echo(f"NOTE {name}: {renewal(inventory, name)}")
     if unrestored:
         sys.exit(1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Serve the site while a sweep runs.")
@@ -21,12 +22,12 @@ def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, nod
     output.mkdir(parents=True, exist_ok=True)
     listening = live.server(output, host, port)
     threading.Thread(target=listening.serve_forever, daemon=True).start()
-    click.echo(f"http://{host}:{listening.server_address[1]}/ and, while a sweep runs, /live.html")
+    echo(f"http://{host}:{listening.server_address[1]}/ and, while a sweep runs, /live.html")
     stop = threading.Event()
     try:
-        live.watch(archives or (paths.RESULTS,), output, node_names=node_names, stop=stop, say=click.echo)
+        live.watch(archives or (paths.RESULTS,), output, node_names=node_names, stop=stop, say=echo)
     except KeyboardInterrupt:
-        click.echo("Stopped; the site stays where it is.")
+        echo("Stopped; the site stays where it is.")
     finally:
         stop.set()
         listening.shutdown()

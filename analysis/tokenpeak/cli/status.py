@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tokenpeak.drive.resolution import Resolution, hosts_path
+from tokenpeak.terminal import echo
 
 _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 
@@ -42,18 +43,18 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     problems = {name: list(problems(answer)) for name, answer in answers.items() if answer}
     if style == "json":
         told = {name: answer for name, answer in answers.items() if answer}
-        click.echo(json.dumps({"nodes": told, "silent": silent}, indent=2))
+        echo(json.dumps({"nodes": told, "silent": silent}, indent=2))
     else:
         for name, answer in answers.items():
             if answer:
-                click.echo(f"{name}: {' '.join(sentences(answer))}")
+                echo(f"{name}: {' '.join(sentences(answer))}")
         for name, words in [*silent.items(), *((name, " ".join(words)) for name, words in problems.items() if words)]:
-            click.echo(f"PROBLEM {name}: {words}")
+            echo(f"PROBLEM {name}: {words}")
         for name, answer in answers.items():
             if answer and is_another(answer):
-                click.echo(f"NOTE {name}: {renewal(inventory, name)}")
+                echo(f"NOTE {name}: {renewal(inventory, name)}")
         if any(answer.get("armed") for answer in answers.values()):
-            click.echo(f"Give production back now, ending the trial: make restore INVENTORY={inventory_name}")
+            echo(f"Give production back now, ending the trial: make restore INVENTORY={inventory_name}")
     if silent or any(problems.values()):
         sys.exit(1)
 

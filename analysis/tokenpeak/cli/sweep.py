@@ -19,6 +19,7 @@ from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
 from tokenpeak.store.raw import Archive
+from tokenpeak.terminal import echo
 
 _STOP_WORDS = {
     "gentle": "Ending: current trials are torn down and production is given back. Once more: at once.",
@@ -66,11 +67,11 @@ def sweep(
                 progress.say(f"Look with: make status INVENTORY={name}")
     _conclude(outcome)
     if stop.gentle():
-        click.echo(f"Interrupted. Go on with: make sweep RESUME={outcome.record.sweep_id}")
+        echo(f"Interrupted. Go on with: make sweep RESUME={outcome.record.sweep_id}")
         sys.exit(_INTERRUPTED)
     if outcome.end.status != "completed":
-        click.echo(f"Not completed. Go on with: make sweep RESUME={outcome.record.sweep_id}")
-    click.echo(f"\nResults: {outcome.archive.path}")
+        echo(f"Not completed. Go on with: make sweep RESUME={outcome.record.sweep_id}")
+    echo(f"\nResults: {outcome.archive.path}")
     reported = _report(outcome, progress) if with_report else True
     if not (reported and outcome.is_success):
         sys.exit(1)
@@ -119,17 +120,15 @@ def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: Progress, stop: 
 def _conclude(outcome: SweepOutcome) -> None:
     """Say what was found and how production stands."""
     _print(summary_lines(outcome.record, outcome.spec, outcome.trials))
-    click.echo()
+    echo()
     for node, seconds in outcome.end.production_downtime_s.items():
-        click.echo(f"Production of {node} was down for {seconds:.0f} s in all.")
+        echo(f"Production of {node} was down for {seconds:.0f} s in all.")
     if len(outcome.end.production_downtime_s) > 1:
-        click.echo(f"That is {sum(outcome.end.production_downtime_s.values()):.0f} s for the sweep.")
+        echo(f"That is {sum(outcome.end.production_downtime_s.values()):.0f} s for the sweep.")
     for node in outcome.end.unrestored:
-        click.echo(
-            f"PROBLEM production of {node} is not known to be back: make status INVENTORY={outcome.record.inventory}"
-        )
+        echo(f"PROBLEM production of {node} is not known to be back: make status INVENTORY={outcome.record.inventory}")
     for problem in outcome.end.problems:
-        click.echo(f"PROBLEM {problem.splitlines()[0]}")
+        echo(f"PROBLEM {problem.splitlines()[0]}")
 
 
 def _report(outcome: SweepOutcome, progress: Progress) -> bool:
@@ -147,17 +146,17 @@ def _report(outcome: SweepOutcome, progress: Progress) -> bool:
             database.ingest(open_frames([outcome.archive.path]))
             progress.say(f"Loaded into {database.told}")
     except DatabaseError as error:
-        click.echo(f"PROBLEM Postgres was not loaded; make ingest does it later: {error}")
+        echo(f"PROBLEM Postgres was not loaded; make ingest does it later: {error}")
     try:
         page = build_site([paths.RESULTS], paths.SITE_BUILD)
     except (ArchiveError, ReportError) as error:
-        click.echo(f"PROBLEM the site was not built; make report does it later: {error}")
+        echo(f"PROBLEM the site was not built; make report does it later: {error}")
         return False
-    click.echo(f"Site:    {page.parent / outcome.record.sweep_id / 'index.html'}")
-    click.echo(f"         {page} lists all sweeps")
+    echo(f"Site:    {page.parent / outcome.record.sweep_id / 'index.html'}")
+    echo(f"         {page} lists all sweeps")
     return True
 
 
 def _print(lines: Sequence[str]) -> None:
     for line in lines:
-        click.echo(line)
+        echo(line)

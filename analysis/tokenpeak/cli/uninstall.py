@@ -6,6 +6,7 @@ import click
 
 from tokenpeak.drive.inventory import read_inventory
 from tokenpeak.drive.runner import run_playbook
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Take TokenPeak off the nodes; refused while a trial has one.")
@@ -25,17 +26,17 @@ def uninstall(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, 
     is_done = True
     for name, node in run_playbook("uninstall.yml", inventory, extravars=extravars).nodes.items():
         if node.is_not_installed:
-            click.echo(f"{name}: TokenPeak is not on this node.")
+            echo(f"{name}: TokenPeak is not on this node.")
             continue
         answer = node.answers.get("uninstall", {})
         is_done = is_done and node.ok and bool(answer.get("removed"))
-        click.echo(f"{name}: {node.unreachable or node.failure or 'removed'}")
+        echo(f"{name}: {node.unreachable or node.failure or 'removed'}")
         for words in answer.get("left") or []:
-            click.echo(f"  {words}")
+            echo(f"  {words}")
     if load_hosts and inventory.load_hosts:
         hosts = [host.name for host in inventory.load_hosts]
         for name, host in run_playbook("uninstall_load_hosts.yml", inventory, nodes=hosts).nodes.items():
             is_done = is_done and host.ok
-            click.echo(f"{name}: {host.unreachable or host.failure or 'load client removed'}")
+            echo(f"{name}: {host.unreachable or host.failure or 'load client removed'}")
     if not is_done:
         sys.exit(1)

@@ -4,6 +4,7 @@ The load client runs on this machine as a process of its own, as in a trial of a
 dies with its controller, because no guard would end what it asks of a server that other people use.
 """
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -25,6 +26,7 @@ from tokenpeak.drive.runner import Event
 from tokenpeak.drive.trial import TrialResult, TrialSite
 from tokenpeak.drive.worker import Worker
 from tokenpeak.errors import NodeError, SpecError, suggestion
+from tokenpeak.load.answer import Answer, AnswerError, ask
 from tokenpeak.load.job import LoadJob
 from tokenpeak.load.target import Server
 from tokenpeak.plan.endpoint import REFERENCE, EndpointSpec
@@ -34,6 +36,9 @@ INVENTORY = "endpoint"
 """What stands for the inventory where there is none."""
 LOAD_TASK = "load | run"
 _LOOK_S = 10.0
+_LOOK_LIMIT_BYTES = 1 << 20
+_VERSION_CHARACTERS = 80
+_LOG_TAIL_BYTES = 2000
 _STOP_POLL_S = 0.2
 _END_S = 10.0
 _PR_SET_PDEATHSIG = 1
@@ -52,12 +57,8 @@ def look_at(endpoint: EndpointSpec, environment: Mapping[str, str] = os.environ)
     """What answers there; raises NodeError when nothing does or it does not serve the model."""
     server = _server(endpoint, environment)
     try:
-        with httpx.Client(
-            base_url=server.root, headers=server.headers, verify=server.trust(), timeout=_LOOK_S, trust_env=False
-        ) as client:
-            models = client.get("/v1/models")
-            version = client.get("/version")
-    except httpx.HTTPError as error:
+        models, version = asyncio.run(_asked(server))
+    except AnswerError as error:
         raise NodeError(f"{endpoint.url} does not answer: {error}. Is it up, and reachable from here?") from error
     _refuse_other_model(endpoint, models)
     facts = NodeFacts(
@@ -71,14 +72,23 @@ def look_at(endpoint: EndpointSpec, environment: Mapping[str, str] = os.environ)
     return Probe(answered={endpoint.address: ReadyNode(facts=facts, declaration={})}, unreachable={}, failed={})
 
 
-def _refuse_other_model(endpoint: EndpointSpec, models: httpx.Response) -> None:
-    if models.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+async def _asked(server: Server) -> tuple[Answer, Answer]:
+    """Its answers to `/v1/models` and `/version`."""
+    async with server.client() as client:
+        return (
+            await ask(client, "/v1/models", limit_bytes=_LOOK_LIMIT_BYTES, limit_s=_LOOK_S),
+            await ask(client, "/version", limit_bytes=_LOOK_LIMIT_BYTES, limit_s=_LOOK_S),
+        )
+
+
+def _refuse_other_model(endpoint: EndpointSpec, models: Answer) -> None:
+    if models.status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         raise NodeError(
-            f"{endpoint.url} answers {models.status_code}: it wants another API key. Give endpoint.api_key_env or "
+            f"{endpoint.url} answers {models.status}: it wants another API key. Give endpoint.api_key_env or "
             "endpoint.api_key_file."
         )
     try:
-        served = [str(entry["id"]) for entry in models.json()["data"]] if models.is_success else []
+        served = [str(entry["id"]) for entry in models.json()["data"]] if models.status == httpx.codes.OK else []
     except (ValueError, KeyError, TypeError):
         served = []
     # Not every router lists models; then the first request tells.
@@ -86,12 +96,12 @@ def _refuse_other_model(endpoint: EndpointSpec, models: httpx.Response) -> None:
         raise NodeError(f"{endpoint.url} does not serve {endpoint.model!r}. {suggestion(endpoint.model, served)}")
 
 
-def _version_told(answer: httpx.Response) -> str | None:
+def _version_told(answer: Answer) -> str | None:
     try:
-        told = answer.json().get("version") if answer.is_success else None
+        told = answer.json().get("version") if answer.status == httpx.codes.OK else None
     except (ValueError, AttributeError):
         return None
-    return told if isinstance(told, str) else None
+    return told[:_VERSION_CHARACTERS] if isinstance(told, str) else None
 
 
 def _gpus_behind(endpoint: EndpointSpec) -> tuple[Gpu, ...]:
@@ -250,7 +260,9 @@ def _offer(files: RequestFiles, cancelled: Callable[[], bool]) -> str | None:
                 _end(process)
     if status == 0:
         return None
-    last = said.read_text(errors="replace").strip()[-2000:]
+    with said.open("rb") as log:
+        log.seek(max(0, said.stat().st_size - _LOG_TAIL_BYTES))
+        last = log.read(_LOG_TAIL_BYTES).decode(errors="replace").strip()
     return last or f"The load client ended with status {status}."
 
 

@@ -11,12 +11,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from tokenpeak.records import TrialRecord
+from tokenpeak.terminal import SafeConsole
 
 _PHASE_WORDS = {
     "launch": "engine starts in production's place",
@@ -71,7 +72,7 @@ class Progress:
     """The state that is shown. Workers tell it what they do, from any thread; `say` prints a line for good."""
 
     def __init__(self, *, terminal: bool | None = None) -> None:
-        self._console = Console(file=cast(TextIO, _Stdout()), highlight=False, soft_wrap=True)
+        self._console = SafeConsole(file=cast(TextIO, _Stdout()), highlight=False, soft_wrap=True)
         self._terminal = sys.stdout.isatty() if terminal is None else terminal
         self._lock = threading.Lock()
         self._rows: dict[str, _Row] = {}

@@ -1,11 +1,8 @@
 """A trial's record from the evidence that it left: what the node answered, what the client measured, when tasks ran."""
 
-import base64
-import binascii
 import json
 import time
-import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tokenpeak.drive.clocks import clock_reasons
 from tokenpeak.drive.energy import run_energy
+from tokenpeak.drive.node_answer import unpacked_log, unusable_reasons
 from tokenpeak.drive.order import TrialOrder
 from tokenpeak.drive.timeline import clock_offset_s, fill_gaps, load_phase, merged, node_phases, task_spans
 from tokenpeak.load.job import LEFT_OUT, LOST_HOST
@@ -26,12 +24,14 @@ from tokenpeak.records import (
     Failure,
     Phase,
     Provenance,
+    Reason,
     Restoration,
     RunRecord,
     Series,
     StartupFacts,
     TrialRecord,
 )
+from tokenpeak.terminal import visible_log
 
 _OF_THE_NODE = ("lease_lapsed", "address_taken")
 """Failures of a launch that say nothing about its config."""
@@ -70,8 +70,10 @@ def trial_record(evidence: Evidence, provenance: Provenance) -> tuple[TrialRecor
     offset_s = _offset_s(evidence)
     telemetry = _telemetry(evidence.finish, offset_s + started_unix_s)
     windows = _measured_windows(evidence.output)
+    doubts = unusable_reasons({"launch": evidence.launch, "finish": evidence.finish})
     runs = tuple(
-        _with_telemetry(run, windows.get(run.run_index), telemetry, evidence) for run in _read_runs(evidence.output)
+        _doubted(_with_telemetry(run, windows.get(run.run_index), telemetry, evidence), doubts)
+        for run in _read_runs(evidence.output)
     )
     failure = _failure(evidence, runs, log)
     status = "ok" if failure is None else "interrupted" if _says_nothing_of_config(failure) else "failed"
@@ -210,14 +212,14 @@ def _offset_s(evidence: Evidence) -> float:
 
 
 def _engine_log(evidence: Evidence) -> str:
-    """The engine's whole log as finish sent it; else the tail that launch gave."""
+    """The engine's whole log as finish sent it, safe to be shown; else the tail that launch gave."""
     packed = evidence.finish.get("log")
     if packed:
         try:
-            return zlib.decompress(base64.b64decode(packed)).decode(errors="replace")
-        except (binascii.Error, zlib.error) as error:
+            return visible_log(unpacked_log(packed))
+        except ValueError as error:
             return f"(the log did not arrive whole: {error})\n{evidence.launch.get('log_tail', '')}"
-    return str(evidence.launch.get("log_tail") or "")
+    return visible_log(str(evidence.launch.get("log_tail") or ""))
 
 
 def _telemetry(finish: Mapping[str, Any], zero_unix_s: float) -> Series:
@@ -298,6 +300,10 @@ def _with_telemetry(
             "verdict": with_reasons(run.verdict, clock_reasons(run, telemetry, from_s=from_s, to_s=to_s)),
         }
     )
+
+
+def _doubted(run: RunRecord, doubts: Sequence[Reason]) -> RunRecord:
+    return run.model_copy(update={"verdict": with_reasons(run.verdict, doubts)}) if doubts else run
 
 
 def _tdp_w(evidence: Evidence) -> float | None:

@@ -7,10 +7,11 @@ paths, and the environment is cut to what Ansible and SSH need.
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import ansible_runner
 
 from tokenpeak import paths
 from tokenpeak.drive.inventory import Inventory
+from tokenpeak.drive.node_answer import checked
 from tokenpeak.drive.resolution import common_extravars
 from tokenpeak.errors import NodeError
 
@@ -27,6 +29,10 @@ _KEPT_PREFIXES = ("LC_", "SSH_", "SSL_", "XDG_", "ANSIBLE_", "TOKENPEAK_", "PIP_
 _KEPT_SUFFIXES = ("_proxy", "_PROXY")
 _CANCEL_POLL_S = 0.5
 _TAIL_LINES = 12
+_WORDS_CHARACTERS = 4000
+_ANSIBLE_MEMORY_BYTES = 1 << 30
+"""Of each of Ansible's processes, which hold a node's output several times over; 0.1 GB is usual. Its children may have
+more: on a local node the engine is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +111,7 @@ class _Collector:
             self.spans.setdefault(node, {})[task] = (self._started.get((node, task), now), now)
             self._take_answer(node, task, result)
         if kind == "unreachable":
-            self.unreachable[node] = str(result.get("msg", "unreachable"))
+            self.unreachable[node] = str(result.get("msg", "unreachable"))[:_WORDS_CHARACTERS]
         if kind == "failed" and not data.get("ignore_errors"):
             self.failures[node] = _words(task, result)
         if self._on_event is not None:
@@ -117,12 +123,9 @@ class _Collector:
         prefix, _, command = task.rpartition(" | ")
         if prefix not in ("node", "load") or not result.get("stdout"):
             return
-        try:
-            answer = json.loads(result["stdout"])
-        except ValueError:
-            return
+        answer = _json(result["stdout"])
         if isinstance(answer, dict):
-            self.answers.setdefault(node, {})[command] = answer
+            self.answers.setdefault(node, {})[command] = checked(answer)
 
     def result(self, node: str) -> NodeResult:
         """What is known of `node` when the run has ended."""
@@ -152,6 +155,7 @@ def run_playbook(
     collector = _Collector(on_event)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tokenpeak-ansible-", ignore_cleanup_errors=True) as private:
+        flood = _Flood(private)
         run = ansible_runner.interface.init_runner(
             private_data_dir=private,
             project_dir=str(paths.PLAYBOOKS),
@@ -162,16 +166,58 @@ def run_playbook(
             settings={"pexpect_timeout": _CANCEL_POLL_S},
             quiet=True,
             event_handler=collector,
-            cancel_callback=cancelled,
+            cancel_callback=lambda: cancelled() or flood.check(),
         )
         run.config.env = _environment(run.config.env)
         run.run()
         output = _tail(Path(private))
+    if flood.seen:
+        for name in limit:
+            collector.failures.setdefault(name, f"it printed more than {_ANSIBLE_MEMORY_BYTES >> 20} MiB can hold")
     results = {name: collector.result(name) for name in limit}
     silent = [name for name, result in results.items() if result.ok and not result.spans]
     if run.rc != 0 and not run.canceled and len(silent) == len(limit):
         raise NodeError(f"{playbook} did not run (Ansible ended with {run.rc}):\n{output}")
-    return PlaybookResult(nodes=results, cancelled=bool(run.canceled), duration_s=time.monotonic() - began)
+    was_cancelled = bool(run.canceled) and not flood.seen
+    return PlaybookResult(nodes=results, cancelled=was_cancelled, duration_s=time.monotonic() - began)
+
+
+class _Flood:
+    """Whether a node printed more than this machine should hold; asked while Ansible runs."""
+
+    def __init__(self, private: str) -> None:
+        self._private = private.encode()
+        self.seen = False
+
+    def check(self) -> bool:
+        """Look at the memory of Ansible's own processes; True once one of them had too much."""
+        self.seen = self.seen or any(
+            _resident_bytes(pid) > _ANSIBLE_MEMORY_BYTES for pid in _descendants("self") if self._is_ansible(pid)
+        )
+        return self.seen
+
+    def _is_ansible(self, pid: str) -> bool:
+        command_line = _proc(pid, "cmdline")
+        return b"ansible-playbook" in command_line and self._private in command_line
+
+
+def _proc(pid: str, name: str) -> bytes:
+    try:
+        return Path("/proc", pid, name).read_bytes()
+    except OSError:
+        return b""  # it has ended, or this is no Linux
+
+
+def _descendants(pid: str) -> Iterator[str]:
+    for children in Path("/proc", pid, "task").glob("*/children"):
+        for child in _proc(pid, f"task/{children.parent.name}/children").decode().split():
+            yield child
+            yield from _descendants(child)
+
+
+def _resident_bytes(pid: str) -> int:
+    found = re.search(rb"VmRSS:\s+(\d+) kB", _proc(pid, "status"))
+    return int(found[1]) * 1024 if found else 0
 
 
 def _environment(prepared: Mapping[str, str]) -> dict[str, str]:
@@ -189,19 +235,24 @@ def _environment(prepared: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
+def _json(text: object) -> Any:
+    """What was printed as JSON; None for what is none."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
 def _words(task: str, result: Mapping[str, Any]) -> str:
     """The most telling words of a failed task: its own sentence, else its name with what it or Ansible printed."""
-    try:
-        answer = json.loads(result.get("stdout") or "")
-    except ValueError:
-        answer = None
+    answer = _json(result.get("stdout"))
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
-        return str(answer["error"].get("text") or answer["error"])
+        return str(answer["error"].get("text") or answer["error"])[:_WORDS_CHARACTERS]
     if timed_out := result.get("timedout"):
         return f"{task}: nothing came back within {timed_out['period']} s: log in there and see what hangs"
     for key in ("stderr", "stdout", "module_stderr", "msg"):
         if text := str(result.get(key) or "").strip():
-            return f"{task}: " + "\n".join(text.splitlines()[-_TAIL_LINES:])
+            return f"{task}: " + "\n".join(text[-_WORDS_CHARACTERS:].splitlines()[-_TAIL_LINES:])
     return f"{task}: failed without a word"
 
 

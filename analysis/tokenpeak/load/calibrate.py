@@ -7,6 +7,7 @@ client's: the server's own lateness, which it records, and the round trip, which
 head came, since the server sends that at once.
 """
 
+import asyncio
 import os
 import re
 import tempfile
@@ -23,6 +24,7 @@ from pydantic import Field, ValidationError
 
 from tokenpeak import paths
 from tokenpeak.errors import LoadError
+from tokenpeak.load.answer import Answer, AnswerError, ask
 from tokenpeak.load.fleet import LoadHost
 from tokenpeak.load.job import LoadJob, run_job, write_atomically
 from tokenpeak.load.target import Server
@@ -39,6 +41,8 @@ SECONDS = 4.0
 TTFT_ERROR_LIMIT_S = 0.010
 ITL_ERROR_LIMIT_S = 0.005
 HERE = "this machine"
+STATS_LIMIT_BYTES = 64 << 10
+TIMETABLE_LIMIT_S = 60.0
 
 
 class Point(Record):
@@ -131,10 +135,17 @@ class _Stats:
     def read(self) -> dict[str, float]:
         """Its timetable and its lateness since it was last asked; raises LoadError when nothing of the kind answers."""
         try:
-            told = httpx.get(self._url, verify=self._verify, timeout=10.0, trust_env=False).raise_for_status().json()
-            return {name: float(told[name]) for name in ("ttft_s", "itl_s", "p99_s")}
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            told = asyncio.run(self._ask()).json()
+            found = {name: float(told[name]) for name in ("ttft_s", "itl_s", "p99_s")}
+        except (AnswerError, ValueError, KeyError, TypeError) as error:
             raise LoadError(f"No timetable server answers at {self._url}: {error}") from error
+        if not (0 <= found["ttft_s"] <= TIMETABLE_LIMIT_S and 0 < found["itl_s"] <= TIMETABLE_LIMIT_S):
+            raise LoadError(f"{self._url} tells a timetable that none can have: {found}.")
+        return found
+
+    async def _ask(self) -> Answer:
+        async with httpx.AsyncClient(verify=self._verify, timeout=10.0, trust_env=False) as client:
+            return await ask(client, self._url, limit_bytes=STATS_LIMIT_BYTES)
 
 
 def _measure(url: str, setup: Setup, level: LoadLevel, output_tokens: int, folder: Path) -> RunRecord:

@@ -13,8 +13,18 @@ from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpResponseParser
 
+from tokenpeak.load.network import Segments
+
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 _BLANK_LINE = b"\r\n\r\n"
+
+RESPONSE_LIMIT_BYTES = 64 << 20
+"""The most that one response may hold, its packets' own cost included: 130,000 events of 400 bytes."""
+HEAD_LIMIT_BYTES = 256 << 10
+LARGE_PACKET_BYTES = 16 << 10
+"""A packet above this has its response weighed at once; the others wait for the next tick of whoever owns it."""
+PACKET_BYTES = 80
+"""What a packet that is kept costs beside its content."""
 
 
 class Exchange:
@@ -29,10 +39,12 @@ class Exchange:
         "packets",
         "resent",
         "sent",
+        "size",
         "status",
         "talk",
         "times",
         "turn",
+        "weighed",
     )
 
     def __init__(self, index: int, due: float) -> None:
@@ -45,9 +57,19 @@ class Exchange:
         self.detail = ""
         self.times: list[float] = []
         self.packets: list[bytes] = []
+        self.size = 0
+        """Bytes of memory that the first `weighed` packets take."""
+        self.weighed = 0
         self.resent = False
         self.talk: object | None = None
         self.turn: int | None = None
+
+    def weigh(self) -> int:
+        """Bytes of memory that all packets take by now."""
+        fresh = self.packets[self.weighed :]
+        self.weighed += len(fresh)
+        self.size += sum(map(len, fresh)) + PACKET_BYTES * len(fresh)
+        return self.size
 
 
 class Owner(Protocol):
@@ -66,8 +88,9 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """A connection that carries one exchange at a time."""
 
-    def __init__(self, owner: Owner, *, direct_writes: bool) -> None:
+    def __init__(self, owner: Owner, *, direct_writes: bool, segments: Segments | None = None) -> None:
         self.owner = owner
+        self._segments = segments
         self.usable = False
         self.exchange: Exchange | None = None
         self.used = False
@@ -124,6 +147,9 @@ class Connection(asyncio.Protocol):
             return
         self._stamp(now)
         self._keep(data)
+        if len(data) > LARGE_PACKET_BYTES and exchange.weigh() > RESPONSE_LIMIT_BYTES:
+            self.refuse(exchange)
+            return
         if self._streaming:
             if len(data) > 4 and not data.endswith(_BLANK_LINE):
                 return
@@ -137,6 +163,14 @@ class Connection(asyncio.Protocol):
             if not data.endswith(_BLANK_LINE) or data.index(_BLANK_LINE) == len(data) - len(_BLANK_LINE):
                 return
         self._feed(exchange)
+
+    def refuse(self, exchange: Exchange) -> None:
+        """Give up a response that is too large, and let go of it."""
+        first = exchange.times[0]
+        self.give_up("oversized", f"the response was longer than {RESPONSE_LIMIT_BYTES >> 20} MiB")
+        exchange.packets.clear()
+        exchange.times[:] = [first]
+        exchange.size = exchange.weighed = 0
 
     @staticmethod
     def _plain_head(data: bytes) -> bool:
@@ -163,12 +197,12 @@ class Connection(asyncio.Protocol):
                 self._fed += 1
                 self._parser.feed_data(packets[self._fed - 1])
         except HttpParserError as error:
-            self.usable = False
-            self._end("malformed_response", str(error))
-            self._transport.abort()
+            self.give_up("malformed_response", str(error))
             return
         if self._complete:
             self._end(None)
+        elif exchange.status is None and exchange.weigh() > HEAD_LIMIT_BYTES:
+            self.give_up("malformed_response", f"its head was longer than {HEAD_LIMIT_BYTES >> 10} KiB")
         elif exchange.status is not None:
             self._streaming = self._event_stream and self._chunked
 
@@ -193,6 +227,12 @@ class Connection(asyncio.Protocol):
         """The response is whole (called by the parser)."""
         self._complete = True
 
+    def _count_segments(self) -> None:
+        """Add this connection's segments to the run's, once, when it ends."""
+        segments, self._segments = self._segments, None
+        if segments is not None:
+            segments.add(self._transport.get_extra_info("socket"))
+
     def _end(self, error: str | None, detail: str = "") -> None:
         exchange, self.exchange = self.exchange, None
         if exchange is None:
@@ -202,12 +242,14 @@ class Connection(asyncio.Protocol):
         exchange.detail = detail
         self.used = True
         if not self.usable:
+            self._count_segments()
             self._transport.close()
         self.owner.ended(self, exchange)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has gone: the end of a response without a length, or a broken one."""
         self.usable = False
+        self._count_segments()
         exchange = self.exchange
         if exchange is None:
             self.owner.gone(self)
@@ -229,4 +271,5 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close an idle connection."""
         self.usable = False
+        self._count_segments()
         self._transport.close()

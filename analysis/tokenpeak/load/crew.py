@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection as Pipe
@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from tokenpeak.errors import LoadError
+from tokenpeak.load.network import PathWatch, Span
 from tokenpeak.load.order import Order
 from tokenpeak.load.stream import Reply
 from tokenpeak.records import LoadHostHealth
@@ -37,6 +38,10 @@ class Observation:
     """CPU time of the busiest process ÷ wall-clock."""
     processes: int
     stopped: str | None
+    segments: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """TCP segments received, of them out of order, sent, and of them sent again."""
+    outages: tuple[Span, ...] = ()
+    """When the path to the server was interrupted, in seconds after the start."""
     hosts: tuple[LoadHostHealth, ...] = ()
     """Each load host's part; empty when this machine offered all of it."""
 
@@ -107,23 +112,8 @@ class Crew:
         parts = len(self._workers)
         for part, (_, pipe) in enumerate(self._workers):
             pipe.send(("run", share(order, part, parts), start))
-        results: dict[int, dict[str, Any]] = {}
-        progress: dict[int, Progress] = {}
-        pipes = [pipe for _, pipe in self._workers]
-        try:
-            while len(results) < parts:
-                for ready in wait(pipes):
-                    part = pipes.index(ready)  # type: ignore[arg-type]
-                    message = self._receive(pipes[part])
-                    if message[0] == "result":
-                        results[part] = message[1]
-                    else:
-                        progress[part] = message[1]
-                        on_progress(together(list(progress.values())))
-        except KeyboardInterrupt:
-            for pipe in pipes:
-                pipe.send(("stop", "interrupted"))
-            raise
+        with PathWatch(order.target.host, order.target.port) as path:
+            results = self._collect(on_progress)
         found = [results[part] for part in range(parts)]
         begin = min(result["start"] for result in found)
         replies = [shifted(reply, result["start"] - begin) for result in found for reply in result["replies"]]
@@ -136,7 +126,30 @@ class Crew:
             busiest_share=max(result["cpu_s"] / max(result["wall_s"], 1e-3) for result in found),
             processes=parts,
             stopped=next((result["stopped"] for result in found if result["stopped"]), None),
+            segments=added(result["segments"] for result in found),
+            outages=tuple((out - begin, back - begin) for out, back in path.outages()),
         )
+
+    def _collect(self, on_progress: Callable[[Progress], None]) -> dict[int, dict[str, Any]]:
+        """Each process's result, by its number."""
+        results: dict[int, dict[str, Any]] = {}
+        progress: dict[int, Progress] = {}
+        pipes = [pipe for _, pipe in self._workers]
+        try:
+            while len(results) < len(pipes):
+                for ready in wait(pipes):
+                    part = pipes.index(ready)  # type: ignore[arg-type]
+                    message = self._receive(pipes[part])
+                    if message[0] == "result":
+                        results[part] = message[1]
+                    else:
+                        progress[part] = message[1]
+                        on_progress(together(list(progress.values())))
+        except KeyboardInterrupt:
+            for pipe in pipes:
+                pipe.send(("stop", "interrupted"))
+            raise
+        return results
 
     def stop(self, why: str) -> None:
         """Cut the run that is under way short; for another thread than the one that waits for it."""
@@ -173,6 +186,12 @@ def crew(processes: int) -> Iterator[Crew]:
         yield workers
     finally:
         workers.close()
+
+
+def added(parts: Iterable[Sequence[int]]) -> tuple[int, int, int, int]:
+    """The segments of several as one's."""
+    received, out_of_order, sent, sent_again = (sum(numbers) for numbers in zip(*parts, strict=True))
+    return received, out_of_order, sent, sent_again
 
 
 def together(parts: list[Progress]) -> Progress:

@@ -8,6 +8,7 @@ A host that ends, or says nothing for half a minute, is lost: the others are sto
 there is no further one.
 """
 
+import os
 import queue
 import subprocess
 import tempfile
@@ -20,9 +21,17 @@ from types import TracebackType
 from typing import Any, Self
 
 from tokenpeak.errors import LoadError
-from tokenpeak.load.crew import Observation, Progress, share, shifted, together
+from tokenpeak.load.crew import Observation, Progress, added, share, shifted, together
 from tokenpeak.load.order import Order
-from tokenpeak.load.wire import Message, decoded, encoded, observation_of, order_text, source_digest
+from tokenpeak.load.wire import (
+    Message,
+    decoded,
+    encoded,
+    observation_of,
+    order_text,
+    progress_of,
+    source_digest,
+)
 from tokenpeak.records import LoadHostHealth
 from tokenpeak.workload import Declaration
 
@@ -32,6 +41,12 @@ PINGS = 12
 CONNECT_S = 60.0
 SILENCE_S = 30.0
 """A host at work tells its progress every second."""
+LINE_LIMIT_BYTES = 64 << 10
+SEEN_LIMIT_BYTES = 256 << 20
+"""An observation of 10,000 requests of 512 tokens is a line of 30 MB."""
+HEARD_LIMIT = 1000
+WORDS_CHARACTERS = 1000
+NUMBER_LIMIT = 1e12
 _END_S = 5.0
 
 
@@ -64,7 +79,9 @@ class Channel:
     def __init__(self, host: LoadHost) -> None:
         self.name = host.name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 — it is closed with the channel
-        self._heard: queue.Queue[tuple[float, Message | None]] = queue.Queue()
+        self._heard: queue.Queue[tuple[float, Message | None]] = queue.Queue(HEARD_LIMIT)
+        self._awaits_seen = False
+        """Whether an order is out, whose observation is the one long line that is read."""
         try:
             self._process = subprocess.Popen(
                 host.argv,
@@ -82,15 +99,30 @@ class Channel:
     def _read(self) -> None:
         assert self._process.stdout is not None
         try:
-            for line in self._process.stdout:
-                self._heard.put((perf_counter(), decoded(line)))
+            while line := self._process.stdout.readline(LINE_LIMIT_BYTES):
+                at = perf_counter()
+                if not line.endswith(b"\n"):
+                    line += self._rest()
+                self._heard.put((at, decoded(line)))
         except ValueError as error:
             self._heard.put((perf_counter(), {"kind": "trouble", "text": f"it said what is {error}"}))
         self._heard.put((perf_counter(), None))
 
+    def _rest(self) -> bytes:
+        """What follows of a long line; raises ValueError where none is due."""
+        assert self._process.stdout is not None
+        if not self._awaits_seen:
+            raise ValueError(f"a line of more than {LINE_LIMIT_BYTES} bytes")
+        self._awaits_seen = False
+        rest = self._process.stdout.readline(SEEN_LIMIT_BYTES)
+        if len(rest) == SEEN_LIMIT_BYTES:
+            raise ValueError(f"an observation of more than {SEEN_LIMIT_BYTES >> 20} MiB")
+        return rest
+
     def say(self, kind: str, **content: Any) -> None:
         """Send a message; raises HostLostError when nobody reads it."""
         assert self._process.stdin is not None
+        self._awaits_seen = self._awaits_seen or kind == "go"
         try:
             self._process.stdin.write(encoded(kind, **content))
             self._process.stdin.flush()
@@ -106,20 +138,22 @@ class Channel:
         if message is None:
             raise self.lost("it ended")
         if message["kind"] == "trouble":
-            raise HostLostError(self.name, str(message["text"]))
+            raise HostLostError(self.name, str(message.get("text"))[:WORDS_CHARACTERS])
         return at, message
 
     def await_kind(self, kind: str, timeout_s: float) -> tuple[float, Message]:
         """The next message, which must be of this kind."""
         at, message = self.hear(timeout_s)
         if message["kind"] != kind:
-            raise HostLostError(self.name, f"it said {message['kind']} where {kind} was due")
+            raise HostLostError(self.name, f"it said {message['kind'][:WORDS_CHARACTERS]} where {kind} was due")
         return at, message
 
     def lost(self, why: str) -> HostLostError:
         """The failure, with the last words of the host's command."""
-        self._errors.seek(0)
-        lines = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - WORDS_CHARACTERS))
+        lines = [
+            line for line in self._errors.read(WORDS_CHARACTERS).decode(errors="replace").splitlines() if line.strip()
+        ]
         return HostLostError(self.name, f"{why}: {lines[-1]}" if lines else f"{why}.")
 
     def clock(self) -> Clock:
@@ -130,8 +164,16 @@ class Channel:
             self.say("ping")
             came, pong = self.await_kind("pong", SILENCE_S)
             if (came - sent) / 2 < best.error_s:
-                best = Clock(offset_s=float(pong["at_s"]) - (sent + came) / 2, error_s=(came - sent) / 2)
+                at_s = self.number(pong, "at_s")
+                best = Clock(offset_s=at_s - (sent + came) / 2, error_s=(came - sent) / 2)
         return best
+
+    def number(self, message: Message, name: str) -> float:
+        """A number that the host tells; raises HostLostError where it tells none."""
+        value = message.get(name)
+        if not isinstance(value, int | float) or not abs(value) <= NUMBER_LIMIT:
+            raise HostLostError(self.name, f"it said {message['kind']} with {name} = {repr(value)[:60]}")
+        return float(value)
 
     def close(self) -> None:
         """Close the host's input, which ends it."""
@@ -165,14 +207,14 @@ class Fleet:
                 self._channels.append(Channel(host))
             for channel in self._channels:
                 _, hello = channel.await_kind("hello", CONNECT_S)
-                if hello["source"] != source_digest():
+                if hello.get("source") != source_digest():
                     raise HostLostError(
                         channel.name, "another version of TokenPeak is there; make its environment anew."
                     )
-                channel.say("hire", processes=processes(int(hello["cores"])))
+                channel.say("hire", processes=processes(int(channel.number(hello, "cores"))))
             for channel in self._channels:
                 _, hired = channel.await_kind("hired", CONNECT_S)
-                self.processes += int(hired["processes"])
+                self.processes += int(channel.number(hired, "processes"))
         except BaseException:
             self.close()
             raise
@@ -242,7 +284,7 @@ class Fleet:
                 except ValueError as error:
                     self._lose(HostLostError(channel.name, str(error)), channels)
             else:
-                progress[channel.name] = message["progress"]
+                progress[channel.name] = progress_of(message)
                 on_progress(together(list(progress.values())))
         return found
 
@@ -309,6 +351,12 @@ def _merged(parts: Sequence[_Part], start: float, stopped: str | None) -> Observ
         busiest_share=max(part.busiest_share for part in seen),
         processes=sum(part.processes for part in seen),
         stopped=stopped or next((part.stopped for part in seen if part.stopped), None),
+        segments=added(part.segments for part in seen),
+        outages=tuple(
+            (begin_s + began - begin, end_s + began - begin)
+            for part, began in zip(seen, starts, strict=True)
+            for begin_s, end_s in part.outages
+        ),
         hosts=tuple(
             LoadHostHealth(
                 load_host=part.name,

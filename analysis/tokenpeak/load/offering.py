@@ -11,7 +11,7 @@ from collections import deque
 from time import perf_counter, sleep
 
 from tokenpeak.load.alarm import Alarm
-from tokenpeak.load.connection import Connection, Exchange
+from tokenpeak.load.connection import RESPONSE_LIMIT_BYTES, Connection, Exchange
 from tokenpeak.load.order import Order
 from tokenpeak.load.payload import Conversation, payload
 from tokenpeak.load.pool import SPARE_CONNECTIONS, Pool, connect_failure
@@ -27,8 +27,10 @@ COALESCE_S = 0.001
 Waking costs more than reading (measured at 12,000 tok/s: 20 µs of CPU a token waking for each, 11 so); a packet is then
 stamped up to a millisecond late. Below, every packet wakes the loop and is stamped within about 0.1 ms.
 """
-RAW_BYTES_KEPT = 256 * 1024 * 1024
+RAW_BYTES_KEPT = 320 * 1024 * 1024
 """Packets of ended requests are read after the run; beyond this many bytes the oldest are read during it."""
+IN_FLIGHT_LIMIT_BYTES = 1 << 30
+"""The most that all responses in flight may hold together: 1,024 streams of 2,000 tokens hold 0.8 GB."""
 
 
 class Offering:
@@ -66,6 +68,12 @@ class Offering:
         self._packets_ended = 0
         self._packets_watched = (0, start)
         self._coalescing = False
+
+    @property
+    def segments(self) -> tuple[int, int, int, int]:
+        """Of all connections that have ended: segments received, of them out of order, sent, sent again."""
+        found = self._pool.segments
+        return found.received, found.out_of_order, found.sent, found.sent_again
 
     # What is to be sent
 
@@ -246,7 +254,7 @@ class Offering:
             self._continue(conversation, exchange, ok=ok)
         self._ended.append(exchange)
         self._packets_ended += len(exchange.packets)
-        self._raw_bytes += sum(map(len, exchange.packets))
+        self._raw_bytes += exchange.weigh()
         while self._raw_bytes > RAW_BYTES_KEPT:
             self._read_oldest()
         if not ok and self.order.due_s is None and self.stopped is None:
@@ -305,7 +313,7 @@ class Offering:
 
     def _read_oldest(self) -> None:
         exchange = self._ended.popleft()
-        self._raw_bytes -= sum(map(len, exchange.packets))
+        self._raw_bytes -= exchange.size
         self._replies.append(read(exchange, self.start))
 
     # Watching
@@ -328,6 +336,8 @@ class Offering:
         overdue = now > self.start + order.deadline_s
         if overdue:
             self.stop("the run's deadline passed")
+        if sum(c.exchange.weigh() for c in self._busy if c.exchange is not None) > IN_FLIGHT_LIMIT_BYTES:
+            self.stop(f"the responses in flight were longer than {IN_FLIGHT_LIMIT_BYTES >> 20} MiB together")
         stop = order.stop
         if stop is not None and stop.ttft_s is not None and self.stopped is None:
             waiting = sum(
@@ -343,6 +353,8 @@ class Offering:
             exchange = connection.exchange
             if exchange is None:
                 self._busy.discard(connection)
+            elif exchange.size > RESPONSE_LIMIT_BYTES:
+                connection.refuse(exchange)
             elif overdue:
                 connection.give_up("deadline", f"still running after the run's deadline of {order.deadline_s:g} s")
             elif now - (exchange.times[-1] if exchange.times else (exchange.sent or exchange.due)) > order.stall_s:

@@ -8,6 +8,7 @@ import asyncio
 import ssl
 
 from tokenpeak.load.connection import Connection, Owner
+from tokenpeak.load.network import Segments
 from tokenpeak.load.order import Target
 
 SPARE_CONNECTIONS = 16
@@ -42,6 +43,7 @@ class Pool:
         self._target = target
         self._owner = owner
         self._context = tls_context(verify=target.verify, ca_file=target.ca_file) if target.tls else None
+        self.segments = Segments()
         self._idle: list[Connection] = []
         self._opening_spares = 0
 
@@ -49,7 +51,7 @@ class Pool:
         """A new connection, for its caller alone; raises OSError."""
         target, context = self._target, self._context
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(self._owner, direct_writes=context is None),
+            lambda: Connection(self._owner, direct_writes=context is None, segments=self.segments),
             target.host,
             target.port,
             ssl=context,

@@ -1,27 +1,26 @@
 """A load as it is seen on a terminal: a bar while it runs, a table when it has ended."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tokenpeak.load.run import OnStatus, Status
 from tokenpeak.records import Distribution, RunRecord
+from tokenpeak.terminal import SafeConsole, echo
 
 
 @contextmanager
 def watching() -> Iterator[OnStatus]:
     """Shows each status: as a bar on a terminal, as a line per phase elsewhere."""
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     if not console.is_terminal:
         last: list[tuple[str, str]] = []
 
         def tell(status: Status) -> None:
             if last[-1:] != [(status.level_label, status.phase)]:
                 last.append((status.level_label, status.phase))
-                sys.stderr.write(f"{status.level_label}: {status.phase}\n")
+                echo(f"{status.level_label}: {status.phase}", err=True)
 
         yield tell
         return

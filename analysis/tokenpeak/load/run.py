@@ -23,7 +23,7 @@ from tokenpeak.load.summary import distribution, slo_met, summarize, turn_summar
 from tokenpeak.load.target import Server
 from tokenpeak.load.tokens import Vocabulary
 from tokenpeak.load.verdict import Evidence, judge
-from tokenpeak.records import ClientHealth, MaxRate, RunRecord
+from tokenpeak.records import ClientHealth, MaxRate, NetworkHealth, RunRecord
 from tokenpeak.workload import (
     ClosedLoad,
     ConversationWorkload,
@@ -226,6 +226,11 @@ class Run:
             dispatch_delay_s=distribution((dispatched["sent_s"] - dispatched["due_s"]).to_numpy()),
             loop_lag_s=distribution(seen.lags),
             hosts=seen.hosts,
+            network=NetworkHealth(
+                segments=seen.segments[0] + seen.segments[2],
+                segments_lost=seen.segments[1] + seen.segments[3],
+                outages_s=seen.outages,
+            ),
         )
         messages: dict[str, str] = {}
         for reply in seen.replies:

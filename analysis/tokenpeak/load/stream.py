@@ -5,12 +5,14 @@ opens a chat message (a role without content) and one that only tells why genera
 delta). A completion event with empty text still carries a token: detokenizers hold back incomplete characters.
 
 Failures: `http_NNN`, `stream_error` (the server reported one in an event), `malformed_stream` (an event that is no JSON
-object of the API), `truncated` (the stream ended before the server said so), `no_tokens`, `no_usage`.
+object of the API, is too long, or is one of too many), `truncated` (the stream ended before the server said so),
+`no_tokens`, `no_usage`, `bad_usage` (a count that is none).
 """
 
 import json
 import re
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,11 @@ from tokenpeak.load.connection import Exchange
 
 DETAIL_CHARACTERS = 300
 LEARNING_EVENTS = 8
+EVENT_LIMIT_BYTES = 1 << 20
+BLOCKS_LIMIT = 300_000
+"""The most blocks of a stream that are looked at one by one; token events that are alike do not count."""
+COUNT_LIMIT = 100_000_000
+"""The most tokens that a request can be said to have had."""
 _SPOT = re.compile(rb'("(?:text|content)":\s*")[^"\\]*(")')
 
 
@@ -94,7 +101,7 @@ def _data(block: bytes) -> bytes | None:
 def _object(data: bytes) -> dict[str, Any] | None:
     try:
         event = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) else None
 
@@ -127,8 +134,15 @@ class _Events:
         width = len(separator)
         ended = self.token_ends.append
         opening = closing = b""
-        position = parsed = 0
+        position = parsed = blocks = 0
         while (end := body.find(separator, position)) >= 0:
+            blocks += 1
+            if end - position > EVENT_LIMIT_BYTES or blocks > BLOCKS_LIMIT:
+                long = (
+                    f"an event of {end - position} bytes" if blocks <= BLOCKS_LIMIT else f"over {BLOCKS_LIMIT} events"
+                )
+                self.fault = ("malformed_stream", f"{long} in one response")
+                break
             block = body[position:end]
             position = end + width
             data = _data(block)
@@ -160,7 +174,7 @@ class _Events:
                     break
                 position = quote + rest
                 ended(position)
-        self.done = self.done or body[position:].strip() == b"data: [DONE]"
+        self.done = self.done or body[position : position + EVENT_LIMIT_BYTES].strip() == b"data: [DONE]"
 
     def _take(self, event: dict[str, Any]) -> bool:
         """Note what an event says beside tokens; whether it carries tokens."""
@@ -192,15 +206,22 @@ def _carries_tokens(event: dict[str, Any]) -> bool:
 
 
 def text_of(exchange: Exchange) -> str:
-    """What the engine said, all of it."""
+    """What the engine said, all of it; events of another shape say nothing."""
     body = _received(exchange)[0]
-    events = (_object(data) for block in body.split(_separator(body)) if (data := _data(block)) is not None)
-    return "".join(
-        (choice.get("delta") or {}).get("content") or choice.get("text") or ""
-        for event in events
-        if event is not None
-        for choice in event.get("choices") or []
-    )
+    blocks = body.split(_separator(body), BLOCKS_LIMIT)[:BLOCKS_LIMIT]
+    events = (_object(data) for block in blocks if len(block) <= EVENT_LIMIT_BYTES and (data := _data(block)))
+    return "".join(text for event in events if event is not None for text in _texts(event))
+
+
+def _texts(event: dict[str, Any]) -> Iterator[str]:
+    choices = event.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if not isinstance(choice, dict):
+            continue
+        delta = choice.get("delta")
+        text = (delta.get("content") if isinstance(delta, dict) else None) or choice.get("text")
+        if isinstance(text, str):
+            yield text
 
 
 def _token_times(exchange: Exchange, lengths: list[int], token_ends: list[int]) -> NDArray[np.float64]:
@@ -213,7 +234,7 @@ def read(exchange: Exchange, start: float) -> Reply:
     error, detail = exchange.error, exchange.detail
     body, lengths = _received(exchange)
     events = _Events()
-    usage: dict[str, Any] = {}
+    usage: dict[str, int | None] = {}
     first_token = last_token = None
     gaps: array[int] = array("i")
     if exchange.status is not None and exchange.status != 200:
@@ -224,19 +245,21 @@ def read(exchange: Exchange, start: float) -> Reply:
         try:
             events.read(body)
             usage = _usage(events.usage)
+        except ValueError as count:
+            fault = ("bad_usage", str(count))
         except (AttributeError, IndexError, KeyError, TypeError) as shape:
-            fault = ("malformed_stream", f"an event is not of the API's shape: {shape!r}")
+            fault = ("malformed_stream", f"an event is not of the API's shape: {shape!r}"[:DETAIL_CHARACTERS])
         if events.token_ends:
             times = _token_times(exchange, lengths, events.token_ends)
             first_token, last_token = float(times[0]), float(times[-1])
             gaps.frombytes((np.diff(times) * 1e6 + 0.5).astype(np.intc).tobytes())
-        fault = fault or events.fault
+        fault = events.fault or fault
         if fault is None:
             if not events.done and not events.finished:
                 fault = ("truncated", "the stream ended without [DONE] and without a finish reason")
             elif not events.token_ends:
                 fault = ("no_tokens", "the stream held no event with a token")
-            elif not isinstance(usage.get("output_tokens"), int):
+            elif usage.get("output_tokens") is None:
                 fault = ("no_usage", "the stream held no usage; the server ignores stream_options.include_usage")
         if error is None and fault is not None:
             error, detail = fault
@@ -264,12 +287,22 @@ def read(exchange: Exchange, start: float) -> Reply:
     )
 
 
-def _usage(usage: dict[str, Any] | None) -> dict[str, Any]:
-    """The token counts of a usage; empty without one."""
+def _usage(usage: dict[str, Any] | None) -> dict[str, int | None]:
+    """The token counts of a usage; empty without one. Raises ValueError for one that is no count."""
     if usage is None:
         return {}
     return {
-        "input_tokens": usage.get("prompt_tokens"),
-        "output_tokens": usage.get("completion_tokens"),
-        "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        "input_tokens": _count(usage, "prompt_tokens"),
+        "output_tokens": _count(usage, "completion_tokens"),
+        "cached_tokens": _count(usage.get("prompt_tokens_details") or {}, "cached_tokens"),
     }
+
+
+def _count(usage: dict[str, Any], name: str) -> int | None:
+    value = usage.get(name)
+    if value is None:
+        return None
+    # A bool is an int, and counts nothing.
+    if type(value) is not int or not 0 <= value <= COUNT_LIMIT:
+        raise ValueError(f"usage says {name} = {repr(value)[:60]}, which is no count of tokens")
+    return value

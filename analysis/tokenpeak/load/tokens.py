@@ -6,13 +6,16 @@ control ids that vocabularies begin with, and below the size of any vocabulary i
 counts as one token after a space; without `/tokenize` each word is taken for one, and `usage` says what it was.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
+from tokenpeak.load.answer import AnswerError, ask
+
 SAFE_IDS = tuple(range(200, 800))
+TOKENS_LIMIT_BYTES = 1 << 20
+ID_LIMIT = 1 << 31
 
 _WORDS = tuple((Path(__file__).parent / "words.txt").read_text().split())
 
@@ -33,13 +36,18 @@ async def learn(client: httpx.AsyncClient, model: str) -> Vocabulary:
 
     async def tokenize(text: str) -> list[int] | None:
         try:
-            response = await client.post(
-                "/tokenize", json={"model": model, "prompt": text, "add_special_tokens": False}
+            answer = await ask(
+                client,
+                "/tokenize",
+                body={"model": model, "prompt": text, "add_special_tokens": False},
+                limit_bytes=TOKENS_LIMIT_BYTES,
             )
-            tokens = response.json()["tokens"] if response.status_code == 200 else None
-        except (httpx.HTTPError, json.JSONDecodeError, KeyError, TypeError):
+            tokens = answer.json()["tokens"] if answer.status == httpx.codes.OK else None
+        except (AnswerError, ValueError, KeyError, TypeError):
             return None
-        return tokens if isinstance(tokens, list) and all(type(token) is int for token in tokens) else None
+        if not isinstance(tokens, list) or not all(type(token) is int and 0 <= token < ID_LIMIT for token in tokens):
+            return None
+        return tokens
 
     together = await tokenize("".join(f" {word}" for word in _WORDS))
     if not together:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from tokenpeak.load.summary import per_request
+from tokenpeak.load.summary import per_request, token_moments
 from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, RunSummary, Verdict
 from tokenpeak.workload import ClosedLoad, LoadLevel, Slo, SyntheticWorkload, Workload
 
@@ -30,6 +31,9 @@ TOGETHER_FLOOR_S = 0.050
 CLOCK_FALL_LIMIT = 0.10
 SLOWED_SHARE_LIMIT = 0.10
 CLOCK_SAMPLES = 8
+SEGMENTS_LOST_SHARE = 0.001
+SEGMENTS_LOST_FLOOR = 5
+GAP_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,8 @@ def judge(evidence: Evidence) -> Verdict:
             _loop_lag,
             _cpu,
             _began_together,
+            _outages,
+            _segments,
             _concurrency,
             _tokens,
             _prefix_cache,
@@ -138,6 +144,57 @@ def _began_together(evidence: Evidence) -> Reason | None:
                 limit=limit,
             )
     return None
+
+
+def _outages(evidence: Evidence) -> Reason | None:
+    """Time in which the path was interrupted while requests were in flight and none received a token.
+
+    An engine that pauses leaves gaps common to all streams too; its machine's kernel answers meanwhile.
+    """
+    network = evidence.client.network
+    if network is None or not network.outages_s:
+        return None
+    sent = evidence.requests.filter(pl.col("sent_s").is_not_null())
+    begins, ends = sent["sent_s"].to_numpy(), sent["last_token_s"].fill_null(np.inf).to_numpy()
+    moments = np.sort(token_moments(sent)[0])
+    felt = [
+        (begin, end)
+        for begin, end in network.outages_s
+        if np.any((begins <= end) & (ends >= begin)) and _longest_gap(moments, begin, end) >= GAP_SHARE * (end - begin)
+    ]
+    if not felt:
+        return None
+    silent = sum(end - begin for begin, end in felt)
+    return Reason(
+        code="network_outage",
+        text=f"The network to the server was interrupted {len(felt)} time{'s' if len(felt) > 1 else ''}, for "
+        f"{silent:.1f} s in all, first {felt[0][0]:.1f} s after the run's start: no stream received anything, and the "
+        "server's machine answered no probe.",
+        value=silent,
+        limit=0,
+    )
+
+
+def _longest_gap(moments: NDArray[np.float64], begin: float, end: float) -> float:
+    inside = moments[(moments > begin) & (moments < end)]
+    return float(np.max(np.diff(np.concatenate([[begin], inside, [end]]))))
+
+
+def _segments(evidence: Evidence) -> Reason | None:
+    network = evidence.client.network
+    if network is None:
+        return None
+    limit = max(SEGMENTS_LOST_FLOOR, SEGMENTS_LOST_SHARE * network.segments)
+    if network.segments_lost <= limit:
+        return None
+    share = network.segments_lost / max(network.segments, 1)
+    return Reason(
+        code="segments_lost",
+        text=f"{network.segments_lost} of {network.segments} TCP segments ({share:.2%}) were lost on the way or came "
+        f"out of order; the limit is {limit:.0f}. Look at the network between the load generator and the server.",
+        value=network.segments_lost,
+        limit=limit,
+    )
 
 
 def reached_concurrency(requests: pl.DataFrame) -> float:

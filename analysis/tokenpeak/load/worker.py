@@ -82,6 +82,7 @@ class Worker:
             "start": offering.start,
             "wall_s": perf_counter() - offering.start,
             "stopped": offering.stopped,
+            "segments": offering.segments,
         }
 
     async def _tell(self, offering: Offering) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import threading
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tokenpeak.node import trust
 from tokenpeak.node.identity import Check
 from tokenpeak.node.trouble import Trouble
+
+ANSWER_LIMIT_BYTES = 1 << 20
+ENDING_S = 5.0
+"""A server that answers has this much longer than it has for each part of its answer."""
 
 
 class Answer(NamedTuple):
@@ -27,7 +33,7 @@ def request(
     timeout_s: float = 5.0,
     check: Check | None = None,
 ) -> Answer:
-    """One request, one answer; a server that is not there is an answer too.
+    """One request, one answer; a server that is not there, or whose answer has no end, is an answer too.
 
     `check` sees the connection before anything is sent on it, and raises Stranger where it leads to somebody else.
     """
@@ -41,17 +47,42 @@ def request(
         headers["Authorization"] = f"Bearer {key}"
     # The request goes out on the connection that was checked: none is opened anew behind our back.
     connection.auto_open = 0
+    overdue = threading.Timer(timeout_s + ENDING_S, _hang_up, [connection])
+    overdue.daemon = True
+    overdue.start()
     try:
         connection.connect()
         if check is not None:
             check(connection.sock)
         connection.request(method, parts.path or "/", None if body is None else json.dumps(body).encode(), headers)
         response = connection.getresponse()
-        return Answer(response.status, response.read().decode(errors="replace"))
-    except (OSError, http.client.HTTPException) as error:
-        return Answer(0, str(error) or type(error).__name__)
+        content = response.read(ANSWER_LIMIT_BYTES + 1)
+        if len(content) > ANSWER_LIMIT_BYTES:
+            return Answer(0, f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
+        if overdue.finished.is_set():
+            return Answer(0, f"an answer that was not whole after {timeout_s + ENDING_S:g} s")
+        return Answer(response.status, content.decode(errors="replace"))
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Answer(0, (str(error) or type(error).__name__)[:300])
     finally:
+        overdue.cancel()
         connection.close()
+
+
+def _hang_up(connection: http.client.HTTPConnection) -> None:
+    """End a request that takes too long; whoever waits for its answer then sees the connection's end."""
+    try:
+        connection.sock.shutdown(socket.SHUT_RDWR)
+    except (OSError, AttributeError):
+        return  # it has ended by itself
+
+
+def _object(text: str) -> Any:
+    """The JSON of an answer; raises ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
 
 
 def base_url(host: str, port: int) -> str:
@@ -68,10 +99,10 @@ def served_model(url: str, key: str | None = None, timeout_s: float = 5.0, check
     """The first model that `/v1/models` names; None when none is served."""
     answer = request(f"{url}/v1/models", key=key, timeout_s=timeout_s, check=check)
     try:
-        found = json.loads(answer.text)["data"][0]["id"] if answer.status == 200 else None
+        found = _object(answer.text)["data"][0]["id"] if answer.status == 200 else None
     except (ValueError, KeyError, IndexError, TypeError):
         return None
-    return found if isinstance(found, str) else None
+    return found[:300] if isinstance(found, str) else None
 
 
 def complete(
@@ -99,14 +130,14 @@ def complete(
     if answer.status != 200:
         return f"HTTP {answer.status}: {answer.text[:300]}" if answer.status else answer.text
     try:
-        body = json.loads(answer.text)
+        body = _object(answer.text)
         choices, model_said = body["choices"], body.get("model", model)
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"an answer that is no completion: {answer.text[:300]}"
     if not choices:
         return f"a completion without choices: {answer.text[:300]}"
     if model_said != model:
-        return f"a completion by {model_said!r}, not {model!r}"
+        return f"a completion by {str(model_said)[:300]!r}, not {model!r}"
     return None
 
 

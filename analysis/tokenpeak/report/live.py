@@ -1,10 +1,17 @@
 """The site while a sweep runs: built again as trials land, and served on this machine."""
 
 import functools
+import io
+import ipaddress
+import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urlsplit
 
 from tokenpeak.errors import ArchiveError, ReportError
 from tokenpeak.report.site import build_site
@@ -14,13 +21,78 @@ LOOK_S = 2.0
 """Between two looks at the archives."""
 
 
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""As the pages' own, and besides, no page of another site may frame them."""
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class _Server(ThreadingHTTPServer):
+    """Serves a folder to whoever asks for it by an address or name of this server."""
+
+    def __init__(self, address: tuple[str, int], site: Path) -> None:
+        self.site = site.resolve()
+        self.bound_to = address[0]
+        super().__init__(address, functools.partial(_Handler, directory=str(self.site)))
+
+    def answers_to(self, host: str | None) -> bool:
+        """Whether a request's Host header names this server.
+
+        A page elsewhere whose name was made to lead here, so that a reader's browser reads the site for it, names
+        itself. A server of every address is asked by numbers, or by this machine's name.
+        """
+        try:
+            parts = urlsplit(f"//{host or ''}")
+            asked, is_own_port = parts.hostname or "", parts.port in (None, self.server_address[1])
+        except ValueError:
+            return False
+        if not is_own_port:
+            return False
+        if asked in LOCAL_NAMES or asked == self.bound_to.lower():
+            return bool(asked)
+        is_everywhere = _is_address(self.bound_to) and ipaddress.ip_address(self.bound_to).is_unspecified
+        return is_everywhere and (_is_address(asked) or asked == socket.gethostname().lower())
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 class _Handler(SimpleHTTPRequestHandler):
-    """Serves the site's files and says nothing about it."""
+    """Serves the site's files and says nothing about it. Folders are not listed, and nothing outside is reached."""
+
+    server: _Server
+
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
+        """The file that is asked for, when it is one of the site's and asked of this server."""
+        if not self.server.answers_to(self.headers.get("Host")):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server has another name.")
+            return None
+        # A link inside the site may lead out of it, and names that begin with a dot are no pages.
+        found = Path(self.translate_path(self.path)).resolve()
+        below = found.relative_to(self.server.site).parts if found.is_relative_to(self.server.site) else (".",)
+        if any(part.startswith(".") for part in below):
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        return super().send_head()
+
+    def list_directory(self, path: str | os.PathLike[str]) -> None:
+        """A folder without an index page is not found."""
+        self.send_error(HTTPStatus.NOT_FOUND)
 
     def end_headers(self) -> None:
         """A browser must ask again each time: pages are rewritten."""
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Security-Policy", CONTENT_POLICY)
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Referrer-Policy", "no-referrer")
         super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
@@ -30,7 +102,7 @@ class _Handler(SimpleHTTPRequestHandler):
 def server(site: Path, host: str, port: int) -> ThreadingHTTPServer:
     """A server of the folder `site`; port 0 takes a free one."""
     try:
-        return ThreadingHTTPServer((host, port), functools.partial(_Handler, directory=str(site)))
+        return _Server((host, port), site)
     except OSError as error:
         raise ReportError(f"Cannot serve on {host}:{port}: {error.strerror}. Choose another --port.") from error
 

@@ -15,6 +15,7 @@ import importlib.util
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,9 +91,24 @@ class _Server:
     @contextmanager
     def locked(self, name: str, mode: int) -> Iterator[None]:
         """Hold the folder's lock of this name."""
-        with (self.folder / f".{name}.lock").open("w") as file:
+        with self._lock_file(name) as file:
             fcntl.flock(file, mode)
             yield
+
+    @contextmanager
+    def _lock_file(self, name: str) -> Iterator[int]:
+        """A lock's file, in a folder that this user alone may enter: whoever can open one can hold it for good."""
+        locks = self.folder / "locks"
+        locks.mkdir(mode=0o700, exist_ok=True)
+        found = locks.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise DatabaseError(f"{locks} is not a folder of this user's. Remove it.")
+        locks.chmod(0o700)
+        file = os.open(locks / name, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            yield file
+        finally:
+            os.close(file)
 
     def initialize(self) -> None:
         """Make the data folder, whole or not at all."""
@@ -123,7 +139,7 @@ class _Server:
 
     def stop_unless_used(self) -> None:
         """Stop the server if nobody else holds the users' lock."""
-        with (self.folder / ".users.lock").open("w") as file:
+        with self._lock_file("users") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
