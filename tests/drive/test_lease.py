@@ -101,6 +101,10 @@ def test_ssh_that_is_not_there_is_told() -> None:
         (["sh", "-c", "echo 'ops@gpu1: Permission denied (publickey,password).' >&2; exit 255"], "Permission denied"),
         (["sh", "-c", "exit 4"], "it ended with status 4"),
         (["ssh", "-o", "BatchMode=yes", "-p", "9", "127.0.0.1", "true"], "port 9: Connection refused"),
+        (
+            ["sh", "-c", "echo 'Host key verification failed.' >&2; exit 255"],
+            "compare fingerprints as playbooks/README.md",
+        ),
     ],
 )
 def test_lease_that_could_not_be_renewed_is_known_beforehand(argv: list[str], expected: str | None) -> None:

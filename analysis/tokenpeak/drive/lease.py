@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from tokenpeak.drive.host_keys import with_remedy
 from tokenpeak.drive.inventory import Node
 
 _BEATS_PER_LEASE = 4
@@ -66,7 +67,7 @@ def lease_problem(argv: Sequence[str]) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return (_last_words(done.stdout) or f"it ended with status {done.returncode}") if done.returncode else None
+    return _ending(done.stdout, done.returncode) if done.returncode else None
 
 
 class LeaseChannel:
@@ -110,7 +111,7 @@ class LeaseChannel:
                 _end(process)
                 if not self._closing.is_set():
                     said.seek(0)
-                    self._tell(_last_words(said.read()) or f"it ended with status {process.returncode}")
+                    self._tell(_ending(said.read(), process.returncode))
             self._closing.wait(min(1.0, self._beat_s))
 
     def _tell(self, words: str) -> None:
@@ -129,6 +130,11 @@ class LeaseChannel:
                 return
             if self._closing.wait(self._beat_s):
                 return
+
+
+def _ending(said: bytes, status: int) -> str:
+    """Why a channel's process ended, from what it printed."""
+    return with_remedy(_last_words(said)) or f"it ended with status {status}"
 
 
 def _last_words(said: bytes) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import ansible_runner
 
 from tokenpeak import paths
+from tokenpeak.drive.host_keys import with_remedy
 from tokenpeak.drive.inventory import Inventory, common_extravars
 from tokenpeak.errors import NodeError
 
@@ -100,7 +101,7 @@ class _Collector:
             self.spans.setdefault(node, {})[task] = (self._started.get((node, task), now), now)
             self._take_answer(node, task, result)
         if kind == "unreachable":
-            self.unreachable[node] = str(result.get("msg", "unreachable"))
+            self.unreachable[node] = with_remedy(str(result.get("msg", "unreachable")))
         if kind == "failed" and not data.get("ignore_errors"):
             self.failures[node] = _words(task, result)
         if self._on_event is not None:
@@ -181,6 +182,8 @@ def _environment(prepared: Mapping[str, str]) -> dict[str, str]:
     }
     kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     kept["ANSIBLE_CONFIG"] = str(paths.PLAYBOOKS / "ansible.cfg")
+    # ansible-runner says False here, which is stronger than ansible.cfg.
+    kept["ANSIBLE_HOST_KEY_CHECKING"] = "True"
     return kept
 
 
