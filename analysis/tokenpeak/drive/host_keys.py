@@ -7,8 +7,8 @@ a host by SSH, and each repeats its words in a form of its own.
 _REFUSALS = ("Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED", "host key is known for")
 
 REFUSED = (
-    "its host key is unknown or has changed, so nothing was sent there: compare fingerprints as playbooks/README.md says "
-    'under "First contact", then put the right key into ~/.ssh/known_hosts (ssh-keygen -R HOST takes an old one out)'
+    "its host key is unknown or has changed, so nothing was sent there: compare fingerprints as playbooks/README.md "
+    'says under "First contact", then put the right key into ~/.ssh/known_hosts (ssh-keygen -R HOST removes an old one)'
 )
 
 

@@ -77,6 +77,11 @@ def node_secret() -> Path:
     return path
 
 
+def controller_name() -> str:
+    """What tells this controller from others, of the same host name too: eight letters of its secret's digest."""
+    return secret_name(node_secret().read_text().strip()).removeprefix("secret-")
+
+
 def secret_name(secret: str) -> str:
     """What a controller's secret is called on nodes, where those of other controllers may lie beside it."""
     return f"secret-{sha256(secret.encode()).hexdigest()[:8]}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 
-from tokenpeak.node import clock
+from tokenpeak.node import clock, overlap
 from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
 
 FILE = "lease.json"
+_LOOK_S = 0.5
 
 
 def renew(state: State, lease_s: float | None) -> None:
@@ -32,11 +36,43 @@ def has_lapsed(state: State) -> bool:
 
 
 def listen(state: State) -> Json:
-    """Renew the lease for each line on stdin until it closes; a lease that has already lapsed stays so."""
+    """Renew the lease for each line on stdin until it closes; a lease that has already lapsed stays so.
+
+    Each line is answered by `{"heard": LINE}`, so that the controller knows that it is heard; an overlap by a line of
+    its own, as soon as it is noted.
+    """
     renewals = 0
-    for _ in sys.stdin:
-        lease = state.read(FILE, durable=False)
-        if lease is not None and not has_lapsed(state):
-            renew(state, lease["lease_s"])
-            renewals += 1
+    is_over = threading.Event()
+    threading.Thread(target=_report_overlaps, args=(state, is_over), daemon=True).start()
+    try:
+        for line in sys.stdin:
+            lease = state.read(FILE, durable=False)
+            if lease is not None and not has_lapsed(state):
+                renew(state, lease["lease_s"])
+                renewals += 1
+            _say({"heard": line.strip()})
+    finally:
+        is_over.set()
     return {"renewals": renewals}
+
+
+def _report_overlaps(state: State, is_over: threading.Event) -> None:
+    reported: Json | None = None
+    while not is_over.wait(_LOOK_S):
+        try:
+            found = state.read(overlap.FILE, durable=False)
+        except Trouble:
+            found = None
+        if found and found != reported:
+            reported = found
+            _say({"overlap": found})
+
+
+def _say(answer: Json) -> None:
+    try:
+        # One write: two threads speak.
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+    except OSError:
+        # A controller that hung up is noticed by the end of its lines.
+        return

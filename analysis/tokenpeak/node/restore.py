@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from tokenpeak.node import clock, lock, memory, production, telemetry
+from tokenpeak.node import clock, lock, memory, overlap, production, telemetry
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.state import Json, State
@@ -54,14 +54,19 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
     os.environ.update(record.get("environment", {}))
     was = record["production"]
     ended = stop_engine(state, phases, grace_s or record["engine_stop_s"], record.get("baseline_bytes"))
+    is_started_anew = not was["running"] and overlap.noted(state, record) is not None
     with phases.span("production_start", "production_start"):
-        wrong = production.bring_back(was, state, ready_s or record["production_ready_s"], phases)
+        if is_started_anew:
+            # It was down before; somebody has wanted it since, and it is theirs.
+            wrong = None
+        else:
+            wrong = production.bring_back(was, state, ready_s or record["production_ready_s"], phases)
     outcome = {
         "restored": wrong is None and ended["engine_stopped"],
         "was_running": was["running"],
         "model": was["model"],
         "downtime_s": _downtime_s(record) if was["running"] else None,
-        "message": " ".join(text for text in (ended["message"], wrong or _told(was)) if text),
+        "message": " ".join(text for text in (ended["message"], wrong or _told(was, is_started_anew)) if text),
         "trial_id": record["trial_id"],
     }
     try:
@@ -75,9 +80,11 @@ def restore(state: State, phases: Phases, by: str, ready_s: float | None = None,
     return outcome
 
 
-def _told(was: Json) -> str:
+def _told(was: Json, is_started_anew: bool) -> str:
     if was["manager"] == "none":
         return "This node has no production."
+    if is_started_anew:
+        return "Production was down before; somebody started it during the trial, and it was left so."
     if not was["running"]:
         return "Production was down before and was left down."
     if was["model"]:
@@ -115,12 +122,13 @@ def restore_command(state: State, declaration: Json, request: Json) -> Json:
     with state.exclusive():
         if holder and lock.is_of_another(state, holder):
             return {"phases": phases.spans, "restoration": left_alone(state)}
+        before = state.read(OUTCOME)
         outcome = restore(state, phases, by="restore")
         if outcome["restored"]:
             lock.release(state)
     if outcome["trial_id"] is None:
         outcome["message"] += " " + _told_of_free_node(state, declaration)
-    return {"phases": phases.spans, "restoration": outcome}
+    return {"phases": phases.spans, "restoration": outcome, "last_restoration": before}
 
 
 def _told_of_free_node(state: State, declaration: Json) -> str:

@@ -90,7 +90,7 @@ def cleaner(names: dict[str, str], addresses: set[str]) -> Callable[[Any], Any]:
             return [clean(item, field) for item in value]
         if isinstance(value, dict):
             hidden = HIDDEN.get(field, frozenset())
-            by_node = field == "production_downtime_s"
+            by_node = field in ("production_downtime_s", "open_downtime_s")
             return {
                 names.get(key, key) if by_node else key: _nothing(item) if key in hidden else clean(item, key)
                 for key, item in value.items()
