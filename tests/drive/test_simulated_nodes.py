@@ -43,7 +43,7 @@ def test_make_clean_ends_the_demonstration_servers(home: Home, tmp_path: Path) -
     argv = ["make", "-C", str(tmp_path), "clean"]
     environment = {**os.environ, "TOKENPEAK_STATE": str(home.state)}
 
-    (node / "record.json").write_text("{}")
+    (node / "record.json").write_text('{"holder": "somebody"}')
     borrowed = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     serves_on = process.is_alive(leader)
     (node / "record.json").unlink()

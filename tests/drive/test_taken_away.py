@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,13 @@ esac
 """
 
 
+PYTHON = """#!/bin/sh
+# The node's Python; once there is a file `refused`, a lease gets as far as SSH with a key that has changed.
+[ "$2" = lease ] && [ -e {refused} ] && {{ echo 'Host key verification failed.' >&2; exit 255; }}
+exec {python} "$@"
+"""
+
+
 class Borrowed:
     """A node whose production is run by an operator's commands, in an inventory of its own."""
 
@@ -55,6 +63,11 @@ class Borrowed:
         commands = {verb: [str(self.script), verb] for verb in ("start", "stop", "check")}
         shared["tokenpeak_state_dir"] = str(self.state)
         shared["tokenpeak_produce"] = True
+        self.refused = folder / "refused"
+        python = folder / "python"
+        python.write_text(PYTHON.format(refused=self.refused, python=sys.executable))
+        python.chmod(0o755)
+        shared["tokenpeak_python"] = str(python)
         shared["tokenpeak_production"] = {"manager": "command", "url": f"http://{self.address}:18000", **commands}
         (inventory / "group_vars" / "all.yml").write_text(yaml.safe_dump(shared))
         (home.root / "analysis" / "sweeps" / "lasting.yml").write_text(yaml.safe_dump(LONG))
@@ -67,6 +80,18 @@ class Borrowed:
 
     def operate(self, verb: str) -> None:
         os.spawnv(os.P_WAIT, str(self.script), [str(self.script), verb])
+
+    def lease_processes(self) -> list[int]:
+        """The processes that renew this node's lease."""
+        mark = f"lease\0--state\0{self.state}\0".encode()
+        found = []
+        for words in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if mark in words.read_bytes():
+                    found.append(int(words.parent.name))
+            except OSError:
+                continue
+        return found
 
     def is_armed(self) -> bool:
         return (self.state / "record.json").exists()
@@ -175,3 +200,26 @@ def test_controller_that_slept_blames_no_config(borrowed: Borrowed, tmp_path: Pa
     assert {"interrupted"} == {*made[:-1]}, said
     assert "ok" == made[-1], again.stdout
     assert ["ok"] == [trial["status"] for trial in home.trials(theirs)], others_said
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("borrowed", [83], indirect=True)
+def test_no_trial_begins_without_its_lease(borrowed: Borrowed) -> None:
+    """A lease that can no longer connect is known before production is stopped for the next trial."""
+    deadlines = {**SPEC["deadlines"], "lease_s": 120}
+    spec = {**SPEC, "deadlines": deadlines}
+    (borrowed.home.root / "analysis" / "sweeps" / "leased.yml").write_text(yaml.safe_dump(spec))
+    process = borrowed.home.start("sweep", "--inventory", borrowed.name, "--sweep", "leased", "--no-report")
+    said = read_until(process, " load\n")
+    borrowed.refused.touch()
+    for pid in borrowed.lease_processes():
+        os.kill(pid, signal.SIGKILL)
+    said += read_until(process, " orchestration)")
+    pid = (borrowed.state / "pid").read_text()
+    rest, _ = process.communicate(timeout=280)
+
+    assert 1 == process.returncode
+    assert ["ok"] == [trial["status"] for trial in borrowed.home.trials(borrowed.home.archives()[-1])], said + rest
+    assert "its lease could not be renewed, so no trial begins there: its host key is unknown or has changed" in rest
+    assert pid == (borrowed.state / "pid").read_text()
+    assert borrowed.runs()

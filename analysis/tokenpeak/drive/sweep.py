@@ -18,6 +18,7 @@ from tokenpeak.drive.inventory import Inventory, read_inventory
 from tokenpeak.drive.keeping import KeptArchive
 from tokenpeak.drive.ledger import Ledger, last_number
 from tokenpeak.drive.load_hosts import prepare_load_hosts
+from tokenpeak.drive.node_worker import NodeWorker
 from tokenpeak.drive.order import load_runs
 from tokenpeak.drive.probe import Probe, ReadyNode, node_secret, probe
 from tokenpeak.drive.progress import Progress
@@ -27,7 +28,7 @@ from tokenpeak.drive.stop import Stop
 from tokenpeak.drive.summary import Describer
 from tokenpeak.drive.trial import TrialSite
 from tokenpeak.drive.turns import Turns
-from tokenpeak.drive.worker import NodeWorker, Worker
+from tokenpeak.drive.worker import Worker
 from tokenpeak.errors import ArchiveError, NodeError, PlanError, suggestion
 from tokenpeak.load.calibrate import calibration_record, checked
 from tokenpeak.load.datasets import read_samples, read_trace
