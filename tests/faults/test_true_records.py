@@ -175,7 +175,6 @@ def hang_ssh(bench: Bench, controller: Controller) -> str:
     return str(listener)
 
 
-@pytest.mark.faults_ci
 def test_production_is_started_under_load(long: Bench, record_property: Record) -> None:
     """Noticed within two seconds: the engine goes, production stays, the runs are invalid, the trial is made again."""
     record_property("cell", "production started by somebody under load")
