@@ -31,7 +31,7 @@ def test_closed_terminal_interrupts_the_sweep(home: Home) -> None:
     os.close(own)
     reader = subprocess.Popen(["cat"], stdin=terminal, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.close(terminal)
-    assert clock.wait_until((home.state / "nodes" / "one" / "engine.json").exists, 60)
+    assert clock.wait_until((home.state / "nodes" / "one" / "engine.json").exists, 150)
     reader.kill()
     reader.wait()
     status = process.wait(120)
