@@ -89,7 +89,7 @@ load: $(READY) ## Put ARCHIVE (folder or .tar.zst) into Postgres; the same as in
 
 .PHONY: archive
 archive: $(READY) ## Pack the sweep SWEEP_ID into one file, cleaned (WITHOUT=prompts takes those out; KEEP_EVERYTHING=1)
-	@$(if $(SWEEP_ID),,$(error Say which: make archive SWEEP_ID=20261121-010000-quick-sim))$(TOKENPEAK) archive $(SWEEP_ID) $(addprefix --no-,$(WITHOUT)) $(if $(KEEP_EVERYTHING),--keep-everything)
+	@$(if $(SWEEP_ID),,$(error Say which: make archive SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) archive $(SWEEP_ID) $(addprefix --no-,$(WITHOUT)) $(if $(KEEP_EVERYTHING),--keep-everything)
 
 .PHONY: import
 import: $(READY) ## Make an archive of another benchmark's results (FILES=, or a mapping file for CSV)
@@ -161,7 +161,8 @@ lock: $(UV) ## Compile the locks: exact versions and hashes, no addresses
 	$(PYTHON) .ci/lock_engine $(UV)
 
 .PHONY: clean
-clean: ## Remove the environment, caches and the built site; results stay
+clean: ## Remove the environment, caches and the built site, end the demonstration servers; results stay
+	@PYTHONPATH=analysis $(PYTHON) -m tokenpeak.sim.end
 	rm -rf $(VENV) .tokenpeak site/build site/.build* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .ansible
 
 # pip's index, when the machine is set up for a mirror, is uv's too.

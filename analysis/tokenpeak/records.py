@@ -292,6 +292,8 @@ class EndRecord(Record):
     trials: int
     production_downtime_s: dict[str, float] = {}
     """Seconds that each node's production did not serve."""
+    open_downtime_s: dict[str, float] = {}
+    """The part of it that belongs to an outage whose end was not seen: at least so long, as far as was known."""
     unrestored: tuple[str, ...] = ()
     """Nodes whose production was not seen to serve again."""
     problems: tuple[str, ...] = ()
@@ -528,7 +530,7 @@ class Failure(Record):
     cause: str
     """out_of_memory, kv_cache_too_small, context_too_long, tensor_parallel_mismatch, dtype_unsupported,
     quantization_unsupported, unknown_flag, bad_flag_value, model_missing, model_unsupported, vram_taken, port_taken,
-    hung, crashed, refused, node_unreachable, load_host_lost, interrupted, load_failed or unknown."""
+    hung, crashed, refused, node_unreachable, load_host_lost, production_overlap, interrupted, load_failed, unknown."""
     message: str
     evidence: tuple[str, ...] = ()
     """Lines of the engine's log that show it."""

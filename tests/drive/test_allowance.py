@@ -102,6 +102,30 @@ def test_trial_that_ended_counts_before_another_is_asked_for() -> None:
     assert isinstance(allowance.ask("node-2", NODE.hardware), Never)
 
 
+def test_outage_that_goes_on_is_counted_once() -> None:
+    """Production that a trial could not bring back and a later attempt did was down once, for the whole time."""
+    spec = spec_with()
+    allowance = allowance_at("12:00", spec)
+    down = Restoration(restored=False, was_running=True, downtime_s=122.0, message="It does not start.")
+    allowance.settle("node-1", trial_of(spec, 100.0, restoration=down))
+    before = allowance.downtime_s, allowance.open_s
+    allowance.add_downtime("node-1", 173.0)
+
+    assert ({"node-1": 122.0}, {"node-1": 122.0}) == before
+    assert ({"node-1": 173.0}, {}) == (allowance.downtime_s, allowance.open_s)
+
+
+def test_outage_whose_end_nobody_timed_stays_counted() -> None:
+    """A node that another has given back since says nothing of how long it was down: what is known is kept."""
+    spec = spec_with()
+    allowance = allowance_at("12:00", spec)
+    down = Restoration(restored=False, was_running=True, downtime_s=122.0, message="It is out of reach.")
+    allowance.settle("node-1", trial_of(spec, 100.0, restoration=down))
+    allowance.add_downtime("node-1", None)
+
+    assert ({"node-1": 122.0}, {}) == (allowance.downtime_s, allowance.open_s)
+
+
 def test_node_that_is_kept_between_trials_is_down() -> None:
     """With restore: per_sweep production is down from the first trial on, whether or not a trial runs."""
     spec = spec_with(max_downtime="10m", restore="per_sweep")

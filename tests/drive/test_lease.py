@@ -49,6 +49,37 @@ def test_beats_flow_until_the_channel_closes(tmp_path: Path) -> None:
     assert [] == lost
 
 
+ANSWERING = """
+import json, sys
+for line in sys.stdin:
+    print(json.dumps({"heard": line.strip()}), flush=True)
+    if line.strip() == "1":
+        print(json.dumps({"overlap": {"trial_id": "0001-abc"}}), flush=True)
+"""
+
+
+def test_node_that_answers_is_connected(tmp_path: Path) -> None:
+    """An answer to a beat that was sent since proves the channel, and what the node noted comes along."""
+    noted: list[object] = []
+    with LeaseChannel([sys.executable, "-c", ANSWERING], "sweep-1", 40.0, lambda _: None, noted.append) as answering:
+        found = [answering.problem(20), answering.problem(20)]
+
+    assert [None, None] == found
+    assert [{"trial_id": "0001-abc"}] == noted
+
+
+def test_node_that_does_not_answer_is_not_connected(tmp_path: Path) -> None:
+    """A process that lives proves nothing; one that ended has said why."""
+    with channel(tmp_path / "heard", []) as silent:
+        living = silent.problem(1)
+    refused = ["sh", "-c", "echo 'Host key verification failed.' >&2; exit 255"]
+    with LeaseChannel(refused, "sweep-1", 2.0, lambda _: None) as ending:
+        gone = ending.problem(3)
+
+    assert "it answered nothing for 1 s" == living
+    assert "unknown or has changed" in (gone or "")
+
+
 def test_channel_that_is_lost_is_opened_anew(tmp_path: Path) -> None:
     """A connection that goes does not lose the lease."""
     heard = tmp_path / "heard"
@@ -101,6 +132,10 @@ def test_ssh_that_is_not_there_is_told() -> None:
         (["sh", "-c", "echo 'ops@gpu1: Permission denied (publickey,password).' >&2; exit 255"], "Permission denied"),
         (["sh", "-c", "exit 4"], "it ended with status 4"),
         (["ssh", "-o", "BatchMode=yes", "-p", "9", "127.0.0.1", "true"], "port 9: Connection refused"),
+        (
+            ["sh", "-c", "echo 'Host key verification failed.' >&2; exit 255"],
+            "compare fingerprints as playbooks/README.md",
+        ),
     ],
 )
 def test_lease_that_could_not_be_renewed_is_known_beforehand(argv: list[str], expected: str | None) -> None:

@@ -1,8 +1,10 @@
-"""What `make status` says of a node, from the node's own answer."""
+"""What `make status` says of a node, from the node's own answer and through the command."""
 
+import json
 from typing import Any
 
 import pytest
+from driven_home import MODEL, Home
 
 from tokenpeak.cli.status import problems, sentences
 
@@ -59,3 +61,20 @@ TRIAL = {
 def test_what_a_node_is_said_to_do(answer: dict[str, Any], said: str, wrong: str) -> None:
     """Sentences for whoever was just woken up; what asks for somebody's hand is a problem."""
     assert (said, wrong) == (" ".join(sentences(answer)), " ".join(problems(answer)))
+
+
+def test_status_of_a_node_that_answers(home: Home) -> None:
+    """The command says what a node serves, for people and for machines; a node that is out of reach is a problem."""
+    probed = home.run("probe", "--inventory", "lone")
+    assert 0 == probed.returncode, probed.stdout
+
+    text = home.run("status", "--inventory", "lone")
+    mixed = home.run("status", "--inventory", "mixed")
+    machine = home.run("status", "--inventory", "lone", "--format", "json")
+
+    assert (0, f"one: Production (command) serves {MODEL}. No trial has the node.\n") == (text.returncode, text.stdout)
+    assert 1 == mixed.returncode
+    assert f"serves {MODEL}" in mixed.stdout
+    assert "PROBLEM gone: " in mixed.stdout
+    assert 0 == machine.returncode, machine.stdout
+    assert MODEL == json.loads(machine.stdout)["nodes"]["one"]["production"]["model"]

@@ -172,7 +172,7 @@ def test_another_holders_heartbeats_renew_nothing(borrowed: Node) -> None:
 
     def beat() -> bool:
         assert channel.stdin
-        channel.stdin.write("sweep-0\n")
+        channel.stdin.write("1 sweep-0\n")
         channel.stdin.flush()
         return borrowed.read("record.json") is None
 

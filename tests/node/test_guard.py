@@ -83,7 +83,7 @@ def test_lease_is_renewed(node: Node) -> None:
     assert channel.stdin
     until = time.monotonic() + 4
     while time.monotonic() < until:
-        channel.stdin.write("sweep-1\n")
+        channel.stdin.write("1 sweep-1\n")
         channel.stdin.flush()
         time.sleep(0.3)
     held = node.read("record.json") is not None

@@ -57,7 +57,7 @@ def test_lease_that_has_lapsed_stays_so(
 ) -> None:
     """Heartbeats renew a lease that stands; the guard may be at work already on one that does not."""
     heard(state, ago_s, 60)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("me\nme\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1 me\n2 me\n"))
 
     assert {"renewals": renewals} == lease.listen(state)
     assert (renewals == 0) == lease.has_lapsed(state)

@@ -45,7 +45,7 @@ def test_guard_masked_and_stopped(rig_node: RigNode) -> None:
     rig_node.sh("sh", "-c", script)
     assert not rig_node.node("status")["guard_alive"]
 
-    beats = "for i in 1 2 3; do echo sweep-1; sleep 1; done"
+    beats = "for i in 1 2 3; do echo $i sweep-1; sleep 1; done"
     rig_node.sh("sh", "-c", f"({beats}) | {PYTHON} {STATE}/tokenpeak-node.pyz lease --state {STATE}")
     guarded = rig_node.node("status")["guard_alive"]
 

@@ -40,22 +40,22 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         for name, node in result.nodes.items()
         if not answers[name]
     }
-    problems = {name: list(problems(answer)) for name, answer in answers.items() if answer}
+    wrong = {name: list(problems(answer)) for name, answer in answers.items() if answer}
     if style == "json":
-        told = {name: answer for name, answer in answers.items() if answer}
-        echo(json.dumps({"nodes": told, "silent": silent}, indent=2))
+        answered = {name: answer for name, answer in answers.items() if answer}
+        echo(json.dumps({"nodes": answered, "silent": silent}, indent=2))
     else:
         for name, answer in answers.items():
             if answer:
                 echo(f"{name}: {' '.join(sentences(answer))}")
-        for name, words in [*silent.items(), *((name, " ".join(words)) for name, words in problems.items() if words)]:
+        for name, words in [*silent.items(), *((name, " ".join(words)) for name, words in wrong.items() if words)]:
             echo(f"PROBLEM {name}: {words}")
         for name, answer in answers.items():
             if answer and is_another(answer):
                 echo(f"NOTE {name}: {renewal(inventory, name)}")
         if any(answer.get("armed") for answer in answers.values()):
             echo(f"Give production back now, ending the trial: make restore INVENTORY={inventory_name}")
-    if silent or any(problems.values()):
+    if silent or any(wrong.values()):
         sys.exit(1)
 
 

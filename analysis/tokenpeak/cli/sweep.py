@@ -1,7 +1,7 @@
 """`tokenpeak sweep`: the main job, from probing to a site; also its continuation with `--resume`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -18,6 +18,7 @@ from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError
 from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
+from tokenpeak.records import EndRecord
 from tokenpeak.store.raw import Archive
 from tokenpeak.terminal import echo
 
@@ -121,14 +122,25 @@ def _conclude(outcome: SweepOutcome) -> None:
     """Say what was found and how production stands."""
     _print(summary_lines(outcome.record, outcome.spec, outcome.trials))
     echo()
-    for node, seconds in outcome.end.production_downtime_s.items():
-        echo(f"Production of {node} was down for {seconds:.0f} s in all.")
-    if len(outcome.end.production_downtime_s) > 1:
-        echo(f"That is {sum(outcome.end.production_downtime_s.values()):.0f} s for the sweep.")
+    _print(downtime_lines(outcome.end))
     for node in outcome.end.unrestored:
         echo(f"PROBLEM production of {node} is not known to be back: make status INVENTORY={outcome.record.inventory}")
     for problem in outcome.end.problems:
         echo(f"PROBLEM {problem.splitlines()[0]}")
+
+
+def downtime_lines(end: EndRecord) -> Iterator[str]:
+    """How long production of each node was down; of one that was not seen back, as far as is known."""
+    down = {node: seconds for node, seconds in end.production_downtime_s.items() if seconds or node in end.unrestored}
+    for node, seconds in down.items():
+        if node not in end.unrestored:
+            yield f"Production of {node} was down for {seconds:.0f} s in all."
+        elif seconds:
+            yield f"Production of {node} was down for at least {seconds:.0f} s in all, and was not seen back."
+        else:
+            yield f"Production of {node} was not seen back; for how long it was down is not known."
+    if len(down) > 1:
+        yield f"That is {sum(down.values()):.0f} s for the sweep."
 
 
 def _report(outcome: SweepOutcome, progress: Progress) -> bool:
@@ -157,6 +169,6 @@ def _report(outcome: SweepOutcome, progress: Progress) -> bool:
     return True
 
 
-def _print(lines: Sequence[str]) -> None:
+def _print(lines: Iterable[str]) -> None:
     for line in lines:
         echo(line)

@@ -77,7 +77,8 @@ def require_deadlines(spec: SweepSpec, node: str, declaration: Mapping[str, Any]
 class Allowance:
     """What is left of the sweep's grant; shared by the workers of all nodes.
 
-    `before_s` is the downtime of each node before this controller took the sweep up.
+    `before_s` is the downtime of each node before this controller took the sweep up. An outage that was not seen to end
+    is counted as far as it is known, until whoever gives the node back says how long the whole of it was.
     """
 
     def __init__(
@@ -96,6 +97,8 @@ class Allowance:
         self._lock = threading.Lock()
         self._seen_s: dict[str, float] = {}
         self._downtime_s = dict(before_s or {})
+        self._open_s: dict[str, float] = {}
+        """Outages that were not seen to end, as far as they are known."""
         self._reserved_s: dict[str, float] = {}
         self._is_kept = spec.restore == "per_sweep"
         self._kept_since: dict[str, datetime] = {}
@@ -148,29 +151,44 @@ class Allowance:
                 return
             self._learn(record)
             if record.restoration is not None:
-                self._add(node, record.restoration.downtime_s or 0.0)
+                self._add(node, record.restoration.downtime_s, is_over=record.restoration.restored)
             elif self._is_kept and record.argv:
                 self._kept_since.setdefault(node, record.started_at)
 
-    def add_downtime(self, node: str, seconds: float) -> None:
-        """The node was given back, and production was down for so long."""
-        with self._lock:
-            self._add(node, seconds)
+    def add_downtime(self, node: str, seconds: float | None, *, is_over: bool = True) -> None:
+        """The node was given back, or not yet, and production was down for so long since it was stopped.
 
-    def _add(self, node: str, seconds: float) -> None:
+        None: whoever says so does not know how long.
+        """
+        with self._lock:
+            self._add(node, seconds, is_over=is_over)
+
+    def _add(self, node: str, seconds: float | None, *, is_over: bool) -> None:
         self._kept_since.pop(node, None)
-        self._downtime_s[node] = self._downtime_s.get(node, 0.0) + seconds
+        known_s = self._open_s.pop(node, 0.0) if seconds is None else seconds
+        if is_over:
+            self._open_s.pop(node, None)
+            self._downtime_s[node] = self._downtime_s.get(node, 0.0) + known_s
+        else:
+            self._open_s[node] = known_s
 
     def _down_s(self) -> float:
         """What production was down for so far, on nodes that are still kept until now."""
         kept_s = sum((self._now() - since).total_seconds() for since in self._kept_since.values())
-        return sum(self._downtime_s.values()) + max(0.0, kept_s)
+        return sum(self._downtime_s.values()) + sum(self._open_s.values()) + max(0.0, kept_s)
 
     @property
     def downtime_s(self) -> dict[str, float]:
-        """Seconds that production of each node was down in this sweep."""
+        """Seconds that production of each node was down in this sweep, outages that are not over included."""
         with self._lock:
-            return dict(sorted(self._downtime_s.items()))
+            nodes = sorted({*self._downtime_s, *self._open_s})
+            return {node: self._downtime_s.get(node, 0.0) + self._open_s.get(node, 0.0) for node in nodes}
+
+    @property
+    def open_s(self) -> dict[str, float]:
+        """Of it, the part of outages that were not seen to end."""
+        with self._lock:
+            return dict(sorted(self._open_s.items()))
 
     def _learn(self, record: TrialRecord) -> None:
         if record.status == "ok":

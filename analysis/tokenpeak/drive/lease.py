@@ -10,9 +10,10 @@ import shlex
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+from tokenpeak.drive.host_keys import with_remedy
 from tokenpeak.drive.inventory import Node
 
 _BEATS_PER_LEASE = 4
@@ -65,23 +66,38 @@ def lease_problem(argv: Sequence[str]) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return (_last_words(done.stdout) or f"it ended with status {done.returncode}") if done.returncode else None
+    return _ending(done.stdout, done.returncode) if done.returncode else None
 
 
 class LeaseChannel:
     """Heartbeats to one node from entering the context to leaving it; a process that ends is started anew.
 
-    Each names the `holder`, whose lease alone it renews.
-
-    `on_loss` is told its last words when it ends by itself, once for each that differ.
+    Each names the `holder`, whose lease alone it renews. The node answers each, so that `problem` can say whether it
+    hears them now. `on_loss` gets the process's last words when it ends by itself, once for each that differ;
+    `on_overlap` what the node noted of production that somebody started during a trial.
     """
 
-    def __init__(self, argv: Sequence[str], holder: str, lease_s: float, on_loss: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        holder: str,
+        lease_s: float,
+        on_loss: Callable[[str], None],
+        on_overlap: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    ) -> None:
         self._argv = list(argv)
-        self._beat_line = f"{holder}\n".encode()
+        self._holder = holder
         self._on_loss = on_loss
-        self._told: set[str] = set()
+        self._on_overlap = on_overlap
+        self._reported: set[str] = set()
+        self._last_loss = ""
         self._beat_s = min(_LONGEST_BEAT_S, max(_SHORTEST_BEAT_S, lease_s / _BEATS_PER_LEASE))
+        self._beats = 0
+        self._heard = 0
+        """The number of the last beat that the node has answered."""
+        self._changed = threading.Condition()
+        self._is_wanted = threading.Event()
+        """A beat is to be sent at once."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
@@ -91,7 +107,17 @@ class LeaseChannel:
 
     def __exit__(self, *_: object) -> None:
         self._closing.set()
+        self._is_wanted.set()
         self._thread.join(timeout=_CLOSE_TIMEOUT_S * 2)
+
+    def problem(self, timeout_s: float) -> str | None:
+        """Why the node does not hear this controller; None once it has answered a beat sent after this call."""
+        with self._changed:
+            due = self._beats + 1
+            self._is_wanted.set()
+            if self._changed.wait_for(lambda: self._heard >= due, timeout_s):
+                return None
+            return self._last_loss or f"it answered nothing for {timeout_s:g} s"
 
     def _keep(self) -> None:
         while not self._closing.is_set():
@@ -100,37 +126,70 @@ class LeaseChannel:
                     process = subprocess.Popen(
                         self._argv,
                         stdin=subprocess.PIPE,
-                        stdout=said,
+                        stdout=subprocess.PIPE,
                         stderr=said,
                         start_new_session=True,  # Ctrl-C must not reach it before the nodes are restored
                     )
                 except OSError as error:
-                    self._tell(str(error))
+                    self._report(str(error))
                     self._closing.wait(self._beat_s)
                     continue
+                other: list[bytes] = []
+                reader = threading.Thread(target=self._hear, args=(process, other), daemon=True)
+                reader.start()
                 self._beat(process)
                 _end(process)
+                reader.join(timeout=_CLOSE_TIMEOUT_S)
                 if not self._closing.is_set():
                     said.seek(0)
-                    self._tell(_last_words(said.read()) or f"it ended with status {process.returncode}")
+                    self._report(_ending(said.read() + b"".join(other), process.returncode))
             self._closing.wait(min(1.0, self._beat_s))
 
-    def _tell(self, words: str) -> None:
-        if words not in self._told:
-            self._told.add(words)
+    def _report(self, words: str) -> None:
+        self._last_loss = words
+        if words not in self._reported:
+            self._reported.add(words)
             self._on_loss(words)
+
+    def _hear(self, process: subprocess.Popen[bytes], other: list[bytes]) -> None:
+        """Take the node's answers in until the process has ended; lines that are none go to `other`."""
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                try:
+                    answer = json.loads(line)
+                except ValueError:
+                    answer = None
+                if isinstance(answer, dict) and str(answer.get("heard", "")).isdigit():
+                    with self._changed:
+                        self._heard = max(self._heard, int(answer["heard"]))
+                        self._changed.notify_all()
+                elif isinstance(answer, dict) and isinstance(answer.get("overlap"), dict):
+                    self._on_overlap(answer["overlap"])
+                else:
+                    other.append(line)
 
     def _beat(self, process: subprocess.Popen[bytes]) -> None:
         """Write heartbeats until the channel closes or its process is gone."""
         assert process.stdin is not None
         while process.poll() is None:
+            self._is_wanted.clear()
+            with self._changed:
+                self._beats += 1
+                number = self._beats
             try:
-                process.stdin.write(self._beat_line)
+                process.stdin.write(f"{number} {self._holder}\n".encode())
                 process.stdin.flush()
             except OSError:
                 return
-            if self._closing.wait(self._beat_s):
+            self._is_wanted.wait(self._beat_s)
+            if self._closing.is_set():
                 return
+
+
+def _ending(said: bytes, status: int) -> str:
+    """Why a channel's process ended, from what it printed."""
+    return with_remedy(_last_words(said)) or f"it ended with status {status}"
 
 
 def _last_words(said: bytes) -> str:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tokenpeak import paths
+from tokenpeak.drive.host_keys import with_remedy
 from tokenpeak.drive.inventory import Inventory, Node
 from tokenpeak.drive.lease import host_command
 from tokenpeak.drive.runner import run_playbook
 from tokenpeak.errors import LoadError, NodeError
-from tokenpeak.load.fleet import Fleet, LoadHost
+from tokenpeak.load.fleet import Fleet, HostLostError, LoadHost
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _SHIPPED = ("Makefile", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
@@ -46,6 +47,12 @@ def prepare_load_hosts(
     try:
         with Fleet(load_hosts(inventory)):
             pass
+    except HostLostError as error:
+        said = str(error)
+        remedy = with_remedy(said)
+        raise NodeError(
+            f"{said if remedy == said else f'Load host {error.name}: {remedy}.'} Nothing was stopped."
+        ) from error
     except LoadError as error:
         raise NodeError(f"{error} Nothing was stopped.") from error
 

@@ -36,6 +36,10 @@ from tokenpeak.terminal import visible_log
 _OF_THE_NODE = ("lease_lapsed", "address_taken")
 """Failures of a launch that say nothing about its config."""
 _NO_SPACE = "[Errno 28] No space left on device"
+_OVERLAP = Reason(
+    code="production_overlap",
+    text="Production was started by somebody while the trial was under way, and ran beside the engine.",
+)
 _RUNS = TypeAdapter(tuple[RunRecord, ...])
 
 
@@ -55,6 +59,8 @@ class Evidence:
     failure: str | None = None
     unreachable: str | None = None
     cancelled: bool = False
+    overlapped: bool = False
+    """Somebody started production during the trial."""
 
 
 def failed_before_launch(evidence: Evidence, reason: str, provenance: Provenance) -> TrialRecord:
@@ -75,6 +81,8 @@ def trial_record(evidence: Evidence, provenance: Provenance) -> tuple[TrialRecor
         _doubted(_with_telemetry(run, windows.get(run.run_index), telemetry, evidence), doubts)
         for run in _read_runs(evidence.output)
     )
+    if _is_overlapped(evidence):
+        runs = tuple(run.model_copy(update={"verdict": with_reasons(run.verdict, (_OVERLAP,))}) for run in runs)
     failure = _failure(evidence, runs, log)
     status = "ok" if failure is None else "interrupted" if _says_nothing_of_config(failure) else "failed"
     startup = startup_facts(log)
@@ -145,6 +153,8 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
     """Why the trial gave no result; None when it gave one."""
     if evidence.cancelled:
         return Failure(phase=_phase_reached(evidence), cause="interrupted", message="The sweep was told to end.")
+    if _is_overlapped(evidence):
+        return Failure(phase=_phase_reached(evidence), cause=_OVERLAP.code, message=_OVERLAP.text)
     if evidence.unreachable:
         return Failure(phase=_phase_reached(evidence), cause="node_unreachable", message=evidence.unreachable)
     if "ready" not in evidence.launch:
@@ -163,6 +173,10 @@ def _failure(evidence: Evidence, runs: tuple[RunRecord, ...], log: str) -> Failu
         )
     if evidence.finish.get("given_back_by") == "guard":
         reason = "The node's guard gave it back while the trial was under way: its lease or its deadline had passed."
+        return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
+    if evidence.finish.get("given_back_by") not in (None, "finish"):
+        # Whoever gave it back ended the engine, and another's may have answered in its place.
+        reason = "The node was taken from this trial while it was under way: by another sweep, or by make restore."
         return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
     if (lost := _told(evidence.output, LOST_HOST)) is not None:
         return Failure(phase="load", cause="load_host_lost", message=lost)
@@ -193,7 +207,11 @@ def _full_disk(log: str, phase: str) -> Failure | None:
 
 
 def _says_nothing_of_config(failure: Failure) -> bool:
-    return failure.cause in ("interrupted", "node_unreachable", "load_host_lost")
+    return failure.cause in ("interrupted", "node_unreachable", "load_host_lost", _OVERLAP.code)
+
+
+def _is_overlapped(evidence: Evidence) -> bool:
+    return evidence.overlapped or evidence.finish.get("production_overlap_unix_s") is not None
 
 
 def _phase_reached(evidence: Evidence) -> str:

@@ -9,6 +9,7 @@ from tokenpeak.drive.inventory import Inventory
 from tokenpeak.drive.probe import ReadyNode
 from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.runner import run_playbook
+from tokenpeak.drive.secret import master_secret
 from tokenpeak.drive.stop import Stop
 from tokenpeak.errors import NodeError
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
@@ -16,8 +17,11 @@ from tokenpeak.store.raw import Archive
 
 
 def holder(sweep_id: str) -> str:
-    """Who has a node, in words for whoever finds it locked; the same after a resume."""
-    return f"sweep {sweep_id} from {socket.gethostname()}"
+    """Who has a node, in words for whoever finds it locked; the same after a resume by this controller.
+
+    Its last word is of this controller's secret: host names repeat, and an archive can be copied.
+    """
+    return f"sweep {sweep_id} from {socket.gethostname()} ({master_secret().name.removeprefix('secret-')})"
 
 
 def release(
@@ -28,7 +32,8 @@ def release(
     answers = {name: result.answers.get("status", {}) for name, result in told.nodes.items()}
     ours = holder(archive.path.name)
     held = [name for name, answer in answers.items() if answer.get("holder") == ours]
-    downtime_s = _given_back_meanwhile_s(answers, archive, trials)
+    open_s = open_before_s(archive, trials)
+    over_s = _given_back_meanwhile_s(answers, archive, trials, open_s)
     if held:
         progress.say(f"Giving back {', '.join(held)}, held since this sweep was cut off")
         given = run_playbook(
@@ -40,11 +45,14 @@ def release(
         )
         for name in held:
             outcome = given.nodes[name].answers.get("restore", {}).get("restoration", {})
-            downtime_s[name] = downtime_s.get(name, 0.0) + (outcome.get("downtime_s") or 0.0)
-    if not downtime_s:
+            if outcome.get("restored") and outcome.get("downtime_s") is not None:
+                over_s[name] = over_s.get(name, 0.0) + float(outcome["downtime_s"])
+    if not over_s:
         return
-    for name, seconds in downtime_before_s(archive, trials).items():
-        downtime_s[name] = downtime_s.get(name, 0.0) + seconds
+    # What was known of an outage gives way to the whole of it.
+    downtime_s = downtime_before_s(archive, trials)
+    for name, seconds in over_s.items():
+        downtime_s[name] = downtime_s.get(name, 0.0) - open_s.pop(name, 0.0) + seconds
     archive.write_end(
         EndRecord(
             sweep_id=archive.path.name,
@@ -52,23 +60,28 @@ def release(
             ended_at=datetime.now(UTC),
             trials=len(trials),
             production_downtime_s=downtime_s,
+            open_downtime_s=open_s,
             problems=("Its controller died; production was given back by the node's guard, or when it was resumed.",),
         )
     )
 
 
 def _given_back_meanwhile_s(
-    answers: Mapping[str, Mapping[str, Any]], archive: Archive, trials: Sequence[TrialRecord]
+    answers: Mapping[str, Mapping[str, Any]],
+    archive: Archive,
+    trials: Sequence[TrialRecord],
+    open_s: Mapping[str, float],
 ) -> dict[str, float]:
-    """How long production was down for a trial that nobody recorded, where the node's guard gave it back."""
+    """How long production was down for a trial of which nobody recorded the end, where the node was given back."""
     before = archive.read_end()
     since_unix_s = before.ended_at.timestamp() if before else 0.0
-    recorded = {trial.trial_id for trial in trials}
+    ours = holder(archive.path.name)
+    recorded = {trial.trial_id for trial in trials if trial.restoration is not None and trial.restoration.restored}
     found = {}
     for name, answer in answers.items():
         last = answer.get("last_restoration") or {}
-        is_ours = last.get("holder") == holder(archive.path.name) and last.get("restored")
-        if is_ours and last["trial_id"] not in recorded and last["at_unix_s"] > since_unix_s:
+        is_ours = last.get("holder") == ours and last.get("restored") and last["trial_id"] not in recorded
+        if is_ours and (name in open_s or last["at_unix_s"] > since_unix_s):
             found[name] = float(last.get("downtime_s") or 0.0)
     return found
 
@@ -82,6 +95,15 @@ def downtime_before_s(archive: Archive, trials: Sequence[TrialRecord]) -> dict[s
         if trial.restoration is not None:
             by_trials_s[trial.node] = by_trials_s.get(trial.node, 0.0) + (trial.restoration.downtime_s or 0.0)
     return {node: max(total_s.get(node, 0.0), by_trials_s.get(node, 0.0)) for node in {*total_s, *by_trials_s}}
+
+
+def open_before_s(archive: Archive, trials: Sequence[TrialRecord]) -> dict[str, float]:
+    """The part of it that belongs to outages that were not seen to end."""
+    before = archive.read_end()
+    if before is not None:
+        return dict(before.open_downtime_s)
+    last = {trial.node: trial.restoration for trial in trials if trial.restoration is not None}
+    return {node: found.downtime_s or 0.0 for node, found in last.items() if not found.restored}
 
 
 def unchanged(usable: Mapping[str, ReadyNode], record: SweepRecord, progress: Progress) -> dict[str, ReadyNode]:

@@ -19,6 +19,7 @@ from typing import Any
 import ansible_runner
 
 from tokenpeak import paths
+from tokenpeak.drive.host_keys import with_remedy
 from tokenpeak.drive.inventory import Inventory
 from tokenpeak.drive.node_answer import checked
 from tokenpeak.drive.resolution import common_extravars
@@ -111,7 +112,7 @@ class _Collector:
             self.spans.setdefault(node, {})[task] = (self._started.get((node, task), now), now)
             self._take_answer(node, task, result)
         if kind == "unreachable":
-            self.unreachable[node] = str(result.get("msg", "unreachable"))[:_WORDS_CHARACTERS]
+            self.unreachable[node] = with_remedy(str(result.get("msg", "unreachable"))[:_WORDS_CHARACTERS])
         if kind == "failed" and not data.get("ignore_errors"):
             self.failures[node] = _words(task, result)
         if self._on_event is not None:
@@ -232,6 +233,8 @@ def _environment(prepared: Mapping[str, str]) -> dict[str, str]:
     }
     kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     kept["ANSIBLE_CONFIG"] = str(paths.PLAYBOOKS / "ansible.cfg")
+    # ansible-runner says False here, which is stronger than ansible.cfg.
+    kept["ANSIBLE_HOST_KEY_CHECKING"] = "True"
     return kept
 
 

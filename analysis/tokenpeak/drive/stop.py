@@ -4,7 +4,10 @@
 restore of every node. A third signal gives up on that too and leaves restoring to the nodes' guards.
 """
 
+import errno
+import os
 import signal
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,9 +44,14 @@ class Stop:
 
 @contextmanager
 def stop_on_signals(stop: Stop, announce: Callable[[str], None]) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP ask `stop`; `announce` is told the level in the signal handler's thread."""
+    """SIGINT, SIGTERM and SIGHUP ask `stop`; `announce` gets the level in the signal handler's thread.
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
+    Once the terminal is closed, what is printed there goes nowhere, and ends nothing.
+    """
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _leave_closed_terminal()
         announce(stop.ask())
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -53,3 +61,15 @@ def stop_on_signals(stop: Stop, announce: Callable[[str], None]) -> Iterator[Non
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _leave_closed_terminal() -> None:
+    """Point standard output and error at nothing where they are a closed terminal: a write there raises EIO."""
+    for descriptor in (1, 2):
+        try:
+            termios.tcgetattr(descriptor)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,19 +15,21 @@ from tokenpeak.drive.allowance import Allowance, require_deadlines
 from tokenpeak.drive.calibrate import calibrate_command, ways
 from tokenpeak.drive.endpoint import EndpointWorker, endpoint_inventory, look_at
 from tokenpeak.drive.inventory import Inventory, read_inventory
+from tokenpeak.drive.keeping import KeptArchive
 from tokenpeak.drive.ledger import Ledger, last_number
 from tokenpeak.drive.load_hosts import prepare_load_hosts
+from tokenpeak.drive.node_worker import NodeWorker
 from tokenpeak.drive.order import load_runs
 from tokenpeak.drive.probe import Probe, ReadyNode, probe
 from tokenpeak.drive.progress import Progress
 from tokenpeak.drive.provenance import read_provenance
-from tokenpeak.drive.resume import downtime_before_s, holder, release, unchanged
+from tokenpeak.drive.resume import downtime_before_s, holder, open_before_s, release, unchanged
 from tokenpeak.drive.secret import master_secret
 from tokenpeak.drive.stop import Stop
 from tokenpeak.drive.summary import Describer
 from tokenpeak.drive.trial import TrialSite
 from tokenpeak.drive.turns import Turns
-from tokenpeak.drive.worker import NodeWorker, Worker
+from tokenpeak.drive.worker import Worker
 from tokenpeak.errors import ArchiveError, NodeError, PlanError, suggestion
 from tokenpeak.load.calibrate import calibration_record, checked
 from tokenpeak.load.datasets import read_samples, read_trace
@@ -38,7 +41,7 @@ from tokenpeak.store.raw import Archive
 from tokenpeak.workload import DatasetWorkload, TraceWorkload
 
 _JOIN_POLL_S = 0.25
-_IDS_TRIED = 100
+_RANDOM_BYTES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,7 @@ def new_sweep(
     for doubt in doubts:
         progress.say(f"WARNING {doubt} {calibrate_command(inventory, spec.endpoint)}")
     started_at = datetime.now(UTC)
-    archive = _new_archive(results, f"{started_at:%Y%m%d-%H%M%S}-{spec.name}-{inventory.name}")
+    archive = new_archive(results, f"{started_at:%Y%m%d-%H%M%S}-{spec.name}-{inventory.name}")
     usable = found.usable
     record = SweepRecord(
         sweep_id=archive.path.name,
@@ -241,6 +244,7 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
         production_at_start={facts.node: facts.production for facts in job.record.nodes if facts.production},
     )
     describer = Describer(job.spec, ledger)
+    kept = KeptArchive(job.archive, job.record, job.earlier, progress.say)
     before_s = downtime_before_s(job.archive, job.earlier)
     allowance = Allowance(job.spec, earlier=job.earlier, before_s=before_s)
     turns = Turns(job.parallel)
@@ -256,7 +260,7 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
             allowance=allowance,
             turns=turns,
             owes=job.is_resumed and job.spec.endpoint is None,
-            archive=job.archive,
+            archive=kept,
             progress=progress,
             describe=describer.describe,
         )
@@ -265,11 +269,14 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
     with progress.shown():
         for worker in workers:
             worker.start()
-        _join(workers, ledger, stop)
+        _join(workers, ledger, kept, stop)
     troubles = list(dict.fromkeys(problem for worker in workers for problem in worker.problems))
     unfinished = [plan.hardware for plan in job.record.plans if not ledger.is_finished(plan.hardware)]
     if unfinished and not stop.gentle() and not allowance.refused:
         troubles.append(f"Not all trials were made on {', '.join(unfinished)}.")
+    if kept.problem is not None:
+        troubles.append(kept.problem)
+    carried_s = {name: s for name, s in open_before_s(job.archive, job.earlier).items() if name not in job.usable}
     end = EndRecord(
         sweep_id=sweep_id,
         status="interrupted" if unfinished and not allowance.refused else "completed",
@@ -279,10 +286,11 @@ def _carry_out(job: _Job, folder: Path, progress: Progress, stop: Stop) -> Sweep
             name: round(allowance.downtime_s.get(name, 0.0), 3)
             for name in sorted({*before_s, *(worker.node for worker in workers if worker.gives_back)})
         },
+        open_downtime_s={name: round(s, 3) for name, s in {**carried_s, **allowance.open_s}.items()},
         unrestored=tuple(worker.node for worker in workers if worker.owes),
         problems=(*job.left_out, *troubles, *([allowance.refused] if allowance.refused else [])),
     )
-    job.archive.write_end(end)
+    kept.write_end(end)
     return SweepOutcome(
         archive=job.archive,
         record=job.record,
@@ -299,26 +307,26 @@ def _write_number(counter: Path, number: int) -> None:
     part.replace(counter)
 
 
-def _join(workers: Sequence[Worker], ledger: Ledger, stop: Stop) -> None:
-    """Wait for every worker, waking up often enough that signals are heard."""
+def _join(workers: Sequence[Worker], ledger: Ledger, kept: KeptArchive, stop: Stop) -> None:
+    """Wait for every worker, waking up often enough that signals are heard and a deleted archive is noticed."""
     for worker in workers:
         while worker.is_alive():
             worker.join(_JOIN_POLL_S)
+            kept.check()
             if stop.gentle():
                 ledger.close()
 
 
-def _new_archive(results: Path, wanted: str) -> Archive:
-    """An archive whose folder did not exist; a second sweep in the same second gets `-2`."""
+def new_archive(results: Path, words: str) -> Archive:
+    """An archive in a new folder, named by `words` and at random: sweeps elsewhere may begin in the same second."""
     results.mkdir(parents=True, exist_ok=True)
-    for number in range(1, _IDS_TRIED):
-        path = results / (wanted if number == 1 else f"{wanted}-{number}")
+    while True:
+        path = results / f"{words}-{secrets.token_hex(_RANDOM_BYTES)}"
         try:
             path.mkdir()
         except FileExistsError:
             continue
         return Archive(path)
-    raise ArchiveError(f"{results / wanted} and {_IDS_TRIED - 2} numbered ones exist already; wait a second.")
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 Measured on two cores with a local node, three playbook runs cost 5.3 s of Ansible and one run of the same three tasks
 2.3 s; over SSH the difference grows. So a trial is one run of trial.yml, whose finish task always runs. When that run
-is cut short (a signal, Ansible's death, a network that went), finish.yml is run by itself, then restore.yml; if neither
-gets through, the node's guard gives production back once the lease has lapsed.
+is cut short (a signal, Ansible's death, a network that went), the lease is renewed no more, so that the node's guard
+gives production back should nobody else; finish.yml is run by itself until it gets through, then restore.yml.
 """
 
 import os
@@ -19,13 +19,17 @@ from tokenpeak.drive.inventory import Inventory
 from tokenpeak.drive.order import RequestFiles, TrialOrder, at_start, write_finish, write_requests
 from tokenpeak.drive.probe import install
 from tokenpeak.drive.recording import Evidence, failed_before_launch, trial_record
-from tokenpeak.drive.restoration import restoration_of
+from tokenpeak.drive.restoration import restored_by
 from tokenpeak.drive.runner import Event, NodeResult, run_playbook
 from tokenpeak.drive.secret import MasterSecret
 from tokenpeak.drive.stop import Stop
 from tokenpeak.drive.version import is_another, renewal
 from tokenpeak.errors import NodeError, PlanError
 from tokenpeak.records import Production, Provenance, TrialRecord
+
+_AGAIN_S = 3.0
+_LONGEST_WAIT_S = 600.0
+"""For a node that is out of reach, besides what its attempts take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +65,19 @@ class TrialResult:
 
 
 def run_trial(
-    order: TrialOrder, site: TrialSite, *, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
+    order: TrialOrder,
+    site: TrialSite,
+    *,
+    on_files: Callable[[RequestFiles], None],
+    on_event: Callable[[Event], None],
+    is_overlapped: Callable[[], bool] = lambda: False,
+    let_lapse: Callable[[], None] = lambda: None,
 ) -> TrialResult:
-    """Carry the trial out; returns in every case, with production as the order wants it or the reason why not."""
+    """Carry the trial out; returns in every case, with production as the order wants it or the reason why not.
+
+    Once `is_overlapped` answers True, somebody has started production, and the trial is cut short. `let_lapse` is
+    called when the trial's own end did not get through: from then on the lease must not be renewed.
+    """
     evidence = Evidence(order=order, started_at=datetime.now(UTC), started_mono_s=time.monotonic())
     try:
         argv = order.argv()
@@ -84,23 +98,29 @@ def run_trial(
             node_trouble=None,
         )
     on_files(files)
-    main = _play("trial.yml", order, site, files, _without_skipped_load(on_event), site.stop.gentle)
+
+    def is_cut_short() -> bool:
+        return site.stop.gentle() or is_overlapped()
+
+    main = _play("trial.yml", order, site, files, _without_skipped_load(on_event), is_cut_short)
     if _is_refused(main):
         _renew(order, site)
-        main = _play("trial.yml", order, site, files, _without_skipped_load(on_event), site.stop.gentle)
-    launch, finish, failure = _of_this_version(main, order, site)
+        main = _play("trial.yml", order, site, files, _without_skipped_load(on_event), is_cut_short)
+    launch, finished, failure = _of_this_version(main, order, site)
     evidence = replace(
         evidence,
         argv=tuple(argv),
         output=files.output,
         launch=launch,
-        finish=finish,
+        finish=finished or {},
         spans=dict(main.spans),
         failure=failure,
         unreachable=main.unreachable,
-        cancelled=site.stop.gentle() and "finish" not in main.answers,
+        cancelled=site.stop.gentle() and finished is None,
+        overlapped=is_overlapped(),
     )
-    if "finish" not in main.answers:
+    if finished is None:
+        let_lapse()
         evidence = _give_back(evidence, site, files, on_event)
     record, log_text = trial_record(evidence, site.provenance)
     parquet = files.output / "requests.parquet"
@@ -126,30 +146,59 @@ def _renew(order: TrialOrder, site: TrialSite) -> None:
 
 def _of_this_version(
     result: NodeResult, order: TrialOrder, site: TrialSite
-) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+) -> tuple[dict[str, Any], dict[str, Any] | None, str | None]:
     """The launch's and the finish's answers, and what failed; of another version's, only how production stands."""
-    launch, finish = result.answers.get("launch", {}), result.answers.get("finish", {})
+    launch, finish = result.answers.get("launch", {}), _answer(result, "finish")
     if not any(answer and is_another(answer) for answer in (launch, finish)):
         return launch, finish, result.failure
-    restoration = {"restoration": finish["restoration"]} if "restoration" in finish else {}
+    restoration = {"restoration": finish["restoration"]} if finish and "restoration" in finish else None
     return {}, restoration, renewal(site.inventory, order.node.name)
 
 
 def _give_back(evidence: Evidence, site: TrialSite, files: RequestFiles, on_event: Callable[[Event], None]) -> Evidence:
-    """Tear down a trial whose own finish did not answer: finish.yml, else restore.yml."""
+    """Tear down a trial whose own finish did not answer: finish.yml until the guard must have acted, else restore.yml.
+
+    Either answers for the guard too, with how long production was down.
+    """
     _end_client(files)
-    write_finish(evidence.order, files, holder=site.holder, restore_production=True, keep_lock=False)
-    again = _play("finish.yml", evidence.order, site, files, on_event, site.stop.abrupt)
-    if answer := again.answers.get("finish"):
-        return replace(evidence, finish=answer, spans={**evidence.spans, **again.spans})
-    restored = _play("restore.yml", evidence.order, site, files, on_event, site.stop.let_go)
-    answer = restored.answers.get("restore")
-    reason = restored.unreachable or restored.failure or "restore.yml gave no answer"
+    order = evidence.order
+    write_finish(order, files, holder=site.holder, restore_production=True, keep_lock=False)
+    deadlines = order.spec.deadlines
+    longest_s = deadlines.lease_s + deadlines.engine_stop_s + deadlines.production_ready_s
+    until_s = time.monotonic() + min(_LONGEST_WAIT_S, longest_s)
+    while True:
+        again = _play("finish.yml", order, site, files, on_event, site.stop.abrupt)
+        if (answer := _answer(again, "finish")) is not None:
+            return replace(evidence, finish=answer, spans={**evidence.spans, **again.spans})
+        if site.stop.abrupt() or time.monotonic() >= until_s:
+            break
+        time.sleep(_AGAIN_S)
+    restored = _play("restore.yml", order, site, files, on_event, site.stop.let_go)
+    restoration = restored_by(restored, site.holder, order.trial_id)
+    if not restoration.restored and restoration.downtime_s is None:
+        restoration = restoration.model_copy(update={"downtime_s": _down_so_far_s(evidence)})
     return replace(
         evidence,
-        finish={"restoration": restoration_of(answer, reason).model_dump()},
+        finish={"restoration": restoration.model_dump()},
         spans={**evidence.spans, **restored.spans},
     )
+
+
+def _answer(result: NodeResult, command: str) -> dict[str, Any] | None:
+    """What the node's command answered; None when it gave no answer, or an error."""
+    answer = result.answers.get(command)
+    return None if answer is None or "error" in answer else answer
+
+
+def _down_so_far_s(evidence: Evidence) -> float | None:
+    """How long production has been down by what is known here; None where it may never have been stopped."""
+    if not (evidence.launch.get("production") or {}).get("running"):
+        return None
+    began = next((span for task, span in evidence.spans.items() if task.endswith("node | launch")), None)
+    stops = [phase for phase in evidence.launch.get("phases", ()) if phase["name"] == "production_stop"]
+    if began is None or not stops:
+        return None
+    return max(0.0, time.time() - began[0] - float(stops[0]["started_s"]))
 
 
 def _without_skipped_load(on_event: Callable[[Event], None]) -> Callable[[Event], None]:

@@ -4,26 +4,23 @@ import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
 from tokenpeak.drive.allowance import Allowance, Granted, Later, Never
-from tokenpeak.drive.lease import LeaseChannel, lease_command
+from tokenpeak.drive.keeping import KeptArchive
 from tokenpeak.drive.ledger import Ledger
 from tokenpeak.drive.load_hosts import load_hosts
 from tokenpeak.drive.order import RequestFiles, TrialOrder
 from tokenpeak.drive.probe import ReadyNode
 from tokenpeak.drive.progress import Progress
-from tokenpeak.drive.restoration import restoration_of
-from tokenpeak.drive.runner import Event, run_playbook
-from tokenpeak.drive.trial import TrialResult, TrialSite, run_trial
+from tokenpeak.drive.runner import Event
+from tokenpeak.drive.trial import TrialResult, TrialSite
 from tokenpeak.drive.turns import Turns
-from tokenpeak.errors import ArchiveError, TokenpeakError
+from tokenpeak.errors import ArchiveError
 from tokenpeak.node.protocol import limits
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import TrialRecord
 from tokenpeak.search.history import Proposal, Stop, Wait
-from tokenpeak.store.raw import Archive
 
 _TROUBLES_ALLOWED = 2
 _CLOCK_POLL_S = 20.0
@@ -52,7 +49,7 @@ class Worker(threading.Thread, ABC):
         allowance: Allowance,
         turns: Turns,
         owes: bool,
-        archive: Archive,
+        archive: KeptArchive,
         progress: Progress,
         describe: Callable[[TrialRecord], tuple[str, str]],
     ) -> None:
@@ -119,6 +116,10 @@ class Worker(threading.Thread, ABC):
         """Give the node back for good."""
         self.owes = False
 
+    def _hindrance(self) -> str | None:
+        """Why no trial may begin on the node now; None when one may."""
+        return None
+
     @abstractmethod
     def _carry_out(
         self, order: TrialOrder, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
@@ -155,7 +156,14 @@ class Worker(threading.Thread, ABC):
                     self._end_turn()
                 self._ledger.wait(hardware, seen)
                 continue
-            trouble = self._trial(hardware, *claim, allowed)
+            trouble = self._hindrance()
+            if trouble:
+                self._allowance.settle(self.node, None)
+                self._ledger.abandon(hardware, claim[0])
+                if self._site.stop.gentle():
+                    return None
+            else:
+                trouble = self._trial(hardware, *claim, allowed)
             if not self._is_down:
                 self._end_turn()
             self._troubles = self._troubles + 1 if trouble else 0
@@ -231,58 +239,3 @@ class Worker(threading.Thread, ABC):
     def _complain(self, problem: str) -> None:
         self.problems.append(problem)
         self._progress.say(f"PROBLEM {problem.splitlines()[0]}")
-
-
-class NodeWorker(Worker):
-    """Drives a node that is borrowed: leased from its first trial on, given back after each row of trials."""
-
-    _is_leased = False
-
-    def _session(self) -> Later | None:
-        # The lease goes on between turns, so that no other sweep takes the node.
-        with ExitStack() as self._lease:
-            self._is_leased = False
-            return super()._session()
-
-    def _carry_out(
-        self, order: TrialOrder, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
-    ) -> TrialResult:
-        if not self._is_leased:
-            argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
-            lease_s = self._spec.deadlines.lease_s
-            self._lease.enter_context(LeaseChannel(argv, self._site.holder, lease_s, self._warn_of_lease))
-            self._is_leased = True
-        self.owes = self._is_down = True
-        result = run_trial(order, self._site, on_files=on_files, on_event=on_event)
-        restoration = result.record.restoration
-        self._is_down = restoration is None or not restoration.restored
-        return result
-
-    def _warn_of_lease(self, words: str) -> None:
-        lease_s = self._spec.deadlines.lease_s
-        self._progress.say(
-            f"WARNING {self.node}: the connection that renews its lease ended: {words}. It is opened anew; should that "
-            f"go on for {lease_s:g} s, the node gives itself back and the trial is lost."
-        )
-
-    def _restore(self) -> None:
-        """Give the node back for good: production as recorded, lock released.
-
-        A node that is free, or that another sweep has, stays as it is.
-        """
-        try:
-            result = run_playbook(
-                "restore.yml",
-                self._site.inventory,
-                nodes=[self.node],
-                extravars=self._site.restore_extravars(self.node),
-                cancelled=self._site.stop.let_go,
-            ).nodes[self.node]
-            reason = result.unreachable or result.failure or "restore.yml gave no answer"
-            restoration = restoration_of(result.answers.get("restore"), reason)
-        except TokenpeakError as error:
-            restoration = restoration_of(None, str(error))
-        self._allowance.add_downtime(self.node, restoration.downtime_s or 0.0)
-        self.owes = not restoration.restored
-        if self.owes:
-            self._complain(f"{self.node}: production is not back: {restoration.message}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 
-from tokenpeak.node import launch, lease, lock, telemetry
+from tokenpeak.node import launch, lease, lock, overlap, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.phases import Phases
@@ -33,6 +33,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> Json:
                 "phases": phases.spans,
                 "engine_stopped": True,
                 "restoration": left_alone(state),
+                "given_back_by": "another",
                 "telemetry": NO_SAMPLES,
                 "log": "",
             }
@@ -58,7 +59,8 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> Json:
             "exit_status": exit_status,
             "engine_stopped": ended["engine_stopped"],
             "restoration": restoration,
-            "given_back_by": _given_back_by(state, request),
+            "given_back_by": _given_back_by(state, request) or (None if record else "another"),
+            "production_overlap_unix_s": _overlap_unix_s(state, request),
             "telemetry": telemetry.collect(state) if is_its_output else NO_SAMPLES,
             "log": packed_log(state, declaration, output) if is_its_output else "",
         }
@@ -80,9 +82,15 @@ def _is_of(told: Json, request: FinishRequest) -> bool:
 
 
 def _given_back_by(state: State, request: FinishRequest) -> str | None:
-    """Who gave the node back from this trial, `guard` for one; None when it has not been given back."""
+    """Who gave the node back from this trial, `guard` for one; None when nobody is known to have."""
     before = state.read(OUTCOME)
     return str(before["by"]) if before and _is_of(before, request) and before["restored"] else None
+
+
+def _overlap_unix_s(state: State, request: FinishRequest) -> float | None:
+    """When production was found running in the midst of this trial; None when it was not."""
+    found = state.read(overlap.FILE) or {}
+    return float(found["at_unix_s"]) if _is_of(found, request) else None
 
 
 def _restored(state: State, phases: Phases, request: FinishRequest) -> Json:

@@ -13,7 +13,7 @@ import syslog
 import time
 from pathlib import Path
 
-from tokenpeak.node import clock, lease, lock, process
+from tokenpeak.node import clock, lease, lock, overlap, process
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import has_systemd
 from tokenpeak.node.phases import Phases
@@ -180,6 +180,8 @@ def is_due(state: State, record: Json) -> str | None:
     deadline_boot_s = record.get("deadline_boot_s")
     if deadline_boot_s is not None and clock.boot_s() > deadline_boot_s:
         return "the trial went on past its deadline"
+    if overlap.noted(state, record):
+        return "production was started by somebody while the trial had the node"
     return None
 
 

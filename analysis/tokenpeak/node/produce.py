@@ -1,9 +1,10 @@
-"""Starting a production that belongs to TokenPeak itself: the demonstration servers of the sim and cpu inventories."""
+"""Starting and ending a production that belongs to TokenPeak itself: the servers of the sim and cpu inventories."""
 
 from __future__ import annotations
 
-from tokenpeak.node import production, record
+from tokenpeak.node import process, production, record
 from tokenpeak.node.managers import make_manager
+from tokenpeak.node.managers.command import RECORD as PROCESS
 from tokenpeak.node.state import Json, State
 
 
@@ -28,3 +29,18 @@ def produce(state: State, declaration: Json, ready_s: float = 120.0) -> Json:
         }
         wrong = production.await_answer(recorded, state, ready_s)
         return {"changed": True, "message": wrong or "It answers.", "ready": wrong is None}
+
+
+def end(state: State, grace_s: float = 10.0) -> str:
+    """End the process that `produce` started, unless a trial has the node; what came of it, in words."""
+    with state.exclusive():
+        if state.has(record.NAME):
+            return "a trial has the node, so its production is left alone: make restore gives it back."
+        leader = state.read(PROCESS)
+        if leader is None:
+            return "no production of its own runs."
+        left = process.stop_group(leader, grace_s)
+        if left:
+            return f"production's processes {left} do not end, not even by SIGKILL."
+        state.remove(PROCESS)
+        return "production that was started for it has ended."

@@ -14,7 +14,7 @@ from tokenpeak.node.trouble import Trouble
 
 OWN = (
     *("tokenpeak-node.pyz", "node.json", "lease.json", "lock.json", "engine.env", "engine.log", "engine-help.json"),
-    *("output.json", "outcome.json", "guard.json", "guard.log", "phase", "mutex"),
+    *("output.json", "outcome.json", "overlap.json", "guard.json", "guard.log", "phase", "mutex"),
     *("telemetry.json", "telemetry.jsonl", "telemetry.log", "production.log"),
     *KEPT_TWICE,
     *(copy_name(name) for name in KEPT_TWICE),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from tokenpeak.node import clock, lock, memory, production, record, telemetry
+from tokenpeak.node import clock, lock, memory, overlap, production, record, telemetry
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.phases import Phases
@@ -67,6 +67,7 @@ def restore(
         }
     os.environ.update(found.get("environment", {}))
     was = found["production"]
+    is_started_anew = not was["running"] and overlap.noted(state, found) is not None
     ended = stop_engine(state, phases, grace_s or found["engine_stop_s"], found.get("baseline_bytes"))
     with phases.span("production_start", "production_start"):
         wrong = production.bring_back(was, state, ready_s or found["production_ready_s"], phases)
@@ -75,7 +76,7 @@ def restore(
         "was_running": was["running"],
         "model": was["model"],
         "downtime_s": _downtime_s(found) if was["running"] else None,
-        "message": " ".join(text for text in (ended["message"], wrong or _told(was)) if text),
+        "message": " ".join(text for text in (ended["message"], wrong or _told(was, is_started_anew)) if text),
         "trial_id": found["trial_id"],
     }
     return _noted(state, phases, outcome, found["holder"], by)
@@ -144,9 +145,11 @@ def _noted(state: State, phases: Phases, outcome: Json, holder: str | None, by: 
     return outcome
 
 
-def _told(was: Json) -> str:
+def _told(was: Json, is_started_anew: bool) -> str:
     if was["manager"] == "none":
         return "This node has no production."
+    if is_started_anew:
+        return "Production was down before; somebody started it during the trial, and it was left so."
     if not was["running"]:
         return "Production was down before and was left down."
     if was["model"]:
@@ -184,12 +187,13 @@ def restore_command(state: State, declaration: Json, request: RestoreRequest) ->
     with state.exclusive():
         if holder and lock.is_of_another(state, holder):
             return {"phases": phases.spans, "restoration": left_alone(state)}
+        before = state.read(OUTCOME)
         outcome = restore(state, phases, by="restore", at_start=request.production_at_start)
         if outcome["restored"]:
             lock.release(state)
     if outcome["trial_id"] is None and not request.production_at_start:
         outcome["message"] += " " + _told_of_free_node(state, declaration)
-    return {"phases": phases.spans, "restoration": outcome}
+    return {"phases": phases.spans, "restoration": outcome, "last_restoration": before}
 
 
 def _told_of_free_node(state: State, declaration: Json) -> str:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Callable, Dict
 
-from tokenpeak.node import memory, nvml, process, smi
+from tokenpeak.node import memory, nvml, overlap, process, smi
 from tokenpeak.node.state import Json, State
 
 PROCESS = "telemetry.json"
@@ -60,8 +60,12 @@ def collect(state: State) -> Json:
 
 
 def sample_forever(state: State, tools: str | None) -> Json:
-    """Append a sample each second until the recorded engine has gone or this process is ended."""
+    """Append a sample each second until the recorded engine has gone or this process is ended.
+
+    Meanwhile see whether somebody starts production.
+    """
     sources = [source for source in (gpu_source(tools), package_source(), machine_source()) if source is not None]
+    threading.Thread(target=overlap.watch, args=(state,), daemon=True).start()
     due = time.monotonic()
     with state.path(SAMPLES).open("a", buffering=1) as stream:
         while state.has("engine.json"):

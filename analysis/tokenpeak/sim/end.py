@@ -1,0 +1,24 @@
+"""The end of the demonstration servers: `python -m tokenpeak.sim.end` ends the production that set-ups started here.
+
+Ended is what this user's state folder records, by process. A node that a trial has is left alone. It needs nothing but
+the standard library, so that `make clean` works without an environment.
+"""
+
+from tokenpeak.node.produce import end
+from tokenpeak.node.state import State
+from tokenpeak.node.trouble import Trouble
+from tokenpeak.paths import state_dir
+
+
+def main() -> None:
+    """End each, and print which."""
+    for recorded in sorted((state_dir() / "nodes").glob("*/production.json")):
+        node = recorded.parent.name
+        try:
+            print(f"{node}: {end(State(recorded.parent))}")
+        except (Trouble, OSError) as error:
+            print(f"{node}: {error}")
+
+
+if __name__ == "__main__":
+    main()
