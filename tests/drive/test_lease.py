@@ -52,8 +52,9 @@ def test_beats_flow_until_the_channel_closes(tmp_path: Path) -> None:
 ANSWERING = """
 import json, sys
 for line in sys.stdin:
-    print(json.dumps({"heard": line.strip()}), flush=True)
-    if line.strip() == "1":
+    number = line.split()[0]
+    print(json.dumps({"heard": number}), flush=True)
+    if number == "1":
         print(json.dumps({"overlap": {"trial_id": "0001-abc"}}), flush=True)
 """
 
