@@ -15,7 +15,7 @@ from tokenpeak.node.trouble import Trouble
 
 FILE = "overlap.json"
 PERIOD_S = 1.0
-_SHARE = 0.05
+_SHARE = 0.2
 """The part of the time that may go into looking: a manager whose answer takes long is asked more seldom."""
 
 
