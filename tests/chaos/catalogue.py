@@ -65,8 +65,6 @@ def _catalogue() -> Where:
     found["folder:deleted"] = (BORROWED, None)
     found["folder:readonly"] = (BORROWED, None)
     found["disk:full"] = (BORROWED, None)
-    found["clock:forward"] = (BORROWED, None)
-    found["clock:back"] = (BORROWED, None)
     found["way:delay:0.4"] = (ANY, (4.0, 10.0))
     found["way:hang"] = (ANY, SHORT_S)
     found["way:hang-long"] = (IN_TRIAL, LONG_S)

@@ -187,13 +187,6 @@ class Hands:
         self._lifts[fault.name] = lambda: _ignore(sh("sh", "-c", f"rm -f {FILLER}*"))
         return None
 
-    def _clock(self, fault: Struck, how: str) -> str | None:
-        if "/faketime/" not in self.stage.node.sh("sh", "-c", "cat /opt/machine/python; ls -d /usr/lib/*/faketime/"):
-            return "libfaketime is not installed"
-        self.stage.node.write("/run/date", "+3600\n" if how == "forward" else "-3600\n")
-        self._lifts[fault.name] = lambda: self.stage.node.write("/run/date", "+0\n")
-        return None
-
     def _way(self, fault: Struck, how: str) -> str | None:
         self.stage.control.write_text(how.replace("hang-long", "hang").replace(":", " "))
         self._lifts[fault.name] = lambda: _ignore(self.stage.control.write_text("open"))

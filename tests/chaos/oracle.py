@@ -52,16 +52,15 @@ EXCEPTIONS = (
     Documented(
         ("folder:deleted",),
         "A node that loses that folder during a trial stays without production.",
-        ("production_down", "attended_too_long", "left_over", "overlap", "engine_left", "downtime"),
+        ("production_down", "never_back", "active_changed", "memory", "attended_too_long", "left_over", "overlap"),
+    ),
+    Documented(
+        ("guard:masked", "guard:removed", "guard:stopped", "guard:disabled"),
+        "Where somebody has taken the guard's units away and the controller then dies, production stays down until "
+        "`make restore`",
+        ("production_down",),
     ),
 )
-REPAIRED_BY_OPERATOR = {
-    "guard:masked": "somebody has taken the guard away and the controller died too",
-    "guard:removed": "somebody has taken the guard away and the controller died too",
-    "guard:stopped": "somebody has taken the guard away and the controller died too",
-    "guard:disabled": "somebody has taken the guard away and the controller died too",
-}
-"""With a controller that died as well, nobody is left on the node: a repair by hand is expected."""
 HITS_ENGINE = ("kill:engine", "stop:engine", "disk:full", "production:started", "file:engine.json", "folder:")
 """Faults after which a config's failure may be the truth as seen by the product: its engine was struck."""
 HITS_PRODUCTION = ("kill:production", "production:", "stop:production")
@@ -183,14 +182,15 @@ def _given_back(seen: Observation) -> Iterator[Finding]:
     )
     for begin, end in down_spans(seen.samples):
         until = end if end is not None else seen.samples[-1].t
-        unguarded = _was_struck(seen, *REPAIRED_BY_OPERATOR)
         quiet_from = _attended_until(seen, begin, until)
-        if end is None and until - quiet_from < 2.0 and seen.settled_s <= until - 1.0:
-            yield Finding("production_down", f"Production does not answer at the end, since {until - begin:.1f} s.")
-        elif until - quiet_from > alone_s and not unguarded:
+        if end is None:
+            yield Finding(
+                "never_back", f"Production does not answer at the end, since {until - begin:.1f} s, whatever was done."
+            )
+        elif until - quiet_from > alone_s:
             yield Finding(
                 "production_down",
-                f"Production was down for {until - begin:.1f} s{'' if end else ' and still is'}; nobody was heard of "
+                f"Production was down for {until - begin:.1f} s; nobody was heard of "
                 f"for the last {until - quiet_from:.1f} s of it, and {alone_s:.1f} s are allowed.",
             )
         elif quiet_from - begin > attended_s:
@@ -424,7 +424,7 @@ def _undisturbed(seen: Observation, what: str, window: tuple[float, float]) -> I
     inside = [sample for sample in seen.samples if window[0] + 0.3 < sample.t < window[1] - 0.3]
     if sum(sample.production for sample in inside) >= 3:
         yield Finding("valid_beside_production", f"{what} is valid, and production answered during it.")
-    for fault in _was_struck(seen, "cable:cut", "stop:client", "stop:engine"):
+    for fault in _was_struck(seen, "cable:", "stop:client", "stop:engine"):
         assert fault.struck_s is not None
         lasted = min(window[1], fault.lifted_s or window[1]) - max(window[0], fault.struck_s)
         if lasted > STALL_S:

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +27,6 @@ from tokenpeak.node import clock
 
 HERE = Path(__file__).parent
 WITNESS = "/run/witness"
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
-PYTHON_OF_NODE = f"{MACHINE}/python"
 LEASE_S = 6.0
 SLACK_S = 15.0
 SPEC_OF_RUN: dict[str, Any] = {
@@ -40,13 +39,6 @@ SPEC_OF_RUN: dict[str, Any] = {
         "lease_s": LEASE_S,
     },
 }
-PYTHON_SCRIPT = f"""#!/bin/sh
-# The node's Python, whose date can be moved while it runs; its monotonic clocks stay as they are.
-if [ -e {FAKETIME} ]; then
-  export LD_PRELOAD={FAKETIME} DONT_FAKE_MONOTONIC=1 FAKETIME_TIMESTAMP_FILE=/run/date FAKETIME_CACHE_DURATION=1
-fi
-exec /usr/bin/python3 "$@"
-"""
 
 
 class ChaosBench(Bench):
@@ -60,7 +52,6 @@ class ChaosBench(Bench):
         self.root.mkdir(parents=True, exist_ok=True)
         self.node.sh("mkdir", "-p", MACHINE, "/run/boards", WITNESS)
         self.node.sh("ln", "-sfn", "/run/boards", f"{MACHINE}/state")
-        self.node.write("/run/date", "+0\n")
         machine = (sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", "NVIDIA L4", "--start-s", "0.3")
         self.node.sh(*machine)
         witnessed = shlex.join([sys.executable, str(HERE / "standin_engine.py"), WITNESS])
@@ -68,8 +59,7 @@ class ChaosBench(Bench):
         start = shlex.quote(f'exec {witnessed} "$@"')
         self.node.sh("sh", "-c", f"echo {start} >> {MACHINE}/witnessed")
         self.node.write(faults_bench.ENGINE, f'#!/bin/sh\nexec {MACHINE}/witnessed "$@"\n')
-        self.node.write(PYTHON_OF_NODE, PYTHON_SCRIPT)
-        self.node.sh("chmod", "755", f"{MACHINE}/witnessed", faults_bench.ENGINE, PYTHON_OF_NODE)
+        self.node.sh("chmod", "755", f"{MACHINE}/witnessed", faults_bench.ENGINE)
         unit = faults_bench.production_unit(self.node.address).replace(f"{MACHINE}/vllm", f"{MACHINE}/witnessed")
         self.node.write("/etc/systemd/system/prod.service", unit)
         self.node.sh("systemctl", "daemon-reload")
@@ -89,7 +79,6 @@ class ChaosBench(Bench):
             ansible_port=self.relay_port,
             ansible_ssh_common_args=f"-o StrictHostKeyChecking=yes -o UserKnownHostsFile={self.known_hosts}",
             tokenpeak_host=self.node.address,
-            tokenpeak_python=PYTHON_OF_NODE,
         )
         path.write_text(yaml.safe_dump(hosts))
         self.write_spec("pair", SPEC_OF_RUN)
@@ -122,11 +111,11 @@ class Stage:
     """One node and everything around it, for as many runs as leave it as it was."""
 
     def __init__(self, place: Path, number: int) -> None:
-        self.place = place
+        self.place = Path(tempfile.mkdtemp(prefix="stage-", dir=place))
         self.node: RigNode = boot_node(place, f"c{number}", 160 + number, disk="1400m")
         self._processes: list[subprocess.Popen[str]] = []
-        self.control = place / f"way-{number}"
-        self.known_hosts = place / f"known_hosts-{number}"
+        self.control = self.place / f"way-{number}"
+        self.known_hosts = self.place / f"known_hosts-{number}"
         self._homes = 0
         self._relay_port = self._start_relay()
         self._know_the_key()
