@@ -326,7 +326,8 @@ def _archives(seen: Observation) -> Iterator[Finding]:
         failed = {trial["config"]["name"] for _, trial in trials if trial and trial["status"] == "failed"}
         if [count for count in measured.values() if count > 1]:
             yield Finding("counted_twice", f"{archive.name}: {dict(measured)}")
-        if end["status"] == "completed" and len(set(measured) | failed) < seen.configs and not deleted:
+        wanted = seen.configs if archive.parent.name == "first" else 1
+        if end["status"] == "completed" and len(set(measured) | failed) < wanted and not deleted:
             yield Finding(
                 "incomplete", f"{archive.name} is called completed with {dict(measured)} and failed {failed}."
             )
@@ -465,7 +466,8 @@ def _downtime(seen: Observation) -> Iterator[Finding]:
             for begin, stop in down_spans(seen.samples)
             if sweeps[0].began_s <= begin <= ended_at
         )
-        if abs(recorded - sampled) > DOWNTIME_S + DOWNTIME_SHARE * sampled:
+        trials = len(_trials(archive))
+        if abs(recorded - sampled) > DOWNTIME_S * max(1, trials) + DOWNTIME_SHARE * sampled:
             yield Finding(
                 "downtime", f"{archive.name}: {recorded:.1f} s of downtime are recorded, {sampled:.1f} s were sampled."
             )

@@ -8,6 +8,7 @@ plays a list of one's own. Exit status 1 when a run failed.
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -25,6 +26,7 @@ from tests.faults.conftest import _free_number
 from tests.faults.test_matrix import PHASES
 from tests.rig.conftest import why_no_rig
 
+from tokenpeak import paths
 from tokenpeak.node import clock
 
 RESULTS = Path(".tokenpeak") / "chaos.jsonl"
@@ -147,18 +149,21 @@ def _keep_archives(results: Path, target: Path) -> None:
 
 
 class Results:
-    """The results file: a line per seed that has been run."""
+    """The results file: a line per seed that has been run; those of another revision of the code do not count."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, revision: str) -> None:
         self.path = path
+        self._revision = revision
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_text().splitlines() if path.exists() else []
-        self.done = {line["seed"]: line for line in map(json.loads, lines)}
+        kept = map(json.loads, lines)
+        self.done = {line["seed"]: line for line in kept if line.get("revision") == revision}
 
     def add(self, seed: str, faults: list[Struck], findings: list[Finding], seconds: float) -> None:
         """Keep how a seed went."""
         line = {
             "seed": seed,
+            "revision": self._revision,
             "faults": [described(fault) for fault in faults],
             "struck": [fault.struck_s is not None for fault in faults],
             "findings": [str(finding) for finding in findings],
@@ -167,6 +172,12 @@ class Results:
         self.done[seed] = line
         with self.path.open("a") as stream:
             stream.write(json.dumps(line) + "\n")
+
+
+def revision() -> str:
+    """Which code is struck: the commit, and whether it was changed since."""
+    argv = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(argv, cwd=paths.ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def report(observation: Observation, findings: list[Finding], seconds: float, number: str) -> None:
@@ -206,7 +217,7 @@ def main() -> int:
     if reason:
         print(f"skipped: {reason}")
         return 0
-    results = Results(asked.results)
+    results = Results(asked.results, revision())
     seeds = [asked.only] if asked.only else [f"{asked.seed}-{number}" for number in range(1, asked.runs + 1)]
     if asked.faults:
         seeds = [f"faults-{time.time():.0f}-{number}" for number in range(1, asked.runs + 1)]

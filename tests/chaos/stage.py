@@ -117,10 +117,14 @@ class Stage:
         self.control = self.place / f"way-{number}"
         self.known_hosts = self.place / f"known_hosts-{number}"
         self._homes = 0
-        self._relay_port = self._start_relay()
-        self._know_the_key()
-        self.bench = self.new_home()
-        self.bench.prepare()
+        try:
+            self._relay_port = self._start_relay()
+            self._know_the_key()
+            self.bench = self.new_home()
+            self.bench.prepare()
+        except BaseException:
+            self.down()
+            raise
 
     def _start_relay(self) -> int:
         argv = [sys.executable, str(HERE / "relay.py"), self.node.address, "22", str(self.control)]
