@@ -28,7 +28,7 @@ def door() -> Iterator[Door]:
         made.make()
         made.prepare_node()
         made.edit_inventory()
-        made.ids["started"] = made.started()
+        made.marks["started"] = made.started()
         yield made
     finally:
         made.end_simulated()

@@ -1,5 +1,6 @@
 """A user's place: a clean clone, an empty home, and a rig node that the v100 inventory names. Commands run as typed."""
 
+import contextlib
 import json
 import os
 import re
@@ -57,6 +58,8 @@ class Door:
     node: RigNode
     ids: dict[str, str] = field(default_factory=dict)
     """What a line's placeholder stands for, such as the id of the sweep to resume."""
+    marks: dict[str, str] = field(default_factory=dict)
+    """What was seen earlier and is compared later."""
 
     @property
     def clone(self) -> Path:
@@ -194,5 +197,6 @@ class Door:
         """End the simulated servers that `make sweep` leaves running: by the ids in this home's own state folder."""
         for path in (self.home / ".local" / "state" / "tokenpeak" / "nodes").glob("*/production.json"):
             found = re.search(r'"pid": *(\d+)', path.read_text())
-            if found and "18000" in Path(f"/proc/{found[1]}/cmdline").read_bytes().decode(errors="replace"):
-                os.kill(int(found[1]), signal.SIGTERM)
+            with contextlib.suppress(OSError):
+                if found and b"18000" in Path(f"/proc/{found[1]}/cmdline").read_bytes():
+                    os.kill(int(found[1]), signal.SIGTERM)

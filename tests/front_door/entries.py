@@ -65,7 +65,7 @@ def probed(door: Door, done: Done) -> str:
     """The hardware is what nvidia-smi on the node says, and production is as it was."""
     names = door.node.sh("/usr/bin/nvidia-smi", "--query-gpu=name", "--format=csv,noheader").split("\n")
     says(done, next(name for name in names if name), MODEL)
-    assert door.ids["started"] == door.started()
+    assert door.marks["started"] == door.started()
     return f"{len([name for name in names if name])} boards by nvidia-smi; production's PID unchanged"
 
 
@@ -181,14 +181,14 @@ def key_is_known(door: Door, _: Done) -> str:
 def same_fingerprint(door: Door, done: Done) -> str:
     """The fingerprint read here is the one read on the node."""
     print_ = re.findall(r"SHA256:\S+", done.said)[-1]
-    assert door.ids.setdefault("fingerprint", print_) == print_
+    assert door.marks.setdefault("fingerprint", print_) == print_
     return "fingerprint, on the node and here"
 
 
 def installed(door: Door, _: Done) -> str:
     """The guard's units are on the node, and production is as it was."""
     assert "tokenpeak-guard-" in door.node.sh("ls", "/etc/systemd/system")
-    assert door.ids["started"] == door.started()
+    assert door.marks["started"] == door.started()
     return "guard's units; production's PID unchanged"
 
 
@@ -230,7 +230,7 @@ ENTRIES = (
     Entry(line="make import", typed=f"make import FILES={FIXTURES}/vllm-plain.json", check=imported),
     Entry(line="make export", check=exported),
     Entry(line=f"make report ARCHIVE={H100}", check=site_is_there),
-    Entry(line="make explain", typed=f"make explain ARCHIVE={H100}", check=has_words("measured ÷ predicted 0.91")),
+    Entry(line="make explain", typed=f"make explain ARCHIVE={H100}", check=has_words("output_tok_per_s")),
     Entry(line="make replay", typed=f"make replay ARCHIVE={H100}", check=has_words("adaptive"), how="long"),
     Entry(line="tokenpeak replay", typed=f".venv/bin/tokenpeak replay {H100} --seeds 2", check=has_words("adaptive")),
     Entry(
