@@ -11,6 +11,10 @@ from tests.faults.conftest import boot_node
 from tests.front_door.door import Door
 from tests.rig.conftest import why_no_rig
 
+from tokenpeak import paths
+
+KEPT = paths.ROOT / ".tokenpeak" / "front-door.txt"
+"""Each row as it comes, and why it failed: a run that is cut short has no table."""
 _rows: list[tuple[str, str, float, str]] = []
 
 
@@ -42,7 +46,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if "command" in properties and (report.when == "call" or not report.passed):
         what = str(properties.get("compared", ""))
         seconds = float(str(properties.get("seconds", 0)))
-        _rows.append((str(properties["command"]), "ok" if report.passed else report.outcome, seconds, what))
+        row = (str(properties["command"]), "ok" if report.passed else report.outcome, seconds, what)
+        _rows.append(row)
+        KEPT.parent.mkdir(exist_ok=True)
+        with KEPT.open("a") as stream:
+            print(*row, "" if report.passed else f"\n{report.longreprtext}", sep="  ", file=stream)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
