@@ -48,6 +48,14 @@ class Hands:
             lift()
             fault.lifted_s = time.time()
 
+    def let_go(self) -> None:
+        """End what this run has started and not ended, and lift what still lasts."""
+        for lift in list(self._lifts.values()):
+            lift()
+        self._lifts.clear()
+        for controller in [self.controller, *(other for other, *_ in self.others)]:
+            controller.end()
+
     def seen(self) -> list[Seen]:
         """The controllers that faults started, ended by now or killed."""
         found = []

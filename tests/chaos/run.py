@@ -42,6 +42,7 @@ def one_run(stage: Stage, seed: str, faults: list[Struck], folder: Path, *, pair
     sampler = stage.start_sampler(folder / "samples.jsonl")
     notes: list[str] = []
     controllers: list[Seen] = []
+    hands: Hands | None = None
     try:
         time.sleep(0.5)
         name = "pair" if pair else "one"
@@ -76,6 +77,8 @@ def one_run(stage: Stage, seed: str, faults: list[Struck], folder: Path, *, pair
         after = stage.look()
         time.sleep(0.3)
     finally:
+        if hands is not None:
+            hands.let_go()
         sampler.kill()
         sampler.wait(10)
     shutil.copytree(stage.witness(), folder / "witness")
