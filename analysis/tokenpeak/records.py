@@ -189,6 +189,8 @@ class NodeFacts(Record):
     """The lines of the installed engine's own help that begin with a flag; empty when it was not asked."""
     engine_env: dict[str, str] = {}
     """What its inventory sets in the engine's environment, as far as a plan depends on it."""
+    engine_env_allowed: tuple[str, ...] | None = None
+    """Names and `PREFIX_*` patterns of the variables that a config may set there; None: the default ones."""
     production: Production | None = None
     vram_holders: tuple[str, ...] = ()
     """Processes that hold VRAM, as `pid name MiB`."""

@@ -116,8 +116,8 @@ def test_local_node_is_reached_without_a_shell() -> None:
     node = Node(name="here", variables={"ansible_connection": "local"})
     found = lease_command(node, {"state_dir": "/var/lib/tokenpeak", "python": "/usr/bin/python3"})
 
-    expected = ["/usr/bin/python3", "/var/lib/tokenpeak/tokenpeak-node.pyz", "lease", "--state", "/var/lib/tokenpeak"]
-    assert expected == found
+    bundle = "/var/lib/tokenpeak/tokenpeak-node.pyz"
+    assert ["/usr/bin/python3", "-I", bundle, "lease", "--state", "/var/lib/tokenpeak"] == found
 
 
 @pytest.mark.parametrize(

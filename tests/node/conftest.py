@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class Node:
 
     def start(self, command: str, request: dict[str, Any] | None = None) -> "subprocess.Popen[str]":
         """Start a command and leave it running."""
-        argv = [sys.executable, str(self.bundle), command, "--state", str(self.folder), "--request", "-"]
+        argv = [sys.executable, "-I", str(self.bundle), command, "--state", str(self.folder), "--request", "-"]
         started = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -85,6 +86,8 @@ class Node:
             "served_model": "tiny",
             "deadline_s": 10,
             "lease_s": 30,
+            "trial_deadline_s": 600,
+            "engine_stop_s": 5,
             **changes,
         }
 
@@ -107,7 +110,13 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    folder = tmp_path / "state"
+    with node_in(tmp_path / "state") as made:
+        yield made
+
+
+@contextmanager
+def node_in(folder: Path) -> Iterator[Node]:
+    """A node whose state folder is made there, given back at the end."""
     folder.mkdir(mode=0o700)
     made = Node(folder=folder, declaration={})
     write_bundle(made.bundle)

@@ -22,6 +22,7 @@ def test_same_bytes(tmp_path: Path) -> None:
 def test_trouble_is_told(tmp_path: Path) -> None:
     """A request that is not JSON is told as one JSON object with exit status 3."""
     bundle = write_bundle(tmp_path / "node.pyz")
+    (tmp_path / "state").mkdir(mode=0o700)
     argv = [sys.executable, str(bundle), "launch", "--state", str(tmp_path / "state"), "--request", "-"]
 
     done = subprocess.run(argv, input="{", capture_output=True, text=True, check=False)
@@ -33,6 +34,7 @@ def test_trouble_is_told(tmp_path: Path) -> None:
 def test_oldest_python(tmp_path: Path) -> None:
     """The oldest supported Python runs it."""
     bundle = write_bundle(tmp_path / "node.pyz")
+    (tmp_path / "state").mkdir(mode=0o700)
     argv = [str(PYENV[0]), str(bundle), "status", "--state", str(tmp_path / "state")]
 
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

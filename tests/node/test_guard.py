@@ -173,7 +173,7 @@ def test_watchdog_killed(node: Node) -> None:
 
 def test_trial_deadline(node: Node) -> None:
     """A trial that goes on past its own deadline is ended though the controller lives."""
-    node.run("launch", node.launch_request(lease_s=None, trial_deadline_s=1.5))
+    node.run("launch", node.launch_request(lease_s=60, trial_deadline_s=1.5))
 
     assert restored(node)
 
@@ -182,7 +182,7 @@ def test_reboot(node: Node) -> None:
     """A record of an earlier boot is restored at once, whatever its lease said."""
     node.production()
     node.run("produce")
-    node.run("launch", node.launch_request(lease_s=None))
+    node.run("launch", node.launch_request(lease_s=600))
     for name in ("record.json", "lease.json"):
         content = node.read(name)
         assert content is not None
@@ -197,7 +197,7 @@ def test_power_loss_while_the_engine_started(node: Node, left: bytes) -> None:
     """What was not written durably may be empty or zeros after a power loss; production comes back all the same."""
     node.production()
     node.run("produce")
-    node.run("launch", node.launch_request(lease_s=None))
+    node.run("launch", node.launch_request(lease_s=600))
     record = node.read("record.json")
     assert record is not None
     for name in ("telemetry.json", "lease.json", "output.json"):
@@ -303,7 +303,7 @@ def test_launch_after_one_that_died_before_production_had_ended(node: Node) -> N
 
 def test_units_name_the_state_folder_whatever_it_is_called(tmp_path: Path) -> None:
     """What systemd would expand or unquote is escaped, so that the guard looks where the record is."""
-    state = State(tmp_path / '100% "$HOME"')
+    state = State.make(tmp_path / '100% "$HOME"')
     service = next(text for text in unit_files(state, ["/usr/bin/python3", "/a/b.pyz"]).values() if "Exec" in text)
 
     assert f'ConditionPathExists={tmp_path}/100%% "$HOME"/record.json\n' in service

@@ -213,7 +213,7 @@ def test_sweep_that_never_had_the_node_gives_nothing_back(node: Node) -> None:
     during = node.run("restore", {"holder": "sweep-2"})["restoration"]
     engine = node.read("engine.json")
     node.run("finish", node.finish_request(keep_lock=True))
-    between = [node.run(command, node.finish_request(holder="sweep-2")) for command in ("finish", "restore")]
+    between = [node.run("finish", node.finish_request(holder="sweep-2")), node.run("restore", {"holder": "sweep-2"})]
     held = node.read("lock.json")
     own = node.run("restore", {"holder": "sweep-1"})["restoration"]
 
@@ -296,16 +296,19 @@ def test_secret_that_is_not_there(node: Node, name: str, words: str) -> None:
     assert (None, None) == (node.read("record.json"), node.read("lock.json"))
 
 
-HOSTILE = ["$HOME", "$(id)", "`id`", "a b", "'", '"', ";reboot", "%n", "--", "\\", "é\n2", "{{ 7 * 7 }}", "-e"]
+HOSTILE = ["$HOME", "$(id)", "`id`", "a b", "'", '"', ";reboot", "%n", "--", "\\", "é2", "{{ 7 * 7 }}", "-e"]
 
 
 def test_hostile_values(node: Node) -> None:
     """Arguments and environment reach the engine as they are: no shell, no expansion."""
-    request = node.launch_request("--die", "x", "--say=" + HOSTILE[0], env={f"H{i}": v for i, v in enumerate(HOSTILE)})
+    request = node.launch_request(
+        "--die", "x", "--say=" + HOSTILE[0], env={f"VLLM_H{i}": v for i, v in enumerate(HOSTILE)}
+    )
     request["argv"] = [
         request["argv"][0],
         "-c",
-        "import os,sys,json; print(json.dumps([sys.argv[1:], [os.environ[f'H{i}'] for i in range(len(sys.argv)-1)]]))",
+        "import os,sys,json; print(json.dumps([sys.argv[1:], [os.environ[f'VLLM_H{i}'] "
+        "for i in range(len(sys.argv)-1)]]))",
         *HOSTILE,
     ]
     launched = node.run("launch", request)

@@ -14,7 +14,7 @@ from tokenpeak.node.trouble import Trouble
 
 @pytest.fixture
 def state(tmp_path: Path) -> State:
-    return State(tmp_path / "state")
+    return State.make(tmp_path / "state")
 
 
 def heard(state: State, ago_s: float, lease_s: float | None, boot_id: str | None = None) -> None:

@@ -117,7 +117,7 @@ def test_stopped_and_brought_back(
 ) -> None:
     """Production is stopped, stopped again to no effect, and brought back as recorded."""
     recorded = on_path(program, script, state)
-    manager = make_manager(declared, State(tmp_path / "state"))
+    manager = make_manager(declared, State.make(tmp_path / "state"))
     before = manager.is_running()
     definition = json.loads(json.dumps(manager.definition()))
 
@@ -134,7 +134,7 @@ def test_container_that_would_vanish(on_path: Callable[[str, str, str], Path], t
     """A container started with --rm cannot be borrowed: stopping would delete it."""
     program = on_path("docker", DOCKER, "running")
     Path(f"{program}.rm").touch()
-    manager = make_manager({"manager": "docker", "unit": "prod"}, State(tmp_path / "state"))
+    manager = make_manager({"manager": "docker", "unit": "prod"}, State.make(tmp_path / "state"))
 
     with pytest.raises(Trouble, match="--rm"):
         manager.definition()
@@ -143,7 +143,7 @@ def test_container_that_would_vanish(on_path: Callable[[str, str, str], Path], t
 def test_container_that_is_not_there(on_path: Callable[[str, str, str], Path], tmp_path: Path) -> None:
     """A container that the inventory misnames is an error with the manager's own words."""
     on_path("docker", DOCKER, "running")
-    manager = make_manager({"manager": "docker", "unit": "pord"}, State(tmp_path / "state"))
+    manager = make_manager({"manager": "docker", "unit": "pord"}, State.make(tmp_path / "state"))
 
     with pytest.raises(Trouble, match="No such container: pord"):
         manager.is_running()
@@ -151,7 +151,7 @@ def test_container_that_is_not_there(on_path: Callable[[str, str, str], Path], t
 
 def test_other_kinds_of_kubernetes(tmp_path: Path) -> None:
     """Only what can be scaled can be borrowed."""
-    manager = make_manager({"manager": "kubernetes", "unit": "pod/llm"}, State(tmp_path / "state"))
+    manager = make_manager({"manager": "kubernetes", "unit": "pod/llm"}, State.make(tmp_path / "state"))
 
     with pytest.raises(Trouble, match="deployment/NAME or statefulset/NAME"):
         manager.definition()
@@ -164,7 +164,7 @@ def test_deployment_on_several_machines_is_refused(on_path: Callable[[str, str, 
     declared = {"manager": "kubernetes", "unit": "deployment/llm"}
 
     with pytest.raises(Trouble, match=r"has pods on 2 machines \(gpu-1, gpu-2\).* a Deployment of its own"):
-        production.record(declared, State(tmp_path / "state"))
+        production.record(declared, State.make(tmp_path / "state"))
 
     assert "3" == Path(f"{recorded}.state").read_text()
 
@@ -205,13 +205,13 @@ def test_deployment_whose_pods_cannot_be_selected_is_refused(selector: dict[str,
 def test_unknown_manager(tmp_path: Path) -> None:
     """An unknown manager is an error that names the known ones."""
     with pytest.raises(Trouble, match=r"'sysvinit'\. Known: systemd, docker"):
-        make_manager({"manager": "sysvinit"}, State(tmp_path / "state"))
+        make_manager({"manager": "sysvinit"}, State.make(tmp_path / "state"))
 
 
 def test_missing_key(tmp_path: Path) -> None:
     """A manager that lacks what it needs names the key."""
     with pytest.raises(Trouble, match="'systemd' but no 'unit'"):
-        make_manager({"manager": "systemd"}, State(tmp_path / "state")).is_running()
+        make_manager({"manager": "systemd"}, State.make(tmp_path / "state")).is_running()
 
 
 def test_command_pair(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_command_pair(tmp_path: Path) -> None:
         "stop": ["rm", "-f", str(flag)],
         "check": ["test", "-e", str(flag)],
     }
-    manager = make_manager(declared, State(tmp_path / "state"))
+    manager = make_manager(declared, State.make(tmp_path / "state"))
 
     manager.start({})
     started = manager.is_running()
@@ -237,7 +237,7 @@ def test_start_command_that_leaves_a_server_running(tmp_path: Path) -> None:
     said = tmp_path / "said"
     server = f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; echo one; echo two && touch {said}"
     declared = {"manager": "command", "start": ["sh", "-c", f"({server}) & echo started"], "stop": ["true"]}
-    manager = make_manager(declared, State(tmp_path / "state"))
+    manager = make_manager(declared, State.make(tmp_path / "state"))
     began = time.monotonic()
 
     manager.start({})
@@ -250,7 +250,7 @@ def test_start_command_that_leaves_a_server_running(tmp_path: Path) -> None:
 
 def test_start_command_that_fails(tmp_path: Path) -> None:
     """Its status and its words are told, without those of an earlier start."""
-    state = State(tmp_path / "state")
+    state = State.make(tmp_path / "state")
     state.path("production.log").write_text("earlier words")
     declared = {"manager": "command", "start": ["sh", "-c", "echo no licence >&2; exit 7"], "stop": ["true"]}
 
@@ -264,7 +264,7 @@ def test_url_without_a_scheme(tmp_path: Path, url: str) -> None:
     declared = {"manager": "command", "url": url, "start": ["true"], "stop": ["true"], "check": ["true"]}
 
     with pytest.raises(Trouble, match="write it like http://"):
-        production.look(declared, State(tmp_path / "state"))
+        production.look(declared, State.make(tmp_path / "state"))
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_version_from_metadata(tmp_path: Path) -> None:
     program.write_text(f"#!{tmp_path}/bin/python3\nraise SystemExit\n")
     program.chmod(0o755)
 
-    assert "0.8.5.post1" == version.engine_version([str(program), "serve"])
+    assert "0.8.5.post1" == version.engine_version({"command": [str(program), "serve"]})
 
 
 def test_version_by_asking(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_version_by_asking(tmp_path: Path) -> None:
     )
     program.chmod(0o755)
 
-    assert "0.10.1.1" == version.engine_version([str(program), "serve"])
+    assert "0.10.1.1" == version.engine_version({"command": [str(program), "serve"]})
 
 
 def test_engine_that_cannot_tell_its_version(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_engine_that_cannot_tell_its_version(tmp_path: Path) -> None:
     program.chmod(0o755)
 
     with pytest.raises(Trouble, match=r"--version` ended with status 1 .* said: ImportError: libcuda\.so\.1\. Mend"):
-        version.engine_version([str(program), "serve"])
+        version.engine_version({"command": [str(program), "serve"]})
 
 
 def test_python_in_a_folder_beyond_ascii(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_python_in_a_folder_beyond_ascii(tmp_path: Path) -> None:
     program.write_text(f"#!/bin/sh\nexec '{home}/bin/python' -m vllm\n")
     program.chmod(0o755)
 
-    assert "0.32.0" == version.engine_version([str(program), "serve"])
+    assert "0.32.0" == version.engine_version({"command": [str(program), "serve"]})
 
 
 def test_listeners_of_another_address() -> None:
@@ -161,11 +161,11 @@ def test_help_is_asked_once(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     program.write_text(f'#!/bin/sh\necho "$@" >> {asked}\necho "Config:"\necho "  --brand-new N         Words."\n')
     program.chmod(0o755)
-    state = State(tmp_path / "state")
+    state = State.make(tmp_path / "state")
 
-    lines = [version.engine_help([str(program), "serve"], "0.32.0", state) for _ in range(2)]
+    lines = [version.engine_help({"command": [str(program), "serve"]}, "0.32.0", state) for _ in range(2)]
     os.utime(program, ns=(1, 1))
-    version.engine_help([str(program), "serve"], "0.32.0", state)
+    version.engine_help({"command": [str(program), "serve"]}, "0.32.0", state)
 
     assert [["  --brand-new N         Words."]] * 2 == lines
     assert ["serve --help=all", "serve --help=all"] == asked.read_text().splitlines()
@@ -176,7 +176,7 @@ def test_no_help_without_an_engine(tmp_path: Path) -> None:
     broken = tmp_path / "vllm"
     broken.write_text("#!/bin/sh\necho '  --half'\nexit 1\n")
     broken.chmod(0o755)
-    state = State(tmp_path / "state")
+    state = State.make(tmp_path / "state")
 
-    assert [] == version.engine_help(["/nonexistent/vllm", "serve"], None, state)
-    assert [] == version.engine_help([str(broken), "serve"], "0.32.0", state)
+    assert [] == version.engine_help({"command": ["/nonexistent/vllm", "serve"]}, None, state)
+    assert [] == version.engine_help({"command": [str(broken), "serve"]}, "0.32.0", state)

@@ -10,10 +10,10 @@ from tokenpeak.node.trouble import Trouble
 
 
 def test_root_only(tmp_path: Path) -> None:
-    """Folder and files are for their owner alone, also when the folder was open before."""
+    """Folder and files are for their owner alone, also when the folder that install finds was open before."""
     folder = tmp_path / "state"
     folder.mkdir(mode=0o755)
-    state = State(folder)
+    state = State.make(folder)
 
     state.write("record.json", {"a": 1})
 
@@ -22,7 +22,7 @@ def test_root_only(tmp_path: Path) -> None:
 
 def test_replaced_whole(tmp_path: Path) -> None:
     """A reader sees the old content or the new, and no temporary file stays."""
-    state = State(tmp_path / "state")
+    state = State.make(tmp_path / "state")
     state.write("record.json", {"a": 1})
 
     state.write("record.json", {"a": 2})
@@ -43,7 +43,7 @@ def test_durable_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append("rename")
         return real_replace(source, target)
 
-    state = State(tmp_path / "state")
+    state = State.make(tmp_path / "state")
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
 
@@ -54,7 +54,7 @@ def test_durable_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_malformed(tmp_path: Path) -> None:
     """A file that is no JSON is named, with what to do."""
-    state = State(tmp_path / "state")
+    state = State.make(tmp_path / "state")
     state.path("record.json").write_text("{")
 
     with pytest.raises(Trouble, match=r"record\.json is not JSON .* then remove it"):
@@ -63,7 +63,7 @@ def test_malformed(tmp_path: Path) -> None:
 
 def test_symlink_in_the_way(tmp_path: Path) -> None:
     """A link laid where a file is to be written is not followed."""
-    state = State(tmp_path / "state")
+    state = State.make(tmp_path / "state")
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     (state.folder / f".record.json.{os.getpid()}.tmp").symlink_to(victim)
@@ -76,7 +76,7 @@ def test_symlink_in_the_way(tmp_path: Path) -> None:
 
 def test_room(tmp_path: Path) -> None:
     """A disk without room is said to be full, with what there is and what is needed."""
-    state = State(tmp_path / "state")
+    state = State.make(tmp_path / "state")
     state.require_room(1)
 
     with pytest.raises(Trouble, match=r"No space left.* MB free and a trial needs 1000000000000\.0 MB"):

@@ -33,6 +33,7 @@ from tokenpeak.node.finish import finish
 from tokenpeak.node.launch import launch
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.produce import produce
+from tokenpeak.node.protocol import FinishRequest, LaunchRequest, RestoreRequest, parse
 from tokenpeak.node.restore import restore_command
 from tokenpeak.node.state import State
 from tokenpeak.node.trouble import Trouble
@@ -76,7 +77,7 @@ class Trial(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "state"):
             return
-        self.carry_out(lambda: restore_command(self.state, self.declaration, {}))
+        self.carry_out(lambda: restore_command(self.state, self.declaration, RestoreRequest()))
         self.production_is_as_recorded()
         leader = self.state.read("production.json")
         if leader:
@@ -108,9 +109,11 @@ class Trial(RuleBasedStateMachine):
             "trial_id": f"{self.trial:04d}-abc",
             "holder": holder,
             "argv": argv,
+            "env": {},
             "served_model": "tiny",
             "deadline_s": 2 if engine == "hangs at start" else 20,
             "lease_s": 600,
+            "trial_deadline_s": 600,
             "engine_stop_s": 0.5,
             "production_ready_s": 20,
         }
@@ -122,37 +125,41 @@ class Trial(RuleBasedStateMachine):
     def launches(self, engine: str, holder: str) -> None:
         """The controller launches a trial; another sweep's is refused while one has the node."""
         request = self.launch_request(engine, holder)
-        self.carry_out(lambda: launch(self.state, self.declaration, request))
+        self.carry_out(lambda: launch(self.state, self.declaration, parse(LaunchRequest, request)))
 
     @rule(engine=st.sampled_from(sorted(ENGINES)), after_s=PAUSES_S)
     def launch_is_killed(self, engine: str, after_s: float) -> None:
         """The launch command dies at any instant."""
         request = self.launch_request(engine, "sweep-1")
-        self.carry_out(lambda: launch(self.state, self.declaration, request), after_s)
+        self.carry_out(lambda: launch(self.state, self.declaration, parse(LaunchRequest, request)), after_s)
 
     @rule(gives_back=st.booleans(), is_late=st.booleans())
     def finishes(self, gives_back: bool, is_late: bool) -> None:
         """The controller ends its trial, or one that ended long ago."""
         request = self.finish_request("0000-old" if is_late else f"{self.trial:04d}-abc")
-        self.carry_out(lambda: finish(self.state, self.declaration, {**request, "restore_production": gives_back}))
+        self.carry_out(
+            lambda: finish(
+                self.state, self.declaration, parse(FinishRequest, {**request, "restore_production": gives_back})
+            )
+        )
 
     @rule(after_s=PAUSES_S)
     def finish_is_killed(self, after_s: float) -> None:
         """The finish command dies at any instant."""
         request = self.finish_request(f"{self.trial:04d}-abc")
-        self.carry_out(lambda: finish(self.state, self.declaration, request), after_s)
+        self.carry_out(lambda: finish(self.state, self.declaration, parse(FinishRequest, request)), after_s)
 
     @rule(times=st.integers(1, 2))
     def restores(self, times: int) -> None:
         """Somebody runs `make restore`, once or twice; then no trial has the node."""
         for _ in range(times):
-            self.carry_out(lambda: restore_command(self.state, self.declaration, {}))
+            self.carry_out(lambda: restore_command(self.state, self.declaration, RestoreRequest()))
         assert self.state.read(restore.RECORD) is None
 
     @rule(after_s=PAUSES_S)
     def restore_is_killed(self, after_s: float) -> None:
         """`make restore` dies at any instant."""
-        self.carry_out(lambda: restore_command(self.state, self.declaration, {}), after_s)
+        self.carry_out(lambda: restore_command(self.state, self.declaration, RestoreRequest()), after_s)
 
     @precondition(lambda self: self.state.read(restore.RECORD) is not None)
     @rule()

@@ -116,6 +116,8 @@ class RigNode:
             "secret": SECRET,
             "deadline_s": 20,
             "lease_s": 60,
+            "trial_deadline_s": 600,
+            "engine_stop_s": 5,
             "production_ready_s": 20,
             **changes,
         }

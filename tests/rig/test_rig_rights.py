@@ -50,8 +50,7 @@ def as_tuner(node: RigNode, *argv: str, request: object = None) -> "subprocess.C
 
 def guarded(node: RigNode, command: str, request: object = None) -> dict[str, object]:
     """A command through sudo; its answer."""
-    options = [] if request is None else ["--request", "-"]
-    done = as_tuner(node, "sudo", "-n", COMMAND, command, *options, request=request)
+    done = as_tuner(node, "sudo", "-n", COMMAND, command, request=request)
     assert done.stdout, done.stderr
     answer = json.loads(done.stdout)
     assert isinstance(answer, dict)
@@ -80,6 +79,11 @@ def test_trial_needs_the_guard_command_alone(limited: RigNode) -> None:
         ["sudo", "-n", COMMAND, "produce"],
         ["sudo", "-n", COMMAND, "launch", "--request", "/etc/shadow"],
         ["sudo", "-n", COMMAND, "launch", "--state", "/home/tuner", "--request", "-"],
+        ["sudo", "-n", COMMAND, "launch", "--request", "-"],
+        ["sudo", "-n", COMMAND, "status", "--state", "/dev/shm"],
+        ["sudo", "-n", COMMAND, "status", "--help"],
+        ["sudo", "-n", COMMAND],
+        ["sudo", "-n", "PYTHONPATH=/home/tuner", COMMAND, "status"],
         ["cat", f"{STATE}/{SECRET}"],
         ["sh", "-c", f"'echo >> {COMMAND}'"],
         ["sh", "-c", f"'echo >> {STATE}/tokenpeak-node.pyz'"],
@@ -93,6 +97,64 @@ def test_user_cannot_do_more(limited: RigNode, argv: list[str]) -> None:
 
     assert 0 != done.returncode, done.stdout
     assert before == limited.sh("sha256sum", COMMAND, f"{STATE}/tokenpeak-node.pyz")
+    assert answers(limited)
+
+
+@pytest.mark.parametrize("folder", ["/dev/shm", "/home/tuner", "/tmp"])
+def test_declaration_of_the_users_own_is_not_read(limited: RigNode, folder: str) -> None:
+    """No command of the user's runs as root by a declaration that he wrote, nor does a folder's mode change."""
+    mark = ["sh", "-c", "id -u > /var/was-here"]
+    declared = {"production": {"manager": "command", "check": mark, "start": mark, "stop": mark}}
+    as_tuner(limited, "tee", f"{folder}/node.json", request=declared)
+    before = limited.sh("stat", "-c", "%a %U", folder)
+
+    for word in ("status", "probe", "restore"):
+        as_tuner(limited, "sudo", "-n", COMMAND, word, "--state", folder)
+    direct = limited.sh(PYTHON, "-I", f"{STATE}/tokenpeak-node.pyz", "status", "--state", folder)
+
+    assert "" == limited.sh("cat", "/var/was-here")
+    assert before == limited.sh("stat", "-c", "%a %U", folder)
+    assert "state" == json.loads(direct)["error"]["code"]
+
+
+def test_engine_is_asked_as_its_own_user(limited: RigNode) -> None:
+    """A probe runs no file of the engine's user as root, nor a module in the folder where the caller is."""
+    limited.write("/home/engine/vllm", "#!/bin/sh\nid -un >> /tmp/asked\necho 0.32.0\n")
+    limited.sh("sh", "-c", "chmod 755 /home/engine /home/engine/vllm; chown engine: /home/engine/vllm")
+    limited.write("/home/tuner/vllm.py", "open('/var/was-here', 'w').write('x')\nprint('0.32.0')\n")
+    limited.sh("chown", "tuner:", "/home/tuner/vllm.py")
+    script = {**ENGINE, "command": ["/home/engine/vllm", "serve"]}
+    module = {**ENGINE, "command": [PYTHON, "-m", "vllm", "serve"]}
+    declared = limited.read("node.json") or {}
+
+    limited.write(f"{STATE}/node.json", json.dumps({**declared, "engine": script}))
+    version = guarded(limited, "probe")["engine_version"]
+    limited.write(f"{STATE}/node.json", json.dumps({**declared, "engine": module}))
+    guarded(limited, "probe")
+
+    assert "0.32.0" == version
+    assert {"engine"} == set(limited.sh("cat", "/tmp/asked").split())
+    assert "" == limited.sh("cat", "/var/was-here")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"env": {"LD_PRELOAD": "/home/tuner/evil.so"}},
+        {"env": {"VLLM_A": "1\nLD_PRELOAD=/home/tuner/evil.so"}},
+        {"lease_s": None},
+        {"trial_deadline_s": 10**9},
+        {"deadline_s": None},
+    ],
+)
+def test_request_that_the_node_refuses(limited: RigNode, change: dict[str, object]) -> None:
+    """Nothing is stopped for a request that is not right as a whole."""
+    before = limited.sh("systemctl", "show", "-P", "MainPID", "prod.service")
+
+    answer = guarded(limited, "launch", {**limited.launch_request(), **change})
+
+    assert answer["error"]["code"] in ("request", "refused")  # type: ignore[index]
+    assert before == limited.sh("systemctl", "show", "-P", "MainPID", "prod.service")
     assert answers(limited)
 
 

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tokenpeak.drive.allowance import require_deadlines
 from tokenpeak.drive.inventory import Inventory, read_inventory
 from tokenpeak.drive.probe import last_facts
 from tokenpeak.errors import FactsError, SpecError, suggestion
@@ -61,6 +62,8 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
             f"Sweep {spec.name} measures {spec.endpoint.url} as it is: there is no matrix to plan. "
             f"Run `make sweep SWEEP={name}`; nothing is launched or stopped."
         )
+    for node in inventory.nodes:
+        require_deadlines(spec, node.name, {"limits": node.limits})
     facts = known_facts(inventory)
     spec, left_out = with_baselines(spec, facts, inventory.model, inventory.engine_version)
     models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, inventory.model).items()}
@@ -92,7 +95,8 @@ def known_facts(inventory: Inventory) -> list[NodeFacts]:
         if fact is None:
             without.append(node.name)
         else:
-            found.append(fact.model_copy(update={"engine_env": node.planning_env}))
+            now = {"engine_env": node.planning_env, "engine_env_allowed": node.engine_env_allowed}
+            found.append(fact.model_copy(update=now))
     if without:
         raise FactsError(
             f"Nothing is known of {', '.join(without)}: never probed, and no facts declared. Run "

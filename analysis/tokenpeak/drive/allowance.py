@@ -9,7 +9,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from tokenpeak.errors import PlanError
+from tokenpeak.node import protocol
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.plan.window import parse_window
 from tokenpeak.records import TrialRecord
@@ -46,6 +49,31 @@ class Never:
     reason: str
 
 
+def longest_trial_s(spec: SweepSpec) -> float:
+    """How long a trial may take by its own deadlines."""
+    deadlines = spec.deadlines
+    levels = [level for plan in spec.workloads for level in plan.levels]
+    return (
+        deadlines.engine_ready_s
+        + len(levels) * deadlines.run_s
+        + sum(level.budget_s for level in levels if isinstance(level, MaxRateLoad))
+        + deadlines.engine_stop_s
+        + (deadlines.production_ready_s if spec.restore == "per_trial" else 0.0)
+    )
+
+
+def require_deadlines(spec: SweepSpec, node: str, declaration: Mapping[str, Any]) -> None:
+    """Raise PlanError for a lease or deadlines beyond what the node's declaration allows."""
+    if spec.endpoint is not None:
+        return
+    wrong = protocol.too_long(dict(declaration), spec.deadlines.lease_s, longest_trial_s(spec))
+    if wrong:
+        raise PlanError(
+            f"{node} would refuse every trial of sweep {spec.name}: {'; '.join(wrong)}. Lower the sweep's deadlines "
+            "(or its number of load levels), or raise the inventory's key and run make install."
+        )
+
+
 class Allowance:
     """What is left of the sweep's grant; shared by the workers of all nodes.
 
@@ -62,17 +90,8 @@ class Allowance:
     ) -> None:
         self._window = parse_window(spec.window) if spec.window else None
         self._max_downtime_s = spec.max_downtime
-        deadlines = spec.deadlines
-        levels = [level for plan in spec.workloads for level in plan.levels]
-        searches_s = sum(level.budget_s for level in levels if isinstance(level, MaxRateLoad))
-        self._longest_s = (
-            deadlines.engine_ready_s
-            + len(levels) * deadlines.run_s
-            + searches_s
-            + deadlines.engine_stop_s
-            + (deadlines.production_ready_s if spec.restore == "per_trial" else 0.0)
-        )
-        self._production_ready_s = deadlines.production_ready_s
+        self._longest_s = longest_trial_s(spec)
+        self._production_ready_s = spec.deadlines.production_ready_s
         self._now = now
         self._lock = threading.Lock()
         self._seen_s: dict[str, float] = {}

@@ -19,13 +19,14 @@ from pydantic import ValidationError
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError, suggestion
+from tokenpeak.node import environment
 from tokenpeak.plan.fit import PLANNING_ENV
 from tokenpeak.plan.spec import ModelSpec
 from tokenpeak.records import NodeFacts
 
 _WANTED = (
-    "^(tokenpeak_(become|default_sweep|engine_env|engine_version|facts|guard_command|load_home|load_python|model"
-    "|simulated|tdp_w)|group_names"
+    "^(tokenpeak_(become|default_sweep|engine_env|engine_env_allowed|engine_version|facts|guard_command|lease_max_s|load_home|load_python|model"
+    "|simulated|tdp_w|trial_deadline_max_s)|group_names"
     "|ansible_(become|host|port|user|connection|private_key_file|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
 )
 _HOST_BLOCK = re.compile(r"^(?P<host>\S+) \| (?P<status>[A-Z]+)!? => ", re.MULTILINE)
@@ -68,6 +69,31 @@ class Node:
         given = self.variables.get("tokenpeak_engine_env") or {}
         return {name: str(given[name]) for name in PLANNING_ENV if name in given}
 
+    @property
+    def engine_env_allowed(self) -> tuple[str, ...]:
+        """The names and patterns of environment variables that a config may set on the node."""
+        declared = self.variables.get("tokenpeak_engine_env_allowed")
+        if declared is not None and not isinstance(declared, list):
+            raise InventoryError(f"tokenpeak_engine_env_allowed of node {self.name} is {declared!r}; give a list.")
+        names = [str(entry) for entry in declared] if declared is not None else None
+        if wrong := environment.wrong_patterns(names or ()):
+            raise InventoryError(f"tokenpeak_engine_env_allowed of node {self.name}: {', '.join(wrong)}.")
+        return environment.allowed_names(names, bool(self.variables.get("tokenpeak_simulated", False)))
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The maxima of a lease and of a trial's deadline that the inventory declares, as in the node's declaration."""
+        found = {}
+        for name in ("lease_max_s", "trial_deadline_max_s"):
+            value = self.variables.get(f"tokenpeak_{name}")
+            if value is None:
+                continue
+            try:
+                found[name] = float(value)
+            except (TypeError, ValueError):
+                raise InventoryError(f"tokenpeak_{name} of node {self.name} is {value!r}; give seconds.") from None
+        return found
+
     def declared_facts(self) -> NodeFacts | None:
         """The facts that the inventory declares for planning without the node; None when it declares none."""
         declared = self.variables.get("tokenpeak_facts")
@@ -79,6 +105,7 @@ class Node:
                     "simulated": bool(self.variables.get("tokenpeak_simulated", False)),
                     "engine_version": _text(self.variables.get("tokenpeak_engine_version")),
                     "engine_env": self.planning_env,
+                    "engine_env_allowed": self.engine_env_allowed,
                     **declared,
                     "node": self.name,
                     "source": "declared",

@@ -49,7 +49,7 @@ def lease_command(node: Node, declaration: dict[str, Any]) -> list[str]:
     python = str(declaration.get("python") or "python3")
     if node.guard_command:
         return node_command(node, ["sudo", "-n", node.guard_command, "lease"])
-    return node_command(node, [python, f"{state_dir}/tokenpeak-node.pyz", "lease", "--state", state_dir])
+    return node_command(node, [python, "-I", f"{state_dir}/tokenpeak-node.pyz", "lease", "--state", state_dir])
 
 
 def lease_problem(argv: Sequence[str]) -> str | None:

@@ -14,9 +14,12 @@ from typing import Any
 
 from tokenpeak.drive.inventory import Node
 from tokenpeak.drive.probe import secret_name
+from tokenpeak.errors import PlanError
 from tokenpeak.load.fleet import LoadHost
 from tokenpeak.load.job import Bar, LoadJob
 from tokenpeak.load.run import JobRun
+from tokenpeak.node import protocol
+from tokenpeak.node.trouble import Trouble
 from tokenpeak.plan.command import engine_argv, engine_env
 from tokenpeak.plan.flags import FlagFacts, installed_flags
 from tokenpeak.plan.spec import SweepSpec
@@ -44,7 +47,7 @@ class TrialOrder:
     engine_version: str | None
     restore_production: bool
     keep_lock: bool
-    trial_deadline_s: float | None = None
+    trial_deadline_s: float
     """After this, the node gives itself back by itself."""
     load_hosts: tuple[LoadHost, ...] = ()
     """Who offers the load together; empty: this machine."""
@@ -135,28 +138,32 @@ class RequestFiles:
 def write_requests(
     order: TrialOrder, folder: Path, *, argv: Sequence[str], started_at_unix_s: float, secret: str, holder: str
 ) -> RequestFiles:
-    """Write the request files of a trial into `folder`, readable by this user alone."""
+    """Write the request files of a trial into `folder`, readable by this user alone.
+
+    Raises PlanError for a config that no node would take.
+    """
     files = RequestFiles(folder=folder)
     files.output.mkdir(parents=True, mode=0o700)
     folder.chmod(0o700)
     deadlines = order.spec.deadlines
-    _write(
-        files.launch,
-        {
-            "trial_id": order.trial_id,
-            "holder": holder,
-            "secret": secret_name(secret),
-            "argv": list(argv),
-            "env": order.env(),
-            "served_model": order.config.model.served_name,
-            "deadline_s": deadlines.engine_ready_s,
-            "lease_s": deadlines.lease_s,
-            "trial_deadline_s": order.trial_deadline_s,
-            # The guard gives the node back by these.
-            "engine_stop_s": deadlines.engine_stop_s,
-            "production_ready_s": deadlines.production_ready_s,
-        },
+    request = protocol.LaunchRequest(
+        trial_id=order.trial_id,
+        holder=holder,
+        secret=secret_name(secret),
+        argv=list(argv),
+        env=order.env(),
+        served_model=order.config.model.served_name,
+        deadline_s=deadlines.engine_ready_s,
+        lease_s=deadlines.lease_s,
+        trial_deadline_s=order.trial_deadline_s,
+        # The guard gives the node back by these.
+        engine_stop_s=deadlines.engine_stop_s,
+        production_ready_s=deadlines.production_ready_s,
     )
+    try:
+        _write(files.launch, protocol.as_json(request))
+    except Trouble as trouble:
+        raise PlanError(trouble.text) from trouble
     restores, keeps = order.restore_production, order.keep_lock
     write_finish(order, files, secret=secret, holder=holder, restore_production=restores, keep_lock=keeps)
     write_private(files.api_key, hmac.new(secret.encode(), order.trial_id.encode(), sha256).hexdigest() + "\n")
@@ -168,18 +175,16 @@ def write_finish(
     order: TrialOrder, files: RequestFiles, *, secret: str, holder: str, restore_production: bool, keep_lock: bool
 ) -> None:
     """Write the request of the finish command, replacing an earlier one."""
-    _write(
-        files.finish,
-        {
-            "trial_id": order.trial_id,
-            "holder": holder,
-            "secret": secret_name(secret),
-            "restore_production": restore_production,
-            "keep_lock": keep_lock,
-            "engine_stop_s": order.spec.deadlines.engine_stop_s,
-            "production_ready_s": order.spec.deadlines.production_ready_s,
-        },
+    request = protocol.FinishRequest(
+        trial_id=order.trial_id,
+        holder=holder,
+        secret=secret_name(secret),
+        restore_production=restore_production,
+        keep_lock=keep_lock,
+        engine_stop_s=order.spec.deadlines.engine_stop_s,
+        production_ready_s=order.spec.deadlines.production_ready_s,
     )
+    _write(files.finish, protocol.as_json(request))
 
 
 def load_runs(spec: SweepSpec, *, other_requests: bool = False) -> tuple[JobRun, ...]:

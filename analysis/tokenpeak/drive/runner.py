@@ -61,7 +61,11 @@ class NodeResult:
     def is_not_installed(self) -> bool:
         """TokenPeak's command is not on the node: nothing was ever borrowed there."""
         failure = self.failure or ""
-        return "tokenpeak-node.pyz': [Errno 2]" in failure or ("sudo:" in failure and "command not found" in failure)
+        return (
+            "tokenpeak-node.pyz': [Errno 2]" in failure
+            or "TokenPeak is not installed in" in failure
+            or ("sudo:" in failure and "command not found" in failure)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tokenpeak import paths
-from tokenpeak.drive.allowance import Allowance
+from tokenpeak.drive.allowance import Allowance, require_deadlines
 from tokenpeak.drive.calibrate import calibrate_command, ways
 from tokenpeak.drive.endpoint import EndpointWorker, endpoint_inventory, look_at
 from tokenpeak.drive.inventory import Inventory, read_inventory
@@ -72,6 +72,8 @@ def prepare(inventory: Inventory, progress: Progress, stop: Stop) -> Probe:
 
 def plan_sweep(spec: SweepSpec, inventory: Inventory, found: Probe) -> tuple[Plan, ...]:
     """The matrix for the nodes that can be worked on; raises PlanError when nothing is feasible anywhere."""
+    for name, ready in found.usable.items():
+        require_deadlines(spec, name, ready.declaration)
     facts = [ready.facts for ready in found.usable.values()]
     known = model_facts_of(spec, inventory.model)
     asked = {name: model or facts_from_hub(name) for name, model in known.items()} if spec.endpoint is None else {}
@@ -166,6 +168,8 @@ def resume_sweep(
         else:
             release(inventory, archive, trials, progress, stop)
             found = prepare(inventory, progress, stop)
+            for name, ready in found.usable.items():
+                require_deadlines(spec, name, ready.declaration)
         prepare_load_hosts(inventory, say=progress.say, cancelled=stop.gentle)
         job = _Job(
             record=record,

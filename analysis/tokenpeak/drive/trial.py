@@ -54,6 +54,14 @@ def run_trial(
     evidence = Evidence(order=order, started_at=datetime.now(UTC), started_mono_s=time.monotonic())
     try:
         argv = order.argv()
+        files = write_requests(
+            order,
+            site.folder / order.trial_id,
+            argv=argv,
+            started_at_unix_s=evidence.started_at.timestamp(),
+            secret=site.secret,
+            holder=site.holder,
+        )
     except PlanError as error:
         return TrialResult(
             record=failed_before_launch(evidence, str(error), site.provenance),
@@ -61,14 +69,6 @@ def run_trial(
             log_text="",
             node_trouble=None,
         )
-    files = write_requests(
-        order,
-        site.folder / order.trial_id,
-        argv=argv,
-        started_at_unix_s=evidence.started_at.timestamp(),
-        secret=site.secret,
-        holder=site.holder,
-    )
     on_files(files)
     main = _play("trial.yml", order, site, files, _without_skipped_load(on_event), site.stop.gentle)
     evidence = replace(

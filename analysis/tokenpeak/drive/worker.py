@@ -18,6 +18,7 @@ from tokenpeak.drive.runner import Event, run_playbook
 from tokenpeak.drive.trial import TrialResult, TrialSite, restoration_of, run_trial
 from tokenpeak.drive.turns import Turns
 from tokenpeak.errors import ArchiveError, TokenpeakError
+from tokenpeak.node.protocol import limits
 from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import TrialRecord
 from tokenpeak.search.history import Proposal, Stop, Wait
@@ -177,7 +178,7 @@ class Worker(threading.Thread, ABC):
             engine_version=self._site.inventory.engine_version,
             restore_production=self._spec.restore == "per_trial",
             keep_lock=True,
-            trial_deadline_s=allowed.deadline_s,
+            trial_deadline_s=min(allowed.deadline_s, limits(dict(self._ready.declaration))["trial_deadline_max_s"]),
             load_hosts=load_hosts(self._site.inventory),
             other_requests=proposal.other_requests,
             hopeless_beyond=proposal.hopeless_beyond,

@@ -1,7 +1,8 @@
-"""`python3 tokenpeak-node.pyz COMMAND --state DIR [--request FILE]`: one JSON object on stdout.
+"""`python3 -I tokenpeak-node.pyz COMMAND --state DIR [--request FILE]`: one JSON object on stdout.
 
-A request comes as JSON from FILE, or from stdin when FILE is `-`. Exit status 0; 3 with `{"error": …}` when the
-command could not do its work.
+`launch` and `finish` take a request: JSON from FILE, or from stdin when FILE is `-` or not given; `restore` may have
+one. Exit status 0; 3 with `{"error": …}` when the command could not do its work. With `--limited`, as root's guard
+command starts it, COMMAND is all that its user chooses.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ COMMANDS = (
 
 def answer(command: str, state: State, request_source: str | None, *, limited: bool) -> Json:
     """Carry out one command; its modules are imported only then."""
-    declaration = state.read("node.json") or {}
+    declaration = state.declaration()
     if limited:
         from tokenpeak.node import launcher
 
         launcher.check(command, request_source, declaration)
-    request = read_request(request_source)
-    if limited and command == "launch":
-        launcher.check_launch(declaration, request)
     if declaration.get("tools"):
         os.environ["PATH"] = f"{declaration['tools']}{os.pathsep}{os.environ.get('PATH', '')}"
+    if command in ("launch", "finish", "restore"):
+        return _answer_request(command, state, declaration, request_source, limited=limited)
     if command == "install":
-        from tokenpeak.node import guard, launcher
+        from tokenpeak.node import guard, installation, launcher
 
+        installation.check(declaration)
         changed = launcher.install(state, declaration)
         installed = guard.install(state)
         return {**installed, "changed": installed["changed"] or changed}
@@ -53,18 +54,6 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
         from tokenpeak.node.probe import probe
 
         return probe(state, declaration)
-    if command == "launch":
-        from tokenpeak.node.launch import launch
-
-        return launch(state, declaration, request)
-    if command == "finish":
-        from tokenpeak.node.finish import finish
-
-        return finish(state, declaration, request)
-    if command == "restore":
-        from tokenpeak.node.restore import restore_command
-
-        return restore_command(state, declaration, request)
     if command == "status":
         from tokenpeak.node.status import status
 
@@ -86,23 +75,37 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
     return produce(state, declaration)
 
 
-def read_request(source: str | None) -> Json:
-    """The request as a JSON object; an empty one when none is given."""
-    if source is None:
-        return {}
-    raw = sys.stdin.read() if source == "-" else Path(source).read_text()
-    try:
-        value = json.loads(raw)
-    except ValueError as error:
-        raise Trouble("request", f"The request is not JSON: {error}.") from error
-    if not isinstance(value, dict):
-        raise Trouble("request", "The request must be a JSON object.")
-    return value
+def _answer_request(
+    command: str, state: State, declaration: Json, request_source: str | None, *, limited: bool
+) -> Json:
+    """Carry out a command that has a request, once all of that is known to be right."""
+    from tokenpeak.node import protocol
+
+    source = request_source
+    if source is None and (limited or command != "restore"):
+        source = "-"
+    given = {} if source is None else protocol.read(source)
+    if command == "launch":
+        from tokenpeak.node import launcher
+        from tokenpeak.node.launch import launch
+
+        launch_request = protocol.parse(protocol.LaunchRequest, given)
+        protocol.check_declared(declaration, launch_request)
+        if limited:
+            launcher.check_launch(declaration, launch_request)
+        return launch(state, declaration, launch_request)
+    if command == "finish":
+        from tokenpeak.node.finish import finish
+
+        return finish(state, declaration, protocol.parse(protocol.FinishRequest, given))
+    from tokenpeak.node.restore import restore_command
+
+    return restore_command(state, declaration, protocol.parse(protocol.RestoreRequest, given))
 
 
 def main() -> int:
     """Parse the command line, answer, and turn trouble into a sentence."""
-    parser = argparse.ArgumentParser(prog="tokenpeak-node", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tokenpeak-node", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--state", type=Path, required=True, help="the node's state folder")
     parser.add_argument("--request", help="a JSON file, or - for stdin")
@@ -110,10 +113,15 @@ def main() -> int:
     arguments = parser.parse_args()
     # A controller that hangs up must not end a command in the middle of its work; the guard's lease is for that.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    folder = arguments.state.absolute()
+    source = arguments.request if arguments.request in (None, "-") else str(Path(arguments.request).absolute())
+    # Nothing that this starts takes anything from the folder that its caller is in.
+    sys.argv[0] = str(Path(sys.argv[0]).absolute())
+    os.chdir("/")
     result: dict[str, Any]
     try:
-        state = State(arguments.state)
-        result, exit_status = answer(arguments.command, state, arguments.request, limited=arguments.limited), 0
+        state = State.make(folder) if arguments.command == "install" and not arguments.limited else State(folder)
+        result, exit_status = answer(arguments.command, state, source, limited=arguments.limited), 0
     except Trouble as trouble:
         result, exit_status = {"error": {"code": trouble.code, "text": trouble.text}}, 3
     except OSError as error:

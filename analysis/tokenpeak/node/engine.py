@@ -12,7 +12,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tokenpeak.node import clock, process
+from tokenpeak.node import clock, process, trust
 from tokenpeak.node.managers.systemd import parse_show
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
@@ -37,7 +37,7 @@ def trial_key(secret: bytes, trial_id: str) -> str:
 def read_environment_file(path: str | None) -> dict[str, str]:
     """NAME=VALUE lines of a root-only file on the node, for tokens that no request may hold."""
     found = {}
-    for line in Path(path).read_text().splitlines() if path else []:
+    for line in trust.read_secret(path, "tokenpeak_engine_env_file").splitlines() if path else []:
         name, equals, value = line.strip().partition("=")
         if equals and not name.startswith("#"):
             found[name.strip()] = value.strip()
@@ -121,7 +121,7 @@ class Engine:
             **{str(key): str(value) for key, value in (declared.get("limits") or {}).items()},
         }
         if request.get("trial_deadline_s"):
-            properties["RuntimeMaxSec"] = f"{float(request['trial_deadline_s']):.0f}"
+            properties["RuntimeMaxSec"] = f"{max(1.0, float(request['trial_deadline_s'])):.0f}"
         if declared.get("user"):
             properties["User"] = str(declared["user"])
         if declared.get("cwd"):

@@ -8,21 +8,23 @@ import zlib
 from tokenpeak.node import launch, lease, lock, telemetry
 from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.protocol import FinishRequest
 from tokenpeak.node.restore import OUTCOME, RECORD, left_alone, restore, stop_engine
 from tokenpeak.node.state import Json, State
+from tokenpeak.node.trouble import Trouble
 
 NO_SAMPLES: Json = {"t_s": [], "columns": {}}
 LOG_BYTES = 8 << 20
 """More than this is cut from the log's middle: start-up facts are at its beginning, causes at its end."""
 
 
-def finish(state: State, declaration: Json, request: Json) -> Json:
+def finish(state: State, declaration: Json, request: FinishRequest) -> Json:
     """End the trial whatever became of it; always answers, also when nothing was launched or the guard was first.
 
     A node that another sweep has, or another trial of this one, is left alone: trials of two sweeps bear equal ids.
     """
     phases = Phases(state)
-    trial_id, holder = request["trial_id"], request["holder"]
+    trial_id, holder = request.trial_id, request.holder
     with state.exclusive():
         record = state.read(RECORD)
         if lock.is_of_another(state, holder) or (record is not None and record["trial_id"] != trial_id):
@@ -33,15 +35,14 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
                 "telemetry": NO_SAMPLES,
                 "log": "",
             }
-        grace_s = float(request.get("engine_stop_s") or launch.ENGINE_STOP_S)
         baseline = record.get("baseline_bytes") if record else None
         engine = Engine(state)
         ran, exit_status = (engine.is_running(), engine.exit_status()) if record else (None, None)
-        ended = stop_engine(state, phases, grace_s, baseline)
+        ended = stop_engine(state, phases, request.engine_stop_s, baseline)
         restoration = None
-        if request.get("restore_production", True):
+        if request.restore_production:
             restoration = _restored(state, phases, request)
-            if restoration["restored"] and not request.get("keep_lock"):
+            if restoration["restored"] and not request.keep_lock:
                 lock.release(state)
         elif record is not None:
             lease_s = (state.read(lease.FILE, durable=False) or {}).get("lease_s")
@@ -63,20 +64,19 @@ def finish(state: State, declaration: Json, request: Json) -> Json:
         return answer
 
 
-def _is_of(told: Json, request: Json) -> bool:
+def _is_of(told: Json, request: FinishRequest) -> bool:
     """Whether what was written down is of this very trial."""
-    return all(told.get(name) == request[name] for name in ("trial_id", "holder"))
+    return (told.get("trial_id"), told.get("holder")) == (request.trial_id, request.holder)
 
 
-def _given_back_by(state: State, request: Json) -> str | None:
+def _given_back_by(state: State, request: FinishRequest) -> str | None:
     """Who gave the node back from this trial, `guard` for one; None when it has not been given back."""
     before = state.read(OUTCOME)
     return str(before["by"]) if before and _is_of(before, request) and before["restored"] else None
 
 
-def _restored(state: State, phases: Phases, request: Json) -> Json:
-    ready_s: float | None = request.get("production_ready_s")
-    outcome = restore(state, phases, by="finish", ready_s=ready_s)
+def _restored(state: State, phases: Phases, request: FinishRequest) -> Json:
+    outcome = restore(state, phases, by="finish", ready_s=request.production_ready_s)
     before = state.read(OUTCOME)
     if outcome["trial_id"] is None and before and _is_of(before, request):
         # Somebody, normally the guard, gave the node back before the controller could.
@@ -84,7 +84,7 @@ def _restored(state: State, phases: Phases, request: Json) -> Json:
     return {name: outcome[name] for name in ("restored", "was_running", "model", "downtime_s", "message")}
 
 
-def packed_log(state: State, declaration: Json, request: Json) -> str:
+def packed_log(state: State, declaration: Json, request: FinishRequest) -> str:
     """The engine's log without secrets: base64 of zlib of UTF-8."""
     path = state.path(LOG)
     if not path.exists():
@@ -98,6 +98,10 @@ def packed_log(state: State, declaration: Json, request: Json) -> str:
             head = stream.read(LOG_BYTES // 2)
             stream.seek(size - LOG_BYTES // 2)
             raw = head + f"\n[{size - LOG_BYTES} bytes left out]\n".encode() + stream.read()
-    values = launch.secret_values(declaration, launch.api_key(state, request))
-    text = launch.redact(raw.decode(errors="replace"), values)
+    try:
+        values = launch.secret_values(declaration, launch.api_key(state, request.secret, request.trial_id))
+        text = launch.redact(raw.decode(errors="replace"), values)
+    except Trouble as trouble:
+        # What must not leave the node cannot be looked for.
+        text = f"[The engine's log stays on the node, at {path}: {trouble.text}]\n"
     return base64.b64encode(zlib.compress(text.encode(), 6)).decode()

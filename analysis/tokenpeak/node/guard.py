@@ -87,7 +87,7 @@ def install(state: State) -> Json:
         return {"guard": "watchdog", "changed": False}
     changed = False
     bundle = str(state.path("tokenpeak-node.pyz"))
-    for file_name, text in unit_files(state, [sys.executable, bundle]).items():
+    for file_name, text in unit_files(state, [sys.executable, "-I", bundle]).items():
         target = UNITS / file_name
         if not target.is_file() or target.read_text() != text:
             target.write_text(text)

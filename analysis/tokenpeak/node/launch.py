@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import time
 from pathlib import Path
@@ -11,15 +10,13 @@ from pathlib import Path
 from tokenpeak.node import clock, guard, lease, lock, machine, memory, production, serving, telemetry
 from tokenpeak.node.engine import Engine, read_environment_file, trial_key
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.protocol import LaunchRequest, as_json
 from tokenpeak.node.restore import RECORD, restore, stop_engine
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
 LOG_TAIL_BYTES = 32_768
-PRODUCTION_READY_S = 900.0
-ENGINE_STOP_S = 5.0
 LEASE_LAPSED = "lease_lapsed"
-SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
 """What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
 gives the guard no HOME, and a shorter PATH than a login has."""
@@ -27,32 +24,33 @@ LEAST_ROOM_BYTES = 1_000_000
 """Room for a trial's state and the engine's log: one that cannot write its log ends without saying why."""
 
 
-def launch(state: State, declaration: Json, request: Json) -> Json:
+def launch(state: State, declaration: Json, request: LaunchRequest) -> Json:
     """Borrow the node and start the engine; a config that does not come up is an answer (`ready` false).
 
     Raises Trouble when the node cannot be borrowed; production is then untouched, or back.
     """
     phases = Phases(state)
     engine = Engine(state)
-    host = request.get("host") or declaration.get("host", "127.0.0.1")
-    port = int(request.get("port") or declaration.get("port", 8099))
-    key = api_key(state, request)
+    host = declaration.get("host", "127.0.0.1")
+    port = int(declaration.get("port", 8099))
+    key = api_key(state, request.secret, request.trial_id)
     env = environment(declaration, request, key)
+    hidden = secret_values(declaration, key)
     failure: str | None = None
     with state.exclusive():
         record = borrow(state, declaration, request, (host, port), phases)
         began = time.monotonic()
         try:
-            pid: int | None = engine.start(request, env, declaration.get("engine") or {})
+            pid: int | None = engine.start(as_json(request), env, declaration.get("engine") or {})
             telemetry.start(state, declaration.get("tools"))
         except Trouble as trouble:
             pid, failure = None, trouble.text
-    deadline = began + float(request["deadline_s"])
+    deadline = began + request.deadline_s
     outcome: Json | None = {"failure_phase": "starting", "timed_out": False} if failure else None
     with phases.span("engine_start", "engine_start"):
         if outcome is None:
             base = serving.base_url(host, port)
-            served = request["served_model"]
+            served = request.served_model
             outcome = await_ready(state, engine, record["nonce"], base, served, key, deadline, phases)
     phases.mark("engine_ready" if outcome["failure_phase"] is None else "engine_failed")
     return {
@@ -60,7 +58,7 @@ def launch(state: State, declaration: Json, request: Json) -> Json:
         **outcome,
         "message": failure or outcome.get("message", ""),
         "exit_status": engine.exit_status(),
-        "log_tail": redact(log_tail(engine.log), secret_values(declaration, key)),
+        "log_tail": redact(log_tail(engine.log), hidden),
         "pid": pid,
         "host": host,
         "port": port,
@@ -73,13 +71,13 @@ def launch(state: State, declaration: Json, request: Json) -> Json:
     }
 
 
-def borrow(state: State, declaration: Json, request: Json, address: tuple[str, int], phases: Phases) -> Json:
+def borrow(state: State, declaration: Json, request: LaunchRequest, address: tuple[str, int], phases: Phases) -> Json:
     """Lock, record, guard, production stopped, memory free; the record. `address` is where the engine will listen.
 
     Production that this sweep stopped already is left so.
     """
     state.require_room(LEAST_ROOM_BYTES)
-    lock.take(state, request["holder"])
+    lock.take(state, request.holder)
     record = state.read(RECORD)
     if record is not None and guard.is_due(state, record):
         # The guard is about to give this back, or waits for its turn: a trial must not begin under its hands.
@@ -89,15 +87,15 @@ def borrow(state: State, declaration: Json, request: Json, address: tuple[str, i
         record = None
     if record is not None:
         # Production was stopped by an earlier trial of this sweep (restore: per_sweep), or that trial's end was lost.
-        lease.renew(state, request.get("lease_s"))
-        stop_engine(state, phases, ENGINE_STOP_S, record.get("baseline_bytes"))
+        lease.renew(state, request.lease_s)
+        stop_engine(state, phases, request.engine_stop_s, record.get("baseline_bytes"))
         _require_free(address)
         record = {**record, **_trial_part(request)}
         state.write(RECORD, record)
         guard.arm(state, record["nonce"])
         # Whoever wrote the record may have died before production had ended.
         return record if "baseline_bytes" in record else _stopped_production(state, record, phases)
-    stop_engine(state, phases, ENGINE_STOP_S, None)
+    stop_engine(state, phases, request.engine_stop_s, None)
     with phases.span("recording"):
         try:
             _require_free(address)
@@ -107,16 +105,16 @@ def borrow(state: State, declaration: Json, request: Json, address: tuple[str, i
             raise
         record = {
             "nonce": secrets.token_hex(8),
-            "holder": request["holder"],
+            "holder": request.holder,
             "armed_at_unix_s": time.time(),
             "boot_id": clock.boot_id(),
             "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
             "production": was,
-            "production_ready_s": float(request.get("production_ready_s") or PRODUCTION_READY_S),
-            "engine_stop_s": float(request.get("engine_stop_s") or ENGINE_STOP_S),
+            "production_ready_s": request.production_ready_s,
+            "engine_stop_s": request.engine_stop_s,
             **_trial_part(request),
         }
-        lease.renew(state, request.get("lease_s"))
+        lease.renew(state, request.lease_s)
         state.write(RECORD, record)
     with phases.span("arming"):
         try:
@@ -146,12 +144,8 @@ def _stopped_production(state: State, record: Json, phases: Phases) -> Json:
         raise Trouble("production", f"{str(error).rstrip('.')}. Given back: {outcome['message']}") from error
 
 
-def _trial_part(request: Json) -> Json:
-    deadline_s = request.get("trial_deadline_s")
-    return {
-        "trial_id": request["trial_id"],
-        "deadline_boot_s": None if deadline_s is None else clock.boot_s() + float(deadline_s),
-    }
+def _trial_part(request: LaunchRequest) -> Json:
+    return {"trial_id": request.trial_id, "deadline_boot_s": clock.boot_s() + request.trial_deadline_s}
 
 
 def _stop_production(state: State, record: Json, phases: Phases) -> Json:
@@ -223,27 +217,24 @@ def await_ready(
     }
 
 
-def api_key(state: State, request: Json) -> str | None:
+def api_key(state: State, name: str | None, trial_id: str) -> str | None:
     """The trial's key, derived from the secret of the controller that asks; None where the request names none."""
-    name = request.get("secret")
     if name is None:
         return None
-    if not SECRET_NAME.fullmatch(name):
-        raise Trouble("request", f"{name!r} is not the name of a secret.")
     secret = state.path(name)
     if not secret.is_file():
         raise Trouble(
             "secret", f"This controller's secret is not at {secret}: put it there by `make probe`, or `make install`."
         )
-    return trial_key(secret.read_bytes(), request["trial_id"])
+    return trial_key(secret.read_bytes(), trial_id)
 
 
-def environment(declaration: Json, request: Json, key: str | None) -> dict[str, str]:
-    """What the engine's environment has beyond this script's own."""
+def environment(declaration: Json, request: LaunchRequest, key: str | None) -> dict[str, str]:
+    """What the engine's environment has beyond this script's own: the declared, and on top the config's."""
     declared = declaration.get("engine") or {}
     env = {str(name): str(value) for name, value in (declared.get("env") or {}).items()}
     env.update(read_environment_file(declared.get("env_file")))
-    env.update({str(name): str(value) for name, value in (request.get("env") or {}).items()})
+    env.update(request.env)
     if key:
         env["VLLM_API_KEY"] = key
     return env

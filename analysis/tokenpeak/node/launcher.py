@@ -13,14 +13,24 @@ import stat
 import sys
 from pathlib import Path
 
+from tokenpeak.node.protocol import LaunchRequest
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
 COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
+WITH_REQUEST = ("launch", "finish", "restore")
 
 TEXT = """#!/bin/sh
 # TokenPeak's guard command, put here by `make install`. The sudoers line for it is in playbooks/README.md.
-exec {python} -I {bundle} --state {state} --limited "$@"
+# One word of these and nothing else; a request comes on standard input.
+case "$#:$1" in
+{words}) ;;
+*)
+  echo "{name} takes one word of {commands}, and a request on standard input." >&2
+  exit 2
+  ;;
+esac
+cd / && exec {python} -I {bundle} "$1" --limited --state {state}
 """
 
 
@@ -35,6 +45,9 @@ def install(state: State, declaration: Json) -> bool:
     for folder in (*target.parents, *state.folder.parents, state.folder):
         complain_if_writable(folder)
     text = TEXT.format(
+        words=" | ".join(f"1:{word}" for word in COMMANDS),
+        commands=", ".join(COMMANDS),
+        name=target.name,
         python=shlex.quote(str(Path(sys.executable).resolve())),
         bundle=shlex.quote(str(state.path("tokenpeak-node.pyz"))),
         state=shlex.quote(str(state.folder)),
@@ -66,8 +79,8 @@ def check(command: str, request_source: str | None, declaration: Json) -> None:
     """Raise Trouble for what does not come through the limited command."""
     if command not in COMMANDS:
         raise Trouble("refused", f"{command!r} is for root alone; permitted are {', '.join(COMMANDS)}.")
-    if request_source not in (None, "-"):
-        raise Trouble("refused", "A request must come on standard input: --request -.")
+    if request_source is not None:
+        raise Trouble("refused", "A request comes on standard input; --request is for root alone.")
     user = (declaration.get("engine") or {}).get("user")
     if command == "launch" and user in (None, "root", "0", 0):
         raise Trouble(
@@ -76,9 +89,9 @@ def check(command: str, request_source: str | None, declaration: Json) -> None:
         )
 
 
-def check_launch(declaration: Json, request: Json) -> None:
+def check_launch(declaration: Json, request: LaunchRequest) -> None:
     """Raise Trouble for an engine that is not the declared one."""
     wanted = [str(word) for word in (declaration.get("engine") or {}).get("command") or []]
-    given = [str(word) for word in request.get("argv") or []][: len(wanted)]
+    given = request.argv[: len(wanted)]
     if not wanted or given != wanted:
         raise Trouble("refused", f"The guard command starts {wanted}, not {given}.")

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.node import machine, process, production, smi, version
+from tokenpeak.node import environment, installation, machine, process, production, smi, version
 from tokenpeak.node.restore import RECORD
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
@@ -85,10 +85,14 @@ def probe(state: State, declaration: Json) -> Json:
         found_production = None
     if found_production and (unwell := production.unanswered(found_production)):
         problems.append(unwell)
-    command = (declaration.get("engine") or {}).get("command") or ["vllm", "serve"]
+    declared_engine = declaration.get("engine") or {}
+    declared_engine = {**declared_engine, "command": declared_engine.get("command") or ["vllm", "serve"]}
     engine_version: str | None = None
+    # Root asks no engine that others could have replaced.
+    unsafe = installation.engine_problems(declaration)
+    problems += [*unsafe, *installation.secret_problems(declaration)]
     try:
-        engine_version = version.engine_version(command)
+        engine_version = None if unsafe else version.engine_version(declared_engine)
     except Trouble as trouble:
         problems.append(trouble.text)
     host, port = declaration.get("host", "127.0.0.1"), int(declaration.get("port", 8099))
@@ -118,7 +122,12 @@ def probe(state: State, declaration: Json) -> Json:
         "gpus": [{key: gpu[key] for key in GPU_KEYS} for gpu in found_gpus],
         **facts,
         "engine_version": engine_version,
-        "engine_help": [] if declaration.get("simulated") else version.engine_help(command, engine_version, state),
+        "engine_help": []
+        if declaration.get("simulated")
+        else version.engine_help(declared_engine, engine_version, state),
+        "engine_env_allowed": list(
+            environment.allowed_names(declared_engine.get("env_allowed"), bool(declaration.get("simulated")))
+        ),
         "production": found_production,
         "vram_holders": [holder_text(holder) for holder in holders],
         "engine_port_free": port_problem is None,

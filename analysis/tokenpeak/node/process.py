@@ -5,6 +5,7 @@ A group is everything in a leader's session or process group, with all descendan
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import signal
@@ -12,10 +13,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from tokenpeak.node import clock
-from tokenpeak.node.trouble import Trouble
 
 KILL_TIMEOUT_S = 20.0
 KILLED_WITHIN_S = 1.0
@@ -140,14 +140,8 @@ def start_detached(
 
     With `user` it has that user's rights alone, before any of `env` can matter to a loader.
     """
-    as_user: dict[str, Any] = {}
     if user:
-        if sys.version_info < (3, 9):
-            raise Trouble("engine", "Starting the engine as another user without systemd needs Python 3.9 on the node.")
-        account = pwd.getpwnam(user)
-        groups = os.getgrouplist(user, account.pw_gid)
-        as_user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}
-        env = {**(os.environ if env is None else env), "HOME": account.pw_dir, "USER": user, "LOGNAME": user}
+        env = {**(os.environ if env is None else env), **users_environment(user)}
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         return subprocess.Popen(
@@ -159,11 +153,37 @@ def start_detached(
             cwd=cwd,
             start_new_session=True,
             close_fds=True,
-            preexec_fn=_as_killable_as_others,
-            **as_user,
+            preexec_fn=before_exec(user),
         )
     finally:
         os.close(descriptor)
+
+
+def users_environment(user: str) -> dict[str, str]:
+    """What a login would tell a process of the user; KeyError for a user whom this machine does not know."""
+    return {"HOME": pwd.getpwnam(user).pw_dir, "USER": user, "LOGNAME": user}
+
+
+def before_exec(user: str | None) -> Callable[[], None]:
+    """What a child does before it becomes another program: with `user`, it takes that user's rights alone.
+
+    KeyError for a user whom this machine does not know, PermissionError where only root could.
+    """
+    if user is None:
+        return _as_killable_as_others
+    account = pwd.getpwnam(user)
+    if os.geteuid() not in (0, account.pw_uid):
+        raise PermissionError(errno.EPERM, f"only root can start a process as {user}")
+    groups = os.getgrouplist(user, account.pw_gid)
+
+    def become() -> None:
+        _as_killable_as_others()
+        if os.geteuid() == 0:
+            os.setgroups(groups)
+        os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
+        os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
+
+    return become
 
 
 def _as_killable_as_others() -> None:
@@ -180,20 +200,25 @@ def self_argv() -> list[str]:
     """The command that runs this very script again, whether it is a zipapp or the package."""
     bundle = Path(sys.argv[0])
     if bundle.suffix == ".pyz":
-        return [sys.executable, str(bundle.absolute())]
+        return [sys.executable, "-I", str(bundle.absolute())]
     return [sys.executable, "-m", __package__]
 
 
 class Ran(NamedTuple):
-    """What a command said; status 127 when it does not exist, 124 when it ran out of time."""
+    """What a command said; status 127 when it cannot be started, 124 when it ran out of time."""
 
     status: int
     out: str
     err: str
 
 
-def run(argv: Sequence[str], timeout_s: float = 30.0, env: dict[str, str] | None = None) -> Ran:
-    """Run a command to its end, speaking English in UTF-8; its absence or slowness is an answer, not an exception."""
+def run(
+    argv: Sequence[str], timeout_s: float = 30.0, env: dict[str, str] | None = None, user: str | None = None
+) -> Ran:
+    """Run a command to its end, speaking English in UTF-8; its absence or slowness is an answer, not an exception.
+
+    With `user` it has that user's rights alone.
+    """
     # Plain C would keep a Python from starting whose packages lie in a folder with letters beyond ASCII.
     environment = dict(os.environ if env is None else env, LC_ALL="C.UTF-8", LANG="C.UTF-8")
     try:
@@ -203,9 +228,11 @@ def run(argv: Sequence[str], timeout_s: float = 30.0, env: dict[str, str] | None
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
-            preexec_fn=_as_killable_as_others,
+            cwd="/",
+            start_new_session=user is not None,
+            preexec_fn=before_exec(user),
         )
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+    except OSError as error:
         return Ran(127, "", f"{argv[0]}: {error.strerror}")
     try:
         out, err = started.communicate(timeout=timeout_s)

@@ -11,6 +11,7 @@ import time
 from tokenpeak.node import clock, lock, memory, production, telemetry
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.protocol import RestoreRequest
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
@@ -108,10 +109,10 @@ def left_alone(state: State) -> Json:
     }
 
 
-def restore_command(state: State, declaration: Json, request: Json) -> Json:
+def restore_command(state: State, declaration: Json, request: RestoreRequest) -> Json:
     """`make restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it."""
     phases = Phases(state)
-    holder = request.get("holder")
+    holder = request.holder
     with state.exclusive():
         if holder and lock.is_of_another(state, holder):
             return {"phases": phases.spans, "restoration": left_alone(state)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from tokenpeak.node import trust
 from tokenpeak.node.trouble import Trouble
 
 
@@ -97,5 +97,5 @@ def complete(url: str, model: str, key: str | None = None, timeout_s: float = 60
 
 
 def key_from_file(path: str | None) -> str | None:
-    """The API key in a file that only its owner should read; None when no file is named."""
-    return Path(path).read_text().strip() if path else None
+    """The API key in a file that only its owner can read, else Trouble; None when no file is named."""
+    return trust.read_secret(path, "tokenpeak_production.api_key_file").strip() if path else None

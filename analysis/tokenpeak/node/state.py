@@ -26,29 +26,74 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator
 
+from tokenpeak.node import trust
 from tokenpeak.node.trouble import Trouble
 
 Json = Dict[str, Any]
 
+DECLARATION = "node.json"
+DECLARATION_BYTES = 1 << 20
+
 
 class State:
-    """A state folder, made root-only on first use."""
+    """A state folder that nobody but its user (and root) can write, nor put another in its place.
+
+    It is looked at, never made or changed: `install` alone does that, by `make`.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = self.folder.stat()
+            danger = trust.writable_by_others(self.folder, os.geteuid())
+        except (FileNotFoundError, NotADirectoryError):
+            raise Trouble(
+                "not_installed",
+                f"TokenPeak is not installed in {self.folder}: `make install` (or `make probe`) puts it there.",
+            ) from None
         except OSError as error:
-            raise Trouble("state", f"The state folder {self.folder} cannot be made: {error}.") from error
+            raise Trouble("state", f"The state folder {self.folder} cannot be looked at: {error}.") from error
+        if not stat.S_ISDIR(found.st_mode):
+            raise Trouble("state", f"The state folder {self.folder} is no folder: set another tokenpeak_state_dir.")
         if found.st_uid != os.geteuid():
             raise Trouble(
                 "state",
                 f"The state folder {self.folder} belongs to user {found.st_uid}, not to {os.geteuid()}: "
                 "run as that user, or remove the folder.",
             )
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            self.folder.chmod(0o700)
+        if danger:
+            raise Trouble(
+                "state",
+                f"The state folder {self.folder} is in the hands of others: {danger}. Take that right away, or set "
+                "another tokenpeak_state_dir.",
+            )
+
+    @classmethod
+    def make(cls, folder: Path) -> State:
+        """The state folder, made when there is none, for its user alone; nothing else makes or changes one."""
+        folder = folder.absolute()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = folder.stat()
+            if (
+                found.st_uid == os.geteuid()
+                and stat.S_IMODE(found.st_mode) & 0o077
+                and not found.st_mode & stat.S_ISVTX
+            ):
+                folder.chmod(0o700)
+        except OSError as error:
+            raise Trouble("state", f"The state folder {folder} cannot be made: {error}.") from error
+        return cls(folder)
+
+    def declaration(self) -> Json:
+        """What the inventory declares of the node; empty when nothing does. Commands in it are run: it must be ours."""
+        try:
+            raw = trust.read_own(self.path(DECLARATION), trust.OTHERS_WRITE, DECLARATION_BYTES, follow=False)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise Trouble("state", f"{self.path(DECLARATION)} cannot be read: {error.strerror}.") from error
+        return self._object(DECLARATION, raw)
 
     def path(self, name: str) -> Path:
         """Where the file called `name` is."""
@@ -66,6 +111,10 @@ class State:
             return None
         if not durable and not raw.strip(b"\0"):
             return None
+        return self._object(name, raw)
+
+    def _object(self, name: str, raw: bytes) -> Json:
+        """The JSON object that the file called `name` holds."""
         try:
             value = json.loads(raw)
         except ValueError as error:
@@ -121,6 +170,7 @@ class State:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Only one command at a time changes the node; the kernel lets go when its holder dies."""
-        with self.path("mutex").open("a") as stream:
+        descriptor = os.open(self.path("mutex"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "rb+") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield

@@ -2,27 +2,47 @@
 
 `vllm --version` takes seconds and `vllm serve --help=all` ten and more: the version is read from the installation's
 metadata where there is any, and the help is kept in the state folder until the installation changes.
+
+The engine's files may be its own user's rather than root's. So it is asked as that user, from /, with no more of an
+environment than it is launched with, and what is read of it is bounded.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
 
-from tokenpeak.node import process
-from tokenpeak.node.state import State
+from tokenpeak.node import process, trust
+from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
 HELP = "engine-help.json"
 VERSION_TIMEOUT_S = 120
 HELP_TIMEOUT_S = 180
+FIRST_LINE_BYTES = 512
+METADATA_BYTES = 1 << 18
+"""Version stands among the first lines; a README may follow."""
 WHOLE_HELP_SINCE = (0, 9)
 """From this release on `--help` prints an overview and `--help=all` the flags."""
 
 
-def engine_version(command: list[str]) -> str:
-    """The vLLM version behind `command` (argv, perhaps with `serve`); raises Trouble when no engine tells one."""
+def ask(declared: Json, argv: list[str], timeout_s: float) -> process.Ran:
+    """Run the engine's program as the engine's user, with what the inventory declares of its environment."""
+    user = str(declared["user"]) if declared.get("user") else None
+    env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    try:
+        env.update(process.users_environment(user) if user else {})
+        env.update({str(name): str(value) for name, value in (declared.get("env") or {}).items()})
+        return process.run(argv, timeout_s, env, user)
+    except KeyError:
+        raise Trouble("engine", f"tokenpeak_engine_user is {user!r}, which this node does not know.") from None
+
+
+def engine_version(declared: Json) -> str:
+    """The vLLM version behind the declared command (perhaps with `serve`); Trouble when no engine says one."""
+    command = [str(word) for word in declared["command"]]
     program = shutil.which(command[0])
     if program is None:
         raise Trouble(
@@ -33,7 +53,7 @@ def engine_version(command: list[str]) -> str:
     if found:
         return found
     argv = [*(word for word in command if word != "serve"), "--version"]
-    ran = process.run(argv, timeout_s=VERSION_TIMEOUT_S)
+    ran = ask(declared, argv, VERSION_TIMEOUT_S)
     version = parse_version(ran.out) if ran.status == 0 else None
     if version is None:
         said = (ran.err.strip() or ran.out.strip() or "nothing").splitlines()[-1]
@@ -45,8 +65,9 @@ def engine_version(command: list[str]) -> str:
     return version
 
 
-def engine_help(command: list[str], engine_version: str | None, state: State) -> list[str]:
+def engine_help(declared: Json, engine_version: str | None, state: State) -> list[str]:
     """The lines of the engine's own help that begin with a flag; none where there is no engine or it will not say."""
+    command = [str(word) for word in declared["command"]]
     program = shutil.which(command[0])
     if program is None or engine_version is None:
         return []
@@ -57,7 +78,7 @@ def engine_help(command: list[str], engine_version: str | None, state: State) ->
         return list(kept["lines"])
     major, minor = (int(number) for number in engine_version.split(".")[:2])
     whole = "--help=all" if (major, minor) >= WHOLE_HELP_SINCE else "--help"
-    ran = process.run([*command, whole], timeout_s=HELP_TIMEOUT_S)
+    ran = ask(declared, [*command, whole], HELP_TIMEOUT_S)
     if ran.status != 0:
         return []
     lines = [line for line in ran.out.splitlines() if line.startswith("  -")]
@@ -71,15 +92,24 @@ def parse_version(said: str) -> str | None:
     return versions[-1] if versions else None
 
 
+def interpreter_of(program: Path) -> Path | None:
+    """The program that a script's first line names; None for what is no script."""
+    first = trust.read_foreign(program, FIRST_LINE_BYTES, follow=True).split(b"\n", 1)[0]
+    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
+    return Path(words[0]) if words and words[0].startswith("/") else None
+
+
+def metadata_files(interpreter: Path) -> list[Path]:
+    """Where vLLM's version stands beside an interpreter, if vLLM is installed for that."""
+    return sorted(interpreter.parent.parent.glob("lib/python3*/site-packages/vllm-*.dist-info/METADATA"))
+
+
 def from_metadata(program: Path) -> str | None:
     """From the dist-info beside the Python that the program's first line names."""
-    with program.open("rb") as stream:
-        first = stream.readline(512)
-    if not first.startswith(b"#!"):
-        return None
-    interpreter = Path(first[2:].decode(errors="replace").split()[0])
-    for metadata in sorted(interpreter.parent.parent.glob("lib/python3*/site-packages/vllm-*.dist-info/METADATA")):
-        match = re.search(r"^Version: (\S+)", metadata.read_text(errors="replace"), re.MULTILINE)
+    interpreter = interpreter_of(program)
+    for metadata in metadata_files(interpreter) if interpreter else []:
+        text = trust.read_foreign(metadata, METADATA_BYTES, follow=False).decode(errors="replace")
+        match = re.search(r"^Version: (\S{1,100})", text, re.MULTILINE)
         if match:
             return parse_version(match.group(1))
     return None

@@ -15,7 +15,7 @@ from tokenpeak.plan.fit import fit
 from tokenpeak.plan.flags import installed_flags
 from tokenpeak.plan.model import ModelFacts, model_facts
 from tokenpeak.plan.predict import predict
-from tokenpeak.plan.rules import advice, dropped_because
+from tokenpeak.plan.rules import advice, dropped_because, environment_refused
 from tokenpeak.plan.spec import ModelSpec, SweepSpec
 from tokenpeak.records import Config, Dropped, ModelName, NodeFacts, Plan, PlannedConfig
 
@@ -166,6 +166,10 @@ def _plan(
             dropped.append(Dropped(config=config, rule="duplicate", reason=f"it is the same as {twin!r}"))
             continue
         seen[config.config_id] = config.name
+        if refused := [reason for each in nodes if (reason := environment_refused(config, each))]:
+            # Nothing forces a config on a node that refuses it.
+            dropped.append(Dropped(config=config, rule="environment", reason=refused[0]))
+            continue
         forbidden = dropped_because(config, node, model, version)
         if forbidden and not config.force:
             dropped.append(Dropped(config=config, rule=forbidden[0], reason=forbidden[1]))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tokenpeak.node import environment
 from tokenpeak.plan.fit import Fit, device_of, engine_environment, engine_is_v1, fit
 from tokenpeak.plan.flags import flag_table, known_methods, minor, size
 from tokenpeak.plan.hardware import GpuFacts
@@ -110,6 +111,18 @@ class Rule:
     code: str
     source: str
     check: Callable[[Case], str | None]
+
+
+def environment_refused(config: Config, node: NodeFacts) -> str | None:
+    """Which variable of the config its node does not let anybody set, and what to do; None when it takes all."""
+    allowed = node.engine_env_allowed
+    names = environment.allowed_names(None, node.simulated) if allowed is None else allowed
+    for name, value in config.env.items():
+        if reason := environment.why_not(name, names):
+            return reason
+        if environment.wrong_value(value):
+            return f"{name} has a value of more than one line"
+    return None
 
 
 def _heads(case: Case) -> str | None:

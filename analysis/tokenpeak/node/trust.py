@@ -1,0 +1,138 @@
+"""Who may write a file or folder: what this script reads, runs or keeps must be in the hands of its own user or root.
+
+A path is followed as the kernel follows it, links included, and each folder on the way is looked at: whoever may write
+one of them may put something else in place of what lies below. A folder with the sticky bit, such as /tmp, lets
+everybody add entries but nobody replace another's, so it is no danger to an entry whose own owner is trusted.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+from typing import Iterator, Tuple
+
+from tokenpeak.node.trouble import Trouble
+
+OTHERS_WRITE = 0o022
+OTHERS_ANY = 0o077
+LINKS = 40
+"""As many as the kernel follows."""
+
+Step = Tuple[Path, os.stat_result]
+
+
+def steps(path: Path) -> Iterator[Step]:
+    """Each file, folder and link that the kernel meets on its way to `path`, from / on; raises OSError as it does."""
+    current = Path("/")
+    yield current, current.lstat()
+    pending = [part for part in reversed(str(path.absolute()).split("/")) if part]
+    links = 0
+    while pending:
+        part = pending.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            current = current.parent
+            continue
+        following = current / part
+        found = following.lstat()
+        yield following, found
+        if not stat.S_ISLNK(found.st_mode):
+            current = following
+            continue
+        links += 1
+        if links > LINKS:
+            raise OSError(f"too many links on the way to {path}")
+        target = os.readlink(following)
+        if target.startswith("/"):
+            current = Path("/")
+        pending.extend(reversed(target.split("/")))
+
+
+def writable_by_others(path: Path, uid: int) -> str | None:
+    """Why somebody else than root and `uid` could change what `path` is; None when nobody can.
+
+    Raises OSError where a part of the path cannot be looked at.
+    """
+    for step, found in steps(path):
+        if found.st_uid not in (0, uid):
+            return f"{step} belongs to user {_user_name(found.st_uid)}"
+        if stat.S_ISLNK(found.st_mode):
+            continue
+        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if sticky and step != path:
+            continue
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & 0o002 or (mode & 0o020 and not _is_own_group(found.st_gid, uid)):
+            return f"{step} can be written by others (mode {mode:o})"
+    return None
+
+
+def _is_own_group(gid: int, uid: int) -> bool:
+    """Whether nobody but the user is in a group, as systems make one for each user; never for root."""
+    if uid == 0:
+        return False
+    try:
+        user = pwd.getpwuid(uid)
+        members = set(grp.getgrgid(gid).gr_mem)
+    except KeyError:
+        return False
+    others = [account for account in pwd.getpwall() if account.pw_gid == gid and account.pw_uid != uid]
+    return user.pw_gid == gid and members <= {user.pw_name} and not others
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def read_own(path: Path, forbidden: int, limit_bytes: int, follow: bool = True) -> bytes:
+    """A file's content when its owner is this user (or root) and no bit of `forbidden` is in its mode.
+
+    The very file that is read is the one that is looked at. A pipe or a device is no file, nor is a link unless
+    `follow`. Raises Trouble that says what to do, OSError where nothing can be opened.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    with os.fdopen(os.open(path, flags), "rb") as stream:
+        found = os.fstat(stream.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise Trouble("rights", f"{path} is no regular file: put one there.")
+        if found.st_uid not in (0, os.geteuid()):
+            raise Trouble(
+                "rights",
+                f"{path} belongs to user {_user_name(found.st_uid)}, who could change it: "
+                f"`chown {_user_name(os.geteuid())} {path}` when you know what it says.",
+            )
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & forbidden:
+            verb = "written" if mode & forbidden & OTHERS_WRITE else "read"
+            raise Trouble("rights", f"{path} can be {verb} by others (mode {mode:04o}): `chmod 0600 {path}`.")
+        if found.st_size > limit_bytes:
+            raise Trouble("rights", f"{path} has {found.st_size} bytes, more than {limit_bytes}: look at it.")
+        return stream.read(limit_bytes + 1)
+
+
+def read_secret(path: str | Path, declared_as: str) -> str:
+    """The text of a file that holds secrets: its owner root or this user, and not a bit of its mode for others."""
+    try:
+        return read_own(Path(path), OTHERS_ANY, 1 << 20).decode()
+    except OSError as error:
+        raise Trouble("rights", f"{declared_as} is {path}, which cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise Trouble("rights", f"{declared_as} is {path}, which is no text: {error}.") from error
+
+
+def read_foreign(path: Path, limit_bytes: int, follow: bool) -> bytes:
+    """The beginning of a file that others may have made; empty where it is no regular file or cannot be read."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError:
+        return b""
+    with os.fdopen(descriptor, "rb") as stream:
+        return stream.read(limit_bytes) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""

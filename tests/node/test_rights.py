@@ -1,0 +1,517 @@
+"""What another user of the node could do to one who has root: each attack with a real second user and real files."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.node.conftest import Node, node_in
+from tests.node.test_launch import models_served
+
+from tokenpeak.node import launcher
+from tokenpeak.node.bundle import write_bundle
+from tokenpeak.node.state import State
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
+
+OTHER = 65534
+"""nobody"""
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder in /tmp that every user can enter, root's own."""
+    folder = Path(tempfile.mkdtemp(prefix="tokenpeak-rights-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def command(bundle: Path, *words: str, cwd: Path | None = None, **options: Any) -> dict[str, Any]:
+    """The answer of a node command that root runs."""
+    done = subprocess.run(
+        [SYSTEM_PYTHON, "-I", str(bundle), *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=cwd,
+        **options,
+    )
+    assert done.stdout, done.stderr
+    answer = json.loads(done.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def hostile_declaration(marker: Path) -> str:
+    """A declaration whose production is asked by a command that leaves a mark."""
+    check = ["sh", "-c", f"id -u > {marker}"]
+    return json.dumps({"production": {"manager": "command", "check": check, "start": check, "stop": check}})
+
+
+def script(path: Path, text: str, owner: int = 0, mode: int = 0o755) -> Path:
+    """A shell script with an owner."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    os.chown(path, owner, owner)
+    path.chmod(mode)
+    return path
+
+
+# One word, and nothing else, comes through root's command.
+
+
+@pytest.fixture
+def guard_command(place: Path) -> Iterator[tuple[Path, Path]]:
+    """Root's command with its state folder, as `make install` writes them; and a mark that attacks leave."""
+    home = Path(tempfile.mkdtemp(prefix="tokenpeak-rights-", dir="/var/lib"))
+    state = State.make(home / "state") if hasattr(State, "make") else State(home / "state")
+    write_bundle(state.path("tokenpeak-node.pyz"))
+    state.write(
+        "node.json", {"production": {"manager": "none"}, "engine": {"command": ["/bin/true"], "user": "nobody"}}
+    )
+    launcher.install(state, {"guard_command": str(home / "tokenpeak-node")})
+    marker = place / "was-here"
+    evil = place / "shm"
+    evil.mkdir()
+    (evil / "node.json").write_text(hostile_declaration(marker))
+    os.chown(evil / "node.json", OTHER, OTHER)
+    evil.chmod(0o1777)
+    yield home / "tokenpeak-node", marker
+    shutil.rmtree(home)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status", "--state", "SHM"],
+        ["status", "--state=SHM"],
+        ["status", "--sta", "SHM"],
+        ["probe", "--state", "SHM"],
+        ["launch", "--request", "/etc/shadow"],
+        ["status", "status"],
+        ["status", ""],
+        ["status --state SHM"],
+        ["--help"],
+        ["status\n"],
+        ["guard"],
+        ["install"],
+        [""],
+        [],
+    ],
+)
+def test_guard_command_takes_one_word(guard_command: tuple[Path, Path], words: list[str]) -> None:
+    """Whatever else its caller gives it ends it before Python starts; a state folder of the caller's is never read."""
+    wrapper, marker = guard_command
+    given = [word.replace("SHM", str(marker.parent / "shm")) for word in words]
+
+    done = subprocess.run([wrapper, *given], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+    assert not marker.exists(), "a command of the caller's ran as root"
+    assert 2 == done.returncode
+    assert "takes one word of probe, launch, finish, restore, status, lease" in done.stderr
+
+
+def test_guard_command_answers_its_words(guard_command: tuple[Path, Path]) -> None:
+    """What is permitted is answered: status without a request, and a request from standard input alone."""
+    wrapper, _ = guard_command
+
+    def run(word: str, text: str) -> dict[str, Any]:
+        done = subprocess.run([wrapper, word], input=text, capture_output=True, text=True, check=False)
+        found = json.loads(done.stdout)
+        assert isinstance(found, dict)
+        return found
+
+    assert run("status", "")["armed"] is False
+    assert run("restore", "{}")["restoration"]["restored"]
+    assert run("restore", '{"holder": "sweep-1"}')["restoration"]["restored"]
+    assert "argv is missing" in run("launch", '{"trial_id": "0000-a"}')["error"]["text"]
+
+
+@pytest.mark.parametrize("option", ["--state", "--request", "--sta", "--limited=no"])
+def test_limited_mode_itself_takes_no_file(place: Path, option: str) -> None:
+    """Behind the shell's check Python's own: no request from a file, and no option by its beginning."""
+    node_folder = place / "state"
+    node_folder.mkdir(mode=0o700)
+    bundle = write_bundle(place / "node.pyz")
+    words = ["launch", "--limited", "--state", str(node_folder), option, "/etc/shadow"]
+
+    done = subprocess.run([SYSTEM_PYTHON, "-I", bundle, *words], capture_output=True, text=True, check=False)
+
+    assert 0 != done.returncode
+    assert "root:" not in done.stdout + done.stderr
+
+
+# State folders and declarations of others.
+
+
+@pytest.mark.parametrize(
+    "kind", ["shared memory", "another's", "group", "below another's", "below an open one", "link"]
+)
+def test_state_folder_in_the_hands_of_others(place: Path, kind: str) -> None:
+    """Root reads no declaration from a folder that somebody else could write or put in its place."""
+    bundle = write_bundle(place / "node.pyz")
+    marker = place / "was-here"
+    above = place / "above"
+    above.mkdir()
+    folder = above / "state"
+    folder.mkdir(mode=0o700)
+    (folder / "node.json").write_text(hostile_declaration(marker))
+    (folder / "node.json").chmod(0o600)
+    if kind == "shared memory":
+        folder.chmod(0o1777)
+    elif kind == "group":
+        folder.chmod(0o770)
+    elif kind == "another's":
+        os.chown(folder, OTHER, OTHER)
+    elif kind == "below another's":
+        os.chown(above, OTHER, OTHER)
+    elif kind == "below an open one":
+        above.chmod(0o777)
+    else:
+        (place / "open").mkdir()
+        (place / "open").chmod(0o777)
+        (place / "open" / "link").symlink_to(folder)
+        folder = place / "open" / "link"
+
+    answer = command(bundle, "status", "--state", str(folder))
+
+    assert not marker.exists()
+    assert "state" == answer["error"]["code"]
+
+
+@pytest.mark.parametrize("kind", ["another's", "group may write", "link"])
+def test_declaration_of_others(place: Path, kind: str) -> None:
+    """Nor does it believe a declaration that is not its own, though the folder is."""
+    bundle = write_bundle(place / "node.pyz")
+    marker = place / "was-here"
+    folder = place / "state"
+    folder.mkdir(mode=0o700)
+    declared = folder / "node.json"
+    declared.write_text(hostile_declaration(marker))
+    declared.chmod(0o600)
+    if kind == "another's":
+        os.chown(declared, OTHER, OTHER)
+    elif kind == "group may write":
+        declared.chmod(0o660)
+    else:
+        declared.rename(place / "elsewhere.json")
+        declared.symlink_to(place / "elsewhere.json")
+
+    answer = command(bundle, "status", "--state", str(folder))
+
+    assert not marker.exists()
+    assert str(declared) in answer["error"]["text"]
+
+
+def test_only_install_makes_folders_and_changes_modes(place: Path) -> None:
+    """Any other command leaves modes as they are and makes nothing; it says what to do instead."""
+    bundle = write_bundle(place / "node.pyz")
+    there = place / "x"
+    there.mkdir(mode=0o755)
+
+    command(bundle, "status", "--state", str(there))
+    answer = command(bundle, "status", "--state", str(place / "missing" / "state"))
+
+    assert 0o755 == stat.S_IMODE(there.stat().st_mode)
+    assert not (place / "missing").exists()
+    assert "not_installed" == answer["error"]["code"]
+    assert "make install" in answer["error"]["text"]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o775])
+def test_state_folder_in_a_users_own_home(place: Path, mode: int) -> None:
+    """A user without root goes on as before, also where the system makes his folders writable for his own group."""
+    bundle = write_bundle(place / "node.pyz")
+    home = place / "home"
+    home.mkdir()
+    home.chmod(mode)
+    os.chown(home, 33, 33)
+    as_user = ["setpriv", "--reuid", "33", "--regid", "33", "--clear-groups"]
+    folder = str(home / ".local" / "state" / "node")
+
+    words = [[*as_user, SYSTEM_PYTHON, "-I", str(bundle), word, "--state", folder] for word in ("install", "status")]
+    answers = [json.loads(subprocess.run(argv, capture_output=True, text=True, check=False).stdout) for argv in words]
+
+    assert "error" not in answers[0], answers[0]
+    assert answers[1]["armed"] is False
+
+
+# The engine is asked as its own user.
+
+
+def declare(place: Path, **engine: Any) -> tuple[Path, Path]:
+    """A node with this engine; its bundle and its state folder."""
+    folder = place / "state"
+    folder.mkdir(mode=0o700)
+    (folder / "node.json").write_text(json.dumps({"engine": engine, "port": 18099}))
+    return write_bundle(folder / "tokenpeak-node.pyz"), folder
+
+
+def test_engine_is_asked_as_its_own_user(place: Path) -> None:
+    """Version and help: the engine's user, its groups, its home, from /, and nothing of the caller's environment."""
+    seen = place / "seen"
+    seen.touch()
+    seen.chmod(0o666)
+    engine = script(
+        place / "vllm", f'(id -u; id -G; pwd; echo "$HOME $CANARY $DECLARED") >> {seen}\necho 0.32.0', owner=OTHER
+    )
+    bundle, folder = declare(place, command=[str(engine), "serve"], user="nobody", env={"DECLARED": "yes"})
+
+    answer = command(
+        bundle, "probe", "--state", str(folder), cwd=place, env={"PATH": os.environ["PATH"], "CANARY": "canary"}
+    )
+
+    assert "0.32.0" == answer["engine_version"]
+    lines = seen.read_text().splitlines()
+    assert [str(OTHER), str(OTHER), "/", "/nonexistent  yes"] * 2 == lines
+
+
+def test_module_in_the_callers_folder_is_not_run(place: Path) -> None:
+    """`python -m vllm…` as the engine's command finds no module in the folder that the probe is started in."""
+    marker = place / "was-here"
+    work = place / "work"
+    work.mkdir()
+    (work / "vllm.py").write_text(f"open({str(marker)!r}, 'w').write('x')\nprint('0.32.0')\n")
+    bundle, folder = declare(place, command=[SYSTEM_PYTHON, "-m", "vllm", "serve"])
+
+    command(bundle, "probe", "--state", str(folder), cwd=work)
+
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("kind", ["program", "folder", "interpreter"])
+def test_root_runs_no_engine_that_others_can_write(place: Path, kind: str) -> None:
+    """Without a user of the engine's own, one that others may change is refused by install and not asked by probe."""
+    marker = place / "was-here"
+    home = place / "bin"
+    home.mkdir()
+    engine = script(home / "vllm", f"id -u > {marker}; echo 0.32.0")
+    if kind == "program":
+        os.chown(engine, OTHER, OTHER)
+    elif kind == "folder":
+        home.chmod(0o777)
+    else:
+        interpreter = place / "interpreter"
+        shutil.copy("/bin/sh", interpreter)
+        os.chown(interpreter, OTHER, OTHER)
+        engine.write_text(engine.read_text().replace("#!/bin/sh", f"#!{interpreter}"))
+    bundle, folder = declare(place, command=[str(engine), "serve"])
+
+    installed = command(bundle, "install", "--state", str(folder))
+    probed = command(bundle, "probe", "--state", str(folder))
+
+    assert not marker.exists()
+    assert "rights" == installed["error"]["code"]
+    assert "tokenpeak_engine_user" in installed["error"]["text"]
+    assert probed["engine_version"] is None
+    assert any("whoever that is would be root" in problem for problem in probed["problems"])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "large", "empty first line"])
+def test_metadata_that_the_engines_user_made(place: Path, kind: str) -> None:
+    """What root reads beside the engine can be anything: it neither hangs nor follows a link, and reads no more."""
+    info = place / "lib/python3.11/site-packages/vllm-9.9.9.dist-info"
+    info.mkdir(parents=True)
+    metadata = info / "METADATA"
+    (place / "bin").mkdir()
+    engine = place / "bin" / "vllm"
+    engine.write_text("#!\n" if kind == "empty first line" else f"#!{place}/bin/python3\n")
+    engine.chmod(0o755)
+    if kind == "pipe":
+        os.mkfifo(metadata)
+    elif kind == "link":
+        (place / "secret").write_text("Version: 6.6.6\n")
+        metadata.symlink_to(place / "secret")
+    else:
+        with metadata.open("wb") as stream:
+            stream.truncate(8 << 30)
+    bundle, folder = declare(place, command=[str(engine), "serve"], user="nobody")
+
+    answer = command(bundle, "probe", "--state", str(folder))
+
+    assert answer["engine_version"] is None
+    assert any("told no version" in problem for problem in answer["problems"])
+
+
+# What a request may hold.
+
+
+@pytest.fixture(scope="module")
+def serving_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, dict[str, Any]]]:
+    """A node whose production serves, and goes on serving: what these tests ask for is refused."""
+    with node_in(tmp_path_factory.mktemp("serving") / "state") as node:
+        production = node.production()
+        node.run("produce")
+        node.declare(limits={"trial_deadline_max_s": 40_000})
+        yield node, production
+
+
+@pytest.fixture
+def declared_anew(serving_node: tuple[Node, dict[str, Any]]) -> Iterator[tuple[Node, dict[str, Any]]]:
+    """The same node, to be declared otherwise for one test."""
+    node, production = serving_node
+    before = dict(node.declaration)
+    yield node, production
+    node.declaration = before
+    node.declare()
+
+
+def refused(node: Node, production: dict[str, Any], request: dict[str, Any], command_word: str = "launch") -> str:
+    """The words by which a request is refused; production was never touched."""
+    before = node.read("production.json")
+    answer = node.run(command_word, request)
+    assert before == node.read("production.json")
+    assert b'"prod"' in models_served(production)
+    assert (None, None) == (node.read("record.json"), node.read("lock.json"))
+    return str(answer["error"]["text"])
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"LD_PRELOAD": "/tmp/evil.so"}, "LD_PRELOAD may not be set by a config"),
+        ({"PYTHONPATH": "/tmp"}, "PYTHONPATH may not be set by a config"),
+        ({"PATH": "/tmp"}, "PATH may not be set by a config"),
+        ({"VLLM_NCCL_SO_PATH": "/tmp/evil.so"}, "VLLM_NCCL_SO_PATH loads code"),
+        ({"VLLM_RUST_FRONTEND_PATH": "/tmp/evil"}, "VLLM_RUST_FRONTEND_PATH loads code"),
+        ({"NCCL_NET_PLUGIN": "/tmp/evil.so"}, "NCCL_NET_PLUGIN loads code"),
+        ({"VLLM_API_KEY": "mine"}, "VLLM_API_KEY loads code or opens the engine"),
+        ({"HF_TOKEN": "x"}, "HF_TOKEN is not allowed: add the name to tokenpeak_engine_env_allowed"),
+        ({"VLLM_A": "1\nLD_PRELOAD=/tmp/evil.so"}, "must be a text in one line"),
+        ({"VLLM_A": "1\0"}, "must be a text in one line"),
+        ({"VLLM_A\nB": "1"}, "not the name of an environment variable"),
+        ({"VLLM_A": 1}, "must be a text in one line"),
+        (["VLLM_A"], "env is not an object"),
+    ],
+)
+def test_environment_that_a_config_may_not_set(serving_node: tuple[Node, dict[str, Any]], env: Any, said: str) -> None:
+    """Names that load other code, and values that would be several variables, are refused before anything happens."""
+    node, production = serving_node
+
+    assert said in refused(node, production, node.launch_request(env=env))
+
+
+def test_environment_that_is_declared(node: Node) -> None:
+    """The inventory's own variables reach the engine whatever they are called, and a name that it allows does too."""
+    engine = node.declaration["engine"]
+    node.declare(engine={**engine, "env": {"PYTHONUNBUFFERED": "1"}, "env_allowed": ["VLLM_CACHE_ROOT"]})
+    request = node.launch_request(env={"VLLM_CACHE_ROOT": "/tmp/x"})
+    said = "import os; print(os.environ['PYTHONUNBUFFERED'], os.environ['VLLM_CACHE_ROOT'])"
+
+    launched = node.run("launch", {**request, "argv": [sys.executable, "-c", said]})
+    other = node.run("launch", node.launch_request(env={"VLLM_LOGGING_LEVEL": "DEBUG"}))
+
+    assert "1 /tmp/x" in launched["log_tail"]
+    assert "VLLM_LOGGING_LEVEL is not allowed" in other["error"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"lease_s": None}, "lease_s is None, not a number of seconds"),
+        ({"lease_s": ...}, "lease_s is missing"),
+        ({"trial_deadline_s": ...}, "trial_deadline_s is missing"),
+        ({"deadline_s": ...}, "deadline_s is missing"),
+        ({"served_model": ...}, "served_model is missing"),
+        ({"env": ...}, "env is missing"),
+        ({"deadline_s": "ten"}, "deadline_s is 'ten', not a number"),
+        ({"lease_s": 0}, "lease_s is 0; more than 0"),
+        ({"lease_s": -1}, "lease_s is -1; more than 0"),
+        ({"lease_s": True}, "lease_s is True, not a number"),
+        ({"lease_s": float("nan")}, "lease_s is nan; more than 0"),
+        ({"lease_s": float("inf")}, "lease_s is inf; more than 0"),
+        ({"lease_s": 10**400}, "lease_s is 1000"),
+        ({"lease_s": 601}, "lease_s is 601 s and tokenpeak_lease_max_s of the inventory 600"),
+        ({"trial_deadline_s": 50_000}, "tokenpeak_trial_deadline_max_s of the inventory is 40000"),
+        ({"deadline_s": 50_000}, "tokenpeak_trial_deadline_max_s of the inventory is 40000"),
+        ({"engine_stop_s": "soon"}, "engine_stop_s is 'soon'"),
+        ({"production_ready_s": []}, "production_ready_s is []"),
+        ({"argv": "vllm serve"}, "argv is not a list"),
+        ({"argv": []}, "argv is not a list"),
+        ({"argv": ["vllm", 7]}, "argv has the word 7"),
+        ({"argv": ["vllm", "a\0b"]}, "argv has the word"),
+        ({"argv": ["vllm", "\ud83d"]}, "argv has the word"),
+        ({"trial_id": "../../etc/x"}, "trial_id is '../../etc/x'"),
+        ({"holder": ""}, "holder is ''"),
+        ({"holder": 5}, "holder is 5, not a text"),
+        ({"secret": "../node.json"}, "secret is '../node.json', not the name of a secret"),
+        ({"secret": ["x"]}, "secret is ['x']"),
+        ({"leese_s": 60}, "'leese_s' is unknown"),
+        ({"host": "0.0.0.0"}, "'host' is unknown"),
+    ],
+)
+def test_request_is_checked_whole_before_anything_is_touched(
+    serving_node: tuple[Node, dict[str, Any]], change: dict[str, Any], said: str
+) -> None:
+    """A field that is missing, unknown, of another type or out of range names itself; production serves on."""
+    node, production = serving_node
+    request = {name: value for name, value in {**node.launch_request(), **change}.items() if value is not ...}
+
+    assert said in refused(node, production, request)
+
+
+@pytest.mark.parametrize(
+    ("command_word", "request_", "said"),
+    [
+        ("finish", {"trial_id": "0000-a"}, "holder is missing"),
+        ("finish", {"trial_id": "0000-a", "holder": "s", "restore_production": "no"}, "restore_production is 'no'"),
+        ("finish", {"trial_id": "0000-a", "holder": "s", "keep": True}, "'keep' is unknown"),
+        ("restore", {"holder": ["a"]}, "holder is ['a']"),
+        ("restore", {"older": "sweep-1"}, "'older' is unknown"),
+    ],
+)
+def test_other_requests_are_checked_too(
+    serving_node: tuple[Node, dict[str, Any]], command_word: str, request_: dict[str, Any], said: str
+) -> None:
+    """A restore that misspells its holder does not break everybody's lock."""
+    node, production = serving_node
+
+    assert said in refused(node, production, request_, command_word)
+
+
+# Files of secrets.
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
+@pytest.mark.parametrize("which", ["env_file", "api_key_file"])
+def test_file_of_secrets_that_others_can_read(
+    declared_anew: tuple[Node, dict[str, Any]], tmp_path: Path, which: str, mode: int
+) -> None:
+    """Said by install and probe, and refused by launch before production is touched, with the command to type."""
+    node, production = declared_anew
+    secrets = tmp_path / "secrets"
+    secrets.write_text("HF_TOKEN=canary\n")
+    secrets.chmod(mode)
+    if which == "env_file":
+        node.declare(engine={**node.declaration["engine"], "env_file": str(secrets)})
+    else:
+        node.declare(production={**production, "api_key_file": str(secrets)})
+    expected = f"`chmod 0600 {secrets}`"
+
+    assert expected in refused(node, production, node.launch_request())
+    assert expected in node.run("install")["error"]["text"]
+    assert any(expected in problem for problem in node.run("probe")["problems"])
+    secrets.chmod(0o600)
+    assert "error" not in node.run("install")
+
+
+def test_file_of_secrets_of_another_user(declared_anew: tuple[Node, dict[str, Any]], tmp_path: Path) -> None:
+    """One that somebody else owns could be rewritten by that user."""
+    node, production = declared_anew
+    secrets = tmp_path / "secrets"
+    secrets.write_text("HF_TOKEN=canary\n")
+    secrets.chmod(0o600)
+    os.chown(secrets, OTHER, OTHER)
+    node.declare(engine={**node.declaration["engine"], "env_file": str(secrets)})
+
+    assert f"chown root {secrets}" in refused(node, production, node.launch_request())
