@@ -98,11 +98,13 @@ def interrupted(door: Door, done: Done) -> str:
 
 
 def site_is_there(door: Door, done: Done) -> str:
-    """The pages of the sweeps that it names exist."""
+    """The index is there and names what was asked for: the archive's device, or each sweep of results."""
     index = door.clone / "site" / "build" / "index.html"
     assert index.is_file()
-    assert "search-h100" in index.read_text() or any(path.name in index.read_text() for path in door.sweeps())
-    return "index.html names the sweeps"
+    wanted = ["H100"] if H100 in done.line else [path.name for path in door.sweeps()]
+    assert wanted
+    assert [] == [name for name in wanted if name not in index.read_text()]
+    return f"index.html names {', '.join(wanted)}"
 
 
 def served_site(door: Door, _: Done) -> str:
