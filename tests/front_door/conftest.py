@@ -50,7 +50,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _rows.append(row)
         KEPT.parent.mkdir(exist_ok=True)
         with KEPT.open("a") as stream:
-            print(*row, "" if report.passed else f"\n{report.longreprtext}", sep="  ", file=stream)
+            print(*row, "" if report.passed else f"\n{report.longreprtext[-2500:]}", sep="  ", file=stream)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -64,7 +64,8 @@ def restored(door: Door, done: Done) -> str:
 def probed(door: Door, done: Done) -> str:
     """The hardware is what nvidia-smi on the node says, and production is as it was."""
     names = door.node.sh("/usr/bin/nvidia-smi", "--query-gpu=name", "--format=csv,noheader").split("\n")
-    says(done, next(name for name in names if name), MODEL)
+    # The table breaks its cells at the terminal's width.
+    says(done, next(name for name in names if name).split()[-1], MODEL.partition("/")[0])
     assert door.marks["started"] == door.started()
     return f"{len([name for name in names if name])} boards by nvidia-smi; production's PID unchanged"
 
