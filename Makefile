@@ -12,6 +12,9 @@ INSTALL_USER ?=
 ROTATE ?=
 FAULTS ?=
 FAULT_NODES ?= 3
+SEED ?= 1
+RUNS ?= 5
+ONLY ?=
 TARGET ?= dir
 DEST ?=
 DRY_RUN ?=
@@ -129,7 +132,7 @@ check: $(READY) ## Lint and type-check everything, audit the dependencies
 
 .PHONY: test
 test: $(READY) ## Run the fast tests (under 5 minutes)
-	$(BIN)/pytest -m "not e2e and not faults" -n 3 --dist loadfile
+	$(BIN)/pytest -m "not e2e and not faults and not front_door" -n 3 --dist loadfile
 
 .PHONY: golden
 golden: $(READY) ## Renew the golden site that the tests compare, and say which of its pages changed
@@ -150,6 +153,14 @@ exhaustive: $(READY) ## Measure the search beside an exhaustive `vllm bench swee
 .PHONY: faults
 faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (FAULTS=ci: a part)
 	$(BIN)/pytest -v -m $(if $(filter ci,$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup tests/faults tests/rig tests/node
+
+.PHONY: chaos
+chaos: $(READY) ## Strike at RUNS sweeps with faults drawn from SEED; goes on where it was cut short (ONLY=seed: again)
+	PYTHONPATH=.:tests $(BIN)/python -m tests.chaos.run --seed $(SEED) --runs $(RUNS) $(if $(ONLY),--only $(ONLY))
+
+.PHONY: front-door
+front-door: $(READY) ## Run every documented command as typed, in a clean clone (FRONT_DOOR=long: the long ones too)
+	$(BIN)/pytest -v -m front_door tests/front_door
 
 .PHONY: lock
 lock: $(UV) ## Compile the locks: exact versions and hashes, no addresses
