@@ -61,10 +61,10 @@ class Node:
         (self.folder / "node.json").write_text(json.dumps(self.declaration))
 
     def read(self, name: str) -> dict[str, Any] | None:
-        path = self.folder / name
-        if not path.exists():
+        try:
+            content = json.loads((self.folder / name).read_text())
+        except FileNotFoundError:
             return None
-        content = json.loads(path.read_text())
         content.pop("checksum", None)
         return dict(content)
 

@@ -73,7 +73,7 @@ def test_guard_fires_while_launch_waits(node: Node) -> None:
 
 def test_lease_is_renewed(node: Node) -> None:
     """As long as lines come on the lease's channel, the node is not given back."""
-    node.run("launch", node.launch_request(lease_s=1.5))
+    node.run("launch", node.launch_request(lease_s=4))
     channel = subprocess.Popen(
         [sys.executable, str(node.bundle), "lease", "--state", str(node.folder)],
         stdin=subprocess.PIPE,
@@ -81,7 +81,7 @@ def test_lease_is_renewed(node: Node) -> None:
         text=True,
     )
     assert channel.stdin
-    until = time.monotonic() + 4
+    until = time.monotonic() + 8
     while time.monotonic() < until:
         channel.stdin.write("1 sweep-1\n")
         channel.stdin.flush()

@@ -236,7 +236,7 @@ def test_earlier_sweeps_trial_of_the_same_id(node: Node) -> None:
     node.run("launch", node.launch_request(holder="sweep-2"))
     launched = node.run("finish", node.finish_request(holder="sweep-2", restore_production=False))
 
-    assert ("No trial has this node.", None) == (
+    assert ("No trial has this node.", "another") == (
         never_launched["restoration"]["message"],
         never_launched["given_back_by"],
     )

@@ -15,9 +15,10 @@ from tokenpeak.records import NodeFacts
 
 
 def test_fields_are_the_raw_format(node: Node) -> None:
-    """The answer without its declaration is a NodeFacts."""
+    """The answer without its declaration and its script's version is a NodeFacts."""
     answer = node.run("probe")
     answer.pop("declaration")
+    answer.pop("script")
 
     facts = NodeFacts.model_validate({**answer, "node": "n", "source": "probed"})
 
