@@ -39,7 +39,7 @@ def borrowed(node: Node) -> Node:
     """A node whose trial is under way."""
     node.production()
     node.run("produce")
-    launched = node.run("launch", node.launch_request("--worker", lease_s=60))
+    launched = node.run("launch", node.launch_request("--worker", lease_s=60, engine_stop_s=2))
     assert launched["ready"], launched
     assert not answers(node)
     return node
@@ -57,7 +57,7 @@ def test_lease_that_cannot_be_read_has_lapsed(borrowed: Node, content: bytes) ->
     """The guard gives the node back; it does not wait for a lease that nobody can read."""
     (borrowed.folder / "lease.json").write_bytes(content)
 
-    assert clock.wait_until(lambda: answers(borrowed), 20, poll_s=0.2)
+    assert clock.wait_until(lambda: answers(borrowed), 40, poll_s=0.2)
     assert clock.wait_until(lambda: borrowed.read("record.json") is None, 10)
 
 
@@ -73,7 +73,7 @@ def test_one_torn_file_does_not_matter(borrowed: Node, name: str, keep: float) -
     torn.write_bytes(raw[: int(len(raw) * keep)])
     fall_silent(borrowed)
 
-    assert clock.wait_until(lambda: answers(borrowed), 20, poll_s=0.2)
+    assert clock.wait_until(lambda: answers(borrowed), 40, poll_s=0.2)
     assert clock.wait_until(lambda: not list(borrowed.folder.glob("record*.json")), 10)
     assert engine_ended(engine)
     outcome = borrowed.read("outcome.json")
@@ -87,7 +87,7 @@ def test_a_changed_byte_is_noticed(borrowed: Node) -> None:
     path.write_text(path.read_text().replace('"running": true', '"running": false'))
     fall_silent(borrowed)
 
-    assert clock.wait_until(lambda: answers(borrowed), 20, poll_s=0.2)
+    assert clock.wait_until(lambda: answers(borrowed), 40, poll_s=0.2)
 
 
 @pytest.mark.parametrize("content", [b"\0" * 64, b'{"a": 1}'], ids=["zeros", "other keys"])
@@ -99,7 +99,7 @@ def test_nothing_readable_is_left(borrowed: Node, content: bytes) -> None:
         for path in borrowed.folder.glob(f"{name}*.json"):
             path.write_bytes(content)
 
-    assert clock.wait_until(lambda: answers(borrowed), 20, poll_s=0.2)
+    assert clock.wait_until(lambda: answers(borrowed), 40, poll_s=0.2)
     assert clock.wait_until(lambda: not list(borrowed.folder.glob("record*.json")), 10)
     assert engine_ended(engine)
     log = (borrowed.folder / "guard.log").read_text()
@@ -154,7 +154,7 @@ def test_disk_that_turns_read_only(read_only: Node) -> None:
     under = read_only.folder.parent / "copy" / "lease.json"
     under.write_text(json.dumps({**json.loads(under.read_text()), "renewed_boot_s": 0.0}))
 
-    assert clock.wait_until(lambda: answers(read_only), 25, poll_s=0.2)
+    assert clock.wait_until(lambda: answers(read_only), 40, poll_s=0.2)
     assert clock.wait_until(lambda: engine_ended(engine), 10)
     restoration = read_only.run("restore")["restoration"]
     assert restoration["restored"], restoration

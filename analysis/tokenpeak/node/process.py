@@ -128,6 +128,18 @@ def stop_group(leader: dict[str, Any], grace_s: float) -> list[int]:
     return sorted(pid for pid in tracked if stat_of(pid))
 
 
+def marked_as_own(mark: str) -> list[int]:
+    """The living pids with this mark whose user is this script's own: another user may have forged it."""
+    found = []
+    for pid in marked(mark):
+        try:
+            if os.stat(f"/proc/{pid}").st_uid == os.geteuid():
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
 def marked(mark: str) -> list[int]:
     """The living pids of this user, or of anybody under root, that were started with this mark or inherited it."""
     wanted = f"{_MARK}={mark}".encode()

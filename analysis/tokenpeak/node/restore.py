@@ -19,6 +19,8 @@ from tokenpeak.node.state import Json, State, Unreadable
 from tokenpeak.node.trouble import Trouble
 
 OUTCOME = "outcome.json"
+UNKNOWN_STOP_S = 10.0
+"""How long an engine may take to end where no record says; production has waited long enough."""
 
 
 def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: int | None) -> Json:
@@ -108,7 +110,7 @@ def _started_again(state: State, phases: Phases, model: str | None, ready_s: flo
 
 def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str) -> Json:
     """Start production as the inventory declares it, where the record is there and tells nothing."""
-    ended = stop_engine(state, phases, ENGINE_STOP_S, None)
+    ended = stop_engine(state, phases, UNKNOWN_STOP_S, None)
     model: str | None = None
     try:
         declared = state.declaration().get("production") or {"manager": "none"}

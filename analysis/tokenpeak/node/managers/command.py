@@ -45,11 +45,15 @@ class CommandManager(Manager):
         except Unreadable:
             return None
 
+    def _pids(self) -> list[int]:
+        """The processes that were started, by their record or, where that is lost or of another boot, by their mark."""
+        leader = self._recorded()
+        return (process.members(leader) if leader else []) or process.marked_as_own(self._mark)
+
     def is_running(self) -> bool:
         """By the process's group, the check command, or the server's answer, whichever is declared."""
         if self._process():
-            leader = self._recorded()
-            return bool(process.members(leader) if leader else process.marked(self._mark))
+            return bool(self._pids())
         if "check" in self.declared:
             return process.run(self._argv("check")).status == 0
         url = self.needed("url")
@@ -64,8 +68,7 @@ class CommandManager(Manager):
         """The group of the process that this script started; of a pair of commands, nobody knows."""
         if not self._process():
             return None
-        leader = self.state.read(RECORD)
-        found = set(process.members(leader)) if leader else set()
+        found = set(self._pids())
         return lambda pid: pid in found
 
     def is_as_declared(self) -> bool:
@@ -81,7 +84,8 @@ class CommandManager(Manager):
             return
         leader = self._recorded()
         grace_s = float(declared.get("stop_grace_s", 10))
-        left = process.stop_group(leader, grace_s) if leader else process.stop_marked(self._mark, grace_s)
+        left = process.stop_group(leader, grace_s) if leader else []
+        left += process.stop_marked(self._mark, grace_s)
         if left:
             raise Trouble("production", f"Production's processes {left} do not end, not even by SIGKILL.")
         self.state.remove_if_possible(RECORD)
