@@ -133,7 +133,7 @@ def marked_as_own(mark: str) -> list[int]:
     found = []
     for pid in marked(mark):
         try:
-            if os.stat(f"/proc/{pid}").st_uid == os.geteuid():
+            if Path(f"/proc/{pid}").stat().st_uid == os.geteuid():
                 found.append(pid)
         except OSError:
             continue
