@@ -164,7 +164,7 @@ def test_damaged_files_are_an_error_or_a_whole_import(source: Path, tmp_path: Pa
         ("half.json", b'{"completed": 1.5, "duration": 1, "output_throughput": 1}', "whole number"),
         ("words.json", b'{"completed": "many", "duration": 1, "output_throughput": 1}', "must be a number"),
         ("block.txt", b"===== Serving Benchmark Result =====\nSuccessful requests: 4\n", "breaks off"),
-        ("bad.yml", b"tables: [", "no YAML"),
+        ("bad.yml", b"tables: [", "not YAML"),
         ("keys.yml", b"id: a\nname: a\nnodes: {}\ntabels: []\n", "mapping|tables|tabels"),
     ],
 )

@@ -191,7 +191,7 @@ def test_members_cannot_leave_the_folder(name: str, tmp_path: Path) -> None:
     """Paths that lead out, and links, are refused before they are written."""
     target = packed_by_hand(tmp_path / f"evil{SUFFIX}", {name: b"{}"}, [(name, b"{}")])
 
-    with pytest.raises(ArchiveError, match=r"no archive has|not what its manifest says"):
+    with pytest.raises(ArchiveError, match=r"no archive has|no plain file"):
         unpacked(target, tmp_path / "state")
     assert [target] == [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -203,7 +203,7 @@ def test_members_cannot_leave_the_folder(name: str, tmp_path: Path) -> None:
         ([], {}, "sweep.json is in its manifest and not in it"),
         ([("sweep.json", b"{}")] * 2, {}, "'sweep.json' is not what its manifest says"),
         ([("sweep.json", b"{}"), ("more.json", b"{}")], {}, "'more.json' is not what its manifest says"),
-        ([("sweep.json", b"{}")], {"bytes": 2**40}, "would unpack to 1,099,511,627,776 bytes. Nothing was written"),
+        ([("sweep.json", b"{}")], {"bytes": 2**40}, "would unpack to 1,099,511,627,776 bytes from .* Nothing"),
         ([("sweep.json", b"{}")], {"bytes": -1}, "would unpack to -1 bytes"),
     ],
     ids=["changed", "missing", "twice", "unknown", "huge", "negative"],

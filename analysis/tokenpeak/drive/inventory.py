@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError, suggestion
+from tokenpeak.names import inside
 from tokenpeak.plan.fit import PLANNING_ENV
 from tokenpeak.plan.spec import ModelSpec
 from tokenpeak.records import NodeFacts
@@ -159,7 +160,7 @@ def inventory_names(folder: Path = paths.INVENTORIES) -> list[str]:
 
 def read_inventory(name: str, folder: Path = paths.INVENTORIES) -> Inventory:
     """The inventory called `name` in `folder`; raises InventoryError naming the nearest when there is none."""
-    hosts_path = folder / name / "hosts.yml"
+    hosts_path = inside(folder, name, may_link=True, error=InventoryError) / "hosts.yml"
     if not hosts_path.is_file():
         raise InventoryError(f"No inventory called {name!r} in {folder}. {suggestion(name, inventory_names(folder))}")
     variables = _resolved_variables(hosts_path)

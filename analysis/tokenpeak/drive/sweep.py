@@ -29,6 +29,7 @@ from tokenpeak.drive.worker import NodeWorker, Worker
 from tokenpeak.errors import ArchiveError, NodeError, PlanError, suggestion
 from tokenpeak.load.calibrate import calibration_record, checked
 from tokenpeak.load.datasets import read_samples, read_trace
+from tokenpeak.names import inside
 from tokenpeak.plan.hub import facts_from_hub
 from tokenpeak.plan.matrix import build_plan, model_facts_of
 from tokenpeak.plan.spec import SweepSpec, parse_spec
@@ -138,7 +139,7 @@ def resume_sweep(
     sweep_id: str, *, parallel: int, progress: Progress, stop: Stop, results: Path = paths.RESULTS
 ) -> SweepOutcome:
     """Go on with a sweep that was interrupted: its own spec and plan, without the trials that are recorded."""
-    archive = Archive(results / sweep_id)
+    archive = Archive(inside(results, sweep_id, may_link=True))
     if not (archive.path / "sweep.json").is_file():
         known = sorted(path.parent.name for path in results.glob("*/sweep.json"))
         raise ArchiveError(f"No sweep {sweep_id!r} in {results}. {suggestion(sweep_id, known)}")
@@ -306,7 +307,7 @@ def _new_archive(results: Path, wanted: str) -> Archive:
     """An archive whose folder did not exist; a second sweep in the same second gets `-2`."""
     results.mkdir(parents=True, exist_ok=True)
     for number in range(1, _IDS_TRIED):
-        path = results / (wanted if number == 1 else f"{wanted}-{number}")
+        path = inside(results, wanted if number == 1 else f"{wanted}-{number}")
         try:
             path.mkdir()
         except FileExistsError:
@@ -318,7 +319,7 @@ def _new_archive(results: Path, wanted: str) -> Archive:
 @contextmanager
 def _alone(sweep_id: str) -> Iterator[Path]:
     """The private folder of a sweep, emptied, and locked against another controller on this machine."""
-    folder = paths.state_dir() / "work" / sweep_id
+    folder = inside(paths.state_dir() / "work", sweep_id)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
     descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)

@@ -21,6 +21,7 @@ from tokenpeak.drive.recording import Evidence, failed_before_launch, trial_reco
 from tokenpeak.drive.runner import Event, NodeResult, run_playbook
 from tokenpeak.drive.stop import Stop
 from tokenpeak.errors import NodeError, PlanError
+from tokenpeak.names import inside
 from tokenpeak.records import Provenance, Restoration, TrialRecord
 
 
@@ -63,7 +64,7 @@ def run_trial(
         )
     files = write_requests(
         order,
-        site.folder / order.trial_id,
+        inside(site.folder, order.trial_id),
         argv=argv,
         started_at_unix_s=evidence.started_at.timestamp(),
         secret=site.secret,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import FactsError
+from tokenpeak.names import inside
 from tokenpeak.paths import data_dir, state_dir
 from tokenpeak.plan.config_json import Experts, Mla, read_config
 from tokenpeak.plan.quantization import Quantization, quantization_of
@@ -165,7 +166,7 @@ def model_facts(name_or_path: str) -> ModelFacts | None:
 
 def kept_config(name: str) -> Path:
     """Where the config.json of a model asked of the hub is kept."""
-    return state_dir() / "models" / name.replace("/", "--") / "config.json"
+    return inside(state_dir() / "models", name.replace("/", "--"), error=FactsError) / "config.json"
 
 
 def model_names() -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import ReportError, suggestion
+from tokenpeak.names import shown
 from tokenpeak.report.blocks import BLOCK_MIME, VEGA_MIME
 from tokenpeak.report.shell import fresh_cells
 
@@ -82,7 +83,7 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
             raise_for_execution_errors(executed, None)
     except PapermillExecutionError as error:
         raise ReportError(
-            f"{notebook.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n{_where(error)}"
+            f"{notebook.name}, cell {error.exec_count}: {error.ename}: {shown(error.evalue, 300)}\n{_where(error)}"
         ) from error
     output.write_text(json.dumps(executed, ensure_ascii=False) + "\n")
     return executed
@@ -91,7 +92,7 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
 def _where(error: PapermillExecutionError) -> str:
     """The innermost lines of the failed cell's traceback."""
     lines = "".join(error.traceback).rstrip().splitlines()
-    return "\n".join(lines[-6:])
+    return "\n".join(shown(line, 160)[1:-1] for line in lines[-6:-1])
 
 
 def blocks(executed: Any) -> list[dict[str, Any]]:

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 import yaml
 import zstandard
 
+from tokenpeak import bounded
+from tokenpeak.errors import ArchiveError
 from tokenpeak.records import NodeFacts, SweepRecord
 from tokenpeak.store.raw import Archive
 
@@ -106,8 +108,8 @@ def _nothing(value: Any) -> Any:
 
 def _copy_json(source: Path, target: Path, clean: Callable[[Any], Any]) -> None:
     try:
-        value = json.loads(source.read_bytes())
-    except ValueError:
+        value = bounded.parse_json(bounded.read_bytes(source), source)
+    except ArchiveError:
         return
     target.write_text(json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")) + "\n")
 
@@ -117,10 +119,7 @@ def _copy_claims(source: Path, target: Path, clean: Callable[[Any], Any], *, as_
     if as_is:
         _link(source, target)
         return
-    try:
-        value = yaml.safe_load(source.read_text())
-    except yaml.YAMLError:
-        return
+    value = bounded.read_yaml(source)
     target.write_text(yaml.safe_dump(clean(value), allow_unicode=True, sort_keys=False))
 
 
@@ -128,10 +127,7 @@ def _copy_log(source: Path, target: Path, clean: Callable[[Any], Any], *, as_is:
     if as_is:
         _link(source, target)
         return
-    try:
-        text = zstandard.ZstdDecompressor().decompressobj().decompress(source.read_bytes()).decode("utf-8", "replace")
-    except zstandard.ZstdError:
-        return
+    text = bounded.unpacked(bounded.read_bytes(source), source).decode("utf-8", "replace")
     target.write_bytes(zstandard.ZstdCompressor().compress(clean(text).encode()))
 
 

@@ -1,0 +1,63 @@
+"""What is read from outside is bounded, its names stay inside their folder, and no CSV cell is a formula."""
+
+import csv
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tokenpeak import bounded, spreadsheet
+from tokenpeak.errors import ArchiveError
+from tokenpeak.names import inside
+
+FORMULAS = ("=1+1", "+x", "-x", "@x", "\tx", "\rx", " =1", "'x", "plain", "-5", "1e-3", "a;=1")
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/../../b", "", "a\0b", "a\nb", "link/a"])
+def test_names_do_not_lead_out(name: str, tmp_path: Path) -> None:
+    """What is absolute, has dots, control characters or a link on its way is refused."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "link").symlink_to(tmp_path)
+
+    with pytest.raises(ArchiveError, match=r"leads out|no name"):
+        inside(tmp_path / "in", name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: &a [*a]", "a: " + "9" * 5000, "a: .inf", "[" * 5000, "a: 2026-99-99", "a: !!python/name:os.system x"],
+)
+def test_yaml_is_bounded(text: str, tmp_path: Path) -> None:
+    """What would expand, nest or compute without end is an error with the file's name."""
+    (tmp_path / "a.yml").write_text(text)
+
+    with pytest.raises(ArchiveError, match=r"a\.yml"):
+        bounded.read_yaml(tmp_path / "a.yml")
+
+
+def test_anchors_still_work(tmp_path: Path) -> None:
+    """Aliases and merges of a usual size are what they were."""
+    (tmp_path / "a.yml").write_text("base: &base {a: 1}\nmore: {<<: *base, b: 2.5}\n")
+
+    assert {"base": {"a": 1}, "more": {"a": 1, "b": 2.5}} == bounded.read_yaml(tmp_path / "a.yml")
+
+
+@pytest.mark.parametrize("data", [b"[" * 100, b'{"a": 1e999}', b"9" * 5000, b'{"a":1,"a":2}', b"[NaN]"])
+def test_json_is_bounded(data: bytes) -> None:
+    """Depth, numbers that nothing holds, and keys given twice are errors."""
+    with pytest.raises(ArchiveError, match=r"a\.json"):
+        bounded.parse_json(data, Path("a.json"))
+
+
+def test_cells_are_no_formulas_and_read_back(tmp_path: Path) -> None:
+    """Each text begins as no formula does, numbers stay, and one apostrophe less is the text."""
+    frame = pl.DataFrame({"text": FORMULAS, "=head": range(-6, 6)})
+    spreadsheet.write_frame(frame, tmp_path / "a.csv")
+    spreadsheet.write_rows(tmp_path / "b.csv", [frame.columns, *frame.iter_rows()])
+    for name in ("a.csv", "b.csv"):
+        with (tmp_path / name).open(newline="") as file:
+            head, *rows = list(csv.reader(file))
+        assert ["text", "'=head"] == head
+        assert list(FORMULAS) == [spreadsheet.plain(row[0]) for row in rows]
+        assert [str(number) for number in range(-6, 6)] == [row[1] for row in rows]
+        assert [] == [row[0] for row in rows if row[0].lstrip()[:1] in "=+-@" and row[0] != "-5"]
