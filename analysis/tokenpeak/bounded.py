@@ -104,7 +104,7 @@ def parse_json(
 ) -> Any:
     """The JSON in a file's bytes; a key given twice, numbers beyond 64 bits and depth beyond DEEPEST are refused.
 
-    NaN and infinities are refused or become None. `path` is named in errors.
+    NaN and infinities by name are refused or become None. `path` is named in errors.
     """
     _refuse_size(data, path, largest_bytes() if most is None else most)
     is_checked = _LONG_NUMBER.search(data) is not None
@@ -114,7 +114,7 @@ def parse_json(
             parse_constant=_finite_or(nan),
             object_pairs_hook=lambda pairs: _once(pairs, most_keys),
             parse_int=_whole if is_checked else None,
-            parse_float=_finite_or(nan) if is_checked else None,
+            parse_float=_finite_or("refuse") if is_checked else None,
         )
     except json.JSONDecodeError as error:
         raise ArchiveError(

@@ -159,7 +159,7 @@ def test_damaged_files_are_an_error_or_a_whole_import(source: Path, tmp_path: Pa
         ("deep.json", b"[" * 100_000, "nested deeper"),
         ("twice.json", b'{"duration": 1, "duration": 2, "completed": 1, "output_throughput": 1}', "given twice"),
         ("other.json", b'{"hello": "world"}', "no result of vllm bench serve"),
-        ("huge.json", b'{"completed": 1e400, "duration": 1, "output_throughput": 1}', "completed"),
+        ("huge.json", b'{"completed": 1e400, "duration": 1, "output_throughput": 1}', "1e400.* is no finite number"),
         ("less.json", b'{"completed": -1, "duration": 1, "output_throughput": 1}', "must not be negative"),
         ("half.json", b'{"completed": 1.5, "duration": 1, "output_throughput": 1}', "whole number"),
         ("words.json", b'{"completed": "many", "duration": 1, "output_throughput": 1}', "must be a number"),

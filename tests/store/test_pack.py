@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -184,6 +185,15 @@ def packed_by_hand(target: Path, told: dict[str, bytes], members: list[tuple[str
 
 
 SWEEP = {"sweep.json": b"{}"}
+
+
+def test_what_was_unpacked_before_is_checked_again(folder: Path, packed: Path, tmp_path: Path) -> None:
+    """A folder that an earlier TokenPeak unpacked under another id than its record's is not taken."""
+    base = tmp_path / hashlib.sha256(packed.read_bytes()).hexdigest()[:24]
+    shutil.copytree(folder, base / "other")
+
+    assert base / "small" == unpacked(packed, tmp_path)
+    assert ["small"] == [path.name for path in base.iterdir()]
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "trials/../../evil", "-flag", "sym"])

@@ -8,6 +8,7 @@ each. The same files run in Jupyter as they are.
 import contextlib
 import json
 import logging
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ with warnings.catch_warnings():
     from papermill.execute import raise_for_execution_errors
 
 ENGINE, KERNEL = "tokenpeak", "python3"
+_PLACE = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
 class SharedProcess(Engine):  # type: ignore[misc]
@@ -83,16 +85,16 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
             raise_for_execution_errors(executed, None)
     except PapermillExecutionError as error:
         raise ReportError(
-            f"{notebook.name}, cell {error.exec_count}: {error.ename}: {shown(error.evalue, 300)}\n{_where(error)}"
+            f"{notebook.name}, cell {error.exec_count}: {error.ename}: {shown(error.evalue, 300)[1:-1]}{_where(error)}."
         ) from error
     output.write_text(json.dumps(executed, ensure_ascii=False) + "\n")
     return executed
 
 
 def _where(error: PapermillExecutionError) -> str:
-    """The innermost lines of the failed cell's traceback."""
-    lines = "".join(error.traceback).rstrip().splitlines()
-    return "\n".join(shown(line, 160)[1:-1] for line in lines[-6:-1])
+    """The file and line that raised, in brackets; empty where the traceback names none."""
+    places = _PLACE.findall("".join(error.traceback))
+    return f" ({shown(Path(places[-1][0]).name)[1:-1]}, line {places[-1][1]})" if places else ""
 
 
 def blocks(executed: Any) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ manifest.json: what it is, which software and machine made it, what the load hos
 out, and for each file its size and SHA-256. Unpacking checks every file against it and writes nothing else.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -127,7 +128,19 @@ def unpacked(path: Path, keep: Path | None = None) -> Path:
 
 
 def _archive_in(base: Path) -> Path | None:
-    return next((folder for folder in base.glob("*") if (folder / "sweep.json").is_file()), None)
+    """The archive that was unpacked into `base`; None for one that today's checks would not have let in."""
+    for folder in base.glob("*"):
+        with contextlib.suppress(ArchiveError):
+            if _recorded_id(folder, folder) == folder.name:
+                return folder
+    return None
+
+
+def _recorded_id(folder: Path, path: Path) -> object:
+    """The sweep's id that the archive at `folder` records; None where it has none. `path` is named in errors."""
+    record = folder / "sweep.json"
+    sweep = bounded.parse_json(bounded.read_bytes(record), path) if record.is_file() else None
+    return sweep.get("sweep_id") if isinstance(sweep, dict) else None
 
 
 def _unpack(path: Path, staging: Path) -> None:
@@ -147,9 +160,7 @@ def _unpack(path: Path, staging: Path) -> None:
         raise ArchiveError(f"{path}: no whole {SUFFIX} archive ({error}). Copy it again.") from error
     if missing := sorted(files.keys() - seen):
         raise ArchiveError(f"{path}: {missing[0]} is in its manifest and not in it. Copy it again.")
-    sweep = bounded.parse_json(bounded.read_bytes(folder / "sweep.json"), path) if "sweep.json" in seen else None
-    recorded = sweep.get("sweep_id") if isinstance(sweep, dict) else None
-    if recorded != manifest["sweep_id"]:
+    if (recorded := _recorded_id(folder, path)) != manifest["sweep_id"]:
         raise ArchiveError(
             f"{path}: its manifest says sweep {shown(manifest['sweep_id'])}, and its record {shown(recorded)}. "
             "It was not packed by TokenPeak. Nothing of it was kept."
