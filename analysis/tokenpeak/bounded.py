@@ -96,17 +96,18 @@ def unpacked(data: bytes, path: Path, most: int = LARGEST_LOG_BYTES) -> bytes:
 
 def parse_json(
     data: bytes,
-    path: Path,
+    path: Path | str,
     *,
     nan: Literal["null", "refuse"] = "refuse",
     most: int | None = None,
     most_keys: int = MOST_KEYS,
+    error: Error = ArchiveError,
 ) -> Any:
     """The JSON in a file's bytes; a key given twice, numbers beyond 64 bits and depth beyond DEEPEST are refused.
 
-    NaN and infinities by name are refused or become None. `path` is named in errors.
+    NaN and infinities by name are refused or become None. `path` is named in errors, which are of the kind `error`.
     """
-    _refuse_size(data, path, largest_bytes() if most is None else most)
+    _refuse_size(data, path, largest_bytes() if most is None else most, error)
     is_checked = _LONG_NUMBER.search(data) is not None
     try:
         return json.loads(
@@ -116,28 +117,28 @@ def parse_json(
             parse_int=_whole if is_checked else None,
             parse_float=_finite_or("refuse") if is_checked else None,
         )
-    except json.JSONDecodeError as error:
-        raise ArchiveError(
-            f"{path}: no whole JSON (line {error.lineno}, column {error.colno}: {error.msg}). "
+    except json.JSONDecodeError as reason:
+        raise error(
+            f"{path}: no whole JSON (line {reason.lineno}, column {reason.colno}: {reason.msg}). "
             "Was it copied while it was written?"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise ArchiveError(f"{path}: no JSON that can be read ({error}).") from error
+        ) from reason
+    except (ValueError, RecursionError) as reason:
+        raise error(f"{path}: no JSON that can be read ({reason}).") from reason
 
 
-def _refuse_size(data: bytes, path: Path, bound: int) -> None:
+def _refuse_size(data: bytes, path: Path | str, bound: int, error: Error) -> None:
     values, lists = data.count(b","), data.count(b"[") + data.count(b"{")
     scale = max(bound, LARGEST_MB * MEGABYTE) // MEGABYTE
     for count, most, what in ((values, VALUES_PER_MB * scale, "values"), (lists, LISTS_PER_MB * scale, "lists")):
         if count > most:
-            raise ArchiveError(f"{path}: {count:,} {what}, more than any such file has (at most {most:,}).")
+            raise error(f"{path}: {count:,} {what}, more than any such file has (at most {most:,}).")
     depth = 0
     for found in _STRING_OR_BRACKET.finditer(data):
         sign = data[found.start()]
         if sign in b"[{":
             depth += 1
             if depth > DEEPEST:
-                raise ArchiveError(f"{path}: nested deeper than {DEEPEST} levels, which no such file is.")
+                raise error(f"{path}: nested deeper than {DEEPEST} levels, which no such file is.")
         elif sign in b"]}":
             depth -= 1
 

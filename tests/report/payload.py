@@ -174,8 +174,18 @@ def payload_archive(folder: Path, letter: str, *, calibration: dict[str, object]
         if (requests := path.with_name(f"{trial.trial_id}.requests.parquet")).is_file():
             failed = pl.read_parquet(requests).with_columns(error=pl.lit(PAYLOAD))
             failed.write_parquet(target / "trials" / f"{trial_id}.requests.parquet")
-    claim: dict[str, Any] = {"id": "C1", "statement": PAYLOAD, "source": ADDRESS, "check": "quotient", "matters": PAYLOAD}
-    columns = {"numerator_column": "output_tokens", "denominator_column": "duration_s", "where": {"node": text("node-1")}}
+    claim: dict[str, Any] = {
+        "id": "C1",
+        "statement": PAYLOAD,
+        "source": ADDRESS,
+        "check": "quotient",
+        "matters": PAYLOAD,
+    }
+    columns = {
+        "numerator_column": "output_tokens",
+        "denominator_column": "duration_s",
+        "where": {"node": text("node-1")},
+    }
     units = {"numerator_unit": "tok", "denominator_unit": "s", "stated_unit": "tok/s", "stated": 1.0}
     claim["parameters"] = columns | units | {"whole": PAYLOAD}
     (target / "claims.yml").write_text(yaml.safe_dump({"claims": [claim]}))

@@ -12,7 +12,7 @@ from tokenpeak.report.site import build_site
 
 ATTACKS = """() => ({
   foreign: [...document.querySelectorAll("[href], [src], [action], [data], [srcset], [formaction], [ping]")]
-    .flatMap(each => ["href", "src", "action", "data", "srcset", "formaction", "ping"].map(name => each.getAttribute(name)))
+    .flatMap(each => ["href", "src", "action", "data", "srcset", "formaction", "ping"].map(n => each.getAttribute(n)))
     .filter(value => value !== null)
     .filter(value => !["file:", "data:", "blob:"].includes(new URL(value, location.href).protocol)
                      || value.includes("evil.example")),
@@ -35,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_payload_everywhere_does_nothing(browser: Browser, site: Path) -> None:
-    """No page of the site opens a dialog, asks for anything beyond its own files, links elsewhere or breaks its policy."""
+    """No page opens a dialog, asks for anything beyond the site's files, links elsewhere or breaks its policy."""
     context = browser.new_context(offline=True)
     page = context.new_page()
     found: list[str] = []

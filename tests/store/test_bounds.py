@@ -1,14 +1,20 @@
 """What is read from outside is bounded, its names stay inside their folder, and no CSV cell is a formula."""
 
 import csv
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from tokenpeak import bounded, spreadsheet
-from tokenpeak.errors import ArchiveError
+from tokenpeak.cli.replay import replay
+from tokenpeak.errors import ArchiveError, TokenpeakError
+from tokenpeak.load.datasets import read_samples, read_trace
 from tokenpeak.names import inside
+from tokenpeak.plan.model import facts_from_file
+from tokenpeak.workload import DatasetWorkload, TraceWorkload
 
 FORMULAS = ("=1+1", "+x", "-x", "@x", "\tx", "\rx", " =1", "'x", "plain", "-5", "1e-3", "a;=1")
 
@@ -61,3 +67,71 @@ def test_cells_are_no_formulas_and_read_back(tmp_path: Path) -> None:
         assert list(FORMULAS) == [spreadsheet.plain(row[0]) for row in rows]
         assert [str(number) for number in range(-6, 6)] == [row[1] for row in rows]
         assert [] == [row[0] for row in rows if row[0].lstrip()[:1] in "=+-@" and row[0] != "-5"]
+
+
+DEEP, ENTRY = b"[" * 200_000, b'{"timestamp_s": 1e999, "input_tokens": 1, "output_tokens": 1}\n'
+WORKLOAD = {"kind": "dataset", "name": "texts"}
+
+
+def samples(path: Path, **more: object) -> object:
+    """The prompts of a dataset."""
+    return read_samples(DatasetWorkload.model_validate({**WORKLOAD, "path": str(path), **more}))
+
+
+def trace(path: Path) -> object:
+    """The entries of a trace."""
+    return read_trace(TraceWorkload.model_validate({"kind": "trace", "name": "trace", "path": str(path)}))
+
+
+def model(path: Path) -> object:
+    """The facts of a config.json."""
+    return facts_from_file(path, "model")
+
+
+def searched(path: Path) -> object:
+    """A search of a CSV's results."""
+    return replay.main([str(path), "--value", "v", "--axes", "a"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "content"),
+    [
+        ("a.json", samples, DEEP),
+        ("a.json", samples, b'[{"conversations": [1, 2]}, {"conversations": 3}]'),
+        ("a.jsonl", samples, DEEP),
+        ("a.jsonl", samples, b'{"prompt": ' + b"9" * 5000 + b"}"),
+        ("a.jsonl", trace, ENTRY),
+        ("a.jsonl", trace, ENTRY.replace(b"1e999", b"1e300")),
+        ("config.json", model, DEEP),
+        ("config.json", model, b'{"hidden_size": ' + b"9" * 5000 + b"}"),
+        ("a.csv", searched, b"v,a\n" + b"1,2\n" * 100_001),
+        ("a.json", samples, None),
+        ("a.jsonl", trace, None),
+        ("config.json", model, None),
+        ("a.csv", searched, None),
+    ],
+)
+def test_other_readers_are_bounded(
+    name: str, read: Callable[[Path], object], content: bytes | None, tmp_path: Path
+) -> None:
+    """Datasets, traces, a model's config and CSV landscapes end in one sentence with the file's name; so do pipes."""
+    path = tmp_path / name
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+
+    with pytest.raises(TokenpeakError) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert "not exist" not in str(caught.value)
+
+
+def test_a_dataset_of_lists_is_refused(tmp_path: Path) -> None:
+    """A row's list may be of any length in some kilobytes, so that lists are no prompts."""
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"prompt": [[0] * 1000]}).write_parquet(path)
+
+    with pytest.raises(TokenpeakError, match="lists or objects"):
+        samples(path, prompt_column="prompt")

@@ -49,7 +49,7 @@ LONGEST_SLUG = 60
 
 
 def slug(text: str) -> str:
-    """A name for addresses and files: lower case, digits and single dashes; of a long text, its beginning and digest."""
+    """A name for addresses and files: lower case, digits and single dashes; a long one is cut and has a digest."""
     words = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in text.lower()).split("-")
     name = "-".join(word for word in words if word)
     if len(name) <= LONGEST_SLUG:
