@@ -129,8 +129,25 @@ def _write(path: Path, data: Content) -> None:
 
 def log_bomb(pieces: int, piece: bytes = b"\0" * (1 << 20)) -> bytes:
     """A zstd frame of `pieces` MiB."""
+    if len(set(piece)) == 1:
+        return framed((piece, pieces))
     packer = zstandard.ZstdCompressor(level=3).compressobj()
     return b"".join([*(packer.compress(piece) for _ in range(pieces)), packer.flush()])
+
+
+def framed(*pieces: tuple[bytes, int]) -> bytes:
+    """A zstd frame of these pieces, each so often; one byte repeated takes four bytes for each 128 KiB."""
+    most, blocks = 1 << 17, []
+    for data, times in pieces:
+        size, same = len(data) * times, len(set(data)) == 1
+        for start in range(0, size, most):
+            length = min(most, size - start)
+            blocks.append((length, 1, data[:1]) if same else (length, 0, (data * times)[start : start + length]))
+    heads = [
+        ((length << 3) | (kind << 1) | (number == len(blocks) - 1)).to_bytes(3, "little") + body
+        for number, (length, kind, body) in enumerate(blocks)
+    ]
+    return b"\x28\xb5\x2f\xfd\x00\x38" + b"".join(heads)
 
 
 # Packed archives, entry by entry.
@@ -162,12 +179,11 @@ def entry(name: str, data: bytes = b"", *, kind: bytes = b"0", size: int | None 
 def tarred(folder: Path, *pieces: bytes | tuple[bytes, int]) -> Path:
     """A .tar.zst of these entries; a pair is a piece and how often it comes."""
     path = folder / f"{SWEEP_ID}.tar.zst"
-    with path.open("wb") as raw, zstandard.ZstdCompressor(level=3).stream_writer(raw) as out:
-        for piece in pieces:
-            data, times = piece if isinstance(piece, tuple) else (piece, 1)
-            for _ in range(times):
-                out.write(data)
-        out.write(b"\0" * 1024)
+    whole = [*(piece if isinstance(piece, tuple) else (piece, 1) for piece in pieces), (b"\0" * 1024, 1)]
+    if any(times > 1 for _, times in whole):
+        path.write_bytes(framed(*whole))
+    else:
+        path.write_bytes(zstandard.ZstdCompressor(level=3).compress(b"".join(data for data, _ in whole)))
     return path
 
 
