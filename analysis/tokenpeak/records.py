@@ -23,6 +23,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from tokenpeak.names import PathName
 from tokenpeak.workload import AnyLevel, AnyWorkload, Slo
 
 FORMAT_VERSION = 2
@@ -82,7 +83,7 @@ class Config(Record):
     `choices` maps each axis to the alternative's name and is empty for an extra config.
     """
 
-    config_id: str
+    config_id: PathName
     name: str
     choices: dict[str, str] = {}
     model: ModelName
@@ -262,9 +263,9 @@ class SweepRecord(Record):
     """What a sweep set out to do, written before its first trial."""
 
     format_version: int = FORMAT_VERSION
-    sweep_id: str
+    sweep_id: PathName
     name: str
-    inventory: str
+    inventory: PathName
     started_at: datetime
     simulated: bool
     study: str | None = None
@@ -286,7 +287,7 @@ class EndRecord(Record):
     """How a sweep stands when its controller left it."""
 
     format_version: int = FORMAT_VERSION
-    sweep_id: str
+    sweep_id: PathName
     status: Literal["completed", "interrupted"]
     ended_at: datetime
     trials: int
@@ -577,8 +578,8 @@ class TrialRecord(Record):
     """One launch of one config on one node, whatever came of it."""
 
     format_version: int = FORMAT_VERSION
-    sweep_id: str
-    trial_id: str
+    sweep_id: PathName
+    trial_id: PathName
     """`NNNN-` and the first 8 digits of the config's id; NNNN counts the sweep's trials."""
     node: str
     hardware: str

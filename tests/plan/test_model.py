@@ -173,5 +173,5 @@ def test_refuses_a_file_that_is_not_json(tmp_path: Path) -> None:
     """A config.json that cannot be read is an error that names it."""
     (tmp_path / "config.json").write_text("not json")
 
-    with pytest.raises(FactsError, match="not a readable config"):
+    with pytest.raises(FactsError, match=r"config\.json: no whole JSON"):
         model_facts(str(tmp_path))

@@ -41,11 +41,12 @@ def test_an_unknown_parameter_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_failing_cell_is_named(tmp_path: Path) -> None:
-    """An error in a cell names the notebook, the cell and what happened."""
-    path = write(tmp_path / "a.ipynb", "archive = ''", "1 + 1", "assert archive == 'y', 'not what was asked'")
+    """An error in a cell names the notebook, the cell and what happened, in one line without control characters."""
+    path = write(tmp_path / "a.ipynb", "archive = ''", "1 + 1", "assert archive == 'y', f'not what was asked{archive}'")
 
-    with pytest.raises(ReportError, match=r"a.ipynb, cell 4: AssertionError: not what was asked"):
-        execute(path, tmp_path / "out.ipynb", {"archive": "x"})
+    with pytest.raises(ReportError, match=r"a.ipynb, cell 4: AssertionError: not what was asked") as caught:
+        execute(path, tmp_path / "out.ipynb", {"archive": "x\n\x1b[2J"})
+    assert str(caught.value).isprintable()
 
 
 def test_outputs_become_blocks_in_order(tmp_path: Path) -> None:

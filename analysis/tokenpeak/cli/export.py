@@ -16,6 +16,7 @@ FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet")
 def export(archives: tuple[Path, ...], form: str, output: Path) -> None:
     """Write ARCHIVES as tables, with columns.csv to say what each column is, or as results of vllm bench serve."""
     from tokenpeak.exchange.export import export_tables, export_vllm_bench
+    from tokenpeak.names import inside
     from tokenpeak.store.frames import open_frames
     from tokenpeak.store.raw import find_archives
 
@@ -26,7 +27,7 @@ def export(archives: tuple[Path, ...], form: str, output: Path) -> None:
             path
             for archive in find_archives(list(archives))
             for path in export_vllm_bench(
-                archive, output / archive.read_sweep().sweep_id, detailed=form == "vllm-bench-detailed"
+                archive, inside(output, archive.read_sweep().sweep_id), detailed=form == "vllm-bench-detailed"
             )
         ]
     echo(f"Wrote {len(written)} files into {output}")

@@ -1,6 +1,8 @@
 """`tokenpeak replay`: what a search strategy would have found on results that are known."""
 
 import csv
+import io
+import itertools
 import json
 import os
 from dataclasses import asdict
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
 from tokenpeak.terminal import echo
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 SEARCHERS = ("adaptive", "random", "grid", "optuna", "optuna-shipped")
 COMPARED = ("random", "grid")
+MOST_CSV_ROWS, MOST_CSV_CELLS = 100_000, 2_000_000
 
 
 @click.command(short_help="Search recorded results again: how far to trust a search.")
@@ -110,10 +114,12 @@ def _from_csv(
     from tokenpeak.search.landscape import landscape_of_rows
 
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (OSError, UnicodeError, csv.Error) as error:
+        text = bounded.read_bytes(path).decode("utf-8-sig")
+        rows = list(itertools.islice(csv.DictReader(io.StringIO(text, newline=""), strict=True), MOST_CSV_ROWS + 1))
+    except (UnicodeError, csv.Error) as error:
         raise ArchiveError(f"{path} cannot be read as CSV: {error}.") from error
+    if (rows and len(rows) * len(rows[0]) > MOST_CSV_CELLS) or len(rows) > MOST_CSV_ROWS:
+        raise ArchiveError(f"{path} has more rows or cells than landscapes have (at most {MOST_CSV_ROWS:,} rows).")
     for number, row in enumerate(rows, start=1):
         if None in row or None in row.values():
             raise ArchiveError(f"{path}: row {number} has not as many cells as the header has columns.")

@@ -15,6 +15,7 @@ from tokenpeak.drive.summary import plan_lines, summary_lines
 from tokenpeak.drive.sweep import SweepOutcome, new_sweep, plan_sweep, prepare, resume_sweep
 from tokenpeak.drive.turns import PER_CORE, default_turns
 from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
+from tokenpeak.names import inside
 from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
@@ -64,7 +65,11 @@ def sweep(
                 outcome = _begin(inventory_name, sweep_name, nodes, parallel, progress, stop)
         finally:
             if stop.let_go():
-                name = inventory_name if sweep_id is None else Archive(paths.RESULTS / sweep_id).read_sweep().inventory
+                name = (
+                    inventory_name
+                    if sweep_id is None
+                    else Archive(inside(paths.RESULTS, sweep_id, may_link=True)).read_sweep().inventory
+                )
                 progress.say(f"Look with: make status INVENTORY={name}")
     _conclude(outcome)
     if stop.gentle():

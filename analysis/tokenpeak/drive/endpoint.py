@@ -29,6 +29,7 @@ from tokenpeak.errors import NodeError, SpecError, suggestion
 from tokenpeak.load.answer import Answer, AnswerError, ask
 from tokenpeak.load.job import LoadJob
 from tokenpeak.load.target import Server
+from tokenpeak.names import inside
 from tokenpeak.plan.endpoint import REFERENCE, EndpointSpec
 from tokenpeak.records import Gpu, NodeFacts
 
@@ -178,7 +179,7 @@ def measure(
     evidence = Evidence(
         order=order, started_at=datetime.now(UTC), started_mono_s=time.monotonic(), launch={"ready": True}
     )
-    files = _write_job(order, site.folder / order.trial_id, evidence.started_at.timestamp())
+    files = _write_job(order, inside(site.folder, order.trial_id), evidence.started_at.timestamp())
     on_files(files)
     began_s = time.time()
     on_event(Event(kind="started", node=order.node.name, task=LOAD_TASK))

@@ -19,7 +19,8 @@ from tokenpeak.drive import secret, version
 from tokenpeak.drive.inventory import Inventory
 from tokenpeak.drive.lease import lease_command, lease_problem
 from tokenpeak.drive.runner import Event, NodeResult, PlaybookResult, run_playbook
-from tokenpeak.errors import NodeError
+from tokenpeak.errors import InventoryError, NodeError
+from tokenpeak.names import inside
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.records import NodeFacts
 
@@ -209,4 +210,4 @@ def _keep(inventory_name: str, facts: Sequence[NodeFacts]) -> None:
 
 
 def _facts_path(inventory_name: str) -> Path:
-    return paths.state_dir() / "probes" / f"{inventory_name}.json"
+    return inside(paths.state_dir() / "probes", f"{inventory_name}.json", error=InventoryError)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError, suggestion
+from tokenpeak.names import inside
 
 if TYPE_CHECKING:
     # Importing it imports Ansible, which is for a process of its own.
@@ -30,7 +31,7 @@ def inventory_names(folder: Path = paths.INVENTORIES) -> list[str]:
 
 def hosts_path(name: str, folder: Path = paths.INVENTORIES) -> Path:
     """The file of the inventory called `name`; raises InventoryError naming the nearest when there is none."""
-    path = folder / name / "hosts.yml"
+    path = inside(folder, name, may_link=True, error=InventoryError) / "hosts.yml"
     if not path.is_file():
         raise InventoryError(f"No inventory called {name!r} in {folder}. {suggestion(name, inventory_names(folder))}")
     return path

@@ -33,6 +33,7 @@ from tokenpeak.drive.worker import Worker
 from tokenpeak.errors import ArchiveError, NodeError, PlanError, suggestion
 from tokenpeak.load.calibrate import calibration_record, checked
 from tokenpeak.load.datasets import read_samples, read_trace
+from tokenpeak.names import inside
 from tokenpeak.plan.hub import facts_from_hub
 from tokenpeak.plan.matrix import build_plan, model_facts_of
 from tokenpeak.plan.spec import SweepSpec, parse_spec
@@ -144,7 +145,7 @@ def resume_sweep(
     sweep_id: str, *, parallel: int, progress: Progress, stop: Stop, results: Path = paths.RESULTS
 ) -> SweepOutcome:
     """Go on with a sweep that was interrupted: its own spec and plan, without the trials that are recorded."""
-    archive = Archive(results / sweep_id)
+    archive = Archive(inside(results, sweep_id, may_link=True))
     if not (archive.path / "sweep.json").is_file():
         known = sorted(path.parent.name for path in results.glob("*/sweep.json"))
         raise ArchiveError(f"No sweep {sweep_id!r} in {results}. {suggestion(sweep_id, known)}")
@@ -321,7 +322,7 @@ def new_archive(results: Path, words: str) -> Archive:
     """An archive in a new folder, named by `words` and at random: sweeps elsewhere may begin in the same second."""
     results.mkdir(parents=True, exist_ok=True)
     while True:
-        path = results / f"{words}-{secrets.token_hex(_RANDOM_BYTES)}"
+        path = inside(results, f"{words}-{secrets.token_hex(_RANDOM_BYTES)}")
         try:
             path.mkdir()
         except FileExistsError:
@@ -332,7 +333,7 @@ def new_archive(results: Path, words: str) -> Archive:
 @contextmanager
 def _alone(sweep_id: str) -> Iterator[Path]:
     """The private folder of a sweep, emptied, and locked against another controller on this machine."""
-    folder = paths.state_dir() / "work" / sweep_id
+    folder = inside(paths.state_dir() / "work", sweep_id)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
     descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)

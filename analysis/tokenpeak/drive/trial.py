@@ -25,6 +25,7 @@ from tokenpeak.drive.secret import MasterSecret
 from tokenpeak.drive.stop import Stop
 from tokenpeak.drive.version import is_another, renewal
 from tokenpeak.errors import NodeError, PlanError
+from tokenpeak.names import inside
 from tokenpeak.records import Production, Provenance, TrialRecord
 
 _AGAIN_S = 3.0
@@ -83,7 +84,7 @@ def run_trial(
         argv = order.argv()
         files = write_requests(
             order,
-            site.folder / order.trial_id,
+            inside(site.folder, order.trial_id),
             argv=argv,
             started_at_unix_s=evidence.started_at.timestamp(),
             secret=site.secret,

@@ -14,6 +14,7 @@ import polars as pl
 
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
+from tokenpeak.names import inside, is_name, shown
 from tokenpeak.plan.spec import parse_spec
 from tokenpeak.records import (
     ClientHealth,
@@ -41,7 +42,11 @@ def write_import(found: Import, folder: Path, *, sweep_id: str | None) -> Archiv
     """The archive of an import at `folder`/SWEEP_ID; an archive that is there already is refused."""
     imported_at = found.imported_at or datetime.now(UTC).replace(microsecond=0)
     name = sweep_id or f"{imported_at:%Y%m%d-%H%M%S}-{found.name}-import"
-    target = folder / name
+    if not is_name(name):
+        raise ArchiveError(
+            f"{shown(name)} is no name of an archive. Give letters, digits, dots and dashes: --name my-results."
+        )
+    target = inside(folder, name)
     if target.exists():
         raise ArchiveError(f"{target} exists already. Give another --name, or remove it first.")
     folder.mkdir(parents=True, exist_ok=True)

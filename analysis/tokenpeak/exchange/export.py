@@ -1,6 +1,5 @@
 """Our runs for others: the `vllm bench serve` schema, and CSV and Parquet tables with a line for each column."""
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak import spreadsheet
 from tokenpeak.metrics import STATISTICS
+from tokenpeak.names import inside
 from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, TrialRecord
 from tokenpeak.store.frames import Frames
 from tokenpeak.store.raw import Archive
@@ -92,7 +93,7 @@ def export_vllm_bench(archive: Archive, folder: Path, *, detailed: bool = False)
         requests = pl.read_parquet(parquet) if detailed and parquet.is_file() else None
         for run in trial.runs:
             own = requests.filter(pl.col("run_index") == run.run_index) if requests is not None else None
-            path = folder / f"{trial.trial_id}-{run.run_index}.json"
+            path = inside(folder, f"{trial.trial_id}-{run.run_index}.json")
             path.write_text(json.dumps(vllm_bench_result(trial, run, own)))
             written.append(path)
     return written
@@ -109,20 +110,11 @@ def export_tables(frames: Frames, folder: Path, ending: str) -> list[Path]:
         if ending == "parquet":
             whole.write_parquet(path)
         else:
-            _flat(whole).write_csv(path)
+            spreadsheet.write_frame(whole, path)
         written.append(path)
     columns = folder / "columns.csv"
-    with columns.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("table", "column", "kind", "meaning"))
-        writer.writerows(_columns(frames))
+    spreadsheet.write_rows(columns, [("table", "column", "kind", "meaning"), *_columns(frames)])
     return [*written, columns]
-
-
-def _flat(frame: pl.DataFrame) -> pl.DataFrame:
-    """Lists as text, since CSV has none."""
-    lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
-    return frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join("; ") for name in lists)
 
 
 def _columns(frames: Frames) -> Sequence[tuple[str, str, str, str]]:

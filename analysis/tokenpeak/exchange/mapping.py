@@ -22,16 +22,18 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError, suggestion
 from tokenpeak.exchange.reading import checked_number, read_text
 
 LONGEST_NAME = 200
+MOST_COLUMNS, MOST_ROWS = 2_000, 20_000
 
 Scalar = bool | int | float | str | None
 
@@ -119,10 +121,7 @@ class Mapping_(_Strict):  # noqa: N801 - the name of the thing, which the standa
 
 def read_mapping(path: Path) -> Mapping_:
     """The mapping in a YAML file; ArchiveError says which key is wrong."""
-    try:
-        raw = yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ArchiveError(f"{path}: no YAML ({str(error).splitlines()[0]}).") from error
+    raw = bounded.read_yaml(path)
     if not isinstance(raw, dict):
         raise ArchiveError(f"{path}: a mapping file holds keys such as nodes and tables.")
     try:
@@ -141,9 +140,13 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV with a head; ArchiveError for one without columns, or whose rows have more cells than it."""
     reader = csv.DictReader(io.StringIO(read_text(path)), restkey="", restval="")
     try:
-        rows = list(reader)
+        if len(reader.fieldnames or []) > MOST_COLUMNS:
+            raise ArchiveError(f"{path}: more than {MOST_COLUMNS:,} columns, which no result has.")
+        rows = list(islice(reader, MOST_ROWS + 1))
     except csv.Error as error:
         raise ArchiveError(f"{path}: no CSV (line {reader.line_num}: {error}).") from error
+    if len(rows) > MOST_ROWS:
+        raise ArchiveError(f"{path}: more than {MOST_ROWS:,} rows, and each row is a run. Give the results alone.")
     heads = reader.fieldnames or []
     if not heads or len(set(heads)) != len(heads):
         raise ArchiveError(f"{path}: the first line must name each column, once.")

@@ -1,34 +1,23 @@
 """Reading files that somebody else wrote: bounded, finite, typed, and every key accounted for."""
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import SourceFile
 
-LARGEST_BYTES = 512 * 1024**2
-"""A larger file is no result of a benchmark run; it is refused before it fills the memory."""
 LARGEST_NUMBER = 1e15
-DEEPEST = 60
-"""Nesting beyond which a JSON file is refused."""
 
 
 def read_text(path: Path) -> str:
     """The file as UTF-8 text; ArchiveError for one that is too large, binary or not there."""
     try:
-        size = path.stat().st_size
-        if size > LARGEST_BYTES:
-            raise ArchiveError(
-                f"{path}: {size:,} bytes, more than any result has ({LARGEST_BYTES:,}). Give the results."
-            )
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise ArchiveError(f"{path}: cannot be read ({error.strerror}).") from error
+        text = bounded.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ArchiveError(
             f"{path}: not UTF-8 text (byte {error.start}). Give the file that the tool wrote."
@@ -45,43 +34,7 @@ def read_json(path: Path) -> Any:
 
 def parse_json(text: str, path: Path) -> Any:
     """JSON from `path`'s text; ArchiveError names the place of what is wrong."""
-    _refuse_depth(text, path)
-    try:
-        return json.loads(text, parse_constant=lambda _: None, object_pairs_hook=_once)
-    except _TwiceError as error:
-        raise ArchiveError(f"{path}: the key {error} is given twice in one object.") from error
-    except json.JSONDecodeError as error:
-        raise ArchiveError(
-            f"{path}: no whole JSON (line {error.lineno}, column {error.colno}: {error.msg}). "
-            "Was it copied while it was written?"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise ArchiveError(f"{path}: no JSON that can be read ({error}).") from error
-
-
-class _TwiceError(ValueError):
-    """A key given twice."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise _TwiceError(repr(key[:60]))
-        found[key] = value
-    return found
-
-
-def _refuse_depth(text: str, path: Path) -> None:
-    depth = 0
-    for bracket in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{\]}]', text):
-        sign = bracket[0]
-        if sign in "[{":
-            depth += 1
-            if depth > DEEPEST:
-                raise ArchiveError(f"{path}: nested deeper than {DEEPEST} levels, which no result is.")
-        elif sign in "]}":
-            depth -= 1
+    return bounded.parse_json(text.encode(), path, nan="null")
 
 
 def source_file(path: Path, root: Path) -> SourceFile:

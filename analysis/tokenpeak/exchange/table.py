@@ -10,6 +10,7 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.fields import energy_of, startup_of, summary_of, unknown_target
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
 from tokenpeak.exchange.mapping import (
+    MOST_ROWS,
     Cell,
     Mapping_,
     Scalar,
@@ -22,6 +23,7 @@ from tokenpeak.exchange.mapping import (
     value_of,
 )
 from tokenpeak.exchange.reading import source_file
+from tokenpeak.names import inside
 from tokenpeak.records import Imported, SourceFile
 from tokenpeak.workload import ExternalLoad, ExternalWorkload
 
@@ -93,14 +95,15 @@ def _joined(table: TableEntry, root: Path) -> list[tuple[int, dict[str, str]]]:
         if key not in row:
             raise ArchiveError(f"{table.file}: no column {key!r} to join {table.join.file} by.")
         found += [(number, {**empty, **other, **row}) for other in by_key.get(row[key], [{}])]
+        if len(found) > MOST_ROWS:
+            raise ArchiveError(
+                f"{table.file}: joined with {table.join.file} by {key!r} it gives more than {MOST_ROWS:,} rows."
+            )
     return found
 
 
 def _beside(root: Path, name: str) -> Path:
-    path = (root / name).resolve()
-    if not path.is_relative_to(root.resolve()):
-        raise ArchiveError(f"{name!r} leads out of the mapping's folder. Put the CSV beside the mapping.")
-    return path
+    return inside(root, name)
 
 
 def _run(table: TableEntry, mapping: Mapping_, row: dict[str, str], place: str) -> ForeignRun:

@@ -29,6 +29,7 @@ from tokenpeak.load.fleet import LoadHost
 from tokenpeak.load.job import LoadJob, run_job, write_atomically
 from tokenpeak.load.target import Server
 from tokenpeak.load.timetable import timetable_server
+from tokenpeak.names import inside
 from tokenpeak.plan.demand import demand
 from tokenpeak.records import Record, RunRecord
 from tokenpeak.workload import ClosedLoad, LoadLevel, OpenLoad, StagedLoad, Workload
@@ -109,7 +110,7 @@ def calibration_path(way: Way) -> Path:
     """Where a way's calibration is kept."""
     words = [*(way.load_hosts or ("here",)), "https" if way.tls else "http", way.server]
     name = "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", word) for word in words)
-    return paths.state_dir() / "calibrations" / f"{name}.json"
+    return inside(paths.state_dir() / "calibrations", f"{name}.json")
 
 
 def read_calibration(way: Way) -> Calibration | None:

@@ -4,17 +4,23 @@ A ShareGPT entry is a list of turns under `conversations`; its first human turn 
 reference. Lengths of texts are estimated at four characters a token for filtering; `usage` says what they were.
 """
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from tokenpeak import bounded
 from tokenpeak.errors import LoadError, suggestion
+from tokenpeak.names import shown
 from tokenpeak.workload import DatasetWorkload, TraceWorkload
 
 CHARACTERS_PER_TOKEN = 4
+LARGEST_BYTES, MOST_ROWS = 1024**3, 2_000_000
+"""Of a dataset: the ShareGPT that benchmarks use has 0.7 GB and 94,000 conversations."""
+LONGEST = 1_000_000_000
+"""Seconds or tokens of a trace's entry."""
 HUMAN = ("human", "user")
 
 
@@ -43,7 +49,7 @@ def estimated_tokens(text: str) -> int:
 def read_samples(workload: DatasetWorkload) -> list[Sample]:
     """The file's prompts within the workload's length limits; raises LoadError naming file, row and column."""
     path = Path(workload.path).expanduser()
-    if not path.is_file():
+    if not path.exists():
         raise LoadError(f"The dataset {path} of workload {workload.name!r} does not exist; correct its path.")
     kind = workload.format or {".parquet": "parquet", ".jsonl": "jsonl", ".json": "sharegpt"}.get(path.suffix)
     if kind is None:
@@ -66,17 +72,18 @@ def read_samples(workload: DatasetWorkload) -> list[Sample]:
 
 
 def _sharegpt(path: Path) -> list[tuple[str, str | int | None]]:
-    try:
-        entries = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise LoadError(f"{path} is not JSON: {error}") from error
+    data = bounded.read_bytes(path, LARGEST_BYTES, error=LoadError)
+    entries = bounded.parse_json(data, path, nan="null", most=LARGEST_BYTES, error=LoadError)
     pairs: list[tuple[str, str | int | None]] = []
     for entry in entries if isinstance(entries, list) else []:
         turns = entry.get("conversations") or entry.get("conversation") or [] if isinstance(entry, dict) else []
         said = [
-            (turn.get("from") or turn.get("role"), turn.get("value") or turn.get("content") or "") for turn in turns
+            (turn.get("from") or turn.get("role"), turn.get("value") or turn.get("content") or "")
+            for turn in (turns if isinstance(turns, list) else [])
+            if isinstance(turn, dict)
         ]
-        if len(said) >= 2 and said[0][0] in HUMAN and said[0][1]:
+        is_text = all(isinstance(words, str) for _, words in said[:2])
+        if len(said) >= 2 and said[0][0] in HUMAN and said[0][1] and is_text:
             pairs.append((said[0][1], said[1][1] or None))
     if not pairs:
         raise LoadError(f"{path} holds no ShareGPT conversation that begins with a human turn and an answer.")
@@ -84,10 +91,11 @@ def _sharegpt(path: Path) -> list[tuple[str, str | int | None]]:
 
 
 def _rows(path: Path, kind: str, workload: DatasetWorkload) -> list[tuple[str, str | int | None]]:
-    rows = _parquet(path) if kind == "parquet" else _jsonl(path)
+    columns = [name for name in (workload.prompt_column, workload.output_column) if name]
+    rows = _parquet(path, columns) if kind == "parquet" else _jsonl(path)
     pairs: list[tuple[str, str | int | None]] = []
     for number, row in enumerate(rows, 1):
-        for column in filter(None, (workload.prompt_column, workload.output_column)):
+        for column in columns:
             if column not in row:
                 raise LoadError(f"{path}, row {number}, has no column {column!r}. {suggestion(column, row)}")
         answer = row[workload.output_column] if workload.output_column else None
@@ -95,41 +103,57 @@ def _rows(path: Path, kind: str, workload: DatasetWorkload) -> list[tuple[str, s
     return pairs
 
 
-def _parquet(path: Path) -> list[dict[str, Any]]:
+def _parquet(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of a file in which these columns are of plain values: a list has no bound of its own."""
     try:
-        return pl.read_parquet(path).to_dicts()
-    except (pl.exceptions.PolarsError, OSError) as error:
+        if path.stat().st_size > LARGEST_BYTES or not path.is_file():
+            raise LoadError(f"{path} is no plain file of at most {LARGEST_BYTES:,} bytes.")
+        schema = pl.read_parquet_schema(path)
+        rows = pl.scan_parquet(path)
+        count = rows.select(pl.len()).collect().item()
+        if count > MOST_ROWS:
+            raise LoadError(f"{path} has {count:,} rows; a dataset has at most {MOST_ROWS:,}. Take a part of it.")
+        for column in columns:
+            if column in schema and schema[column].is_nested():
+                raise LoadError(f"{path}: column {column!r} holds lists or objects, not texts. Name another column.")
+        texts = [pl.col(column).str.len_bytes().sum() for column in columns if schema.get(column) == pl.String]
+        if texts and sum(rows.select(*texts).collect().row(0)) > LARGEST_BYTES:
+            raise LoadError(f"{path} unpacks to more than {LARGEST_BYTES:,} bytes of text. Take a part of it.")
+        return rows.select(name for name in schema if name in columns).collect().to_dicts()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise LoadError(f"{path} is not Parquet: {error}") from error
 
 
 def _jsonl(path: Path) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(bounded.read_bytes(path, LARGEST_BYTES, error=LoadError).splitlines(), 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise LoadError(f"{path}, line {number}, is not JSON: {error}") from error
+        row = bounded.parse_json(line, f"{path}, line {number}", nan="null", error=LoadError)
         if not isinstance(row, dict):
-            raise LoadError(f"{path}, line {number}, is not an object but {line[:60]!r}.")
+            raise LoadError(f"{path}, line {number}, is not an object but {shown(row)}.")
         rows.append(row)
+        if len(rows) > MOST_ROWS:
+            raise LoadError(f"{path} has more than {MOST_ROWS:,} lines. Take a part of it.")
     return rows
 
 
 def read_trace(workload: TraceWorkload) -> list[TraceEntry]:
     """The trace in order of time, from 0, at the workload's speed; raises LoadError naming file, line and key."""
     path = Path(workload.path).expanduser()
-    if not path.is_file():
+    if not path.exists():
         raise LoadError(f"The trace {path} of workload {workload.name!r} does not exist; correct its path.")
     entries = []
     for number, row in enumerate(_jsonl(path), 1):
         try:
             entries.append((float(row["timestamp_s"]), int(row["input_tokens"]), int(row["output_tokens"])))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise LoadError(
-                f"{path}, entry {number}, needs timestamp_s, input_tokens and output_tokens as numbers; it is {row!r}."
+                f"{path}, entry {number}, needs timestamp_s, input_tokens and output_tokens as numbers; it is "
+                f"{shown(row, 200)}."
             ) from error
+        if not all(abs(value) <= LONGEST for value in entries[-1]):
+            raise LoadError(f"{path}, entry {number}, has a number beyond {LONGEST:,}: {shown(row, 200)}.")
     if not entries:
         raise LoadError(f"The trace {path} is empty.")
     entries.sort()

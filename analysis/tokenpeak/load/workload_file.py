@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from tokenpeak import bounded
 from tokenpeak.errors import LoadError, suggestion
 from tokenpeak.workload import Workload
 
@@ -23,10 +23,7 @@ def schema() -> dict[str, Any]:
 
 def read_workload(path: Path) -> Workload:
     """The workload in a file; raises LoadError naming the key that is wrong and the nearest right one."""
-    try:
-        raw = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise LoadError(f"The workload {path} cannot be read: {error}") from error
+    raw = bounded.read_yaml(path, error=LoadError)
     if not isinstance(raw, dict):
         raise LoadError(f"{path} must be a mapping of keys, not {type(raw).__name__}.")
     try:

@@ -60,7 +60,7 @@ class Values(Declaration):
     values: list[Any] | None = None
     low: int | FiniteFloat | None = Field(default=None, alias="from")
     high: int | FiniteFloat | None = Field(default=None, alias="to")
-    steps: int = Field(default=5, ge=2)
+    steps: int = Field(default=5, ge=2, le=1000)
     log: bool = False
     when: dict[str, Any] = {}
 

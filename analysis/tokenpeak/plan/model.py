@@ -13,12 +13,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tokenpeak import bounded
 from tokenpeak.errors import FactsError
+from tokenpeak.names import inside
 from tokenpeak.paths import data_dir, state_dir
 from tokenpeak.plan.config_json import Experts, Mla, read_config
 from tokenpeak.plan.quantization import Quantization, quantization_of
 
 TABLE = Path(__file__).parent / "data" / "models.json"
+
+LARGEST_CONFIG_BYTES = 4 * 1024**2
+"""Of a config.json: those of the largest models, which list every layer, have some hundred kilobytes."""
 
 BESIDE = "hf_quant_config.json"
 """What ModelOpt says of a checkpoint's quantization, in a file of its own."""
@@ -165,7 +170,7 @@ def model_facts(name_or_path: str) -> ModelFacts | None:
 
 def kept_config(name: str) -> Path:
     """Where the config.json of a model asked of the hub is kept."""
-    return state_dir() / "models" / name.replace("/", "--") / "config.json"
+    return inside(state_dir() / "models", name.replace("/", "--"), error=FactsError) / "config.json"
 
 
 def model_names() -> tuple[str, ...]:
@@ -175,19 +180,19 @@ def model_names() -> tuple[str, ...]:
 
 def facts_from_file(path: Path, name: str) -> ModelFacts:
     """The facts of a config.json on this machine, and of what ModelOpt says beside it."""
-    try:
-        config = json.loads(path.read_text())
-        beside = path.with_name(BESIDE)
-        if beside.is_file() and isinstance(config, dict) and "quantization_config" not in config:
-            config["quantization_config"] = {
-                "quant_method": "modelopt",
-                **json.loads(beside.read_text())["quantization"],
-            }
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FactsError(
-            f"{path} is not a readable config.json ({error}). Copy it anew from the checkpoint."
-        ) from error
+    config = _read_config(path)
+    beside = path.with_name(BESIDE)
+    if beside.is_file() and isinstance(config, dict) and "quantization_config" not in config:
+        given = _read_config(beside)
+        if not isinstance(given, dict) or not isinstance(given.get("quantization"), dict):
+            raise FactsError(f"{beside} has no object `quantization`. Copy it anew from the checkpoint.")
+        config["quantization_config"] = {"quant_method": "modelopt", **given["quantization"]}
     return facts_from_config(config, name, source=str(path))
+
+
+def _read_config(path: Path) -> object:
+    data = bounded.read_bytes(path, LARGEST_CONFIG_BYTES, error=FactsError)
+    return bounded.parse_json(data, path, nan="null", most=LARGEST_CONFIG_BYTES, error=FactsError)
 
 
 def _short(name: str) -> str:

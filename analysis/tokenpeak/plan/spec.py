@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -17,9 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from tokenpeak import paths
+from tokenpeak import bounded, paths
 from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.metrics import BY_NAME, metric_of
+from tokenpeak.names import inside
 from tokenpeak.plan.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.plan.endpoint import EndpointSpec
 from tokenpeak.plan.secrets import secret_in
@@ -299,13 +299,10 @@ def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
     It is refused, too, where its sweep could only fail to tell anything, or where its archive would keep a secret; a
     recorded spec is not, as its sweep was made.
     """
-    path = folder / f"{name}.yml"
+    path = inside(folder, f"{name}.yml", may_link=True, error=SpecError)
     if not path.is_file():
         raise SpecError(f"No sweep called {name!r} in {folder}. {suggestion(name, sweep_names(folder))}")
-    try:
-        raw = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path} is not YAML: {error}") from error
+    raw = bounded.read_yaml(path, error=SpecError)
     spec = parse_spec(raw, path)
     if found := secret_in(spec.model_dump(mode="json")) or _untold(spec) or _too_few_requests(spec) or _ambiguous(spec):
         raise SpecError(f"{path} is not a sweep spec:\n  {found}")

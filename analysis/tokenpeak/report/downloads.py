@@ -1,6 +1,5 @@
 """What a reader can take along: frames as CSV and Parquet, each table as CSV, checksums of it all."""
 
-import csv
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak import spreadsheet
+from tokenpeak.names import inside
 from tokenpeak.report.view import SweepView
 
 CSV_ROWS = 200_000
@@ -25,9 +26,7 @@ def write_frames(view: SweepView, folder: Path) -> None:
         frame.write_parquet(folder / f"{name}.parquet")
         if frame.height > CSV_ROWS:
             continue
-        lists = [column for column, kind in frame.schema.items() if isinstance(kind, pl.List)]
-        flat = frame.with_columns(pl.col(column).cast(pl.List(pl.String)).list.join("; ") for column in lists)
-        flat.write_csv(folder / f"{name}.csv")
+        spreadsheet.write_frame(frame, folder / f"{name}.csv")
 
 
 def write_csv(blocks: Sequence[dict[str, Any]], folder: Path, page: str, marks: Sequence[str]) -> None:
@@ -37,23 +36,16 @@ def write_csv(blocks: Sequence[dict[str, Any]], folder: Path, page: str, marks: 
         if data["kind"] != "table":
             continue
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{page}-{data['name']}.csv"
+        path = inside(folder, f"{page}-{data['name']}.csv")
         heads = [
             f"{column['title']} ({column['unit']})" if column["unit"] else column["title"] for column in data["columns"]
         ]
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([*heads, *(["mark"] if marks else [])])
-            for row in data["rows"]:
-                writer.writerow(
-                    [*(_safe(cell.get("value", cell["text"])) for cell in row), *([", ".join(marks)] if marks else [])]
-                )
+        rows = [
+            [*(cell.get("value", cell["text"]) for cell in row), *([", ".join(marks)] if marks else [])]
+            for row in data["rows"]
+        ]
+        spreadsheet.write_rows(path, [[*heads, *(["mark"] if marks else [])], *rows])
         block["csv"] = f"data/csv/{path.name}"
-
-
-def _safe(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "@")) else value
 
 
 def listing(folder: Path) -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
 A caption says what to see, how many measurements stand behind it, under which SLO, and what its interval is.
 """
 
+import hashlib
+
 import polars as pl
 
 from tokenpeak.metrics import BY_NAME, inner
@@ -42,10 +44,17 @@ BEATEN = 400
 """Most beaten points that a trade-off draws."""
 
 
+LONGEST_SLUG = 60
+"""Three of them make a file's name, which has at most 255 bytes."""
+
+
 def slug(text: str) -> str:
-    """A name for addresses and files: lower case, digits and single dashes."""
+    """A name for addresses and files: lower case, digits and single dashes; a long one is cut and has a digest."""
     words = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in text.lower()).split("-")
-    return "-".join(word for word in words if word)
+    name = "-".join(word for word in words if word)
+    if len(name) <= LONGEST_SLUG:
+        return name
+    return f"{name[: LONGEST_SLUG - 9]}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def interval_words(view: SweepView, ranked: Ranking) -> str:

@@ -8,12 +8,14 @@ each. The same files run in Jupyter as they are.
 import contextlib
 import json
 import logging
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import ReportError, suggestion
+from tokenpeak.names import shown
 from tokenpeak.report.blocks import BLOCK_MIME, VEGA_MIME
 from tokenpeak.report.shell import fresh_cells
 
@@ -27,6 +29,7 @@ with warnings.catch_warnings():
 ENGINE, KERNEL = "tokenpeak", "python3"
 NOTEBOOK_METADATA = ("kernelspec", "language_info")
 KERNEL_KEYS = ("display_name", "language", "name")
+_PLACE = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
 class SharedProcess(Engine):  # type: ignore[misc]
@@ -84,7 +87,7 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
             raise_for_execution_errors(executed, None)
     except PapermillExecutionError as error:
         raise ReportError(
-            f"{notebook.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n{_where(error)}"
+            f"{notebook.name}, cell {error.exec_count}: {error.ename}: {shown(error.evalue, 300)[1:-1]}{_where(error)}."
         ) from error
     _forget_machine(executed)
     output.write_text(json.dumps(executed, ensure_ascii=False) + "\n")
@@ -106,9 +109,9 @@ def _forget_machine(executed: Any) -> None:
 
 
 def _where(error: PapermillExecutionError) -> str:
-    """The innermost lines of the failed cell's traceback."""
-    lines = "".join(error.traceback).rstrip().splitlines()
-    return "\n".join(lines[-6:])
+    """The file and line that raised, in brackets; empty where the traceback names none."""
+    places = _PLACE.findall("".join(error.traceback))
+    return f" ({shown(Path(places[-1][0]).name)[1:-1]}, line {places[-1][1]})" if places else ""
 
 
 def blocks(executed: Any) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import polars as pl
 import yaml
 import zstandard
 
+from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
 from tokenpeak.plan.spec import parse_spec
 from tokenpeak.records import REQUEST_COLUMNS, Record, SweepRecord
@@ -92,8 +93,8 @@ def _copy_claims(source: Path, target: Path, cleaner: Cleaner) -> bool:
     """Claims pick runs by their node, so that labels stand there too."""
     cleaner.where = CLAIMS
     try:
-        value = yaml.safe_load(source.read_text())
-    except (ValueError, yaml.YAMLError):
+        value = bounded.read_yaml(source)
+    except ArchiveError:
         return False
     target.write_text(yaml.safe_dump(cleaner.plain(value), allow_unicode=True, sort_keys=False))
     return True

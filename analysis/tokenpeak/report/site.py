@@ -7,14 +7,19 @@ OUTPUT/SWEEP_ID/data/raw/  frames/  csv/  notebooks/  SHA256SUMS
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from tokenpeak import paths
-from tokenpeak.errors import ReportError
+from tokenpeak.errors import ReportError, TokenpeakError
+from tokenpeak.names import inside, shown
 from tokenpeak.report import downloads, feed, history, notebooks, render, reuse, trial_pages
 from tokenpeak.report.known_words import own_words
 from tokenpeak.report.progress import progress
@@ -74,6 +79,9 @@ SITE_PAGES: tuple[Page, ...] = (
     Page(name="methodology", menu="Methodology", title="Methodology and glossary", question="How was this measured?"),
 )
 
+TAKEN = frozenset({"static", "feed.atom", "live.html", *(f"{page.name}.html" for page in SITE_PAGES)})
+"""What is in the site's own folder beside the sweeps."""
+
 LIVE = Page(name="live", menu="Live", title="Live", question="How far is the sweep?")
 
 Report = Callable[[str], None]
@@ -111,24 +119,43 @@ def build_site(
         writer.static()
         views = {}
         for sweep_id, archive in sources.items():
-            raw = staging / sweep_id / "data" / "raw"
+            raw = inside(staging, f"{sweep_id}/data/raw")
             if sweep_id in kept:
-                reuse.take(output / sweep_id, staging / sweep_id)
+                reuse.take(inside(output, sweep_id), inside(staging, sweep_id))
             else:
                 release(archive.path, raw, node_names=node_names or is_published(archive.read_sweep()))
-            views[sweep_id] = open_archive(raw)
+            with _making(sweep_id):
+                views[sweep_id] = open_archive(raw)
         newest = sorted(views.values(), key=_recency, reverse=True)
         for view in newest:
             say(f"pages of {view.sweep_id}{' stay as they are' if view.sweep_id in kept else ''}")
             if view.sweep_id not in kept:
-                writer.sweep(view, [each for each in studies[view.sweep_id] if each != view.sweep_id])
-        writer.front(newest)
+                with _making(view.sweep_id):
+                    writer.sweep(view, [each for each in studies[view.sweep_id] if each != view.sweep_id])
+        with _making(", ".join(views)):
+            writer.front(newest)
         reuse.forget(output)
         _replace(staging, output)
         reuse.write(output, origins)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return output / "index.html"
+
+
+@contextmanager
+def _making(sweeps: str) -> Iterator[None]:
+    """An error of the pages' own code is said in a sentence: figures can be of the right kind and make no sense."""
+    try:
+        yield
+    except (TokenpeakError, OSError):
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise ReportError(
+            f"The pages of {shown(sweeps)} cannot be made: {type(error).__name__}: {shown(str(error), 200)} "
+            f"({Path(place.filename).name}, line {place.lineno}). Its records hold something that makes no sense; if "
+            "they are as TokenPeak wrote them, report this."
+        ) from error
 
 
 def _recency(view: SweepView) -> tuple[bool, str, datetime]:
@@ -142,6 +169,8 @@ def _sources(archives: Sequence[Path]) -> dict[str, Archive]:
     found: dict[str, Archive] = {}
     for archive in find_archives(list(archives)):
         sweep_id = archive.read_sweep().sweep_id
+        if sweep_id.casefold() in TAKEN:
+            raise ReportError(f"{archive.path} holds sweep {sweep_id}, the name of a part of the site itself.")
         if sweep_id in found:
             raise ReportError(
                 f"{archive.path} holds sweep {sweep_id}, which another archive holds too. Give one of them."
@@ -186,7 +215,7 @@ class _Writer:
 
     def sweep(self, view: SweepView, study: Sequence[str]) -> None:
         """All pages and downloads of one sweep; `study` are the other sweeps that it is to be compared with."""
-        data = self.folder / view.sweep_id / "data"
+        data = inside(self.folder, f"{view.sweep_id}/data")
         menu = {"sweep": view, "pages": SWEEP_PAGES}
         others = {"study": [f"../../../{sweep_id}/data/raw" for sweep_id in study]}
         for page in SWEEP_PAGES:
@@ -259,7 +288,7 @@ class _Writer:
         return (paths.CONTENT / name).read_text()
 
     def _page(self, path: str, template: str, **context: Any) -> None:
-        target = self.folder / path
+        target = inside(self.folder, path)
         target.parent.mkdir(parents=True, exist_ok=True)
         html = self.env.get_template(template).render(live=self.live, site_pages=SITE_PAGES, path=path, **context)
         target.write_text(html)

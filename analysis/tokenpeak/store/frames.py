@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from tokenpeak.errors import ArchiveError, SpecError
+from tokenpeak.names import shown
 from tokenpeak.plan.demand import objective_run
 from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import (
@@ -31,6 +32,8 @@ from tokenpeak.store.runs import run_row
 from tokenpeak.store.tables import CONFIGS, NODES, REQUESTS, RUNS, SERIES, SWEEPS, TRIALS, Table, canonical_json
 
 Row = dict[str, object]
+MOST_REQUESTS = 2_000_000
+"""Of a trial: five hundred a second for more than an hour. A parquet file of some kilobytes can hold any number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,10 +299,12 @@ def _unreadable(parquet: Path) -> str | None:
     """Why a file of requests cannot be read; None when it can."""
     try:
         columns = pl.read_parquet_schema(parquet)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        return f"not a whole Parquet file ({error})"
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        return f"not a whole Parquet file ({shown(str(error), 200)})"
     if missing := REQUEST_COLUMNS.keys() - columns.keys():
         return f"lacks {', '.join(sorted(missing))}"
+    if (rows := pl.scan_parquet(parquet).select(pl.len()).collect().item()) > MOST_REQUESTS:
+        return f"says that it holds {rows:,} requests, more than a trial sends (at most {MOST_REQUESTS:,})"
     return None
 
 

@@ -4,12 +4,12 @@ manifest.json: what it is, which software and machine made it, what the load hos
 out, and for each file its size and SHA-256. Unpacking checks every file against it and writes nothing else.
 """
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 import platform
-import re
 import shutil
 import tarfile
 from collections.abc import Mapping
@@ -20,17 +20,23 @@ from typing import Any, BinaryIO
 
 import zstandard
 
-from tokenpeak import paths
+from tokenpeak import bounded, paths
 from tokenpeak.errors import ArchiveError
+from tokenpeak.names import inside, is_name, shown
 
 SUFFIX = ".tar.zst"
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
-LARGEST_MANIFEST_BYTES = 64 * 1024**2
-LARGEST_BYTES = 64 * 1024**3
-"""Unpacked; a larger archive is refused before anything is written."""
+LARGEST_MANIFEST_BYTES = 16 * 1024**2
+MOST_FILES = 100_000
+"""Some 100 bytes of the manifest each; the largest sweeps have some ten thousand trials of at most three files."""
+LARGEST_BYTES, LARGEST_RATIO, SMALL_BYTES = 8 * 1024**3, 100, 256 * 1024**2
+"""Unpacked, and times its packed size, which counts for what is not small: what trials leave packs to a fifth, their
+JSON alone to a twentieth. A larger archive is refused before anything is written; unpack it with `tar --zstd -xf` and
+give the folder, whose files are bounded one by one."""
+BLOCK = 512
+"""Bytes of a tar entry's head, and what its content is filled up to."""
 REQUESTS, ENGINE_LOGS = "*.requests.parquet", "*.engine.log.zst"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 
 
 def pack(folder: Path, target: Path, *, removed: tuple[str, ...] = ()) -> Path:
@@ -122,35 +128,88 @@ def unpacked(path: Path, keep: Path | None = None) -> Path:
 
 
 def _archive_in(base: Path) -> Path | None:
-    return next((folder for folder in base.glob("*") if (folder / "sweep.json").is_file()), None)
+    """The archive that was unpacked into `base`; None for one that today's checks would not have let in."""
+    for folder in base.glob("*"):
+        with contextlib.suppress(ArchiveError):
+            if _recorded_id(folder, folder) == folder.name:
+                return folder
+    return None
+
+
+def _recorded_id(folder: Path, path: Path) -> object:
+    """The sweep's id that the archive at `folder` records; None where it has none. `path` is named in errors."""
+    record = folder / "sweep.json"
+    sweep = bounded.parse_json(bounded.read_bytes(record), path) if record.is_file() else None
+    return sweep.get("sweep_id") if isinstance(sweep, dict) else None
 
 
 def _unpack(path: Path, staging: Path) -> None:
     try:
         with (
             path.open("rb") as raw,
-            zstandard.ZstdDecompressor().stream_reader(raw) as packed,
-            tarfile.open(fileobj=packed, mode="r|") as tar,
+            zstandard.ZstdDecompressor(max_window_size=bounded.WIDEST_WINDOW_BYTES).stream_reader(raw) as packed,
         ):
-            manifest = _manifest(tar, tar.next(), path)
+            manifest = _manifest(packed, path)
             files: Mapping[str, Any] = manifest["files"]
-            folder = staging / str(manifest["sweep_id"])
+            folder = inside(staging, manifest["sweep_id"])
             folder.mkdir()
             seen: set[str] = set()
-            while (entry := tar.next()) is not None:
-                _write(tar, entry, files, folder, path, seen)
-    except (OSError, tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+            while (entry := _entry(packed, path)) is not None:
+                _write(packed, entry, files, folder, path, seen)
+    except (OSError, zstandard.ZstdError) as error:
         raise ArchiveError(f"{path}: no whole {SUFFIX} archive ({error}). Copy it again.") from error
     if missing := sorted(files.keys() - seen):
         raise ArchiveError(f"{path}: {missing[0]} is in its manifest and not in it. Copy it again.")
+    if (recorded := _recorded_id(folder, path)) != manifest["sweep_id"]:
+        raise ArchiveError(
+            f"{path}: its manifest says sweep {shown(manifest['sweep_id'])}, and its record {shown(recorded)}. "
+            "It was not packed by TokenPeak. Nothing of it was kept."
+        )
 
 
-def _manifest(tar: tarfile.TarFile, entry: tarfile.TarInfo | None, path: Path) -> dict[str, Any]:
-    content = tar.extractfile(entry) if entry is not None and entry.name == MANIFEST and entry.isfile() else None
-    if entry is None or content is None or entry.size > LARGEST_MANIFEST_BYTES:
-        raise ArchiveError(f"{path}: does not begin with a manifest. Pack archives with make archive SWEEP_ID=…")
+def _entry(packed: BinaryIO, path: Path) -> tuple[str, int] | None:
+    """The name and size of the next file in the tar; None at its end.
+
+    What `pack` writes are plain files with plain heads. Anything else (links, devices, sparse files, heads that extend
+    others by gigabytes) has no place in an archive and is refused by its type, before its content is read.
+    """
+    head = _exactly(packed, BLOCK, path)
+    if not any(head):
+        return None
     try:
-        manifest = json.loads(content.read())
+        checksum = int(head[148:156].rstrip(b" \0"), 8)
+        size = int(head[124:136].strip(b" \0") or b"0", 8)
+        prefix = head[345:500].rstrip(b"\0") if head[257:263] == b"ustar\0" else b""
+        name = (prefix + b"/" if prefix else b"").decode("ascii") + head[:100].rstrip(b"\0").decode("ascii")
+    except ValueError as error:
+        raise ArchiveError(f"{path}: an entry's head makes no sense ({error}). Copy it again.") from error
+    if checksum != sum(head[:148]) + sum(head[156:]) + 8 * ord(" "):
+        raise ArchiveError(f"{path}: an entry's head was changed. Copy it again.")
+    if head[156:157] not in (b"0", b"\0") or size < 0:
+        raise ArchiveError(
+            f"{path}: {shown(name)} is no plain file (type {shown(chr(head[156]))}). Pack archives with make archive "
+            "SWEEP_ID=…"
+        )
+    return name, size
+
+
+def _exactly(packed: BinaryIO, size: int, path: Path) -> bytes:
+    data = packed.read(size)
+    while len(data) < size:
+        if not (more := packed.read(size - len(data))):
+            raise ArchiveError(f"{path}: breaks off. Copy it again.")
+        data += more
+    return data
+
+
+def _manifest(packed: BinaryIO, path: Path) -> dict[str, Any]:
+    entry = _entry(packed, path)
+    if entry is None or entry[0] != MANIFEST or entry[1] > LARGEST_MANIFEST_BYTES:
+        raise ArchiveError(f"{path}: does not begin with a manifest. Pack archives with make archive SWEEP_ID=…")
+    content = _exactly(packed, entry[1], path)
+    _exactly(packed, -entry[1] % BLOCK, path)
+    manifest = bounded.parse_json(content, path, most_keys=MOST_FILES)
+    try:
         told = manifest["manifest_version"]
         if isinstance(told, int) and told > MANIFEST_VERSION:
             raise ArchiveError(
@@ -159,32 +218,40 @@ def _manifest(tar: tarfile.TarFile, entry: tarfile.TarInfo | None, path: Path) -
             )
         sizes = [int(file["bytes"]) for file in manifest["files"].values()]
         names = [manifest["sweep_id"], *(part for name in manifest["files"] for part in PurePosixPath(name).parts)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArchiveError(f"{path}: its manifest cannot be read ({type(error).__name__}: {error}).") from error
-    if any(not isinstance(name, str) or not NAME.fullmatch(name) for name in names):
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        words = f"{type(error).__name__}: {shown(str(error))}"
+        raise ArchiveError(f"{path}: its manifest cannot be read ({words}).") from error
+    if not all(map(is_name, names)):
         raise ArchiveError(f"{path}: its manifest names files that no archive has.")
-    if min(sizes, default=0) < 0 or sum(sizes) > LARGEST_BYTES:
-        raise ArchiveError(f"{path}: would unpack to {sum(sizes):,} bytes. Nothing was written.")
+    unpacked_bytes, packed_bytes = sum(sizes), path.stat().st_size
+    if min(sizes, default=0) < 0 or unpacked_bytes > min(LARGEST_BYTES, max(SMALL_BYTES, LARGEST_RATIO * packed_bytes)):
+        raise ArchiveError(
+            f"{path}: would unpack to {unpacked_bytes:,} bytes from {packed_bytes:,}, more than an archive does. "
+            "Nothing was written. If it is yours, unpack it with tar --zstd -xf and give the folder."
+        )
     return dict(manifest)
 
 
 def _write(
-    tar: tarfile.TarFile, entry: tarfile.TarInfo, files: Mapping[str, Any], folder: Path, path: Path, seen: set[str]
+    packed: BinaryIO, entry: tuple[str, int], files: Mapping[str, Any], folder: Path, path: Path, seen: set[str]
 ) -> None:
-    told = files.get(entry.name)
-    content = tar.extractfile(entry) if entry.isfile() else None
-    if told is None or content is None or entry.size != told["bytes"] or entry.name in seen:
-        raise ArchiveError(f"{path}: {entry.name!r} is not what its manifest says. Nothing of it was kept.")
-    target = folder / entry.name
+    name, size = entry
+    told = files.get(name)
+    if told is None or size != told["bytes"] or name in seen:
+        raise ArchiveError(f"{path}: {shown(name)} is not what its manifest says. Nothing of it was kept.")
+    target = inside(folder, name)
     target.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
+    digest, left = hashlib.sha256(), size
     with target.open("wb") as file:
-        while piece := content.read(1 << 20):
+        while left:
+            piece = _exactly(packed, min(left, 1 << 20), path)
+            left -= len(piece)
             digest.update(piece)
             file.write(piece)
-    if digest.hexdigest() != told["sha256"]:
-        raise ArchiveError(f"{path}: {entry.name} was changed after it was packed. Nothing of it was kept.")
-    seen.add(entry.name)
+    _exactly(packed, -size % BLOCK, path)
+    if digest.hexdigest() != told.get("sha256"):
+        raise ArchiveError(f"{path}: {name} was changed after it was packed. Nothing of it was kept.")
+    seen.add(name)
 
 
 def without_prompts(folder: Path) -> None:

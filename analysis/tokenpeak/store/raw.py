@@ -8,6 +8,7 @@ requests and its log, so that a trial that can be read is complete. What does no
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,10 @@ from typing import Any, BinaryIO, TypeVar
 
 import zstandard
 from pydantic import ValidationError
-from pydantic_core import from_json
 
+from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
+from tokenpeak.names import inside, shown
 from tokenpeak.records import FORMAT_VERSION, EndRecord, Record, SweepRecord, TrialRecord
 from tokenpeak.store.pack import SUFFIX, unpacked
 
@@ -63,7 +65,7 @@ class Archive:
             with requests_parquet.open("rb") as source:
                 _write(self.requests_path(record.trial_id), lambda part: shutil.copyfileobj(source, part))
         if log_text:
-            packed = zstandard.ZstdCompressor().compress(log_text.encode("utf-8", "replace"))
+            packed = zstandard.ZstdCompressor().compress(_log_bytes(log_text))
             _write(self.log_path(record.trial_id), lambda part: part.write(packed))
         _write_record(target, record)
 
@@ -73,27 +75,22 @@ class Archive:
 
     def trial_path(self, trial_id: str) -> Path:
         """Where the trial's JSON is."""
-        return self.path / "trials" / f"{trial_id}.json"
+        return inside(self.path / "trials", f"{trial_id}.json")
 
     def requests_path(self, trial_id: str) -> Path:
         """Where the trial's requests are; absent when it sent none."""
-        return self.path / "trials" / f"{trial_id}.requests.parquet"
+        return inside(self.path / "trials", f"{trial_id}.requests.parquet")
 
     def log_path(self, trial_id: str) -> Path:
         """Where the trial's engine log is; absent when the engine said nothing."""
-        return self.path / "trials" / f"{trial_id}.engine.log.zst"
+        return inside(self.path / "trials", f"{trial_id}.engine.log.zst")
 
     def read_log(self, trial_id: str) -> str | None:
         """The engine's log of the trial; None when there is none."""
         path = self.log_path(trial_id)
         if not path.exists():
             return None
-        try:
-            return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()).decode("utf-8", "replace")
-        except zstandard.ZstdError as error:
-            raise ArchiveError(
-                f"{path} is not a whole zstd file ({error}). The trial's other files still load."
-            ) from error
+        return bounded.unpacked(bounded.read_bytes(path), path).decode("utf-8", "replace")
 
     def read_sweep(self) -> SweepRecord:
         """What the sweep set out to do; an archive without it cannot be read."""
@@ -119,7 +116,7 @@ class Archive:
                 self.malformed.append(Malformed(path=path, reason=str(error).removeprefix(f"{path}: ")))
                 continue
             if record.trial_id != path.stem:
-                reason = f"holds trial {record.trial_id!r}; a trial's file is named after its id"
+                reason = f"holds trial {shown(record.trial_id)}; a trial's file is named after its id"
                 self.malformed.append(Malformed(path=path, reason=reason))
                 continue
             yield record
@@ -134,7 +131,7 @@ def find_archives(paths: list[Path]) -> list[Archive]:
     for given in paths:
         path = unpacked(given) if given.name.endswith(SUFFIX) and given.is_file() else given
         if (path / "sweep.json").is_file():
-            found.append(Archive(path))
+            found.append(_of_plain_files(path))
             continue
         below = sorted(sweep.parent for sweep in path.glob("*/sweep.json"))
         folders = {folder.name for folder in below}
@@ -142,8 +139,43 @@ def find_archives(paths: list[Path]) -> list[Archive]:
         below += [unpacked(pack) for pack in packs if pack.name.removesuffix(SUFFIX) not in folders]
         if not below:
             raise ArchiveError(f"No archive at {path}: neither it nor a folder in it has a sweep.json.")
-        found += [Archive(folder) for folder in below]
+        found += [_of_plain_files(folder) for folder in below]
     return found
+
+
+MOST_FILES = 200_000
+"""Of an archive: its largest sweeps have some ten thousand trials of at most three files."""
+LARGEST_PARQUET_BYTES = 2 * 1024**3
+"""A trial's requests; a million take some hundred megabytes."""
+
+
+def _of_plain_files(folder: Path) -> Archive:
+    """The archive at `folder`, of plain files: a link may lead to any other file, and a pipe has no end."""
+    count = 0
+    for place in (folder, folder / "trials"):
+        if place.is_symlink() and place != folder:
+            raise ArchiveError(f"{place} is a link. Put the folder itself there.")
+        for entry in os.scandir(place) if place.is_dir() else ():
+            count += 1
+            facts = entry.stat(follow_symlinks=False)
+            if not stat.S_ISREG(facts.st_mode) and not stat.S_ISDIR(facts.st_mode):
+                what = "a link" if entry.is_symlink() else "no plain file"
+                raise ArchiveError(f"{place}: {shown(entry.name)} is {what}. Put the file itself there, or remove it.")
+            if count > MOST_FILES or facts.st_size > LARGEST_PARQUET_BYTES:
+                raise ArchiveError(
+                    f"{place}: more than {MOST_FILES:,} files, or {shown(entry.name)} has more than "
+                    f"{LARGEST_PARQUET_BYTES:,} bytes, which no archive has."
+                )
+    return Archive(folder)
+
+
+def _log_bytes(text: str) -> bytes:
+    """An engine's log as it is kept: of one that is too long for its readers, the beginning and the end."""
+    whole, most = text.encode("utf-8", "replace"), bounded.LARGEST_LOG_BYTES
+    if len(whole) <= most:
+        return whole
+    half = most // 2 - 100
+    return whole[:half] + b"\n[%d bytes are left out]\n" % (len(whole) - 2 * half) + whole[-half:]
 
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -163,22 +195,15 @@ def upgraded(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _read(path: Path, kind: type[RecordT]) -> RecordT:
     """The record in `path`, of whichever version; ArchiveError names the file and what is wrong with it."""
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ArchiveError(f"{path}: cannot be read ({error.strerror}).") from error
-    if b"NaN" in text or b"Infinity" in text:
-        # Python writes these, and they are no JSON; as a figure they would go through every mean of a page.
-        try:
-            from_json(text, allow_inf_nan=False)
-        except ValueError as error:
-            raise ArchiveError(f"{path}: {error}; what is not known must be null.") from error
+    text = bounded.read_bytes(path)
+    # Parsed twice: the models' own parser has no bounds, and takes a number beyond what a frame holds.
+    bounded.parse_json(text, path)
     try:
         record = _of_any_version(text, kind)
     except ValidationError as error:
         _refuse_newer(path, _claimed_version(text))
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "file"
+        where = ".".join(shown(part).strip("'") for part in first["loc"]) or "file"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise ArchiveError(f"{path}: {where}: {first['msg']}{more}.") from error
     _refuse_newer(path, record.format_version)

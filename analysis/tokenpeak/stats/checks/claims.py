@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tokenpeak import bounded
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.stats.checks.catalogue import CLAIM_CHECKS, GUARDS
 from tokenpeak.stats.checks.evidence import Evidence
@@ -40,10 +40,10 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
     """The claims of a claims.yml; none when there is no such file. FactsError says what is wrong in it."""
     if not path.is_file():
         return ()
+    raw = bounded.read_yaml(path, error=FactsError)
     try:
-        raw = yaml.safe_load(path.read_text())
         claims = tuple(Claim.model_validate(item) for item in raw["claims"])
-    except (yaml.YAMLError, ValidationError, KeyError, TypeError) as error:
+    except (ValidationError, KeyError, TypeError) as error:
         raise FactsError(f"{path} is no list of claims: {str(error).splitlines()[0]}") from error
     for claim in claims:
         if claim.check not in CLAIM_CHECKS:

@@ -1,0 +1,74 @@
+"""A site made from archives that hold a payload wherever the records permit one, in a real browser."""
+
+from pathlib import Path
+
+import pytest
+from conftest import CALIBRATION
+from payload import HOST, JOINING, payload_archive
+from playwright.sync_api import Browser
+
+from tokenpeak.load.calibrate import calibration_record
+from tokenpeak.report.site import build_site
+
+ATTACKS = """() => ({
+  foreign: [...document.querySelectorAll("[href], [src], [action], [data], [srcset], [formaction], [ping]")]
+    .flatMap(each => ["href", "src", "action", "data", "srcset", "formaction", "ping"].map(n => each.getAttribute(n)))
+    .filter(value => value !== null)
+    .filter(value => !["file:", "data:", "blob:"].includes(new URL(value, location.href).protocol)
+                     || value.includes("evil.example")),
+  made: document.querySelectorAll("img[src=x], svg[onload], [onerror]").length,
+  scripts: [...document.scripts].filter(each => !each.src && /^\\s*alert/.test(each.text)).length,
+  computed: document.title.includes("49") || document.body.innerText.includes("onload=alert(1)>49"),
+})"""
+"""What the page holds that leads out of it, or that a payload made."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of both archives, with its live page."""
+    folder = tmp_path_factory.mktemp("payload")
+    calibration = calibration_record([CALIBRATION])
+    for letter, spare in (("a", frozenset[str]()), ("b", JOINING)):
+        payload_archive(folder / "in", letter, calibration=calibration, spare=spare)
+    build_site([folder / "in"], folder / "site", live=True)
+    return folder / "site"
+
+
+def test_a_payload_everywhere_does_nothing(browser: Browser, site: Path) -> None:
+    """No page opens a dialog, asks for anything beyond the site's files, links elsewhere or breaks its policy."""
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    found: list[str] = []
+    page.on("dialog", lambda dialog: (found.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("pageerror", lambda error: found.append(f"error {error}"))
+    page.on("console", lambda words: found.append(f"console {words.text}") if words.type == "error" else None)
+    context.on("request", lambda request: found.append(request.url) if not own(request.url) else None)
+    pages = sorted(site.rglob("*.html"))
+    for path in pages:
+        page.goto(path.as_uri())
+        page.evaluate("for (const f of document.querySelectorAll('figure')) f.scrollIntoView()")
+        if page.locator("figure.figure").count():
+            page.locator(".embed svg").first.wait_for(state="attached")
+        attacks = page.evaluate(ATTACKS)
+        found += [f"{name} {what}" for name, what in attacks.items() if what]
+        found = [each if each.startswith(path.name) else f"{path.name}: {each}" for each in found]
+    page.goto((site / "compare.html").as_uri())
+    for select in ("#left-sweep", "#right-sweep", "#left-config", "#right-config"):
+        page.select_option(select, index=page.locator(f"{select} option").count() - 1)
+        found += [f"compare {name} {what}" for name, what in page.evaluate(ATTACKS).items() if what]
+    context.close()
+
+    assert [] == found
+    assert len(pages) >= 30
+
+
+def own(url: str) -> bool:
+    """Whether a browser finds this without any network."""
+    return url.startswith(("file://", "data:", "blob:"))
+
+
+def test_the_payload_reaches_the_pages(site: Path) -> None:
+    """What is shown holds the payload as text, so that the pages above had something to withstand."""
+    shown = {path.name for path in site.rglob("*.html") if HOST in path.read_text()}
+
+    assert {"index.html", "ranking.html", "interactions.html", "claims.html", "trials.html", "compare.html"} <= shown

@@ -1,0 +1,137 @@
+"""What is read from outside is bounded, its names stay inside their folder, and no CSV cell is a formula."""
+
+import csv
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tokenpeak import bounded, spreadsheet
+from tokenpeak.cli.replay import replay
+from tokenpeak.errors import ArchiveError, TokenpeakError
+from tokenpeak.load.datasets import read_samples, read_trace
+from tokenpeak.names import inside
+from tokenpeak.plan.model import facts_from_file
+from tokenpeak.workload import DatasetWorkload, TraceWorkload
+
+FORMULAS = ("=1+1", "+x", "-x", "@x", "\tx", "\rx", " =1", "'x", "plain", "-5", "1e-3", "a;=1")
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/../../b", "", "a\0b", "a\nb", "link/a"])
+def test_names_do_not_lead_out(name: str, tmp_path: Path) -> None:
+    """What is absolute, has dots, control characters or a link on its way is refused."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "link").symlink_to(tmp_path)
+
+    with pytest.raises(ArchiveError, match=r"leads out|no name"):
+        inside(tmp_path / "in", name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: &a [*a]", "a: " + "9" * 5000, "a: .inf", "[" * 5000, "a: 2026-99-99", "a: !!python/name:os.system x"],
+)
+def test_yaml_is_bounded(text: str, tmp_path: Path) -> None:
+    """What would expand, nest or compute without end is an error with the file's name."""
+    (tmp_path / "a.yml").write_text(text)
+
+    with pytest.raises(ArchiveError, match=r"a\.yml"):
+        bounded.read_yaml(tmp_path / "a.yml")
+
+
+def test_anchors_still_work(tmp_path: Path) -> None:
+    """Aliases and merges of a usual size are what they were."""
+    (tmp_path / "a.yml").write_text("base: &base {a: 1}\nmore: {<<: *base, b: 2.5}\n")
+
+    assert {"base": {"a": 1}, "more": {"a": 1, "b": 2.5}} == bounded.read_yaml(tmp_path / "a.yml")
+
+
+@pytest.mark.parametrize("data", [b"[" * 100, b'{"a": 1e999}', b"9" * 5000, b'{"a":1,"a":2}', b"[NaN]"])
+def test_json_is_bounded(data: bytes) -> None:
+    """Depth, numbers that nothing holds, and keys given twice are errors."""
+    with pytest.raises(ArchiveError, match=r"a\.json"):
+        bounded.parse_json(data, Path("a.json"))
+
+
+def test_cells_are_no_formulas_and_read_back(tmp_path: Path) -> None:
+    """Each text begins as no formula does, numbers stay, and one apostrophe less is the text."""
+    frame = pl.DataFrame({"text": FORMULAS, "=head": range(-6, 6)})
+    spreadsheet.write_frame(frame, tmp_path / "a.csv")
+    spreadsheet.write_rows(tmp_path / "b.csv", [frame.columns, *frame.iter_rows()])
+    for name in ("a.csv", "b.csv"):
+        with (tmp_path / name).open(newline="") as file:
+            head, *rows = list(csv.reader(file))
+        assert ["text", "'=head"] == head
+        assert list(FORMULAS) == [spreadsheet.plain(row[0]) for row in rows]
+        assert [str(number) for number in range(-6, 6)] == [row[1] for row in rows]
+        assert [] == [row[0] for row in rows if row[0].lstrip()[:1] in "=+-@" and row[0] != "-5"]
+
+
+DEEP, ENTRY = b"[" * 200_000, b'{"timestamp_s": 1e999, "input_tokens": 1, "output_tokens": 1}\n'
+WORKLOAD = {"kind": "dataset", "name": "texts"}
+
+
+def samples(path: Path, **more: object) -> object:
+    """The prompts of a dataset."""
+    return read_samples(DatasetWorkload.model_validate({**WORKLOAD, "path": str(path), **more}))
+
+
+def trace(path: Path) -> object:
+    """The entries of a trace."""
+    return read_trace(TraceWorkload.model_validate({"kind": "trace", "name": "trace", "path": str(path)}))
+
+
+def model(path: Path) -> object:
+    """The facts of a config.json."""
+    return facts_from_file(path, "model")
+
+
+def searched(path: Path) -> object:
+    """A search of a CSV's results."""
+    return replay.main([str(path), "--value", "v", "--axes", "a"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "content"),
+    [
+        ("a.json", samples, DEEP),
+        ("a.json", samples, b'[{"conversations": [1, 2]}, {"conversations": 3}]'),
+        ("a.jsonl", samples, DEEP),
+        ("a.jsonl", samples, b'{"prompt": ' + b"9" * 5000 + b"}"),
+        ("a.jsonl", trace, ENTRY),
+        ("a.jsonl", trace, ENTRY.replace(b"1e999", b"1e300")),
+        ("config.json", model, DEEP),
+        ("config.json", model, b'{"hidden_size": ' + b"9" * 5000 + b"}"),
+        ("a.csv", searched, b"v,a\n" + b"1,2\n" * 100_001),
+        ("a.json", samples, None),
+        ("a.jsonl", trace, None),
+        ("config.json", model, None),
+        ("a.csv", searched, None),
+    ],
+)
+def test_other_readers_are_bounded(
+    name: str, read: Callable[[Path], object], content: bytes | None, tmp_path: Path
+) -> None:
+    """Datasets, traces, a model's config and CSV landscapes end in one sentence with the file's name; so do pipes."""
+    path = tmp_path / name
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+
+    with pytest.raises(TokenpeakError) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert "not exist" not in str(caught.value)
+
+
+def test_a_dataset_of_lists_is_refused(tmp_path: Path) -> None:
+    """A row's list may be of any length in some kilobytes, so that lists are no prompts."""
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"prompt": [[0] * 1000]}).write_parquet(path)
+
+    with pytest.raises(TokenpeakError, match="lists or objects"):
+        samples(path, prompt_column="prompt")
