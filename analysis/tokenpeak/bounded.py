@@ -41,6 +41,7 @@ WIDEST_WINDOW_BYTES = 128 * MEGABYTE
 LARGEST_NUMBER = 2**63
 
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{\]}]', re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LONG_NUMBER = re.compile(rb"(?<![.\d])\d{16}|\d[eE]\+?\d{3}")
 
 Error = type[TokenpeakError]
@@ -110,13 +111,17 @@ def parse_json(
     _refuse_size(data, path, largest_bytes() if most is None else most, error)
     is_checked = _LONG_NUMBER.search(data) is not None
     try:
-        return json.loads(
+        value = json.loads(
             data.decode("utf-8-sig"),
             parse_constant=_finite_or(nan),
             object_pairs_hook=lambda pairs: _once(pairs, most_keys),
             parse_int=_whole if is_checked else None,
             parse_float=_finite_or("refuse") if is_checked else None,
         )
+        if _SURROGATE.search(data):
+            # Half of a surrogate pair can be written as an escape and as nothing else: it raises UnicodeEncodeError.
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except json.JSONDecodeError as reason:
         raise error(
             f"{path}: no whole JSON (line {reason.lineno}, column {reason.colno}: {reason.msg}). "
