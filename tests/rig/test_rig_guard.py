@@ -130,6 +130,30 @@ def test_production_that_was_down(rig_node: RigNode) -> None:
     assert "inactive" == rig_node.sh("systemctl", "is-active", "prod.service").strip()
 
 
+def test_production_that_is_started_and_dies_at_once(rig_node: RigNode) -> None:
+    """Somebody's start that lasts a tenth of a second, as where the engine has the memory, is noticed all the same."""
+    production = rig_node.production_unit(enabled=True)
+    rig_node.declare(production=production)
+    assert clock.wait_until(lambda: answers(rig_node), 60)
+    launched = rig_node.node("launch", rig_node.launch_request())
+    rig_node.sh("sleep", "2")
+    before = rig_node.read("overlap.json")
+    dying = "[Service]\nExecStart=\nExecStart=/bin/sh -c 'sleep 0.1; exit 1'\nRestart=no\n"
+    rig_node.sh("mkdir", "-p", "/run/systemd/system/prod.service.d")
+    rig_node.write("/run/systemd/system/prod.service.d/dying.conf", dying)
+    rig_node.sh("systemctl", "daemon-reload")
+
+    rig_node.sh("systemctl", "start", "prod.service")
+    is_noticed = clock.wait_until(lambda: rig_node.read("overlap.json") is not None, 3, poll_s=0.1)
+    rig_node.sh("rm", "-r", "/run/systemd/system/prod.service.d")
+    rig_node.sh("systemctl", "daemon-reload")
+
+    assert launched["ready"]
+    assert before is None
+    assert is_noticed
+    assert given_back(rig_node, 30)
+
+
 @pytest.mark.parametrize("by", ["finish", "guard"])
 def test_units_that_stop_with_production(rig_node: RigNode, by: str) -> None:
     """A proxy that requires production, and what is part of the proxy, run again; what did not run stays down."""

@@ -165,9 +165,10 @@ def _stop_production(state: State, record: Json, phases: Phases) -> Json:
         state.write(records.NAME, {**record, "stopped": stopped})
         with phases.span("production_stop"):
             production.stop(record["production"], state)
+    last_start = production.last_start(record["production"], state)
     with phases.span("memory_wait"):
         level = memory.wait_level(memory.make_gauge())
-    record = {**record, "stopped": stopped, "baseline_bytes": level.used_bytes}
+    record = {**record, "stopped": stopped, "baseline_bytes": level.used_bytes, "last_start": last_start}
     state.write(records.NAME, record)
     return record
 

@@ -1,7 +1,8 @@
 """Production that somebody starts while a trial has the node: noticed, noted, and a reason to give the node back.
 
 The sampler of the trial looks each second, as long as an engine is recorded. Whoever gives the node back ends the
-engine first, so production that runs while the same engine is still recorded was started by somebody else.
+engine first, so production that runs while the same engine is still recorded was started by somebody else. So was one
+that has ended again, as it does where the engine has its memory, but had a start after the one that the trial ended.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SHARE = 0.2
 
 
 def watch(state: State) -> None:
-    """Look at production until the engine has gone, or production was found running, which is noted."""
+    """Look at production until the engine has gone, or production was found started, which is noted."""
     while state.has("engine.json"):
         began = time.monotonic()
         try:
@@ -37,7 +38,9 @@ def _is_found(state: State) -> bool:
     record, engine = records.read(state), state.read("engine.json")
     if record is None or engine is None or record["production"]["manager"] == "none":
         return False
-    if not make_manager(record["production"]["declared"], state).is_running():
+    manager = make_manager(record["production"]["declared"], state)
+    is_found = manager.was_started(record["last_start"]) if "last_start" in record else manager.is_running()
+    if not is_found:
         return False
     if records.read(state) != record or state.read("engine.json") != engine:
         return False

@@ -116,6 +116,11 @@ def stop(recorded: Json, state: State) -> None:
         )
 
 
+def last_start(recorded: Json, state: State) -> str | None:
+    """What tells the last start of recorded production from any later one; None where its manager does not tell."""
+    return recorded_manager(recorded, state).last_start()
+
+
 def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> str | None:
     """Make production as recorded; None when it is, otherwise what is wrong. Doing it twice changes nothing."""
     manager = recorded_manager(recorded, state)

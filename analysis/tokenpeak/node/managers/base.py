@@ -39,6 +39,14 @@ class Manager:
         """Whether the manager has it running or starting."""
         raise AssertionError("each manager says so itself")
 
+    def last_start(self) -> str | None:
+        """What tells its last start from any other; None where the manager does not tell."""
+        return None
+
+    def was_started(self, since: str | None) -> bool:
+        """Whether it runs, or was started after the start that `since` names though it has ended again."""
+        return self.is_running()
+
     def is_as_declared(self) -> bool:
         """Whether what runs was started by the present declaration; True where the manager does not tell."""
         return True

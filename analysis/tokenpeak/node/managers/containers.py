@@ -33,6 +33,11 @@ def of_containers(found: list[Json], owner_uid: int) -> IsMember:
     return is_member
 
 
+def _is_running(found: Json) -> bool:
+    state = found.get("State") or {}
+    return bool(state.get("Running")) or state.get("Status") in ("running", "restarting", "paused")
+
+
 class DockerManager(Manager):
     """declared: unit (the container's name), stop_grace_s."""
 
@@ -71,8 +76,16 @@ class DockerManager(Manager):
 
     def is_running(self) -> bool:
         """Whether the container runs (a paused one does: it holds its memory)."""
-        state = self._inspect().get("State") or {}
-        return bool(state.get("Running")) or state.get("Status") in ("running", "restarting", "paused")
+        return _is_running(self._inspect())
+
+    def last_start(self) -> str | None:
+        """When the container was started last."""
+        return (self._inspect().get("State") or {}).get("StartedAt")
+
+    def was_started(self, since: str | None) -> bool:
+        """Whether it runs, or was started later: one that could not stay up is seen afterwards too."""
+        found = self._inspect()
+        return _is_running(found) or (found.get("State") or {}).get("StartedAt") != since
 
     def is_enabled(self) -> bool | None:
         """Whether its restart policy brings it back at boot."""

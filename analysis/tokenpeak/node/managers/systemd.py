@@ -50,6 +50,10 @@ def loss(unit: str, shown: Mapping[str, str]) -> str | None:
     return None
 
 
+def _is_running(shown: Mapping[str, str]) -> bool:
+    return shown.get("ActiveState") in ("active", "activating", "reloading")
+
+
 class SystemdManager(Manager):
     """declared: unit, and user for a unit of `systemctl --user`."""
 
@@ -59,7 +63,9 @@ class SystemdManager(Manager):
         return as_user(user, ["systemctl", *scope, *words])
 
     def _show(self) -> dict[str, str]:
-        names = "LoadState,ActiveState,SubState,UnitFileState,FragmentPath,SourcePath,DropInPaths,Transient"
+        names = (
+            "LoadState,ActiveState,SubState,UnitFileState,FragmentPath,SourcePath,DropInPaths,Transient,InvocationID"
+        )
         unit = str(self.needed("unit"))
         shown = parse_show(self.do(self._systemctl("show", "--property", names, "--", unit)).out)
         if shown.get("LoadState") not in ("loaded", "masked"):
@@ -107,7 +113,16 @@ class SystemdManager(Manager):
 
     def is_running(self) -> bool:
         """Whether it is active or on its way there."""
-        return self._show().get("ActiveState") in ("active", "activating", "reloading")
+        return _is_running(self._show())
+
+    def last_start(self) -> str | None:
+        """The unit's invocation; None of a unit that was never started, or ended and was forgotten since."""
+        return self._show().get("InvocationID") or None
+
+    def was_started(self, since: str | None) -> bool:
+        """Whether it runs, or has had another invocation: one that could not stay up is seen afterwards too."""
+        shown = self._show()
+        return _is_running(shown) or shown.get("InvocationID", "") not in ("", since)
 
     def is_ending(self) -> bool:
         """Whether it is on its way down."""
