@@ -1,6 +1,8 @@
 """What a playbook's run on a node is said to have come to."""
 
+import resource
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,16 @@ def test_node_that_hung_is_to_be_looked_at() -> None:
     assert "node | status: nothing came back within 120 s: log in there and see what hangs" == said
 
 
+@pytest.fixture
+def bounded_memory() -> Iterator[None]:
+    """No process of the test may take more than 6 GB of addresses: a watch that fails costs a test, not the machine."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (6_000_000_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.mark.usefixtures("bounded_memory")
 def test_node_that_prints_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node's endless output ends its own run, with the reason, before it has filled this machine's memory."""
     (tmp_path / "flood.yml").write_text(
