@@ -139,7 +139,7 @@ def test_a_dataset_of_lists_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [r'"\ud800"', r'{"\udfff": 1}', r'["a\uD83D"]'])
 def test_half_a_surrogate_pair_is_refused(text: str) -> None:
-    """No file, page or terminal can hold it: it is one sentence where it is read, not a traceback where it is written."""
+    """No file, page or terminal can hold it: it is refused where it is read, in a sentence."""
     with pytest.raises(ArchiveError, match="no JSON that can be read"):
         bounded.parse_json(text.encode(), "x.json")
     assert bounded.parse_json(rb'"\ud83d\ude00"', "x.json") == "\U0001f600"
