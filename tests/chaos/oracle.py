@@ -51,13 +51,13 @@ EXCEPTIONS = (
     ),
     Documented(
         ("folder:deleted",),
-        "A node that loses that folder during a trial stays without production.",
+        "A node that loses the whole folder during a trial stays without production.",
         ("production_down", "never_back", "active_changed", "memory", "attended_too_long", "left_over", "overlap"),
     ),
     Documented(
         ("guard:masked", "guard:removed", "guard:stopped", "guard:disabled"),
-        "Where somebody has taken the guard's units away and the controller then dies, production stays down until "
-        "`make restore`",
+        "Where somebody takes the guard's units away and the controller dies before its next sign of life, production "
+        "stays down until `make restore`",
         ("production_down",),
     ),
 )
