@@ -72,7 +72,11 @@ PATTERNS: tuple[Pattern, ...] = (
     _secret(_START + r"sk-[A-Za-z0-9_-]{12,}", "sk-"),
     _secret(_START + r"(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|nvapi-[\w-]{16,})"),
     _secret(_START + r"(?:(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{30,}|xox[abeprs]-[\w-]{10,}|r8_[A-Za-z0-9]{30,})"),
-    _secret(rf"--?{_WORD}(?:{_NAMES}|token|auth)(?:=|\s+)(?P<it>(?!-)[^\s\"'<,;]{{4,}})", "-", re.IGNORECASE),
+    _secret(
+        rf"(?<![A-Za-z0-9_-])--?{_WORD}(?:{_NAMES}|token|auth)(?:=|\s+)(?P<it>(?!-)[^\s\"'<,;]{{4,}})",
+        "-",
+        re.IGNORECASE,
+    ),
     _secret(rf"{_NAMES}{_WORD}[\"']?\s*[:=]\s*\[?[bB]?[\"']?(?P<it>[^\s\"'<\[\](){{}},;&]{{4,}})", "", re.IGNORECASE),
     _secret(
         r"(?:token|auth(?:orization)?|(?<![A-Za-z])pwd|[?&](?:key|sig|signature))[\"']?\s*[:=]\s*\[?[\"']?"

@@ -65,7 +65,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     for path in [hostile.path / "sweep.json", *hostile.path.glob("trials/*.json")]:
         text = path.read_text().replace('"NVIDIA L4"', json.dumps(HOSTILE)).replace("1x NVIDIA L4", f"1x {HOSTILE}")
-        path.write_text(text.replace('"enforce_eager=true', f'"{HOSTILE}'))
+        path.write_text(text.replace('"enforce_eager=true', f'"{HOSTILE}').replace('"node-1"', '"gpu-07"'))
     return folder
 
 

@@ -89,7 +89,8 @@ class Cleaner:
     def plain(self, value: Any, key: str = "") -> Any:
         """A parsed JSON or YAML value with every text in it cleaned, keys too; `node` names nodes."""
         if isinstance(value, str):
-            return self._labels.get(value, self.text(value)) if key in ("node", "nodes") else self.text(value)
+            is_node = key in ("node", "nodes") and value in self._labels
+            return self._node(value) if is_node else self.text(value)
         if isinstance(value, list):
             return [self.plain(item, key) for item in value]
         if isinstance(value, dict):

@@ -95,11 +95,11 @@ RULES: dict[type[BaseModel], dict[str, Rule]] = {
     SweepRecord: _rules(
         WORD="sweep_id name inventory study", NODE="load_hosts", SPEC="spec", CALIBRATIONS="calibration"
     ),
-    EndRecord: _rules(WORD="sweep_id", NODE="production_downtime_s unrestored", TEXT="problems"),
+    EndRecord: _rules(WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored", TEXT="problems"),
     TrialRecord: _rules(WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"),
     NodeFacts: _rules(
         NODE="node",
-        TEXT="cpu os engine_help problems",
+        TEXT="cpu os engine_help engine_env_allowed problems",
         VERSION="engine_version",
         ENV="engine_env",
         PRIVATE="kernel vram_holders",
