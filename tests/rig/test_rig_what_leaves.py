@@ -64,6 +64,7 @@ def sow(bench: Bench) -> None:
     variables["tokenpeak_model_path"] = f"{TEAM}/Llama-3.1-8B-Instruct"
     variables["tokenpeak_engine_env_file"] = "/etc/kn4ry/engine.env"
     variables["tokenpeak_engine_env"] = {"VLLM_CACHE_ROOT": "/srv/kn4ry/cache"}
+    variables["tokenpeak_engine_env_allowed"] = ["VLLM_CACHE_ROOT"]
     variables["tokenpeak_production"].update(unit=UNIT, api_key_file="/etc/kn4ry/production.key")
     path.write_text(yaml.safe_dump(hosts))
     spec = copy.deepcopy(SPEC)
@@ -89,12 +90,11 @@ def test_no_canary_leaves_after_a_sweep(bench: Bench, tmp_path: Path) -> None:
     """The archive has canaries; neither the site that is sent nor the packed archive has one."""
     sow(bench)
     controller = bench.sweep("sown")
-    status = controller.wait(400)
+    assert 0 == controller.wait(400), controller.said
     archive = bench.archives()[-1]
     trials = tuple(Archive(archive).trials())
     found = leaks(archive, CANARIES)
 
-    assert 0 == status, controller.said
     assert {"ok"} == {trial.status for trial in trials}, controller.said
     assert len(trials) > 2, "defaults or production are trials too"
     assert found, "canaries are in the archive, or nothing is shown"
