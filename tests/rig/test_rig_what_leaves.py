@@ -1,6 +1,7 @@
 """A real sweep over SSH with canaries wherever a user names something: none is in what leaves afterwards."""
 
 import copy
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -19,6 +20,18 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 CANARIES = ("kn4ry", "2001:db8:ca4a", "10.203.", "10.77.0.", "ca4a0000-1111", "ca:4a:00:", "AKIAKN4RY", "hunter2kn")
 """What may not leave: every name, path, address and secret below holds one. 10.77.0.x is where the nodes are."""
 TEAM = "/opt/kn4ry-models/team"
+SHAPE = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+}
 UNIT = "kn4ryserving.service"
 SAID = """INFO I am jane.kn4ry@corp.example on kn4ryhost.internal, at 2001:db8:ca4a::7 and 10.203.4.5:29500
 INFO HF_TOKEN=hf_kn4ry0abcdefghijklmnop Authorization: Bearer kn4ry.0123-456 sk-kn4ryabcdefghijkl
@@ -44,7 +57,7 @@ def sow(bench: Bench) -> None:
     node = bench.node
     node.sh("mkdir", "-p", TEAM, "/etc/kn4ry", "/srv/kn4ry-state")
     node.sh("mkdir", "-p", f"{TEAM}/Llama-3.1-8B-Instruct")
-    node.write(f"{TEAM}/Llama-3.1-8B-Instruct/config.json", "{}")
+    node.write(f"{TEAM}/Llama-3.1-8B-Instruct/config.json", json.dumps(SHAPE))
     node.write("/etc/kn4ry/engine.env", "HF_TOKEN=hf_kn4ry0abcdefghijklmnop\nKN4RY_SECRET=hunter2kn\n")
     node.write("/etc/kn4ry/production.key", "hunter2kn\n")
     node.sh("chmod", "600", "/etc/kn4ry/engine.env", "/etc/kn4ry/production.key")
@@ -64,6 +77,7 @@ def sow(bench: Bench) -> None:
     variables["tokenpeak_model_path"] = f"{TEAM}/Llama-3.1-8B-Instruct"
     variables["tokenpeak_engine_env_file"] = "/etc/kn4ry/engine.env"
     variables["tokenpeak_engine_env"] = {"VLLM_CACHE_ROOT": "/srv/kn4ry/cache"}
+    variables["tokenpeak_engine_env_allowed"] = ["VLLM_CACHE_ROOT"]
     variables["tokenpeak_production"].update(unit=UNIT, api_key_file="/etc/kn4ry/production.key")
     path.write_text(yaml.safe_dump(hosts))
     spec = copy.deepcopy(SPEC)
@@ -89,12 +103,11 @@ def test_no_canary_leaves_after_a_sweep(bench: Bench, tmp_path: Path) -> None:
     """The archive has canaries; neither the site that is sent nor the packed archive has one."""
     sow(bench)
     controller = bench.sweep("sown")
-    status = controller.wait(400)
+    assert 0 == controller.wait(400), controller.said
     archive = bench.archives()[-1]
     trials = tuple(Archive(archive).trials())
     found = leaks(archive, CANARIES)
 
-    assert 0 == status, controller.said
     assert {"ok"} == {trial.status for trial in trials}, controller.said
     assert len(trials) > 2, "defaults or production are trials too"
     assert found, "canaries are in the archive, or nothing is shown"
