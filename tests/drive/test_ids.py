@@ -24,7 +24,7 @@ def test_sweeps_of_one_second_have_ids_of_their_own(tmp_path: Path) -> None:
 
 def test_a_copied_archive_is_not_the_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One id on two controllers of one host name: the node goes on with whoever has it, and refuses the other."""
-    state = State(tmp_path / "node")
+    state = State.make(tmp_path / "node")
     holders = []
     for home in ("one", "two"):
         monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path / home))

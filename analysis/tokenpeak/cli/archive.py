@@ -72,14 +72,14 @@ def _say(folder: Path, found: list[str], left_out: list[str], *, keep_everything
     """What names machines, people or secrets, and what becomes of it."""
     if found:
         fate = "It is packed as it is" if keep_everything else "It is replaced; --keep-everything packs it as it is"
-        click.echo(f"{folder.name} names machines, people or secrets. {fate}:")
+        echo(f"{folder.name} names machines, people or secrets. {fate}:")
     else:
-        click.echo(f"{folder.name} names no machine, person or secret, as far as its fields and patterns show.")
+        echo(f"{folder.name} names no machine, person or secret, as far as its fields and patterns show.")
     for line in found:
-        click.echo(f"  {line}")
+        echo(f"  {line}")
     if left_out:
         verb = "Also packed" if keep_everything else "Left out"
-        click.echo(f"  {verb}: {len(left_out):,} files that are no part of the format (first {left_out[0]})")
+        echo(f"  {verb}: {len(left_out):,} files that are no part of the format (first {left_out[0]})")
 
 
 def _folder(sweep_id: str) -> Path:
