@@ -122,4 +122,3 @@ def test_no_canary_leaves_after_a_sweep(bench: Bench, tmp_path: Path) -> None:
     assert [] == leaks(tmp_path / "packed.tar.zst", CANARIES)[:20]
     assert [] == leaks(tmp_path / "out", CANARIES)[:20]
     assert MODEL.rpartition("/")[2] in page
-    assert "--max-num-seqs" in page
