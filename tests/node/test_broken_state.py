@@ -109,6 +109,20 @@ def test_nothing_readable_is_left(borrowed: Node, content: bytes) -> None:
     assert "record.json" in outcome["message"]
 
 
+def test_restore_for_a_holder_whose_record_is_garbage(borrowed: Node) -> None:
+    """The sweep's own restoration, not the guard's alone, gets by a record that cannot be read."""
+    guard = borrowed.read("guard.json")
+    assert guard is not None
+    os.kill(guard["pid"], signal.SIGKILL)
+    for path in borrowed.folder.glob("record*.json"):
+        path.write_bytes(b"{")
+
+    restoration = borrowed.run("restore", {"holder": "sweep-1"})["restoration"]
+
+    assert restoration["restored"], restoration
+    assert answers(borrowed)
+
+
 def test_files_deleted_while_the_controller_lives(borrowed: Node) -> None:
     """`finish` ends an engine of which every file is gone, and status 0 is not said while production is down."""
     engine = borrowed.read("engine.json")

@@ -11,7 +11,7 @@ from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol import FinishRequest
 from tokenpeak.node.restore import OUTCOME, left_alone, restore, stop_engine
-from tokenpeak.node.state import Json, State, Unreadable
+from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
 NO_SAMPLES: Json = {"t_s": [], "columns": {}}
@@ -27,7 +27,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> Json:
     phases = Phases(state)
     trial_id, holder = request.trial_id, request.holder
     with state.exclusive():
-        record = _record(state)
+        record = records.read_if_possible(state)
         if lock.is_of_another(state, holder) or (record is not None and record["trial_id"] != trial_id):
             return {
                 "phases": phases.spans,
@@ -66,14 +66,6 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> Json:
         }
         phases.mark("finished")
         return answer
-
-
-def _record(state: State) -> Json | None:
-    """The trial's record; None where there is none, or none that can be read: restoring says so and goes on."""
-    try:
-        return records.read(state)
-    except Unreadable:
-        return None
 
 
 def _is_of(told: Json, request: FinishRequest) -> bool:

@@ -18,7 +18,7 @@ from tokenpeak.node import record as records
 from tokenpeak.node.engine import has_systemd
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.restore import restore
-from tokenpeak.node.state import Json, State, Unreadable
+from tokenpeak.node.state import Json, State
 from tokenpeak.node.trouble import Trouble
 
 FILE = "guard.json"
@@ -154,7 +154,7 @@ def keep_armed(state: State) -> None:
 
     A guard that dies comes back within seconds; one whose units somebody stopped and masked does not.
     """
-    record = _record(state)
+    record = records.read_if_possible(state)
     if record is None or clock.wait_until(lambda: is_armed(state, record["nonce"]), _ARM_WAIT_S, poll_s=0.2):
         return
     if state.has(records.NAME):
@@ -189,9 +189,9 @@ def watch(state: State) -> Json:
     """Watch the record that is there, and the one after it, until there is none; restore when due, and keep trying."""
     nonce: str | None = None
     pause_s = 1.0
-    told = ""
+    told = announced = ""
     while state.has(records.NAME):
-        record = _record(state)
+        record = records.read_if_possible(state)
         if record is not None and record["nonce"] != nonce:
             nonce, pause_s = str(record["nonce"]), 1.0
             _say_who_watches(state, nonce)
@@ -200,8 +200,9 @@ def watch(state: State) -> Json:
             pause_s = 1.0
             clock.wait_until(lambda: not state.has(records.NAME), _look_again_s(state), poll_s=0.5)
             continue
-        if told != why:
+        if announced != why:
             _say(f"giving the node back: {why}")
+            announced = why
         outcome = _attempt(state, None if record is None else str(record["nonce"]))
         # The same words are said once: an hour of them would hide the first.
         if outcome["message"] not in (told, ""):
@@ -210,14 +211,6 @@ def watch(state: State) -> Json:
         clock.wait_until(lambda: not state.has(records.NAME), pause_s, poll_s=0.5)
         pause_s = min(pause_s * 2, 60.0)
     return {"watched": nonce is not None, "message": "No trial has the node."}
-
-
-def _record(state: State) -> Json | None:
-    """The record; None when it is there and cannot be read, or has just gone."""
-    try:
-        return records.read(state)
-    except Unreadable:
-        return None
 
 
 def _say_who_watches(state: State, nonce: str) -> None:
@@ -238,7 +231,7 @@ def _attempt(state: State, nonce: str | None) -> Json:
     with state.exclusive():
         if not state.has(records.NAME):
             return {"restored": True, "message": "Somebody else gave the node back."}
-        record = _record(state)
+        record = records.read_if_possible(state)
         if nonce is not None and record is not None and record["nonce"] != nonce:
             return {"restored": True, "message": "Somebody else gave the node back."}
         if record is not None and is_due(state, record) is None:

@@ -30,7 +30,7 @@ def take(state: State, holder: str) -> None:
 
 def is_of_another(state: State, holder: str) -> bool:
     """Whether somebody else than `holder` has the node."""
-    told = (state.read(FILE), record.read(state))
+    told = (state.read(FILE), record.read_if_possible(state))
     return any(held is not None and held.get("holder", holder) != holder for held in told)
 
 

@@ -20,3 +20,11 @@ def read(state: State) -> Json | None:
     if missing:
         raise Unreadable(f"{state.path(NAME)} lacks {', '.join(missing)}: look at it, then remove it.")
     return found
+
+
+def read_if_possible(state: State) -> Json | None:
+    """The record; None also where it is there and cannot be read, or has just gone."""
+    try:
+        return read(state)
+    except Unreadable:
+        return None

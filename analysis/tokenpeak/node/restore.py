@@ -171,7 +171,7 @@ def _downtime_s(record: Json) -> float | None:
 
 def left_alone(state: State) -> Json:
     """The answer where somebody else has the node: there is nothing to give back but what is theirs."""
-    held, found = state.read(lock.FILE), record.read(state)
+    held, found = state.read(lock.FILE), record.read_if_possible(state)
     who = f"Trial {found['trial_id']} of {found['holder']}" if found else str((held or {}).get("holder"))
     return {
         "restored": True,
