@@ -177,7 +177,7 @@ def _facts(keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 def variables(release: Release) -> dict[str, Any]:
-    """Environment variable → default (null where it has none, or only running tells) of a release's envs.py."""
+    """Environment variable → default (null where it has none, or only running shows it) of a release's envs.py."""
     tree = release.trees["vllm/envs.py"]
     declared: dict[str, ast.expr | None] = {}
     for node in ast.walk(tree):

@@ -9,7 +9,7 @@ DTYPES = {"half": "float16", "float16": "float16", "bfloat16": "bfloat16", "floa
 
 
 def methods(release: Release) -> dict[str, dict[str, Any]]:
-    """Method → class, least capability (75 is 7.5) and dtypes, null where only running the code would tell."""
+    """Method → class, least capability (75 is 7.5) and dtypes, null where only running the code would show it."""
     found: dict[str, dict[str, Any]] = {}
     for name, config in _classes(release).items():
         dtypes = _dtypes(release, config)

@@ -61,7 +61,7 @@ class Release:
     # Values
 
     def value(self, node: ast.expr | None, depth: int = 0) -> Any:
-        """What an expression evaluates to, or UNKNOWN where only running it would tell."""
+        """What an expression evaluates to, or UNKNOWN where only running it would show it."""
         if node is None or depth > 8:
             return UNKNOWN
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):

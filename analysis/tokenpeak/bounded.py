@@ -149,9 +149,9 @@ def _refuse_size(data: bytes, path: Path | str, bound: int, error: Error) -> Non
 
 
 def _once(pairs: list[tuple[str, Any]], most_keys: int) -> dict[str, Any]:
+    if len(pairs) > most_keys:
+        raise ValueError(f"an object of {len(pairs):,} keys, at most {most_keys:,} make sense")
     found = dict(pairs)
-    if len(found) > most_keys:
-        raise ValueError(f"an object of {len(found):,} keys, at most {most_keys:,} make sense")
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)

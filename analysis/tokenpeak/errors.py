@@ -1,10 +1,11 @@
 """Errors a user can act on.
 
     TokenpeakError          what happened, the value, and what to do; the command line prints it and exits 1
-    ├── SpecError           a sweep spec that does not say what it must
-    ├── InventoryError      an inventory, or a node of it, that cannot be used
-    ├── FactsError          hardware, model or engine facts that are missing or make no sense
-    ├── PlanError           nothing feasible, or a plan that breaks a rule
+    ├── InputError          what the user gave is wrong; the command line exits 2
+    │   ├── SpecError       a sweep spec that does not say what it must
+    │   ├── InventoryError  an inventory, or a node of it, that cannot be used
+    │   ├── FactsError      hardware, model or engine facts that are missing or make no sense
+    │   └── PlanError       nothing feasible, or a plan that breaks a rule
     ├── NodeError           a node that could not be reached, probed or restored
     ├── LoadError           a load that could not be offered
     ├── ArchiveError        a raw file that cannot be read, or is of a newer format
@@ -17,24 +18,34 @@ A failed request, a failed launch and an invalid run are rows in the archive, ne
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from tokenpeak.exit_status import ExitStatus
+
 
 class TokenpeakError(Exception):
     """Something a user can mend; its text says what happened, the value, and what to do."""
 
+    exit_status = ExitStatus.ERROR
 
-class SpecError(TokenpeakError):
+
+class InputError(TokenpeakError):
+    """Something that the user gave and that is wrong."""
+
+    exit_status = ExitStatus.USAGE
+
+
+class SpecError(InputError):
     """A sweep spec that does not say what it must."""
 
 
-class InventoryError(TokenpeakError):
+class InventoryError(InputError):
     """An inventory, or a node of it, that cannot be used."""
 
 
-class FactsError(TokenpeakError):
+class FactsError(InputError):
     """Hardware, model or engine facts that are missing or make no sense."""
 
 
-class PlanError(TokenpeakError):
+class PlanError(InputError):
     """Nothing feasible, or a plan that breaks a rule."""
 
 
@@ -58,10 +69,14 @@ class ReportError(TokenpeakError):
     """A page that could not be made."""
 
 
+_SHOWN = 20
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """A sentence naming the known words nearest to `word`, or all of them when none is near."""
+    """A sentence naming the known words nearest to `word`, or the first of them when none is near."""
     names = sorted(known)
     near = get_close_matches(word, names, n=3, cutoff=0.5)
     if near:
         return f"Did you mean {' or '.join(near)}?"
-    return f"Known: {', '.join(names)}." if names else "None is known."
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"Known: {', '.join(names[:_SHOWN])}{more}." if names else "None is known."

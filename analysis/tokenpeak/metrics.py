@@ -3,6 +3,7 @@
 Axes, table heads, database comments and the glossary read this table; nothing else defines a metric.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,23 @@ class Metric:
     formula: str
     distribution: bool = False
     """True when a run has mean, std and percentiles of it, over requests."""
+    derived_from: tuple[str, ...] = ()
+    """Columns of a run, factors of the spec's energy and earlier metrics that `derive` takes, in its order."""
+    derive: Callable[..., float | None] | None = None
+    """What makes it of these, for a metric that no raw file holds."""
+    takes_null: bool = False
+    """Whether `derive` also takes null for what is not known; else one null makes the metric null."""
+
+
+def _cost(
+    tok_per_s: float | None, price_per_hour: float | None, kwh: float | None, price_per_kwh: float | None
+) -> float | None:
+    """Of the node's time and of electricity, whichever has a price; null where one is priced and not known."""
+    node = None if price_per_hour is None or tok_per_s is None else price_per_hour / (tok_per_s * 3600.0) * 1e6
+    electricity = None if price_per_kwh is None or kwh is None else price_per_kwh * kwh
+    if (node is None) == (price_per_hour is not None) or (electricity is None) == (price_per_kwh is not None):
+        return None
+    return None if node is None and electricity is None else (node or 0.0) + (electricity or 0.0)
 
 
 METRICS: tuple[Metric, ...] = (
@@ -125,6 +143,8 @@ METRICS: tuple[Metric, ...] = (
         unit="kWh/1M tokens",
         direction="lower",
         formula="J per output token × 10⁶ ÷ 3.6·10⁶ × PUE",
+        derived_from=("energy_j_per_output_tok", "pue"),
+        derive=lambda joules, pue: joules * pue * (1e6 / 3.6e6),
     ),
     Metric(
         name="co2_kg_per_1m_output_tok",
@@ -132,20 +152,41 @@ METRICS: tuple[Metric, ...] = (
         unit="kg/1M tokens",
         direction="lower",
         formula="kWh per 1M output tokens × kg CO₂ per kWh",
+        derived_from=("energy_kwh_per_1m_output_tok", "kg_co2_per_kwh"),
+        derive=lambda kwh, kg_per_kwh: kwh * kg_per_kwh,
+    ),
+    Metric(
+        name="co2_market_kg_per_1m_output_tok",
+        title="Market-based CO₂ per million output tokens",
+        unit="kg/1M tokens",
+        direction="lower",
+        formula="kWh per 1M output tokens × kg CO₂ per kWh by contracts and certificates",
+        derived_from=("energy_kwh_per_1m_output_tok", "kg_co2_per_kwh_market"),
+        derive=lambda kwh, kg_per_kwh: kwh * kg_per_kwh,
     ),
     Metric(
         name="water_l_per_1m_output_tok",
         title="Water per million output tokens",
         unit="L/1M tokens",
         direction="lower",
-        formula="kWh per 1M output tokens × litres of water per kWh",
+        formula="kWh at the boards per 1M output tokens × (WUE + PUE × litres off site per kWh)",
+        derived_from=("energy_j_per_output_tok", "wue_l_per_kwh", "energy_kwh_per_1m_output_tok", "water_l_per_kwh"),
+        derive=lambda joules, wue, kwh, litres_per_kwh: joules * (1e6 / 3.6e6) * wue + kwh * litres_per_kwh,
     ),
     Metric(
         name="cost_per_1m_output_tok",
         title="Cost per million output tokens",
         unit="currency/1M tokens",
         direction="lower",
-        formula="price of the node per hour ÷ (3600 × tok/s) × 10⁶",
+        formula="price of the node per hour ÷ (3600 × tok/s) × 10⁶ + kWh per 1M output tokens × price per kWh",
+        derived_from=(
+            "output_tok_per_s",
+            "price_per_node_hour",
+            "energy_kwh_per_1m_output_tok",
+            "price_per_kwh",
+        ),
+        derive=_cost,
+        takes_null=True,
     ),
     Metric(
         name="max_rate_per_s",
@@ -154,9 +195,33 @@ METRICS: tuple[Metric, ...] = (
         direction="higher",
         formula="highest request rate at which every limit of the SLO held",
     ),
+    Metric(
+        name="saturation_per_s",
+        title="Saturated throughput",
+        unit="req/s",
+        direction="higher",
+        formula="requests that end per second while more are in flight than the engine serves within the limits; "
+        "no higher rate is sustainable",
+    ),
 )
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+
+DERIVED: tuple[Metric, ...] = tuple(metric for metric in METRICS if metric.derive is not None)
+
+
+def with_derived(known: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The known values of a run and all derived metrics; null where one that it needs is null or divides by zero."""
+    values = dict(known)
+    for metric in DERIVED:
+        given = [values.get(name) for name in metric.derived_from]
+        assert metric.derive is not None, "DERIVED has no other"
+        try:
+            values[metric.name] = None if None in given and not metric.takes_null else metric.derive(*given)
+        except ZeroDivisionError:
+            values[metric.name] = None
+    return values
+
 
 STATISTICS: tuple[str, ...] = ("mean", "std", "p25", "p50", "p75", "p90", "p95", "p99")
 """What a run keeps of each distribution; a column is `METRIC_STATISTIC`, such as `ttft_s_p95`."""

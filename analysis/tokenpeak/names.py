@@ -6,15 +6,11 @@ is no plain name; `inside` refuses, of any source, what would lead out of its fo
 
 import re
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from tokenpeak.errors import ArchiveError, TokenpeakError
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$"
 """One part of a path: no separator, no dot or dash in front, and short enough for every file system."""
-PathName = Annotated[str, Field(pattern=NAME)]
 
 _NAME = re.compile(NAME.removeprefix("^").removesuffix("$"))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

@@ -37,7 +37,13 @@ PLAIN = re.compile(r"[-+]?\d+(?:\.\d+)?|true|false|none|null|auto|yes|no|on|off"
 """A value that is no secret whatever its name is."""
 
 _WORD = r"[A-Za-z0-9_-]{0,40}"
-_NAMES = r"(?:api[_-]?key|secret|passw(?:or)?d|passphrase|credentials?|access[_-]?key|private[_-]?key)"
+_NAMES = r"(?:(?:api|access|private)[ _-]?key|secret|passw(?:or)?d|passphrase|credentials?)"
+_TOKENS = r"(?:access|api|auth|bearer|hf|id|refresh)[ _-]token"
+_Q = r"\\*[\"']"
+"""A quote, perhaps of a text within a text."""
+_FLAG = rf"(?<![A-Za-z0-9_-])--?{_WORD}(?:{_NAMES}|token|auth)"
+_MIXED = r"(?=[^\s\"'<,;&]*\d)(?=[^\s\"'<,;&]*[A-Za-z])"
+"""Ahead lies a word of letters and digits."""
 _START = r"(?<![A-Za-z0-9])"
 
 
@@ -72,15 +78,19 @@ PATTERNS: tuple[Pattern, ...] = (
     _secret(_START + r"sk-[A-Za-z0-9_-]{12,}", "sk-"),
     _secret(_START + r"(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|nvapi-[\w-]{16,})"),
     _secret(_START + r"(?:(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{30,}|xox[abeprs]-[\w-]{10,}|r8_[A-Za-z0-9]{30,})"),
+    # A flag and its value in quotes, side by side or as two texts of a printed list.
+    _secret(rf"{_FLAG}(?:{_Q})?(?:\s*[,=]\s*|\s+)b?{_Q}(?P<it>(?!--)[^\"'<\\]+)(?={_Q})", "-", re.IGNORECASE),
+    _secret(rf"{_FLAG}(?:=|\s+)(?P<it>(?!-)[^\s\"'<,;]{{4,}})", "-", re.IGNORECASE),
+    _secret(rf"{_NAMES}{_WORD}[\"']?\s*[:=]\s*\[?[bB]?[\"']?(?P<it>[^\s\"'<\[\](){{}},;&]{{4,}})", "", re.IGNORECASE),
+    # In prose, where what follows may be any word: one of letters and digits.
     _secret(
-        rf"(?<![A-Za-z0-9_-])--?{_WORD}(?:{_NAMES}|token|auth)(?:=|\s+)(?P<it>(?!-)[^\s\"'<,;]{{4,}})",
-        "-",
+        rf"(?:{_NAMES}|{_TOKENS})[\"']?(?:\s+(?:is|was))?:?\s+{_Q}?(?P<it>{_MIXED}[^\s\"'<\[\](){{}},;&]{{4,}})",
+        "",
         re.IGNORECASE,
     ),
-    _secret(rf"{_NAMES}{_WORD}[\"']?\s*[:=]\s*\[?[bB]?[\"']?(?P<it>[^\s\"'<\[\](){{}},;&]{{4,}})", "", re.IGNORECASE),
     _secret(
         r"(?:token|auth(?:orization)?|(?<![A-Za-z])pwd|[?&](?:key|sig|signature))[\"']?\s*[:=]\s*\[?[\"']?"
-        r"(?P<it>(?=[^\s\"'<,;&]*\d)(?=[^\s\"'<,;&]*[A-Za-z])[^\s\"'<\[\](){},;&]{8,})",
+        rf"(?P<it>{_MIXED}[^\s\"'<\[\](){{}},;&]{{8,}})",
         "",
         re.IGNORECASE,
     ),
@@ -197,7 +207,7 @@ def _is_address(text: str, found: re.Match[str]) -> bool:
 
 
 def _path(text: str, word: Mask) -> str:
-    """A path's word, and what follows where libraries are installed."""
+    """The replacement of a path, and what follows where libraries are installed."""
     library = LIBRARIES.search(text)
     bare = text.rstrip(".")
     if library is None:

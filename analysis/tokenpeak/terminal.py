@@ -1,4 +1,4 @@
-"""Text made safe for a terminal, and what prints it: `echo` and `SafeConsole`, the only two ways out of this program.
+"""Text made safe for a terminal, and `echo`, which prints it; beside `console.SafeConsole` the only way out.
 
 A name, a log line or an error may come from a node, an engine, an archive or an import. A terminal obeys what is
 hidden in it: it retitles its window, rewrites lines above, answers as if the user had typed.
@@ -7,15 +7,12 @@ hidden in it: it retitles its window, rewrites lines above, answers as if the us
 import re
 import sys
 import traceback
-from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
 import click
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
-_HIDDEN = re.compile(
+HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls but tab and newline
     "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
@@ -24,7 +21,7 @@ _HIDDEN = re.compile(
 
 def visible(text: str) -> str:
     """The text with every hidden character written out by its code; line ends of Windows are line ends."""
-    return _HIDDEN.sub(_written_out, text.replace("\r\n", "\n"))
+    return HIDDEN.sub(_written_out, text.replace("\r\n", "\n"))
 
 
 def visible_log(text: str) -> str:
@@ -40,21 +37,6 @@ def _written_out(found: re.Match[str]) -> str:
 def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:
     """Print a message, safe for a terminal."""
     click.echo(visible(str(message)), err=err, nl=nl)
-
-
-class SafeConsole(Console):
-    """rich's console, whose own control sequences pass and nobody else's; brackets in a text are no markup."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"markup": False, **options})
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The renderable's segments with safe text."""
-        for segment in super().render(renderable, options):
-            if segment.control or not _HIDDEN.search(segment.text):
-                yield segment
-            else:
-                yield Segment(visible(segment.text), segment.style)
 
 
 def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:

@@ -7,8 +7,8 @@ import pytest
 
 from tokenpeak.plan.baseline import parse_arguments, with_baselines
 from tokenpeak.plan.matrix import configs
-from tokenpeak.plan.spec import ModelSpec, SweepSpec, parse_spec
 from tokenpeak.records import NodeFacts, Production
+from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec
 
 MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
 ARGUMENTS = (
@@ -67,8 +67,8 @@ def test_short_optimization_level_is_its_flag(words: tuple[str, ...]) -> None:
 
 def test_defaults_and_production_are_configs() -> None:
     """Defaults are the fixed part alone; production has its own flags and not the fixed part's."""
-    with_both, notes = with_baselines(spec(), [node(*ARGUMENTS)], MODEL, "0.32.0")
-    found = {config.name: config.flags for config in configs(with_both, MODEL, "0.32.0")}
+    with_both, notes = with_baselines(spec(), [node(*ARGUMENTS)], MODEL)
+    found = {config.name: config.flags for config in configs(with_both, MODEL)}
 
     assert () == notes
     assert {"dtype": "bfloat16"} == found["defaults"]
@@ -78,7 +78,7 @@ def test_defaults_and_production_are_configs() -> None:
 
 def test_production_of_another_model_is_no_baseline() -> None:
     """Its flags say nothing of the model that is tuned; the note says why it is left out."""
-    spoken, notes = with_baselines(spec(), [node("other/model", model="other/model")], MODEL, "0.32.0")
+    spoken, notes = with_baselines(spec(), [node("other/model", model="other/model")], MODEL)
 
     assert ["defaults"] == [extra.name for extra in spoken.extra_configs]
     assert "serves other/model" in notes[0]
@@ -87,7 +87,7 @@ def test_production_of_another_model_is_no_baseline() -> None:
 def test_flags_that_this_engine_lacks_are_no_baseline() -> None:
     """A production of another release whose flags are gone is left out, and the note names the flag."""
     old = node(*ARGUMENTS, "--num-scheduler-steps", "8")
-    _, notes = with_baselines(spec(), [old], MODEL, "0.32.0")
+    _, notes = with_baselines(spec(), [old], MODEL)
 
     assert "num_scheduler_steps" in notes[0]
 
@@ -96,12 +96,12 @@ def test_short_level_of_an_old_engine_is_named() -> None:
     """Before --optimization-level, -O3 was a key of the compilation config, named by the version: it is left out."""
     old = node(*ARGUMENTS, "-O3").model_copy(update={"engine_version": "0.10.2"})
 
-    assert "O3" in with_baselines(spec(), [old], MODEL, "0.10.2")[1][0]
+    assert "O3" in with_baselines(spec(), [old], MODEL)[1][0]
 
 
 def test_own_definitions_are_kept() -> None:
     """A spec that defines its baseline, or wants none, gets no other."""
     own = {"extra_configs": [{"name": "defaults", "flags": {"max_num_seqs": 4}}], "search": {"baseline": ["defaults"]}}
 
-    assert 1 == len(with_baselines(spec(**own), [node(*ARGUMENTS)], MODEL, None)[0].extra_configs)
-    assert () == with_baselines(spec(search={"baseline": []}), [node(*ARGUMENTS)], MODEL, None)[0].extra_configs
+    assert 1 == len(with_baselines(spec(**own), [node(*ARGUMENTS)], MODEL)[0].extra_configs)
+    assert () == with_baselines(spec(search={"baseline": []}), [node(*ARGUMENTS)], MODEL)[0].extra_configs

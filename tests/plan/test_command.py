@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.command import engine_argv, engine_env, launch, paste_command
-from tokenpeak.plan.flags import flag_table, parse_help
 from tokenpeak.records import Config, ModelName
+from tokenpeak.vllm.command import command_line, engine_argv, engine_env, paste_command
+from tokenpeak.vllm.flags import flag_table, parse_help
 
 MODEL = ModelName(name="org/model", served_name="model")
 
@@ -29,7 +29,7 @@ def config(
 
 
 def arguments(version: str | None, **flags: Any) -> tuple[str, ...]:
-    return launch(config(flags), version).arguments
+    return command_line(config(flags), version).arguments
 
 
 def complaint(version: str | None, **flags: Any) -> str:
@@ -111,8 +111,8 @@ def test_speculative_config_becomes_flags_of_an_old_release() -> None:
 
 def test_attention_backend_is_a_variable_or_a_flag() -> None:
     """Up to 0.12 a variable says it, since 0.15 a flag; either may be written."""
-    new = launch(config(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}), "0.33.0")
-    old = launch(config({"attention_backend": "FLASHINFER"}), "0.11.2")
+    new = command_line(config(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}), "0.33.0")
+    old = command_line(config({"attention_backend": "FLASHINFER"}), "0.11.2")
 
     assert (("--attention-backend", "FLASHINFER"), {}) == (new.arguments, new.env)
     assert ((), {"VLLM_ATTENTION_BACKEND": "FLASHINFER"}) == (old.arguments, old.env)
@@ -120,9 +120,9 @@ def test_attention_backend_is_a_variable_or_a_flag() -> None:
 
 def test_v1_needs_no_variable_where_there_is_nothing_else() -> None:
     """VLLM_USE_V1=1 is dropped where V0 is gone; VLLM_USE_V1=0 is an error."""
-    assert {} == launch(config(env={"VLLM_USE_V1": "1"}), "0.33.0").env
+    assert {} == command_line(config(env={"VLLM_USE_V1": "1"}), "0.33.0").env
     with pytest.raises(PlanError, match=r"V0 is gone since 0\.11"):
-        launch(config(env={"VLLM_USE_V1": "0"}), "0.33.0")
+        command_line(config(env={"VLLM_USE_V1": "0"}), "0.33.0")
 
 
 @pytest.mark.parametrize(
@@ -157,26 +157,26 @@ def test_error_holds_no_key() -> None:
 def test_misspelt_variable_is_named() -> None:
     """A VLLM_ variable that no release reads would be measured as nothing, so it is an error with the nearest name."""
     with pytest.raises(PlanError, match="VLLM_ALLOW_LONG_MAX_MODEL_LEN"):
-        launch(config(env={"VLLM_ALLOW_LONG_MODEL_LEN": "1"}), "0.33.0")
+        command_line(config(env={"VLLM_ALLOW_LONG_MODEL_LEN": "1"}), "0.33.0")
 
 
 def test_other_variables_pass() -> None:
     """Variables that are not vLLM's own are nobody's business."""
-    assert {"NCCL_P2P_DISABLE": "1"} == launch(config(env={"NCCL_P2P_DISABLE": "1"}), "0.33.0").env
+    assert {"NCCL_P2P_DISABLE": "1"} == command_line(config(env={"NCCL_P2P_DISABLE": "1"}), "0.33.0").env
 
 
 def test_forced_config_is_passed_as_written() -> None:
     """A forced config reaches the engine as it is: its refusal is the result."""
     forced = config({"swap_space": 16, "made_up": True, "dtype": "float8"}, force=True)
 
-    assert ("--swap-space", "16", "--made-up", "--dtype", "float8") == launch(forced, "0.33.0").arguments
+    assert ("--swap-space", "16", "--made-up", "--dtype", "float8") == command_line(forced, "0.33.0").arguments
 
 
 def test_config_s_own_engine_goes_first() -> None:
     """An axis may choose the engine; its release decides, not the node's."""
     chosen = config({"enforce_eager": False}, engine="0.8.5")
 
-    assert () == launch(chosen, "0.33.0").arguments
+    assert () == command_line(chosen, "0.33.0").arguments
 
 
 def test_without_a_version_any_release_s_flag_passes() -> None:
@@ -189,9 +189,9 @@ def test_installed_engine_s_help_is_the_authority() -> None:
     """A flag that only the engine's own help names is passed; one that it does not name is refused."""
     known = parse_help("  --brand-new BRAND_NEW\n", "0.33.0")
 
-    assert ("--brand-new", "7") == launch(config({"brand_new": 7}), "0.33.0", known).arguments
+    assert ("--brand-new", "7") == command_line(config({"brand_new": 7}), "0.33.0", known).arguments
     with pytest.raises(PlanError, match="max_num_seqs"):
-        launch(config({"max_num_seqs": 8}), "0.33.0", known)
+        command_line(config({"max_num_seqs": 8}), "0.33.0", known)
 
 
 def test_cpu_variable_makes_way_for_the_flag() -> None:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from tokenpeak.plan.correction import NOISE_SD_AT_LEAST, Z_80, Observation, errors, learn
+from tokenpeak.predict.correction import NOISE_SD_AT_LEAST, Z_80, PredictedTrial, errors, learn
 from tokenpeak.records import Config, ModelName, Prediction
 
 
@@ -18,8 +18,10 @@ def config(seqs: str, eager: str) -> Config:
 PREDICTION = Prediction(output_tok_per_s=1000.0, ttft_s=0.1, tpot_s=0.02, uncertainty=0.45)
 
 
-def trial(seqs: str, eager: str, ratio: float) -> Observation:
-    return Observation(config=config(seqs, eager), prediction=PREDICTION, measured={"output_tok_per_s": 1000.0 * ratio})
+def trial(seqs: str, eager: str, ratio: float) -> PredictedTrial:
+    return PredictedTrial(
+        config=config(seqs, eager), prediction=PREDICTION, measured={"output_tok_per_s": 1000.0 * ratio}
+    )
 
 
 def test_changes_nothing_without_trials() -> None:
@@ -52,7 +54,7 @@ def test_learns_what_an_alternative_costs() -> None:
 
 
 def test_stays_unsure_of_what_it_has_not_seen() -> None:
-    """An alternative that no trial had is foretold with more doubt than one that some had."""
+    """An alternative that no trial had is predicted with more doubt than one that some had."""
     learned = learn([trial("8", "true", 0.9), trial("16", "true", 0.9)])
     seen = learned.apply(config("8", "true"), PREDICTION).uncertainty
     unseen = learned.apply(config("999", "false"), PREDICTION).uncertainty

@@ -1,4 +1,4 @@
-"""The KV cache that physics foretells, beside what the real CPU engine logs for models of several shapes."""
+"""The KV cache that physics predicts, beside what the real CPU engine logs for models of several shapes."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.paths import data_dir
-from tokenpeak.plan.engine_log import startup_facts
-from tokenpeak.plan.fit import fit
-from tokenpeak.plan.model import model_facts
+from tokenpeak.predict.memory_plan import plan_memory
+from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, ModelName, NodeFacts
+from tokenpeak.vllm.startup_log import startup_facts
 
 pytestmark = pytest.mark.e2e
 
@@ -59,7 +59,7 @@ def _model(folder: Path, shape: str) -> Path:
 
 
 def _memory() -> int:
-    """The memory that the engine takes its share of: that of the first NUMA node, where the kernel tells it."""
+    """The memory that the engine takes its share of: that of the first NUMA node, where the kernel reports it."""
     numa = Path("/sys/devices/system/node/node0/meminfo")
     if numa.exists():
         return int(next(line.split()[3] for line in numa.read_text().splitlines() if "MemTotal" in line)) * 1024
@@ -73,7 +73,7 @@ def _free_port() -> int:
 
 
 def _logged_tokens(model: Path, flags: dict[str, object], env: dict[str, str], log: Path) -> int:
-    """Start the engine, wait for the line that tells its KV cache, and end it."""
+    """Start the engine, wait for the line that states its KV cache, and end it."""
     argv = [str(ENGINE / "bin" / "vllm"), "serve", str(model), "--host", "127.0.0.1", "--port", str(_free_port())]
     argv += ["--load-format", "dummy", "--enforce-eager"]
     for flag, value in flags.items():
@@ -93,7 +93,7 @@ def _logged_tokens(model: Path, flags: dict[str, object], env: dict[str, str], l
                 if found is not None:
                     return found
                 time.sleep(0.2)
-            raise AssertionError(f"the engine told no KV cache size:\n{log.read_text(errors='replace')[-3000:]}")
+            raise AssertionError(f"the engine stated no KV cache size:\n{log.read_text(errors='replace')[-3000:]}")
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -102,10 +102,10 @@ def _logged_tokens(model: Path, flags: dict[str, object], env: dict[str, str], l
 
 @pytest.mark.skipif(not (ENGINE / "bin" / "vllm").exists(), reason="the CPU engine is not installed")
 @pytest.mark.parametrize(("shape", "flags", "env"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
-def test_foretells_what_the_cpu_engine_logs(
+def test_predicts_what_the_cpu_engine_logs(
     tmp_path: Path, shape: str, flags: dict[str, object], env: dict[str, str]
 ) -> None:
-    """The foretold KV cache is within 5% of what the real engine logs for this shape and these flags."""
+    """The predicted KV cache is within 5% of what the real engine logs for this shape and these flags."""
     model = _model(tmp_path / shape, shape)
     node = NodeFacts(node="here", source="declared", cpu="test", cpu_cores=os.cpu_count(), memory_bytes=_memory())
     config = Config(
@@ -116,10 +116,10 @@ def test_foretells_what_the_cpu_engine_logs(
         env=env,
         engine_version="0.32.0",
     )
-    sits = fit(config, node, model_facts(str(model)))
-    assert sits is not None
+    memory = plan_memory(config, node, model_facts(str(model)))
+    assert memory is not None
 
     logged = _logged_tokens(model, flags, env, tmp_path / "engine.log")
-    print(f"{shape}: foretold {sits.kv_cache_tokens:,}, logged {logged:,}")
+    print(f"{shape}: predicted {memory.kv_cache_tokens:,}, logged {logged:,}")
 
-    assert sits.kv_cache_tokens == pytest.approx(logged, rel=0.05)
+    assert memory.kv_cache_tokens == pytest.approx(logged, rel=0.05)

@@ -1,7 +1,7 @@
 import pytest
 
-from tokenpeak.plan.demand import demand
-from tokenpeak.workload import (
+from tokenpeak.predict.demand import demand
+from tokenpeak.spec.workload import (
     ClosedLoad,
     ConversationWorkload,
     DatasetWorkload,
@@ -19,12 +19,10 @@ def test_counts_a_fixed_prompt_s_tokens_by_its_words() -> None:
         ClosedLoad(concurrency=4, requests=8),
     )
 
-    assert (27, 300, 327, True) == (
-        asked.input_tokens,
-        asked.output_tokens,
-        asked.longest_tokens,
-        asked.fixed_lengths,
-    )
+    assert 27 == asked.input_tokens
+    assert 300 == asked.output_tokens
+    assert 327 == asked.longest_tokens
+    assert asked.fixed_lengths
 
 
 def test_takes_the_mean_and_the_most_of_a_distribution() -> None:
@@ -34,7 +32,9 @@ def test_takes_the_mean_and_the_most_of_a_distribution() -> None:
         SyntheticWorkload(name="s", input_tokens=lengths, output_tokens=10), ClosedLoad(concurrency=1, requests=1)
     )
 
-    assert (250.0, 310, False) == (asked.input_tokens, asked.longest_tokens, asked.fixed_lengths)
+    assert 250.0 == asked.input_tokens
+    assert 310 == asked.longest_tokens
+    assert asked.fixed_lengths is False
 
 
 def test_knows_no_longest_request_of_a_normal_distribution_without_a_bound() -> None:

@@ -3,11 +3,10 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.plan.diagnosis import diagnose
-from tokenpeak.plan.fit import Fit
-from tokenpeak.plan.hardware import gpu_facts
-from tokenpeak.plan.model import model_facts
-from tokenpeak.plan.physics import Deployment
+from tokenpeak.predict.hardware import gpu_facts
+from tokenpeak.predict.memory_plan import MemoryPlan
+from tokenpeak.predict.model import model_facts
+from tokenpeak.predict.physics import Deployment
 from tokenpeak.records import (
     ClientHealth,
     Config,
@@ -19,7 +18,8 @@ from tokenpeak.records import (
     Series,
     Verdict,
 )
-from tokenpeak.workload import ClosedLoad, Slo, SyntheticWorkload
+from tokenpeak.results.diagnosis import diagnose
+from tokenpeak.spec.workload import ClosedLoad, Slo, SyntheticWorkload
 
 NONE = Distribution(n=0)
 
@@ -81,7 +81,7 @@ def config(**flags: Any) -> Config:
     ],
 )
 def test_reads_the_series_of_the_run(seen: Series, expected: list[str]) -> None:
-    """Full KV cache, a queue before free KV cache, and too little load are each told apart."""
+    """Full KV cache, a queue before free KV cache, and too little load are distinguished."""
     assert expected == [advice.rule for advice in diagnose(config(max_num_seqs=64), run(), seen)]
 
 
@@ -101,17 +101,17 @@ def test_sees_prefill_starving_decode() -> None:
 
 
 def test_asks_for_graphs_where_they_fit() -> None:
-    """An eager config on a GPU with memory to spare is told to try graphs."""
+    """An eager config on a GPU with memory to spare gets the advice to try graphs."""
     model, gpu = model_facts("meta-llama/Llama-3.1-8B-Instruct"), gpu_facts("NVIDIA A100-SXM4-80GB")
     assert model is not None
     assert gpu is not None
-    sits = Fit(
+    memory = MemoryPlan(
         deployment=Deployment(model=model, gpu=gpu, eager=True),
         gpu_memory_utilization=0.9,
         kv_cache_memory_bytes=None,
         max_model_len=8192,
     )
-    found = diagnose(config(max_num_seqs=64, enforce_eager=True), run(), series(40, 0, 0.5), sits)
+    found = diagnose(config(max_num_seqs=64, enforce_eager=True), run(), series(40, 0, 0.5), memory)
 
     assert ["eager_where_graphs_fit"] == [advice.rule for advice in found]
 

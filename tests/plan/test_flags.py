@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.errors import FactsError
-from tokenpeak.plan.flags import flag_table, known_flags, known_methods, known_variables, minor, parse_help
+from tokenpeak.vllm.flags import flag_table, known_flags, known_methods, known_variables, minor, parse_help
 
 HELP = (Path(__file__).parent / "help-0.32.0.txt").read_text()
 """What the real engine 0.32.0 printed for `vllm serve --help=all`."""
@@ -16,12 +16,12 @@ def test_table_and_the_engine_s_own_help_name_the_same_flags() -> None:
 
 def test_table_and_the_engine_s_own_help_agree_on_form() -> None:
     """Which flags have a `--no-`, take a list or nothing, and what they may be chosen from, is the same in both."""
-    told, table = parse_help(HELP, "0.32.0"), known_flags("0.32.0")
+    parsed, table = parse_help(HELP, "0.32.0"), known_flags("0.32.0")
     differ = [
         name
         for name, facts in table.items()
-        if facts.kind != told[name].kind
-        or (facts.choices and told[name].choices and set(map(str, facts.choices)) != set(told[name].choices))
+        if facts.kind != parsed[name].kind
+        or (facts.choices and parsed[name].choices and set(map(str, facts.choices)) != set(parsed[name].choices))
     ]
 
     # The engine takes one choice away while it builds its parser.

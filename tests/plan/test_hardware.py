@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tokenpeak.plan.hardware import GIB, TABLE, cpu_facts, gpu_facts, gpu_names
+from tokenpeak.predict.hardware import GIB, TABLE, cpu_facts, gpu_facts, gpu_names
 
 LISTED = [
     "V100 16GB", "V100 32GB", "V100 SXM2 16GB", "V100 SXM2 32GB", "T4", "A10", "A10G", "A30", "A40", "A100 40GB",

@@ -5,12 +5,12 @@ from click.testing import CliRunner
 
 from archive_factory import make_archive
 from tokenpeak.cli.explain import explain
-from tokenpeak.plan.hindsight import hindsight
 from tokenpeak.plan.matrix import model_facts_of
-from tokenpeak.plan.spec import ModelSpec, parse_spec
 from tokenpeak.records import TrialRecord
+from tokenpeak.results.prediction_accuracy import hindsight
+from tokenpeak.spec.sweep import ModelSpec, parse_spec
+from tokenpeak.store.archive import Archive
 from tokenpeak.store.pack import pack
-from tokenpeak.store.raw import Archive
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +29,15 @@ def test_says_how_far_off_the_predictions_were(archive: Archive) -> None:
     """Each metric that was predicted and measured has an error over the trials of this hardware."""
     record = archive.read_sweep()
     spec = parse_spec(record.spec, Path("sweep.json"))
-    trials = trials_of(archive)
+    trials = [trial for trial in trials_of(archive) if trial.hardware == record.nodes[0].hardware]
     found = hindsight(spec, record.nodes[0], trials, model_facts_of(spec, ModelSpec(name=trials[0].config.model.name)))
-    same = [trial for trial in trials if trial.hardware == record.nodes[0].hardware and trial.status == "ok"]
+    same = [trial for trial in trials if trial.status == "ok"]
 
     assert {"output_tok_per_s"} <= {error.metric for error in found.errors}
     assert all(error.n <= len(same) for error in found.errors)
 
 
-def test_foretells_a_trial_better_from_the_others(archive: Archive) -> None:
+def test_predicts_a_trial_better_from_the_others(archive: Archive) -> None:
     """With each trial left out in turn, the corrected throughput is nearer to what was measured."""
     record = archive.read_sweep()
     spec = parse_spec(record.spec, Path("sweep.json"))
@@ -67,16 +67,16 @@ def test_explains_every_archive_of_a_folder(archive: Archive) -> None:
 
 
 def test_takes_the_fastest_trial_for_the_hardware_s_share(archive: Archive) -> None:
-    """The trial with the most output throughput is the one whose share of the limit is told."""
+    """The trial with the most output throughput is the one whose share of the limit is shown."""
     record = archive.read_sweep()
     spec = parse_spec(record.spec, Path("sweep.json"))
-    trials = trials_of(archive)
+    trials = [trial for trial in trials_of(archive) if trial.hardware == record.nodes[0].hardware]
     found = hindsight(spec, record.nodes[0], trials, {})
     assert found.best is not None
     speeds = [
         run.summary.output_tok_per_s or 0.0
         for trial in trials
-        if trial.hardware == record.nodes[0].hardware and trial.status == "ok"
+        if trial.status == "ok"
         for run in trial.runs
         if (run.workload.name, run.level_label) == spec.objective_run() and run.verdict.status != "invalid"
     ]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.errors import FactsError
-from tokenpeak.plan.hub import facts_from_hub
-from tokenpeak.plan.model import model_facts
+from tokenpeak.predict.hub import facts_from_hub
+from tokenpeak.predict.model import model_facts
 
 CONFIG = {
     "model_type": "llama",

@@ -1,18 +1,18 @@
-"""KV cache sizes of the published H200 runs, each foretold with that row left out of any fitting."""
+"""KV cache sizes of the published H200 runs, each predicted with that row left out of any calibration."""
 
 import numpy as np
 import pytest
 
-from tokenpeak.plan.hardware import GIB, gpu_facts
-from tokenpeak.plan.model import model_facts
-from tokenpeak.plan.physics import (
+from tokenpeak.predict.engine_memory import (
     NON_TORCH_BYTES,
     SAMPLER_BYTES_PER_LOGIT,
-    Deployment,
     activation_peak_bytes,
     kv_cache_bytes,
 )
-from tokenpeak.plan.published import read_rows
+from tokenpeak.predict.hardware import GIB, gpu_facts
+from tokenpeak.predict.model import model_facts
+from tokenpeak.predict.physics import Deployment
+from tokenpeak.predict.published import read_rows
 
 ROWS = read_rows("gtc-h200-llama70b-fp8")
 NAMES = [row["config"] for row in ROWS]
@@ -26,6 +26,7 @@ def published(row: dict[str, str]) -> tuple[Deployment, float, float]:
         model=model,
         gpu=gpu,
         engine_version="0.14.1",
+        graphs_reserved=False,
         max_num_seqs=int(row["max_num_seqs"]),
         max_num_batched_tokens=int(row["max_num_batched_tokens"]),
     )
@@ -33,22 +34,22 @@ def published(row: dict[str, str]) -> tuple[Deployment, float, float]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-def test_foretells_the_published_kv_cache(row: dict[str, str]) -> None:
-    """Physical constants alone, none fitted to these rows, come within 5% of each."""
+def test_predicts_the_published_kv_cache(row: dict[str, str]) -> None:
+    """Physical constants alone, none adjusted to these rows, come within 5% of each."""
     deployment, utilization, gib = published(row)
 
     assert pytest.approx(gib, rel=0.05) == kv_cache_bytes(deployment, utilization) / GIB
 
 
 @pytest.mark.parametrize("left_out", range(len(ROWS)), ids=NAMES)
-def test_foretells_a_row_from_the_others(left_out: int) -> None:
-    """The constants fitted to the other rows come within 5% of the row left out, and near their physical values."""
+def test_predicts_a_row_from_the_others(left_out: int) -> None:
+    """The constants adjusted to the other rows come within 5% of the row left out, and near their physical values."""
     sampled, targets = [], []
     for index, row in enumerate(ROWS):
         deployment, utilization, gib = published(row)
         if index == left_out:
             continue
-        # Rows whose peak is the sampler tell the bytes a logit; all rows tell what else grows.
+        # Rows whose peak is the sampler give the bytes a logit; all rows give what else grows.
         spent = deployment.gpu.usable_bytes * utilization - deployment.weight_bytes_per_gpu - gib * GIB
         logits = deployment.max_num_seqs * deployment.model.vocabulary
         held = deployment.max_num_batched_tokens * deployment.model.hidden * 2
@@ -68,13 +69,13 @@ def test_foretells_a_row_from_the_others(left_out: int) -> None:
             max_num_batched_tokens=deployment.max_num_batched_tokens,
         )
     )
-    foretold = (
+    predicted = (
         deployment.gpu.usable_bytes * utilization
         - deployment.weight_bytes_per_gpu
         - max(layer, logits * per_logit + held)
         - rest
     )
 
-    assert pytest.approx(gib, rel=0.05) == foretold / GIB
+    assert pytest.approx(gib, rel=0.05) == predicted / GIB
     assert pytest.approx(SAMPLER_BYTES_PER_LOGIT, rel=0.25) == per_logit
     assert abs(rest - NON_TORCH_BYTES) < GIB

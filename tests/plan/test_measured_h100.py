@@ -1,4 +1,4 @@
-"""What is foretold of Llama 3.1 8B on an H100, held against eight launches of vLLM 0.24 on a real one."""
+"""What is predicted of Llama 3.1 8B on an H100, held against eight launches of vLLM 0.24 on a real one."""
 
 from statistics import median
 
@@ -6,21 +6,24 @@ import pytest
 
 from tokenpeak import paths
 from tokenpeak.plan.matrix import build_plan
-from tokenpeak.plan.spec import ModelSpec, SweepSpec
-from tokenpeak.records import Prediction, TrialRecord
+from tokenpeak.records import EngineBuild, Prediction, TrialRecord
+from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.store.archive import Archive
 from tokenpeak.store.pack import unpacked
-from tokenpeak.store.raw import Archive
 
 
 @pytest.fixture(scope="module")
 def launches() -> list[tuple[Prediction, TrialRecord]]:
-    """Each trial with what is foretold now of its config, from the facts that were probed before the first one."""
+    """Each trial with what is predicted now of its config, from the facts that were probed before the first one."""
     archive = Archive(unpacked(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst"))
     sweep, trials = archive.read_sweep(), list(archive.trials())
     model = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct", served_name="llama-8b")
-    (plan,) = build_plan(SweepSpec.model_validate(sweep.spec), sweep.nodes, model, "0.24.0")
-    foretold = {planned.config.config_id: planned.prediction for planned in plan.feasible}
-    found = [(foretold[trial.config.config_id], trial) for trial in trials]
+    # The version that its inventory asked for is part of each config's id.
+    asked = (EngineBuild(name="engine", version="0.24.0"),)
+    nodes = [node.model_copy(update={"engines": asked}) for node in sweep.nodes]
+    (plan,) = build_plan(SweepSpec.model_validate(sweep.spec), nodes, model)
+    predicted = {planned.config.config_id: planned.prediction for planned in plan.feasible}
+    found = [(predicted[trial.config.config_id], trial) for trial in trials]
     return [(prediction, trial) for prediction, trial in found if prediction is not None]
 
 
@@ -29,7 +32,7 @@ def throughput(trial: TrialRecord) -> float:
 
 
 def test_throughput(launches: list[tuple[Prediction, TrialRecord]]) -> None:
-    """Without a figure of this machine, each is foretold within a quarter, and half of them within an eighth."""
+    """Without a figure of this machine, each is predicted within a quarter, and half of them within an eighth."""
     ratios = [(prediction.output_tok_per_s or 0.0) / throughput(trial) for prediction, trial in launches]
 
     assert len(ratios) == 8
@@ -38,20 +41,20 @@ def test_throughput(launches: list[tuple[Prediction, TrialRecord]]) -> None:
 
 
 def test_best(launches: list[tuple[Prediction, TrialRecord]]) -> None:
-    """Of these eight, the two foretold best are the two that were measured best, and the worst is the worst.
+    """Of these eight, the two predicted best are the two that were measured best, and the worst is the worst.
 
     Which of the two comes first is not held to: they differ by 2%, and each was launched once.
     """
-    foretold = sorted(launches, key=lambda launch: -(launch[0].output_tok_per_s or 0.0))
+    predicted = sorted(launches, key=lambda launch: -(launch[0].output_tok_per_s or 0.0))
     measured = sorted(launches, key=lambda launch: -throughput(launch[1]))
 
-    assert {id(launch) for launch in foretold[:2]} == {id(launch) for launch in measured[:2]}
-    assert foretold[-1] is measured[-1]
+    assert {id(launch) for launch in predicted[:2]} == {id(launch) for launch in measured[:2]}
+    assert predicted[-1] is measured[-1]
 
 
 def test_kv_cache(launches: list[tuple[Prediction, TrialRecord]]) -> None:
-    """Its size is foretold within a tenth; where it errs by more than 2%, the engine had room for more."""
+    """Its size is predicted within 2%: 0.24 sets neither graphs nor a sort of the logits aside for a Llama."""
     for prediction, trial in launches:
         assert prediction.kv_cache_tokens is not None and trial.startup is not None
         tokens = trial.startup.kv_cache_tokens or 0
-        assert 0.9 * tokens < prediction.kv_cache_tokens < 1.02 * tokens
+        assert 0.98 * tokens < prediction.kv_cache_tokens < 1.02 * tokens

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.errors import FactsError
-from tokenpeak.plan.hardware import GIB
-from tokenpeak.plan.model import facts_from_config, model_facts, model_names
+from tokenpeak.predict.hardware import GIB
+from tokenpeak.predict.model import facts_from_config, model_facts, model_names
 
 LLAMA = {
     "model_type": "llama",

@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from tokenpeak.plan.hardware import gpu_facts
-from tokenpeak.plan.model import model_facts
-from tokenpeak.plan.physics import HOP_S, MEMORY_EFFICIENCY, V0_STAGE_S, Deployment, kv_cache_tokens, step_time_s
+from tokenpeak.predict.engine_memory import kv_cache_tokens
+from tokenpeak.predict.hardware import gpu_facts
+from tokenpeak.predict.model import model_facts
+from tokenpeak.predict.physics import HOP_S, MEMORY_EFFICIENCY, V0_STAGE_S, Deployment, step_time_s
 
 
 def deployment(model: str, gpu: str, **options: object) -> Deployment:
@@ -98,6 +99,34 @@ def test_reads_only_the_experts_that_were_picked() -> None:
     assert one.weights_s < 0.35 * many.weights_s
     assert pytest.approx(1.5 * expert_s) == two.weights_s - one.weights_s
     assert pytest.approx(6 * expert_s, rel=1e-6) == many.weights_s - one.weights_s
+
+
+def test_spreads_experts_over_data_parallel_ranks() -> None:
+    """Eight ranks of DeepSeek-V3 hold and read an eighth of the routed experts each, and all else whole.
+
+    By the published shape: 58 layers of 256 experts of 3 × 7168 × 2048 in fp8.
+    """
+    one = deployment("deepseek-ai/DeepSeek-V3", "NVIDIA H200", engine_version="0.32.0")
+    eight = replace(one, data_parallel=8)
+    experts = 58 * 256 * 3 * 7168 * 2048
+    saved = one.weight_bytes_per_gpu - eight.weight_bytes_per_gpu
+    steps = [step_time_s(each, decode_sequences=64, decode_context_tokens=64 * 500) for each in (one, eight)]
+    read = [1 - (1 - 8 / 256) ** tokens for tokens in (64, 8 * 64)]
+    seconds = experts / (one.gpu.memory_bytes_per_s * MEMORY_EFFICIENCY)
+
+    assert pytest.approx(experts * 7 / 8) == saved
+    assert pytest.approx(seconds * (read[0] - read[1] / 8)) == steps[0].weights_s - steps[1].weights_s
+    assert 0.0 == steps[0].interconnect_s < steps[1].interconnect_s
+    assert steps[0].compute_s == steps[1].compute_s
+
+
+def test_ranks_of_a_dense_model_share_nothing() -> None:
+    """Each holds all weights and exchanges nothing."""
+    two = replace(LLAMA_8B, data_parallel=2)
+    step = step_time_s(two, decode_sequences=4, decode_context_tokens=400)
+
+    assert LLAMA_8B.weight_bytes_per_gpu == two.weight_bytes_per_gpu
+    assert step_time_s(LLAMA_8B, decode_sequences=4, decode_context_tokens=400) == step
 
 
 def test_takes_no_time_for_nothing() -> None:

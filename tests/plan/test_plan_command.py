@@ -4,9 +4,9 @@ import pytest
 from click.testing import CliRunner
 
 from tokenpeak.cli.plan import known_facts, plan
-from tokenpeak.drive.inventory import Inventory, Node
 from tokenpeak.errors import FactsError
 from tokenpeak.paths import INVENTORIES
+from tokenpeak.sweep.inventory import Inventory, Node
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import pytest
 from tokenpeak.errors import PlanError
 from tokenpeak.plan.classes import agreements
 from tokenpeak.plan.matrix import build_plan, configs
-from tokenpeak.plan.published import read_rows
-from tokenpeak.plan.spec import ModelSpec, SweepSpec, parse_spec, read_spec, sweep_names
+from tokenpeak.predict.published import read_rows
 from tokenpeak.records import Gpu, NodeFacts, Plan
+from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec, read_spec, sweep_names
 
 WORKLOADS = [
     {
@@ -41,7 +41,7 @@ def test_takes_the_product_of_the_axes_in_order() -> None:
         axes={"max_num_seqs": [8, 16], "enforce_eager": [True, False]},
         extra_configs=[{"name": "one-more", "flags": {"max_num_seqs": 4}}],
     )
-    first, again = configs(asked, LLAMA, "0.32.0"), configs(asked, LLAMA, "0.32.0")
+    first, again = configs(asked, LLAMA), configs(asked, LLAMA)
 
     assert [
         "max_num_seqs=8, enforce_eager=true",
@@ -78,7 +78,9 @@ def test_changes_checkpoint_and_flag_together() -> None:
     asked = spec(axes={"weights": [{"name": "awq", "model": {"name": "a/base-AWQ"}, "flags": {"quantization": "awq"}}]})
     config = configs(asked, base)[0]
 
-    assert ("a/base-AWQ", None, "base") == (config.model.name, config.model.revision, config.model.served_name)
+    assert "a/base-AWQ" == config.model.name
+    assert config.model.revision is None
+    assert "base" == config.model.served_name
 
 
 def test_needs_a_model() -> None:
@@ -132,7 +134,7 @@ def test_plans_the_unknown_without_prediction(gpu: str, model: str) -> None:
     assert 2 == len({planned.config_class for planned in plan.feasible})
 
 
-def test_merges_configs_that_this_load_cannot_tell_apart() -> None:
+def test_merges_configs_that_this_load_cannot_distinguish() -> None:
     """Sequences beyond the requests in flight, and memory that the load never fills, make no difference."""
     asked = spec(axes={"max_num_seqs": [8, 64, 128], "gpu_memory_utilization": [0.8, 0.9]})
     (plan,) = build_plan(asked, [node()], LLAMA)
@@ -195,7 +197,7 @@ def test_finds_every_published_v100_row_feasible(v100_plan: Plan) -> None:
 
 
 def test_shows_the_published_plateau_as_one_class(v100_plan: Plan) -> None:
-    """All eager float16 configs of the grid are one class: this load cannot tell them apart."""
+    """All eager float16 configs of the grid are one class: this load cannot distinguish them."""
     eager = [
         planned
         for planned in v100_plan.feasible
@@ -221,7 +223,10 @@ def test_reports_how_alike_a_class_came_out() -> None:
     """Configs of a class that were measured are compared by their means; a class with one config says nothing."""
     (found,) = agreements([("a", "1", 100.0), ("a", "1", 104.0), ("a", "2", 98.0), ("b", "3", 50.0)])
 
-    assert ("a", 2, 100.0, pytest.approx(0.04)) == (found.config_class, found.configs, found.mean, found.spread)
+    assert "a" == found.config_class
+    assert 2 == found.configs
+    assert 100.0 == found.mean
+    assert pytest.approx(0.04) == found.spread
 
 
 @pytest.mark.parametrize(
@@ -240,7 +245,8 @@ def test_reports_how_alike_a_class_came_out() -> None:
 def test_leaves_something_to_try_of_each_default_grid(grid: str, gpu: str, count: int, model: str) -> None:
     """On a usual machine of its family and a usual model, a default grid keeps four configs or more."""
     version = "0.8.5.post1" if grid == "grid-volta" else "0.32.0"
-    (plan,) = build_plan(read_spec(grid), [node(gpu, count)], ModelSpec(name=model), version)
+    facts = node(gpu, count).model_copy(update={"engine_version": version})
+    (plan,) = build_plan(read_spec(grid), [facts], ModelSpec(name=model))
 
     assert len(plan.feasible) >= 4
 

@@ -2,19 +2,19 @@ from dataclasses import replace
 
 import pytest
 
-from tokenpeak.plan.demand import Demand
-from tokenpeak.plan.fit import Fit
-from tokenpeak.plan.hardware import gpu_facts
-from tokenpeak.plan.model import model_facts
-from tokenpeak.plan.physics import Deployment
-from tokenpeak.plan.predict import decode_bytes, hardware_limit_tok_per_s, predict, slo_rate_per_s, steady_state
-from tokenpeak.plan.utilization import utilization
-from tokenpeak.workload import Slo
+from tokenpeak.predict.demand import Demand
+from tokenpeak.predict.hardware import gpu_facts
+from tokenpeak.predict.memory_plan import MemoryPlan
+from tokenpeak.predict.model import model_facts
+from tokenpeak.predict.physics import Deployment
+from tokenpeak.predict.prediction import decode_bytes, hardware_limit_tok_per_s, predict, slo_rate_per_s, steady_state
+from tokenpeak.results.utilization import utilization
+from tokenpeak.spec.workload import MaxRateLoad, Slo
 
 MODEL, GPU = model_facts("meta-llama/Llama-3.1-8B-Instruct"), gpu_facts("NVIDIA A100-SXM4-80GB")
 assert MODEL is not None
 assert GPU is not None
-FIT = Fit(
+PLAN = MemoryPlan(
     deployment=Deployment(model=MODEL, gpu=GPU, max_num_seqs=256, max_num_batched_tokens=8192),
     gpu_memory_utilization=0.9,
     kv_cache_memory_bytes=None,
@@ -34,18 +34,22 @@ CLOSED = Demand(
 OPEN = replace(CLOSED, concurrency=None, rate_per_s=2.0)
 
 
+def ranks(memory: MemoryPlan, count: int) -> MemoryPlan:
+    return replace(memory, deployment=replace(memory.deployment, data_parallel=count))
+
+
 def test_gives_more_throughput_and_slower_requests_at_higher_concurrency() -> None:
     """Doubling the requests in flight raises the node's throughput and each token's time."""
-    few, many = steady_state(FIT, CLOSED), steady_state(FIT, replace(CLOSED, concurrency=64))
+    few, many = steady_state(PLAN, CLOSED), steady_state(PLAN, replace(CLOSED, concurrency=64))
 
     assert few.output_tok_per_s < many.output_tok_per_s < 2 * few.output_tok_per_s
     assert few.tpot_s < many.tpot_s
 
 
-def test_never_foretells_more_than_the_hardware_could_give() -> None:
+def test_never_predicts_more_than_the_hardware_could_give() -> None:
     """At any concurrency the prediction stays below the limit of ideal hardware."""
     shares = [
-        steady_state(FIT, asked).output_tok_per_s / hardware_limit_tok_per_s(FIT, asked)
+        steady_state(PLAN, asked).output_tok_per_s / hardware_limit_tok_per_s(PLAN, asked)
         for asked in (replace(CLOSED, concurrency=n) for n in (1, 4, 16, 64, 256))
     ]
 
@@ -59,8 +63,8 @@ def test_prompts_in_flight_are_prefilled_one_after_the_other(output_tokens: int)
         replace(CLOSED, output_tokens=output_tokens, longest_tokens=1000 + output_tokens, concurrency=n)
         for n in (1, 8, 64)
     ]
-    found = [steady_state(FIT, each) for each in asked]
-    limits = [hardware_limit_tok_per_s(FIT, each) for each in asked]
+    found = [steady_state(PLAN, each) for each in asked]
+    limits = [hardware_limit_tok_per_s(PLAN, each) for each in asked]
 
     assert all(state.output_tok_per_s < limit for state, limit in zip(found, limits, strict=True))
     assert found[2].ttft_s > 64 / output_tokens * found[2].prefill_s
@@ -80,7 +84,7 @@ def test_the_limit_is_a_roofline_by_hand(name: str) -> None:
     output_matrix = 4096 * model.vocabulary
     read = 2 * (attention + router + one_expert * experts * (1 - (1 - picked / experts) ** 32) + output_matrix)
     met = attention + router + one_expert * picked
-    fit = replace(FIT, deployment=replace(FIT.deployment, model=model, gpu=gpu, tensor_parallel=2))
+    memory = replace(PLAN, deployment=replace(PLAN.deployment, model=model, gpu=gpu, tensor_parallel=2))
     found = []
     by_hand = []
     for prompt, output in ((100, 1000), (3000, 30)):
@@ -88,15 +92,15 @@ def test_the_limit_is_a_roofline_by_hand(name: str) -> None:
         reading_s = output * (read + 32 * (prompt + output / 2) * 131072) / (2 * gpu.memory_bytes_per_s)
         multiplying_s = 32 * 2 * (met * (prompt + output) + output_matrix * output) / (2 * gpu.flops_for("bf16"))
         by_hand.append(32 * output / max(reading_s, multiplying_s))
-        found.append(hardware_limit_tok_per_s(fit, asked))
+        found.append(hardware_limit_tok_per_s(memory, asked))
 
     assert pytest.approx(by_hand, rel=1e-6) == found
 
 
 def test_makes_requests_wait_for_a_seat() -> None:
     """With fewer sequences than requests in flight, the wait shows in TTFT and the throughput falls."""
-    seats = replace(FIT, deployment=replace(FIT.deployment, max_num_seqs=8))
-    free, queued = steady_state(FIT, CLOSED), steady_state(seats, CLOSED)
+    seats = replace(PLAN, deployment=replace(PLAN.deployment, max_num_seqs=8))
+    free, queued = steady_state(PLAN, CLOSED), steady_state(seats, CLOSED)
 
     assert queued.ttft_s > 10 * free.ttft_s
     assert queued.output_tok_per_s < free.output_tok_per_s
@@ -104,14 +108,14 @@ def test_makes_requests_wait_for_a_seat() -> None:
 
 def test_names_the_kv_cache_when_it_is_what_limits() -> None:
     """Memory for a few sequences only: the binding reason is KV capacity."""
-    tight = replace(FIT, kv_cache_memory_bytes=1300 * 131072 * 4)
+    tight = replace(PLAN, kv_cache_memory_bytes=1300 * 131072 * 4)
 
     assert "kv_capacity" == predict(tight, CLOSED).binding
 
 
 def test_serves_a_low_rate_at_that_rate() -> None:
     """Below saturation the output throughput is what the rate asks for."""
-    state = steady_state(FIT, OPEN)
+    state = steady_state(PLAN, OPEN)
 
     assert not state.saturated
     assert pytest.approx(600) == state.output_tok_per_s
@@ -119,7 +123,7 @@ def test_serves_a_low_rate_at_that_rate() -> None:
 
 def test_lets_the_queue_grow_beyond_saturation() -> None:
     """A rate that cannot be served gives the most throughput there is, and a TTFT that grows with the requests."""
-    state = steady_state(FIT, replace(OPEN, rate_per_s=500.0))
+    state = steady_state(PLAN, replace(OPEN, rate_per_s=500.0))
 
     assert state.saturated
     assert state.ttft_s > 5
@@ -127,27 +131,39 @@ def test_lets_the_queue_grow_beyond_saturation() -> None:
 
 def test_finds_the_rate_at_which_the_slo_just_holds() -> None:
     """A stricter limit gives a lower rate; one that no rate can hold gives zero; no limit gives none."""
-    loose = slo_rate_per_s(FIT, OPEN, Slo(tpot_p99_ms=60))
-    strict = slo_rate_per_s(FIT, OPEN, Slo(tpot_p99_ms=25))
+    loose = slo_rate_per_s(PLAN, OPEN, Slo(tpot_p99_ms=60))
+    strict = slo_rate_per_s(PLAN, OPEN, Slo(tpot_p99_ms=25))
     assert loose is not None
     assert strict is not None
 
     assert 0 < strict < loose
-    assert 0.0 == slo_rate_per_s(FIT, OPEN, Slo(tpot_p99_ms=1))
-    assert slo_rate_per_s(FIT, OPEN, Slo()) is None
+    assert 0.0 == slo_rate_per_s(PLAN, OPEN, Slo(tpot_p99_ms=1))
+    assert slo_rate_per_s(PLAN, OPEN, Slo()) is None
+
+
+def test_a_search_is_predicted_at_the_rate_that_it_should_find() -> None:
+    """Its throughput is that rate's, not a single request's; the hardware's limit is not bound by the rate."""
+    level = MaxRateLoad(max_rate_under=Slo(tpot_p99_ms=60))
+    searched = replace(OPEN, requests=None, rate_per_s=None, search=level)
+    rate = slo_rate_per_s(PLAN, OPEN, level.max_rate_under)
+    found = predict(PLAN, searched)
+    assert rate is not None
+
+    assert pytest.approx(rate * OPEN.output_tokens, rel=0.01) == found.output_tok_per_s
+    assert hardware_limit_tok_per_s(PLAN, replace(OPEN, rate_per_s=None)) == found.limit_output_tok_per_s
 
 
 def test_prefills_less_when_the_prefix_cache_holds_the_rest() -> None:
     """Prompts that are mostly cached get their first token sooner, unless the cache is off."""
     cached = replace(CLOSED, prefix_hit_rate=0.9)
-    hit, miss = steady_state(FIT, cached), steady_state(replace(FIT, prefix_caching=False), cached)
+    hit, miss = steady_state(PLAN, cached), steady_state(replace(PLAN, prefix_caching=False), cached)
 
     assert hit.ttft_s < miss.ttft_s / 2
 
 
 def test_says_which_share_of_the_hardware_a_run_used() -> None:
     """A decode at half the limit's speed reads half the weights' bandwidth, near enough, and computes little."""
-    used = utilization(FIT, CLOSED, hardware_limit_tok_per_s(FIT, CLOSED) / 2)
+    used = utilization(PLAN, CLOSED, hardware_limit_tok_per_s(PLAN, CLOSED) / 2)
 
     assert pytest.approx(0.5) == used.of_limit
     assert 0.25 < used.memory_bandwidth < 0.5
@@ -157,27 +173,41 @@ def test_says_which_share_of_the_hardware_a_run_used() -> None:
 @pytest.mark.parametrize("batch", [4, 32])
 def test_steps_that_take_as_long_as_their_reads_use_all_of_the_bandwidth(batch: int) -> None:
     """How many sequences a step had is what the speed and the time per token say together."""
-    devices = FIT.deployment.tensor_parallel * FIT.deployment.pipeline_parallel
-    reads_s = decode_bytes(FIT.deployment, CLOSED, batch) / (FIT.deployment.gpu.memory_bytes_per_s * devices)
-    used = utilization(FIT, CLOSED, batch / reads_s, reads_s)
+    devices = PLAN.deployment.tensor_parallel * PLAN.deployment.pipeline_parallel
+    reads_s = decode_bytes(PLAN.deployment, CLOSED, batch) / (PLAN.deployment.gpu.memory_bytes_per_s * devices)
+    used = utilization(PLAN, CLOSED, batch / reads_s, reads_s)
 
     assert pytest.approx(1.0) == used.memory_bandwidth
 
 
 def test_shares_the_load_between_replicas() -> None:
     """Two data-parallel replicas serve twice as many requests in flight at the same speed each."""
-    two = steady_state(replace(FIT, data_parallel=2), replace(CLOSED, concurrency=64))
-    one = steady_state(FIT, CLOSED)
+    two = steady_state(ranks(PLAN, 2), replace(CLOSED, concurrency=64))
+    one = steady_state(PLAN, CLOSED)
 
     assert pytest.approx(2 * one.output_tok_per_s) == two.output_tok_per_s
     assert one.tpot_s == two.tpot_s
 
 
+def test_ranks_of_a_mixture_are_not_independent() -> None:
+    """They read their experts together, which is why more ranks pay, and a prefill of any rank stalls all of them."""
+    mixture = model_facts("Qwen/Qwen3-30B-A3B")
+    assert mixture is not None
+    alone = replace(PLAN, deployment=replace(PLAN.deployment, model=mixture, max_num_batched_tokens=2048))
+    one, four = steady_state(alone, CLOSED), steady_state(ranks(alone, 4), replace(CLOSED, concurrency=128))
+    stalls = [(state.tpot_s - state.step.total_s) / state.prefill_s for state in (one, four)]
+    # 32 prompts in 300 steps a rank; of four ranks, at least one prefills in 1 - (1 - 32 ÷ 300)⁴ of the steps.
+    anywhere = 1 - (1 - 32 / 300) ** 4
+
+    assert four.output_tok_per_s > 4 * one.output_tok_per_s
+    assert pytest.approx([32 / 300, anywhere]) == stalls
+
+
 def test_gains_by_drafts_when_few_requests_run_and_less_when_many_do() -> None:
     """Verifying drafts is nearly free while weights bind, and costs arithmetic once the batch is large."""
-    drafting = replace(FIT, draft_tokens=3)
+    drafting = replace(PLAN, draft_tokens=3)
     gains = [
-        steady_state(drafting, asked).output_tok_per_s / steady_state(FIT, asked).output_tok_per_s
+        steady_state(drafting, asked).output_tok_per_s / steady_state(PLAN, asked).output_tok_per_s
         for asked in (replace(CLOSED, concurrency=n) for n in (2, 256))
     ]
 
@@ -187,25 +217,27 @@ def test_gains_by_drafts_when_few_requests_run_and_less_when_many_do() -> None:
 
 def test_drafting_takes_its_time() -> None:
     """A draft model reads its own weights for each drafted token; looking drafts up in the prompt costs nothing."""
-    free, costly = (steady_state(replace(FIT, draft_tokens=3, draft_share=share), CLOSED) for share in (0.0, 0.1))
+    free, costly = (steady_state(replace(PLAN, draft_tokens=3, draft_share=share), CLOSED) for share in (0.0, 0.1))
 
     assert costly.tpot_s > 1.05 * free.tpot_s
 
 
 def test_shares_a_rate_between_replicas() -> None:
     """Two data-parallel replicas serve twice the rate as fast as one serves it once."""
-    two = steady_state(replace(FIT, data_parallel=2), replace(OPEN, rate_per_s=4.0))
-    one = steady_state(FIT, OPEN)
+    two = steady_state(ranks(PLAN, 2), replace(OPEN, rate_per_s=4.0))
+    one = steady_state(PLAN, OPEN)
 
-    assert (one.ttft_s, one.tpot_s, 2 * one.output_tok_per_s) == (two.ttft_s, two.tpot_s, two.output_tok_per_s)
+    assert one.ttft_s == two.ttft_s
+    assert one.tpot_s == two.tpot_s
+    assert 2 * one.output_tok_per_s == two.output_tok_per_s
 
 
 def test_no_slo_holds_beyond_saturation() -> None:
     """However loose its limits, an SLO holds at no rate that cannot be served."""
-    rate = slo_rate_per_s(FIT, OPEN, Slo(tpot_p50_ms=60_000))
+    rate = slo_rate_per_s(PLAN, OPEN, Slo(tpot_p50_ms=60_000))
     assert rate is not None
 
     assert [False, True] == [
-        steady_state(FIT, replace(OPEN, requests=None, duration_s=60.0, rate_per_s=rate * factor)).saturated
+        steady_state(PLAN, replace(OPEN, requests=None, duration_s=60.0, rate_per_s=rate * factor)).saturated
         for factor in (0.99, 1.01)
     ]

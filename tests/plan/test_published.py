@@ -3,8 +3,8 @@ from click.testing import CliRunner
 
 from tokenpeak.cli.predict import predict
 from tokenpeak.errors import FactsError
-from tokenpeak.plan.predict import UNCERTAINTY
-from tokenpeak.plan.published import a100x8, presets, read_rows, summary
+from tokenpeak.predict.prediction import UNCERTAINTY
+from tokenpeak.predict.published import a100x8, presets, read_rows, summary
 
 PRESETS, A100 = list(presets()), list(a100x8())
 
@@ -46,7 +46,7 @@ def test_prints_them_for_people() -> None:
     assert "as published: not the GPU" in printed
 
 
-def foretold(*options: str) -> str:
+def predicted(*options: str) -> str:
     """What the command says of an 8B model on one or more H100."""
     arguments = ["meta-llama/Llama-3.1-8B-Instruct", *options]
     return CliRunner().invoke(predict, arguments, catch_exceptions=False).output
@@ -54,10 +54,10 @@ def foretold(*options: str) -> str:
 
 def test_a_set_up_has_the_defaults_of_its_release() -> None:
     """0.7.3 is the V0 engine with batches of 2,048 tokens, which leaves another KV cache than 0.32, and slower."""
-    old, new = foretold("--engine-version", "0.7.3"), foretold("--engine-version", "0.32.0")
+    old, new = predicted("--engine-version", "0.7.3"), predicted("--engine-version", "0.32.0")
 
     assert "(448,784 tokens)" in old and "bound by launch overhead" in old
-    assert "(413,728 tokens)" in new and "bound by weights bandwidth" in new
+    assert "(448,080 tokens)" in new and "bound by weights bandwidth" in new
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_a_set_up_has_the_defaults_of_its_release() -> None:
     ],
 )
 def test_a_set_up_that_the_engine_refuses_has_no_speed(options: list[str], why: str) -> None:
-    """What a plan would drop is not foretold, and the reason is given."""
-    said = foretold(*options).replace("\n", " ")
+    """What a plan would drop is not predicted, and the reason is given."""
+    said = predicted(*options).replace("\n", " ")
 
     assert f"cannot run: {why}" in said
     assert "tok/s" not in said

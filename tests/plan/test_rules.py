@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.plan.model import ModelFacts, model_facts
-from tokenpeak.plan.rules import RULES, advice, dropped_because
+from tokenpeak.plan.advice import advice
+from tokenpeak.plan.rules import RULES, dropped_because
+from tokenpeak.predict.model import ModelFacts, model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
 
 LLAMA_8B = "meta-llama/Llama-3.1-8B-Instruct"
@@ -42,6 +43,21 @@ def rule(
     return found[0] if found else None
 
 
+@pytest.mark.parametrize("flags", [{"enable_expert_parallel": True}, {}])
+def test_a_mixture_s_experts_are_spread_over_data_parallel_ranks(flags: dict[str, Any]) -> None:
+    """DeepSeek-V3 fits eight H200 as eight ranks, and two ranks of four; a dense model of its size would not.
+
+    0.32.0 model_executor/layers/fused_moe/config.py 1097-1237: experts or their columns go over data × tensor parallel.
+    """
+    v3 = "deepseek-ai/DeepSeek-V3"
+    kept = rule("NVIDIA H200", "0.32.0", count=8, model=v3, data_parallel_size=8, **flags)
+    mixed = rule("NVIDIA H200", "0.32.0", count=8, model=v3, data_parallel_size=2, tensor_parallel_size=4, **flags)
+
+    assert (None, None) == (kept, mixed)
+    assert "memory" == rule("NVIDIA H200", "0.32.0", count=8, model=v3, data_parallel_size=2, **flags)
+    assert "memory" == rule("NVIDIA H200", "0.32.0", count=8, model="Llama-3.1-70B-Instruct", data_parallel_size=8)
+
+
 @pytest.mark.parametrize(
     ("expected", "gpu", "version", "flags"),
     [
@@ -53,6 +69,19 @@ def rule(
         ("attention_heads", A100, "0.32.0", {"count": 4, "tensor_parallel_size": 3}),
         (None, A100, "0.32.0", {"count": 8, "tensor_parallel_size": 8}),
         ("layers", A100, "0.32.0", {"count": 64, "pipeline_parallel_size": 64}),
+        # More than one node: the engine would wait for the others
+        ("one_node", A100, "0.32.0", {"nnodes": 2, "count": 8, "tensor_parallel_size": 16}),
+        ("one_node", A100, "0.32.0", {"nnodes": 2, "node_rank": 1}),
+        (None, A100, "0.32.0", {"nnodes": 1, "node_rank": 0}),
+        ("one_node", A100, "0.32.0", {"count": 2, "tensor_parallel_size": 2, "distributed_executor_backend": "ray"}),
+        ("one_node", A100, "0.8.5", {"distributed_executor_backend": "ray"}),
+        ("one_node", A100, "0.32.0", {"distributed_executor_backend": "external_launcher"}),
+        (None, A100, "0.32.0", {"count": 2, "tensor_parallel_size": 2, "distributed_executor_backend": "mp"}),
+        ("one_node", A100, "0.32.0", {"count": 2, "data_parallel_size": 2, "data_parallel_backend": "ray"}),
+        ("one_node", A100, "0.32.0", {"count": 2, "data_parallel_size": 4, "data_parallel_size_local": 2}),
+        ("one_node", A100, "0.32.0", {"count": 2, "data_parallel_size": 2, "data_parallel_rank": 0}),
+        ("one_node", A100, "0.32.0", {"headless": True}),
+        (None, A100, "0.32.0", {"count": 2, "data_parallel_size": 2, "data_parallel_size_local": 2}),
         # dtype against compute capability
         ("dtype", V100, "0.8.5.post1", {"dtype": "bfloat16"}),
         ("dtype", T4, "0.32.0", {"dtype": "bfloat16"}),
@@ -64,6 +93,14 @@ def rule(
         # The engine against the GPU
         ("engine_gpu", V100, "0.32.0", {"dtype": "half"}),
         ("engine_v1", V100, "0.8.5", {"dtype": "half", "env": {"VLLM_USE_V1": "1"}}),
+        (None, V100, "0.10.2", {"dtype": "half", "env": {"VLLM_USE_V1": "1"}}),
+        ("engine_v1", A100, "0.8.5", {"kv_cache_dtype": "fp8", "env": {"VLLM_USE_V1": "1"}}),
+        (None, A100, "0.8.5", {"kv_cache_dtype": "fp8"}),
+        # V1 up to 0.10 chunks prompts whatever is asked, so that the batch need not hold one.
+        (None, H100, "0.8.5", {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048}),
+        (None, H100, "0.10.2", {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048}),
+        ("batched_tokens", H100, "0.32.0", {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048}),
+        ("batched_tokens", V100, "0.8.5", {"dtype": "half", "max_num_batched_tokens": 2048}),
         # Quantization against compute capability, dtype, checkpoint and release
         ("quantization_gpu", V100, "0.8.5", {"dtype": "half", "quantization": "fp8"}),
         ("quantization_gpu", T4, "0.8.5", {"dtype": "half", "quantization": "fp8"}),

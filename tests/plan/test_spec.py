@@ -6,7 +6,7 @@ import yaml
 
 from tokenpeak.errors import SpecError
 from tokenpeak.plan.matrix import configs
-from tokenpeak.plan.spec import SweepSpec, parse_spec, read_spec, sweep_names
+from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec, sweep_names
 
 WORKLOAD: dict[str, Any] = {
     "workload": {"kind": "fixed", "name": "hello", "prompt": "Hello", "output_tokens": 8},
@@ -71,7 +71,7 @@ def test_unknown_key_deep_inside_names_its_place() -> None:
     ],
 )
 def test_a_mistaken_level_is_complained_of_as_its_kind(level: dict[str, object], words: list[str]) -> None:
-    """A load level is the kind that its keys make it; a mistake in it is not told once for every other kind."""
+    """A load level is the kind that its keys make it; a mistake in it is not reported once for every other kind."""
     lines = complaint(workloads=[{**WORKLOAD, "levels": [level]}]).splitlines()[1:]
 
     assert len(words) == len(lines)
@@ -113,15 +113,15 @@ def test_axes_of_the_wrong_form_are_complained_of(keys: dict[str, object], words
         ({"extra_configs": [{"name": "x"}, {"name": "x", "flags": {"dtype": "half"}}]}, "share the name 'x'"),
     ],
 )
-def test_a_sweep_that_could_tell_nothing_is_refused(keys: dict[str, object], words: str, tmp_path: Path) -> None:
-    """What no trial could tell, or nobody could tell apart, is refused before anything is launched."""
+def test_a_sweep_that_could_show_nothing_is_refused(keys: dict[str, object], words: str, tmp_path: Path) -> None:
+    """What no trial could show, or nobody could distinguish, is refused before anything is launched."""
     (tmp_path / "mine.yml").write_text(yaml.safe_dump({"workloads": [WORKLOAD], **keys}))
 
     with pytest.raises(SpecError, match=words):
         read_spec("mine", tmp_path)
 
 
-def test_a_rate_tried_under_an_slo_tells_the_highest_rate(tmp_path: Path) -> None:
+def test_a_rate_tried_under_an_slo_gives_the_highest_rate(tmp_path: Path) -> None:
     """Levels with rates and limits are enough; a search is not needed."""
     levels = [{"rate_per_s": rate, "requests": 20} for rate in (1, 2)]
     keys = {"objective": {"metric": "max_rate_per_s"}, "slo": {"ttft_p95_ms": 500}}
@@ -160,7 +160,7 @@ def test_axis_of_a_choice_is_absent_without_it() -> None:
     """An axis that depends on an alternative of an earlier one is varied with it and left out of other configs."""
     drafts = {"values": [2, 4], "when": {"enable_prefix_caching": True}}
     found = configs(
-        spec(model={"name": "m"}, axes={"enable_prefix_caching": [True, False], "block_size": drafts}), None, None
+        spec(model={"name": "m"}, axes={"enable_prefix_caching": [True, False], "block_size": drafts}), None
     )
 
     assert [
@@ -183,10 +183,10 @@ def test_condition_on_what_is_not_there_is_refused() -> None:
 
 def test_objective_names_a_run_that_exists() -> None:
     """An objective at a load level that the spec does not have is an error that lists those it has."""
-    told = complaint(objective={"level": "concurrency=5"})
+    shown = complaint(objective={"level": "concurrency=5"})
 
-    assert "Did you mean concurrency=4?" in told
-    assert len(told) < 300
+    assert "Did you mean concurrency=4?" in shown
+    assert len(shown) < 300
 
 
 def test_other_objectives_are_metrics_of_a_run() -> None:

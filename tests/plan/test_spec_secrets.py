@@ -12,7 +12,7 @@ import yaml
 
 from tokenpeak import paths
 from tokenpeak.errors import SpecError
-from tokenpeak.plan.spec import parse_spec, read_spec, sweep_names
+from tokenpeak.spec.sweep import parse_spec, read_spec, sweep_names
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 SECRET = "Zq7Wm2Xc9Vb4Nk1Lp"
@@ -91,7 +91,7 @@ def test_the_command_refuses_before_anything_runs(tmp_path: Path) -> None:
         timeout=60,
     )
 
-    assert 1 == done.returncode
+    assert 2 == done.returncode
     assert "fixed.env.HF_TOKEN" in done.stderr
     assert SECRET not in done.stdout + done.stderr
     assert not (tmp_path / "results").exists()

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tokenpeak.plan.window import parse_window
+from tokenpeak.spec.window import parse_window
 
 
 def at(text: str) -> datetime:

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from running_engine import StartEngine
 
-from tokenpeak.plan.engine_log import classify_failure
 from tokenpeak.sim.state import NodeState
+from tokenpeak.vllm.startup_log import classify_failure
 
 BODY = {"prompt": [1, 2, 3], "max_tokens": 20, "ignore_eos": True}
 

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from running_engine import MODEL, RunningEngine, StartEngine
 
-from tokenpeak.plan.hardware import gpu_facts
-from tokenpeak.plan.model import model_facts
-from tokenpeak.plan.physics import Deployment, step_time_s
+from tokenpeak.predict.hardware import gpu_facts
+from tokenpeak.predict.model import model_facts
+from tokenpeak.predict.physics import Deployment, step_time_s
 
 BODY = {"prompt": [1, 2, 3, 4], "max_tokens": 20, "ignore_eos": True}
 SPECULATION = '{"method": "ngram", "num_speculative_tokens": 3}'

@@ -9,11 +9,11 @@ import httpx
 import pytest
 from running_engine import StartEngine, free_port
 
-from tokenpeak.plan.engine_log import classify_failure, startup_facts
+from tokenpeak.vllm.startup_log import classify_failure, startup_facts
 
 
 @pytest.mark.parametrize("version", ["0.7.3", "0.8.5", "0.11.2", "0.15.1", "0.24.0", "0.32.0", "0.33.0"])
-def test_the_log_tells_what_each_releases_log_tells(start_engine: StartEngine, version: str) -> None:
+def test_the_log_says_what_each_releases_log_says(start_engine: StartEngine, version: str) -> None:
     """KV cache, concurrency, weights and version are found in the log of any release, and fit each other."""
     engine = start_engine("--max-model-len", "8192", version=version).wait_ready()
     facts = startup_facts(engine.log)
@@ -35,7 +35,7 @@ def test_v0_has_v0s_metrics(start_engine: StartEngine) -> None:
     assert "kv_cache_usage_perc" not in page and "prefix_cache_queries" not in page
 
 
-def test_a_start_takes_the_seconds_it_is_told(start_engine: StartEngine) -> None:
+def test_a_start_takes_the_seconds_it_is_given(start_engine: StartEngine) -> None:
     """Before they have passed nobody answers; the log shares them out."""
     engine = start_engine(start_s="1.5")
     with pytest.raises(httpx.TransportError):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from running_engine import StartEngine, engines
 
-from tokenpeak.load.job import LoadJob, run_job
+from tokenpeak.loadgen.job import LoadJob, run_job
 from tokenpeak.records import RunRecord
 
 pytestmark = pytest.mark.e2e

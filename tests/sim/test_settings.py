@@ -2,14 +2,13 @@
 
 import pytest
 
-from tokenpeak.plan.fit import fit
-from tokenpeak.plan.hardware import gpu_facts
-from tokenpeak.plan.model import model_facts
+from tokenpeak.predict.hardware import gpu_facts
+from tokenpeak.predict.memory_plan import plan_memory
+from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
-from tokenpeak.sim.capacity import capacity, fit_context
+from tokenpeak.sim.capacity import capacity, shrink_context
 from tokenpeak.sim.device import devices
 from tokenpeak.sim.flags import parse_serve
-from tokenpeak.sim.release import release
 from tokenpeak.sim.settings import Settings, resolve
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -19,8 +18,7 @@ def played(
     *flags: str, gpu: str = "A100 80GB", count: int = 1, version: str = "0.32.0", model: str = MODEL
 ) -> Settings:
     node = devices({"TOKENPEAK_SIM_GPU": gpu, "TOKENPEAK_SIM_GPU_COUNT": str(count)})
-    chosen = release(version, use_v1=None, compute_capability=node.compute_capability)
-    return fit_context(resolve(parse_serve([MODEL, *flags], version), chosen, node, {}))
+    return shrink_context(resolve(parse_serve([MODEL, *flags], version), version, node, {}))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +27,7 @@ def played(
         ("L4", "0.32.0", (256, 2048)),
         ("A100 80GB", "0.32.0", (256, 2048)),
         ("H100", "0.32.0", (1024, 8192)),
-        ("H100", "0.8.5", (256, 8192)),
+        ("H100", "0.8.5", (1024, 8192)),
         ("B200", "0.27.1", (1024, 8192)),
         ("B200", "0.32.0", (1024, 16384)),
     ],
@@ -46,11 +44,14 @@ def test_sequences_not_given_stay_within_the_batch() -> None:
     assert 128 == played("--max-num-batched-tokens", "128").max_num_seqs
 
 
-def test_a_volta_plays_v0_until_0_10() -> None:
-    """V1 needed compute capability 8.0 then; from 0.11 there is nothing else."""
-    versions = ("0.7.3", "0.8.5.post1", "0.10.2", "0.11.2")
+def test_plays_v0_where_v1_lacks_something() -> None:
+    """V1 needed compute capability 8.0 up to 0.10.1, and n-gram speculation was V0's in 0.8."""
+    versions = ("0.7.3", "0.8.5.post1", "0.10.2")
+    volta = [played(gpu="V100 32GB", version=text).release.v1 for text in versions]
+    ngram = ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}')
 
-    assert [False, False, False, True] == [played(gpu="V100 32GB", version=text).release.v1 for text in versions]
+    assert [False, False, True] == volta
+    assert [False, True] == [played(*ngram, gpu="H100", version=text).release.v1 for text in ("0.8.5", "0.9.2")]
 
 
 def test_an_auto_context_is_what_the_cache_holds() -> None:
@@ -71,7 +72,7 @@ def test_an_auto_context_is_what_the_cache_holds() -> None:
         ("NVIDIA H200", 1, "0.14.1", {"quantization": "fp8", "kv_cache_dtype": "fp8", "max_num_batched_tokens": 16384}),
     ],
 )
-def test_the_plan_foretells_the_simulators_cache(
+def test_the_plan_predicts_the_simulators_cache(
     gpu: str, count: int, version: str, flags: dict[str, int | float | str], eager: bool
 ) -> None:
     """KV cache, batch and defaults are the same numbers on both sides."""
@@ -86,9 +87,9 @@ def test_the_plan_foretells_the_simulators_cache(
     config = Config(config_id="0" * 12, name="c", model=ModelName(name=MODEL, served_name=MODEL), flags=every)
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     simulated = played(*words, *(["--enforce-eager"] if eager else []), gpu=gpu, count=count, version=version)
-    foretold = fit(config, node, model, version)
+    predicted = plan_memory(config, node, model, version)
 
-    assert foretold is not None
-    assert foretold.kv_cache_tokens == capacity(simulated).tokens
-    assert foretold.deployment.max_num_seqs == simulated.max_num_seqs
-    assert foretold.deployment.max_num_batched_tokens == simulated.max_num_batched_tokens
+    assert predicted is not None
+    assert predicted.kv_cache_tokens == capacity(simulated).tokens
+    assert predicted.deployment.max_num_seqs == simulated.max_num_seqs
+    assert predicted.deployment.max_num_batched_tokens == simulated.max_num_batched_tokens

@@ -1,1 +1,1 @@
-"""From a sweep spec and the facts of a node to the matrix of configs worth trying, with a prediction of each."""
+"""What happens before a launch: from a sweep spec and a node's facts to the matrix of configs, and what it costs."""

@@ -1,16 +1,17 @@
-"""What the user has: the engine's defaults, and production's own settings, as configs of the sweep."""
+"""Baselines: the engine's defaults, and production's own settings, as configs of the sweep."""
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.axes import ExtraConfig, FlagValue
-from tokenpeak.plan.command import OURS, launch
-from tokenpeak.plan.flags import FlagFacts, installed_flags, known_flags
-from tokenpeak.plan.matrix import configs
-from tokenpeak.plan.spec import ModelSpec, SweepSpec
+from tokenpeak.plan.engine_builds import build_of, known_flags_of
+from tokenpeak.plan.matrix import configs, on_node
 from tokenpeak.records import NodeFacts
+from tokenpeak.spec.axes import ExtraConfig, FlagValue
+from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.vllm.command import OURS, command_line
+from tokenpeak.vllm.flags import FlagFacts, known_flags
 
 DEFAULTS, PRODUCTION = "defaults", "production"
 
@@ -24,7 +25,7 @@ SHORT = {
 
 
 def with_baselines(
-    spec: SweepSpec, nodes: Sequence[NodeFacts], model: ModelSpec | None, engine_version: str | None
+    spec: SweepSpec, nodes: Sequence[NodeFacts], model: ModelSpec | None
 ) -> tuple[SweepSpec, tuple[str, ...]]:
     """The spec with the baselines that it asks for and does not define, and why one is left out.
 
@@ -38,7 +39,7 @@ def with_baselines(
     notes: tuple[str, ...] = ()
     running = next((node for node in nodes if node.production and node.production.arguments), None)
     if PRODUCTION in wanted and running is not None:
-        found = _production(spec, running, model, engine_version or running.engine_version)
+        found = _production(spec, running, model)
         if isinstance(found, ExtraConfig):
             added.append(found)
         else:
@@ -46,9 +47,7 @@ def with_baselines(
     return spec.model_copy(update={"extra_configs": (*spec.extra_configs, *added)}), notes
 
 
-def _production(
-    spec: SweepSpec, node: NodeFacts, model: ModelSpec | None, engine_version: str | None
-) -> ExtraConfig | str:
+def _production(spec: SweepSpec, node: NodeFacts, model: ModelSpec | None) -> ExtraConfig | str:
     """The node's production as a config of the sweep, or why it cannot be one."""
     assert node.production is not None, "only a node with production is asked"
     tuned = spec.model or model
@@ -60,8 +59,9 @@ def _production(
     extra = ExtraConfig(name=PRODUCTION, flags={**unset, **flags})
     alone = spec.model_copy(update={"axes": {}, "extra_configs": (extra,)})
     try:
-        known = installed_flags(node.engine_help, node.engine_version, engine_version)
-        launch(configs(alone, model, engine_version)[-1], engine_version, known)
+        config = on_node(configs(alone, model)[-1], node)
+        version = config.engine_version or node.engine_version
+        command_line(config, version, known_flags_of(build_of(config, node), version))
     except PlanError as error:
         return f"production's settings are no baseline of this sweep: {error}"
     return extra

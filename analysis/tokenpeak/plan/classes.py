@@ -1,4 +1,4 @@
-"""Classes of configs that cannot differ under a sweep's workloads, so that one of each may stand for all.
+"""Equivalence classes: configs that cannot differ under a sweep's workloads, so that one of each stands for all.
 
 Two configs share a class when they are equal once every limit that this load can never reach has been struck out:
 sequences beyond the most requests in flight, batched tokens beyond the most that a step can hold, and context length
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tokenpeak.plan.demand import Demand
-from tokenpeak.plan.fit import Fit
+from tokenpeak.predict.demand import Demand
+from tokenpeak.predict.memory_plan import MemoryPlan
 from tokenpeak.records import Config
 
 _MEMORY_ONLY = ("gpu_memory_utilization", "kv_cache_memory_bytes", "swap_space", "max_model_len")
@@ -23,11 +23,11 @@ _SPARE = 1.1
 """KV cache is never short when it holds a tenth more than the load can fill: block rounding, and the last step."""
 
 
-def class_key(config: Config, fit: Fit | None, demands: Sequence[Demand]) -> str:
+def class_key(config: Config, memory: MemoryPlan | None, demands: Sequence[Demand]) -> str:
     """The class of a config under these runs, as 8 hex digits; without facts each config is a class of its own."""
-    if fit is None:
+    if memory is None:
         return config.config_id[:8]
-    deployment = fit.deployment
+    deployment = memory.deployment
     settings: dict[str, object] = {
         key: value
         for key, value in config.flags.items()
@@ -36,7 +36,7 @@ def class_key(config: Config, fit: Fit | None, demands: Sequence[Demand]) -> str
     settings.setdefault("enforce_eager", deployment.eager)
     settings.setdefault("tensor_parallel_size", deployment.tensor_parallel)
     settings.setdefault("pipeline_parallel_size", deployment.pipeline_parallel)
-    settings["dtype"] = _dtype(fit)
+    settings["dtype"] = _dtype(memory)
 
     flight = _largest([demand.concurrency for demand in demands])
     longest = _largest([demand.longest_tokens for demand in demands])
@@ -53,17 +53,17 @@ def class_key(config: Config, fit: Fit | None, demands: Sequence[Demand]) -> str
     else:
         settings["max_num_batched_tokens"] = deployment.max_num_batched_tokens
 
-    shared = _largest([demand.shared_tokens for demand in demands]) if fit.prefix_caching else 0
+    shared = _largest([demand.shared_tokens for demand in demands]) if memory.prefix_caching else 0
     never_short = False
-    if longest is not None and shared is not None and longest <= fit.max_model_len:
-        never_short = fit.kv_cache_tokens >= (running * longest + shared) * _SPARE
+    if longest is not None and shared is not None and longest <= memory.max_model_len:
+        never_short = memory.kv_cache_tokens >= (running * longest + shared) * _SPARE
     if never_short:
         settings["kv_cache"] = "never short"
     else:
         settings["kv_cache"] = {flag: config.flags.get(flag) for flag in _MEMORY_ONLY}
         settings["max_num_seqs"] = deployment.max_num_seqs
         settings["max_num_batched_tokens"] = deployment.max_num_batched_tokens
-    content = [config.model.model_dump(), settings, config.env, config.engine_version]
+    content = [config.model.model_dump(), settings, config.env, config.engine_version, config.engine]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -96,11 +96,11 @@ def agreements(measured: Iterable[tuple[str, str, float]]) -> tuple[Agreement, .
     return tuple(sorted(found, key=lambda one: (-one.spread, one.config_class)))
 
 
-def _dtype(fit: Fit) -> str:
+def _dtype(memory: MemoryPlan) -> str:
     """The dtype with `auto` and its other names resolved."""
-    dtype = fit.deployment.dtype
+    dtype = memory.deployment.dtype
     if dtype == "auto":
-        dtype = fit.deployment.model.dtype
+        dtype = memory.deployment.model.dtype
     return {"half": "float16", "float": "float32"}.get(dtype, dtype)
 
 

@@ -1,15 +1,15 @@
-"""What a sweep will cost: hours, GPU-hours, production's downtime and energy, before anything is touched."""
+"""Cost estimate of a sweep: hours, GPU-hours, downtime of production and energy, before anything is touched."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tokenpeak.plan.demand import Demand, demands
-from tokenpeak.plan.fit import Fit, device_of, fit
-from tokenpeak.plan.highest import as_foreseen, launches_to_find
-from tokenpeak.plan.model import ModelFacts
-from tokenpeak.plan.predict import steady_state
-from tokenpeak.plan.spec import SearchSpec, SweepSpec
+from tokenpeak.predict.demand import Demand, demands
+from tokenpeak.predict.memory_plan import MemoryPlan, device_of, plan_memory
+from tokenpeak.predict.model import ModelFacts
+from tokenpeak.predict.prediction import slo_rate_per_s, steady_state
 from tokenpeak.records import NodeFacts, Plan
+from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.workload import MaxRateLoad, search_time_s
 
 ORCHESTRATION_S = 8.0
 """TokenPeak's own share of a trial, at most."""
@@ -47,17 +47,19 @@ class Estimate:
     """Of the devices, without what cools them; None when their TDP is unknown."""
 
 
-def load_s(spec: SweepSpec, fitted: Fit | None) -> float:
+def load_s(spec: SweepSpec, memory: MemoryPlan | None) -> float:
     """The runs of one trial, one after the other."""
-    return sum(_run_s(demand, fitted, spec.deadlines.run_s) for demand in demands(spec.workloads))
+    return sum(_run_s(demand, memory, spec.deadlines.run_s) for demand in demands(spec.workloads))
 
 
-def _run_s(demand: Demand, fitted: Fit | None, deadline_s: float) -> float:
+def _run_s(demand: Demand, memory: MemoryPlan | None, deadline_s: float) -> float:
     if demand.duration_s is not None:
         return min(deadline_s, demand.duration_s)
+    if demand.search is not None:
+        return min(deadline_s, _search_s(demand, demand.search, memory))
     requests = (demand.requests or 1) + demand.warmup_requests
-    if fitted is not None and fitted.fits:
-        state = steady_state(fitted, demand)
+    if memory is not None and memory.fits:
+        state = steady_state(memory, demand)
         per_s = state.output_tok_per_s / max(1.0, demand.output_tokens)
         tail = state.latency_s(demand.output_tokens)
     else:
@@ -67,80 +69,67 @@ def _run_s(demand: Demand, fitted: Fit | None, deadline_s: float) -> float:
     return min(deadline_s, max(arrival, requests / per_s) + (tail if demand.rate_per_s else 0.0))
 
 
-def start_s(node: NodeFacts, fitted: Fit | None) -> float:
+def _search_s(demand: Demand, level: MaxRateLoad, memory: MemoryPlan | None) -> float:
+    """A search for the highest rate; all its time where none is predicted."""
+    rate = slo_rate_per_s(memory, demand, level.max_rate_under) if memory is not None and memory.fits else None
+    return search_time_s(rate, level.budget_s) if rate else level.budget_s
+
+
+def start_s(node: NodeFacts, memory: MemoryPlan | None) -> float:
     """From exec to the first real completion."""
     if node.simulated:
         return SIMULATED_START_S
     if not node.gpus:
-        return CPU_ENGINE_START_S + (0.0 if fitted is None or fitted.deployment.eager else 20.0)
-    if fitted is None:
+        return CPU_ENGINE_START_S + (0.0 if memory is None or memory.deployment.eager else 20.0)
+    if memory is None:
         return 120.0
-    deployment = fitted.deployment
-    devices = deployment.tensor_parallel * deployment.pipeline_parallel
+    deployment = memory.deployment
+    devices = deployment.tensor_parallel * deployment.pipeline_parallel * deployment.expert_ranks
     weights = deployment.weight_bytes_per_gpu * devices / WEIGHTS_BYTES_PER_S
     layers = 0.0 if not deployment.v1 else COMPILE_S_PER_LAYER * deployment.model.layers
     return ENGINE_BASE_START_S + weights + (0.0 if deployment.eager else GRAPHS_S + layers)
 
 
-def _trials(search: SearchSpec, plan: Plan) -> int:
-    """How many launches the search makes if no budget of time ends it: anchors and finalists included.
+@dataclass(frozen=True, kw_only=True)
+class TrialTime:
+    """The mean time of one trial of a plan, in parts."""
 
-    An adaptive search without a number stops by itself; one launch of each class is the most it is thought to need.
-    Finding an axis's highest value is part of the number, where one is given; so are a grid's anchors, but not those
-    of an adaptive search, which makes one fewer where it launches the anchor again for another reason.
-    """
-    finding, plan = launches_to_find(plan), as_foreseen(plan)
-    if search.strategy == "adaptive":
-        heads = len({planned.config_class for planned in plan.feasible})
-        count = min(search.trials or heads + finding, len(plan.feasible) + finding)
-        has_anchor = any(planned.config.name in search.baseline for planned in plan.feasible)
-        count += (count - 1) // search.anchor_every if search.anchor_every and has_anchor else 0
-    else:
-        count = len(plan.feasible) * search.replicates
-        count += _grid_anchors(count, search.anchor_every) + finding
-        count = min(search.trials, count) if search.trials is not None else count
-    asked = search.finalists if search.finalists is not None else (3 if search.strategy == "adaptive" else 0)
-    finalists = min(asked, count, len(plan.feasible))
-    # Each finalist is launched anew in every block, and the choice once more; one alone needs no blocks.
-    return count + (finalists * max(3, search.replicates) + 1 if finalists > 1 else finalists)
+    own_s: float
+    """The engine's start, its load, and TokenPeak's own share."""
+    return_s: float
+    """Production's return, which not every trial ends with."""
+    each_s: float
+    """As a budget of time counts it: the return included where each trial gives production back."""
 
 
-def _grid_anchors(launches: int, every: int | None) -> int:
-    """How often a grid launches its anchor between so many others: as each `every`-th launch after the first."""
-    if every is None:
-        return 0
-    return max(0, launches - 1 if every == 1 else (launches - 2) // (every - 1))
-
-
-def estimate(
+def trial_time(
     spec: SweepSpec, plan: Plan, nodes: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]
-) -> Estimate:
-    """The cost of a plan on these nodes, which share its kind of hardware."""
+) -> TrialTime | None:
+    """How long a trial of this plan takes on these nodes, which share its kind of hardware; None of an empty plan."""
     node = nodes[0]
     costs = []
     for planned in plan.feasible:
         config = planned.config
-        fitted = fit(config, node, models.get(config.model.name), config.engine_version)
-        costs.append((start_s(node, fitted), load_s(spec, fitted)))
-    trials, devices = _trials(spec.search, plan), max(1, len(node.gpus))
+        memory = plan_memory(config, node, models.get(config.model.name), config.engine_version)
+        costs.append(start_s(node, memory) + load_s(spec, memory))
     if not costs:
+        return None
+    own_s = sum(costs) / len(costs) + ORCHESTRATION_S
+    return_s = SIMULATED_START_S if node.simulated else (5.0 if not node.gpus else PRODUCTION_START_S)
+    return TrialTime(own_s=own_s, return_s=return_s, each_s=own_s + (return_s if spec.restore == "per_trial" else 0.0))
+
+
+def estimate(spec: SweepSpec, time: TrialTime | None, nodes: Sequence[NodeFacts], *, trials: int) -> Estimate:
+    """The cost of so many trials (`search.remaining` counts them) on these nodes, which share a kind of hardware."""
+    if time is None or trials == 0:
         return Estimate(trials=0, duration_s=0.0, gpu_hours=0.0, production_downtime_s=0.0, energy_kwh=0.0)
-    mean = sum(start + load for start, load in costs) / len(costs)
-    back = SIMULATED_START_S if node.simulated else (5.0 if not node.gpus else PRODUCTION_START_S)
-    each = mean + ORCHESTRATION_S + (back if spec.restore == "per_trial" else 0.0)
-    if spec.search.time is not None:
-        trials = min(trials, int(spec.search.time * len(nodes) / each))
-    if spec.search.gpu_hours is not None:
-        trials = min(trials, int(spec.search.gpu_hours * 3600 / each / devices))
-    trials = max(1, trials)
+    devices, device = max(1, len(nodes[0].gpus)), device_of(nodes[0])
     returns = trials if spec.restore == "per_trial" else min(trials, len(nodes))
-    busy_s = trials * (mean + ORCHESTRATION_S) + returns * back
-    downtime_s = trials * (mean + ORCHESTRATION_S * 0.5) + returns * back
-    device = device_of(node)
+    busy_s = trials * time.own_s + returns * time.return_s
     return Estimate(
         trials=trials,
         duration_s=busy_s / min(len(nodes), trials),
         gpu_hours=busy_s * devices / 3600,
-        production_downtime_s=downtime_s,
+        production_downtime_s=busy_s - trials * ORCHESTRATION_S * 0.5,
         energy_kwh=busy_s * devices * device.tdp_w * BUSY_POWER / 3.6e6 if device else None,
     )

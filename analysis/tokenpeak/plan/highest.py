@@ -8,8 +8,6 @@ import math
 
 from tokenpeak.records import Plan, PlannedConfig
 
-USUAL = {"gpu_memory_utilization": [round(0.80 + 0.01 * step, 2) for step in range(19)]}
-"""The values of an axis that a spec gives as `highest`; above 0.98 nothing is left for the driver and the context."""
 FIRST = 5 / 6
 """Where among the values the first launch is: 0.95 of the usual ones, and nearer to the top than a half anywhere."""
 
@@ -17,8 +15,8 @@ FIRST = 5 / 6
 def climbers(plan: Plan) -> tuple[tuple[PlannedConfig, ...], ...]:
     """Each config at its values in ascending order, the one that asks for most memory otherwise first.
 
-    That is the one to which the prediction leaves the fewest tokens of KV cache; in the plan's order where nobody can
-    tell. Empty when the plan seeks no highest value, or none of the axis's configs is feasible.
+    That is the one to which the prediction leaves the fewest tokens of KV cache; in the plan's order where
+    there is no prediction. Empty when the plan seeks no highest value, or none of the axis's configs is feasible.
     """
     groups: dict[tuple[tuple[str, str], ...], list[PlannedConfig]] = {}
     for planned in plan.feasible:
@@ -43,7 +41,7 @@ def at_value(plan: Plan, name: str) -> Plan:
     return plan.model_copy(update={"feasible": feasible, "highest": None})
 
 
-def as_foreseen(plan: Plan) -> Plan:
+def as_predicted(plan: Plan) -> Plan:
     """What is searched if the value launched first should be the highest; the plan itself without such an axis."""
     ladders = climbers(plan)
     if plan.highest is None or not ladders:
@@ -73,7 +71,7 @@ def highest_lines(plan: Plan) -> list[str]:
     return [
         f"{plan.highest}: of the {len(names)} values from {names[0]} to {names[-1]}, the highest that launches and "
         f"carries the whole load is found first, in about {launches_to_find(plan) + 1} launches{by}; then "
-        f"{len(as_foreseen(plan).feasible)} configs are searched at it"
+        f"{len(as_predicted(plan).feasible)} configs are searched at it"
     ]
 
 

@@ -1,36 +1,61 @@
 """The matrix: every config of a spec, and for each kind of hardware which of them are worth a launch."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.axes import Alternative, ExtraConfig, FlagValue
+from tokenpeak.node.engine_builds import ONLY
+from tokenpeak.plan.advice import advice
+from tokenpeak.plan.apart import apart
 from tokenpeak.plan.classes import class_key
-from tokenpeak.plan.command import launch
-from tokenpeak.plan.demand import demands, objective_demand
 from tokenpeak.plan.endpoint import endpoint_config, endpoint_plan
-from tokenpeak.plan.estimate import estimate
-from tokenpeak.plan.fit import fit
-from tokenpeak.plan.flags import installed_flags
-from tokenpeak.plan.model import ModelFacts, model_facts
-from tokenpeak.plan.predict import predict
-from tokenpeak.plan.rules import advice, dropped_because, environment_refused
-from tokenpeak.plan.spec import ModelSpec, SweepSpec
-from tokenpeak.records import Config, Dropped, ModelName, NodeFacts, Plan, PlannedConfig
+from tokenpeak.plan.engine_builds import asked_build, build_of, known_flags_of, takes
+from tokenpeak.plan.estimate import trial_time
+from tokenpeak.plan.rules import dropped_because, environment_refused
+from tokenpeak.predict.demand import demands, objective_demand
+from tokenpeak.predict.memory_plan import plan_memory
+from tokenpeak.predict.model import ModelFacts, model_facts
+from tokenpeak.predict.prediction import predict
+from tokenpeak.records import Config, Dropped, ModelName, NodeFacts, Plan, PlannedConfig, config_hash, hardware_groups
+from tokenpeak.spec.axes import Alternative, ExtraConfig, FlagValue
+from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.vllm.command import command_line
 
 
-def configs(
-    spec: SweepSpec, model_default: ModelSpec | None = None, engine_version: str | None = None
-) -> tuple[Config, ...]:
+def configs(spec: SweepSpec, model_default: ModelSpec | None = None) -> tuple[Config, ...]:
     """The theoretical product of the axes on top of the fixed part, then the extra configs, always in the same order.
 
-    Raises PlanError when neither the spec nor the inventory names a model.
+    Their `engine` is as the spec asks for it, a build's name or a version; `on_node` resolves it. Raises PlanError when
+    neither the spec nor the inventory names a model.
     """
-    return tuple(_configs(spec, model_default, engine_version))
+    return tuple(_configs(spec, model_default))
 
 
-def _configs(spec: SweepSpec, model_default: ModelSpec | None, engine_version: str | None) -> Iterator[Config]:
+def on_node(config: Config, node: NodeFacts) -> Config:
+    """A config of `configs` with the engine build and the version that it gets on a node.
+
+    Raises PlanError where the node has none that it asks for. The short form's one build is not named.
+    """
+    build = asked_build(config.engine, node)
+    if build.name != ONLY:
+        return _identified(config.model_copy(update={"engine": build.name, "engine_version": build.release}))
+    asked = None if config.engine == ONLY else config.engine
+    return _identified(config.model_copy(update={"engine": None, "engine_version": build.version or asked}))
+
+
+def _identified(config: Config) -> Config:
+    """The config with the id of what it resolves to."""
+    content = {
+        "model": config.model.model_dump(),
+        "flags": config.flags,
+        "env": config.env,
+        "engine_version": config.engine_version,
+    }
+    if config.engine is not None:
+        content["engine"] = config.engine
+    return config.model_copy(update={"config_id": config_hash(content)})
+
+
+def _configs(spec: SweepSpec, model_default: ModelSpec | None) -> Iterator[Config]:
     if spec.endpoint is not None:
         yield endpoint_config(spec.endpoint)
         return
@@ -38,9 +63,9 @@ def _configs(spec: SweepSpec, model_default: ModelSpec | None, engine_version: s
     for picked in _product(spec.axes):
         chosen = {axis: alternative.name for axis, alternative in picked.items()}
         label = ", ".join(f"{axis}={name}" for axis, name in chosen.items()) or "fixed"
-        yield _config(label, base, (spec.fixed, *picked.values()), engine_version, choices=chosen)
+        yield _config(label, base, (spec.fixed, *picked.values()), choices=chosen)
     for extra in spec.extra_configs:
-        yield _config(extra.name, base, (spec.fixed, extra), engine_version, force=extra.force)
+        yield _config(extra.name, base, (spec.fixed, extra), force=extra.force)
 
 
 def _product(axes: Mapping[str, Sequence[Alternative]]) -> list[dict[str, Alternative]]:
@@ -68,7 +93,6 @@ def _config(
     name: str,
     base: ModelSpec | None,
     patches: Sequence[Alternative | ExtraConfig],
-    engine_version: str | None,
     *,
     choices: Mapping[str, str] | None = None,
     force: bool = False,
@@ -77,11 +101,11 @@ def _config(
     model: dict[str, str | None] = base.model_dump() if base else {"name": None, "revision": None, "served_name": None}
     flags: dict[str, FlagValue] = {}
     env: dict[str, str] = {}
-    version = engine_version
+    engine: str | None = None
     for patch in patches:
         flags |= {key.strip("-").replace("-", "_"): value for key, value in patch.flags.items()}
         env |= patch.env
-        version = patch.engine or version
+        engine = patch.engine or engine
         given = patch.model.model_dump(exclude_none=True)
         if "name" in given:
             # Another checkpoint has revisions of its own.
@@ -96,50 +120,50 @@ def _config(
     resolved = ModelName(
         name=model["name"], revision=model["revision"], served_name=model["served_name"] or model["name"]
     )
-    content = {"model": resolved.model_dump(), "flags": flags, "env": env, "engine_version": version}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    return Config(
-        config_id=digest[:12],
+    asked = Config(
+        config_id="unresolved",
         name=name,
         choices=dict(choices or {}),
         model=resolved,
         flags=flags,
         env=dict(sorted(env.items())),
-        engine_version=version,
+        engine=engine,
         force=force,
     )
+    return _identified(asked)
 
 
 def build_plan(
     spec: SweepSpec,
     nodes: Sequence[NodeFacts],
     model_default: ModelSpec | None = None,
-    engine_version: str | None = None,
     models: Mapping[str, ModelFacts] | None = None,
 ) -> tuple[Plan, ...]:
     """One plan for each kind of hardware among `nodes`, in the order in which the kinds first appear.
 
-    An unknown device or model is planned without prediction. `models` adds facts of models that only the
-    caller knows, by name.
+    Raises PlanError for a flag that no engine of these nodes takes, before anything is touched. An unknown device or
+    model is planned without prediction. `models` adds facts of models that only the caller knows, by name.
     """
     if spec.endpoint is not None:
         return tuple(endpoint_plan(spec.endpoint, node) for node in nodes)
-    kinds: dict[str, list[NodeFacts]] = {}
-    for node in nodes:
-        kinds.setdefault(node.hardware, []).append(node)
-    every = configs(spec, model_default, engine_version)
+    every = configs(spec, model_default)
     facts = model_facts_of(spec, model_default) | dict(models or {})
-    return tuple(_plan(spec, hardware, same, every, facts, engine_version) for hardware, same in kinds.items())
+    groups = hardware_groups(nodes)
+    reasons = apart(groups)
+    return tuple(
+        _plan(spec, hardware, same, every, facts, nodes).model_copy(update={"apart": reasons[hardware]})
+        for hardware, same in groups.items()
+    )
 
 
-def foretold_again(plan: Plan, spec: SweepSpec, node: NodeFacts) -> Plan:
+def predicted_again(plan: Plan, spec: SweepSpec, node: NodeFacts) -> Plan:
     """The plan with predictions of the spec's objective run; a model whose facts are not known here has none."""
     aim = objective_demand(spec)
 
     def again(planned: PlannedConfig) -> PlannedConfig:
         config = planned.config
-        sits = fit(config, node, model_facts(config.model.name), config.engine_version or node.engine_version)
-        return planned.model_copy(update={"prediction": predict(sits, aim) if sits and sits.fits else None})
+        memory = plan_memory(config, node, model_facts(config.model.name), config.engine_version or node.engine_version)
+        return planned.model_copy(update={"prediction": predict(memory, aim) if memory and memory.fits else None})
 
     return plan.model_copy(update={"feasible": tuple(again(planned) for planned in plan.feasible)})
 
@@ -150,18 +174,29 @@ def _plan(
     nodes: Sequence[NodeFacts],
     every: Sequence[Config],
     facts: Mapping[str, ModelFacts | None],
-    engine_version: str | None,
+    all_nodes: Sequence[NodeFacts],
 ) -> Plan:
     node = nodes[0]
     asked, aim = demands(spec.workloads), objective_demand(spec)
     feasible: list[PlannedConfig] = []
     dropped: list[Dropped] = []
     seen: dict[str, str] = {}
-    for config in every:
+    for asked_config in every:
+        try:
+            config = on_node(asked_config, node)
+        except PlanError as error:
+            # Nothing forces a config on a node that has no such engine.
+            dropped.append(Dropped(config=asked_config, rule="engine_build", reason=str(error)))
+            continue
         model = facts[config.model.name]
-        version = config.engine_version or engine_version or node.engine_version
-        known = installed_flags(node.engine_help, node.engine_version, version)
-        launch(config, version, known)  # raises for a flag that this engine does not take, before anything is touched
+        version = config.engine_version or node.engine_version
+        try:
+            command_line(config, version, known_flags_of(build_of(config, node), version))
+        except PlanError as error:
+            if not takes(config, all_nodes):
+                raise
+            dropped.append(Dropped(config=config, rule="engine_flags", reason=str(error)))
+            continue
         if twin := seen.get(config.config_id):
             dropped.append(Dropped(config=config, rule="duplicate", reason=f"it is the same as {twin!r}"))
             continue
@@ -174,22 +209,24 @@ def _plan(
         if forbidden and not config.force:
             dropped.append(Dropped(config=config, rule=forbidden[0], reason=forbidden[1]))
             continue
-        sits = None if forbidden else fit(config, node, model, version)
-        foretold = predict(sits, aim) if sits and sits.fits else None
+        memory = None if forbidden else plan_memory(config, node, model, version)
+        predicted = predict(memory, aim) if memory and memory.fits else None
         feasible.append(
             PlannedConfig(
                 config=config,
-                config_class=class_key(config, sits, asked),
-                prediction=foretold,
+                config_class=class_key(config, memory, asked),
+                prediction=predicted,
                 advice=advice(config, node, model, version),
             )
         )
     plan = Plan(
         hardware=hardware,
+        gpus=len(node.gpus) or 1,
         nodes=tuple(node.node for node in nodes),
         theoretical=len(every),
         feasible=tuple(feasible),
         dropped=tuple(dropped),
         highest=spec.highest,
     )
-    return plan.model_copy(update={"estimated_duration_s": estimate(spec, plan, nodes, facts).duration_s})
+    time = trial_time(spec, plan, nodes, facts)
+    return plan.model_copy(update={"estimated_trial_s": time.each_s if time else None})

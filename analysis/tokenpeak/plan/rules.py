@@ -1,107 +1,25 @@
-"""Which configs cannot work on a node, by the engine's own rules, and advice on those that can.
+"""Feasibility rules: which configs cannot work on a node, by the engine's own rules.
 
-A rule forbids: its source names the release and the file (under `vllm/`) that would refuse the launch. Advice only
-warns or orders; nothing is dropped for it. A rule that needs facts which nobody knows (GPU, model) says nothing.
+Each source names the release and the file (under `vllm/`) that would refuse the launch. A rule that needs facts which
+nobody knows (GPU, model) says nothing.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 from tokenpeak.node import environment
-from tokenpeak.plan.fit import Fit, device_of, engine_environment, engine_is_v1, fit
-from tokenpeak.plan.flags import flag_table, known_methods, minor, size
-from tokenpeak.plan.hardware import GpuFacts
-from tokenpeak.plan.model import ModelFacts
-from tokenpeak.plan.speculation import speculation_refused
+from tokenpeak.plan.case import Case
+from tokenpeak.predict.model import ModelFacts
 from tokenpeak.records import Config, NodeFacts
-
-FIT_MARGIN = 0.02
-"""Share of the engine's memory by which the sum must fail before it forbids: the estimate is not better than that."""
+from tokenpeak.vllm.engine_core import chunks_prefill, lacking_in_v1
+from tokenpeak.vllm.flags import flag_table, known_methods
+from tokenpeak.vllm.speculation import speculation_refused
 
 NEEDS_CHECKPOINT = ("awq", "gptq", "aqlm", "marlin", "hqq", "qqq")
 """Methods whose weights must come quantized; their names' beginnings or ends. Others quantize while loading."""
 
 FORMATS = {"awq_marlin": "awq", "auto_awq": "awq", "gptq_marlin": "gptq", "auto_gptq": "gptq", "marlin": "gptq"}
 """Kernels → the checkpoint format that they read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A config on a node, with what is known of both."""
-
-    config: Config
-    node: NodeFacts
-    model: ModelFacts | None
-    version: str | None
-
-    @cached_property
-    def release(self) -> tuple[int, int]:
-        """Major and minor number; that of the table's newest release when the version is not known."""
-        return minor(self.version or flag_table().releases[-1])
-
-    @cached_property
-    def gpu(self) -> GpuFacts | None:
-        """The node's device; None when the table lacks it."""
-        return device_of(self.node)
-
-    @cached_property
-    def capability(self) -> int | None:
-        """The least compute capability of the node's NVIDIA GPUs, 75 for 7.5; None for other devices."""
-        probed = [gpu.compute_capability for gpu in self.node.gpus if gpu.compute_capability]
-        if not probed and self.gpu is not None and self.gpu.vendor == "nvidia":
-            probed = [self.gpu.compute_capability]
-        numbers = [text.split(".") for text in probed if text.replace(".", "").isdigit() and "." in text]
-        return min((int(whole) * 10 + int(part) for whole, part in numbers), default=None)
-
-    @cached_property
-    def env(self) -> dict[str, str]:
-        """The engine's environment, as far as rules depend on it."""
-        return engine_environment(self.config, self.node)
-
-    @cached_property
-    def v1(self) -> bool:
-        """Whether the engine core is V1."""
-        return engine_is_v1(self.version, self.env, self.gpu)
-
-    @cached_property
-    def sits(self) -> Fit | None:
-        """The config's memory on the node; None when the device or the model is unknown."""
-        return fit(self.config, self.node, self.model, self.version)
-
-    @property
-    def gpu_name(self) -> str:
-        """The node's first GPU, for sentences."""
-        return self.node.gpus[0].name if self.node.gpus else "this device"
-
-    def flag(self, name: str) -> Any:
-        """A flag's value; None when the config leaves it out."""
-        return self.config.flags.get(name)
-
-    def number(self, name: str, default: int = 0) -> int:
-        """A whole-number flag, `8k` too; `default` where it is left out, negative or not a number."""
-        value = self.flag(name)
-        found = None if isinstance(value, bool) or value is None else size(str(value))
-        return default if found is None or found < 0 else found
-
-    @property
-    def tensor(self) -> int:
-        """tensor_parallel_size."""
-        return max(1, self.number("tensor_parallel_size", 1))
-
-    @property
-    def pipeline(self) -> int:
-        """pipeline_parallel_size."""
-        return max(1, self.number("pipeline_parallel_size", 1))
-
-    @property
-    def method(self) -> str | None:
-        """The quantization method: the flag's, else the checkpoint's."""
-        given = self.flag("quantization")
-        if given:
-            return str(given)
-        return self.model.quantization.method if self.model and self.model.quantization else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +65,33 @@ def _intermediate(case: Case) -> str | None:
     return f"tensor_parallel_size {case.tensor} does not divide the model's MLP of {case.model.intermediate} columns"
 
 
+def _one_node(case: Case) -> str | None:
+    """Why the engine would wait for others than its node, with production down meanwhile."""
+    alone = "an engine is launched on one node here, and would wait for the others"
+    if case.number("nnodes", 1) > 1 or case.number("node_rank") > 0:
+        return f"nnodes {case.number('nnodes', 1)}: {alone}. Leave nnodes and node_rank out"
+    if case.flag("headless") is True:
+        return f"headless ranks are of an engine on another node: {alone}. Leave headless out"
+    if case.flag("distributed_executor_backend") in ("ray", "external_launcher"):
+        backend = case.flag("distributed_executor_backend")
+        return (
+            f"distributed_executor_backend {backend} places ranks outside of the node: {alone}. Use mp, or leave it out"
+        )
+    if case.flag("data_parallel_backend") == "ray":
+        return f"data_parallel_backend ray places ranks outside of the node: {alone}. Use mp, or leave it out"
+    data, local = case.number("data_parallel_size", 1), case.number("data_parallel_size_local", -1)
+    if 0 <= local < data:
+        return f"{data} data-parallel ranks, of them {local} on this node: {alone}. Leave data_parallel_size_local out"
+    if data > 1 and case.flag("data_parallel_rank") is not None:
+        return f"data_parallel_rank is one of {data} engines: {alone}. Leave data_parallel_rank out"
+    return None
+
+
 def _gpus(case: Case) -> str | None:
     data = case.number("data_parallel_size_local", 0) or max(1, case.number("data_parallel_size", 1))
     wanted = case.tensor * case.pipeline * data
     have = len(case.node.gpus)
-    if not have or wanted <= have or case.number("nnodes", 1) > 1 or case.flag("distributed_executor_backend") == "ray":
+    if not have or wanted <= have:
         return None
     factors = f"tensor {case.tensor} × pipeline {case.pipeline} × data {data}"
     return f"{factors} parallel needs {wanted} GPUs and the node has {have}"
@@ -172,11 +112,11 @@ def _old_gpu(case: Case) -> str | None:
     )
 
 
-def _v1_capability(case: Case) -> str | None:
-    asked = case.env.get("VLLM_USE_V1") == "1" and (0, 8) <= case.release < (0, 11)
-    if not asked or case.capability is None or case.capability >= 80:
+def _v1_feature(case: Case) -> str | None:
+    if case.env.get("VLLM_USE_V1") != "1" or not (0, 8) <= case.release < (0, 11):
         return None
-    return f"VLLM_USE_V1=1 needs compute capability 8.0; {case.gpu_name} has {case.capability / 10}"
+    feature = lacking_in_v1(case.core)
+    return f"V1 of vLLM {case.version} lacks {feature}, and VLLM_USE_V1=1 allows no other" if feature else None
 
 
 def _dtype(case: Case) -> str | None:
@@ -256,12 +196,9 @@ def _context(case: Case) -> str | None:
 
 
 def _batched_context(case: Case) -> str | None:
-    chunked = case.flag("enable_chunked_prefill")
-    if chunked is None and case.sits is not None:
-        chunked = case.sits.chunked_prefill
     tokens = case.number("max_num_batched_tokens")
     length = case.number("max_model_len") or (case.model.max_context if case.model else 0)
-    if chunked is not False or not tokens or tokens >= length:
+    if not tokens or tokens >= length or chunks_prefill(case.core, v1=case.v1, max_model_len=length):
         return None
     return f"without chunked prefill max_num_batched_tokens {tokens:,} must hold a prompt of max_model_len {length:,}"
 
@@ -286,25 +223,17 @@ def _speculation(case: Case) -> str | None:
     )
 
 
-def _short(case: Case) -> float:
-    """Bytes of KV cache that one full sequence lacks on one device; zero or less when it fits, or nobody knows."""
-    return case.sits.sequence_bytes - case.sits.kv_cache_bytes if case.sits else 0.0
-
-
-def _budget(case: Case) -> float:
-    return case.sits.deployment.gpu.usable_bytes * case.sits.gpu_memory_utilization if case.sits else 0.0
-
-
 def _memory(case: Case) -> str | None:
-    given = case.sits is not None and case.sits.kv_cache_memory_bytes is not None
-    margin = 0.0 if given else FIT_MARGIN * _budget(case)
-    return case.sits.reason if case.sits is not None and _short(case) > margin else None
+    given = case.memory_plan is not None and case.memory_plan.kv_cache_memory_bytes is not None
+    margin = 0.0 if given else case.memory_margin_bytes
+    return case.memory_plan.reason if case.memory_plan is not None and case.short_bytes > margin else None
 
 
 RULES: tuple[Rule, ...] = (
+    Rule(code="one_node", source="0.8.5 executor/ray_utils.py, 0.32.0 config/parallel.py", check=_one_node),
     Rule(code="gpus", source="0.8.5 executor/mp_distributed_executor.py, 0.32.0 config/parallel.py", check=_gpus),
     Rule(code="engine_gpu", source="0.20.2 requires torch 2.11, which has no sm_70 kernels", check=_old_gpu),
-    Rule(code="engine_v1", source="0.8.5 engine/arg_utils.py _is_v1_supported_oracle", check=_v1_capability),
+    Rule(code="engine_v1", source="0.8.5, 0.9.2, 0.10.2 engine/arg_utils.py _raise_or_fallback", check=_v1_feature),
     Rule(code="attention_heads", source="0.7.3 config.py, 0.32.0 config/model.py", check=_heads),
     Rule(code="kv_heads", source="0.32.0 model_executor/layers/linear.py QKVParallelLinear", check=_kv_heads),
     Rule(code="mlp_columns", source="0.32.0 model_executor/layers/linear.py divide", check=_intermediate),
@@ -333,53 +262,6 @@ RULES: tuple[Rule, ...] = (
 """In the order in which they are asked; the first that forbids names the reason."""
 
 
-def _eager(case: Case) -> str | None:
-    if case.flag("enforce_eager") is not True or not case.node.gpus:
-        return None
-    return f"enforce_eager gives up CUDA graphs: each step on {case.gpu_name} then pays for every kernel's launch"
-
-
-def _weight_only(case: Case) -> str | None:
-    method = case.method or ""
-    if "fp8" not in method or case.capability is None or case.capability >= 89:
-        return None
-    return f"{case.gpu_name} has no fp8 arithmetic: {method} saves memory there, not computation"
-
-
-def _kv_weight_only(case: Case) -> str | None:
-    given = str(case.flag("kv_cache_dtype") or "auto")
-    if not given.startswith("fp8") or case.capability is None or case.capability >= 89:
-        return None
-    return f"{case.gpu_name} has no fp8 arithmetic: kv_cache_dtype {given} saves memory there, and may cost time"
-
-
-def _slow_link(case: Case) -> str | None:
-    if case.tensor == 1 or case.gpu is None or case.gpu.interconnect != "pcie":
-        return None
-    return f"tensor_parallel_size {case.tensor} over PCIe: each layer waits twice for the link"
-
-
-def _close(case: Case) -> str | None:
-    if case.sits is None or not 0 < _short(case) <= FIT_MARGIN * _budget(case):
-        return None
-    return f"it may not fit: {case.sits.reason}, by less than the estimate is good for"
-
-
-def _full(case: Case) -> str | None:
-    value = case.flag("gpu_memory_utilization")
-    if not isinstance(value, float) or value <= 0.95 or not case.node.gpus:
-        return None
-    kept = (
-        " CUDA graphs are not counted in before 0.21."
-        if case.release < (0, 21) and not case.flag("enforce_eager")
-        else ""
-    )
-    return f"gpu_memory_utilization {value} leaves little for what the engine does not count; it may run out.{kept}"
-
-
-ADVICE: tuple[Callable[[Case], str | None], ...] = (_eager, _weight_only, _kv_weight_only, _slow_link, _close, _full)
-
-
 def dropped_because(
     config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None
 ) -> tuple[str, str] | None:
@@ -389,9 +271,3 @@ def dropped_because(
         if reason := rule.check(case):
             return rule.code, f"{reason} (vLLM {rule.source})"
     return None
-
-
-def advice(config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None) -> tuple[str, ...]:
-    """What speaks against a config that may run, in sentences; nothing is dropped for it."""
-    case = Case(config=config, node=node, model=model, version=config.engine_version or engine_version)
-    return tuple(text for check in ADVICE if (text := check(case)))

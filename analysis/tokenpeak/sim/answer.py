@@ -1,4 +1,4 @@
-"""One answer in the making: the sequences of a request, and what is sent of them."""
+"""Answer to a request: its sequences, and what is sent of them."""
 
 import time
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from math import log
 from zlib import crc32
 
 from tokenpeak.sim.chunks import DONE, Chunks
-from tokenpeak.sim.http import Reply
+from tokenpeak.sim.http import HttpReply
 from tokenpeak.sim.pace import Pace
 from tokenpeak.sim.sequence import FinishReason, Sequence
 from tokenpeak.sim.settings import Settings
@@ -16,7 +16,7 @@ MEAN_ANSWER_TOKENS = 256
 """Mean length of an answer that may end by itself; lengths are drawn from an exponential distribution."""
 
 
-class AnswerError(Exception):
+class ApiError(Exception):
     """A request that is answered with an error."""
 
     def __init__(self, status: int, message: str, param: str | None, *, kind: str | None = None) -> None:
@@ -44,16 +44,16 @@ class Asked:
     continuous_usage: bool
 
 
-class Answer:
+class ApiAnswer:
     """Takes the tokens of its sequences and writes them to the client."""
 
     def __init__(
         self,
         asked: Asked,
-        reply: Reply,
+        reply: HttpReply,
         settings: Settings,
         pace: Pace,
-        dirty: "list[Answer]",
+        dirty: "list[ApiAnswer]",
         *,
         stall_after: float | None,
     ) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tokenpeak.sim.answer import Answer, AnswerError, Asked
+from tokenpeak.sim.answer import ApiAnswer, ApiError, Asked
 from tokenpeak.sim.chunks import encode
 from tokenpeak.sim.counters import Counters
 from tokenpeak.sim.faults import CUDA_ERROR, Faults
-from tokenpeak.sim.http import Reply, Request
+from tokenpeak.sim.http import HttpReply, HttpRequest
 from tokenpeak.sim.metrics_page import metrics_page
 from tokenpeak.sim.pace import Pace
 from tokenpeak.sim.refusals import out_of_memory
@@ -39,12 +39,12 @@ class Api:
         self.counters = counters
         self.faults = faults
         self.pace: Pace | None = None
-        self.dirty: list[Answer] = []
+        self.dirty: list[ApiAnswer] = []
         self._random = Random(seed)  # noqa: S311 - names of answers, not secrets
         self._seed = seed
         self._crash = crash
         self._generations = 0
-        self._routes: dict[tuple[str, str], Callable[[Request, Reply], None]] = {
+        self._routes: dict[tuple[str, str], Callable[[HttpRequest, HttpReply], None]] = {
             ("GET", "/health"): lambda _, reply: reply.send(200, b""),
             ("GET", "/ping"): lambda _, reply: reply.send(200, b""),
             ("POST", "/ping"): lambda _, reply: reply.send(200, b""),
@@ -58,7 +58,7 @@ class Api:
             ("POST", "/v1/chat/completions"): self._chat,
         }
 
-    def handle(self, request: Request, reply: Reply) -> None:
+    def handle(self, request: HttpRequest, reply: HttpReply) -> None:
         """Answer a request, now or as the engine gets to it."""
         if request.path.startswith(_GUARDED) and not self._allowed(request):
             reply.send(401, b'{"error":"Unauthorized"}')
@@ -71,7 +71,7 @@ class Api:
             return
         try:
             route(request, reply)
-        except AnswerError as failed:
+        except ApiError as failed:
             reply.send(failed.status, encode(self._error(failed)))
 
     def flush(self) -> None:
@@ -80,29 +80,29 @@ class Api:
             answer.flush()
         self.dirty.clear()
 
-    def _allowed(self, request: Request) -> bool:
+    def _allowed(self, request: HttpRequest) -> bool:
         keys = self.settings.api_keys
         if not keys:
             return True
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and key in keys
 
-    def _error(self, failed: AnswerError) -> dict[str, Any]:
+    def _error(self, failed: ApiError) -> dict[str, Any]:
         body = {"message": str(failed), "type": failed.kind, "param": failed.param, "code": failed.status}
         if self.settings.release.number >= (0, 10, 0):
             return {"error": body}
         return {"object": "error", **body}
 
-    def _version(self, _: Request, reply: Reply) -> None:
+    def _version(self, _: HttpRequest, reply: HttpReply) -> None:
         reply.send(200, encode({"version": self.settings.release.text}))
 
-    def _load(self, _: Request, reply: Reply) -> None:
+    def _load(self, _: HttpRequest, reply: HttpReply) -> None:
         reply.send(200, encode({"server_load": self.counters.running + self.counters.waiting}))
 
-    def _metrics(self, _: Request, reply: Reply) -> None:
+    def _metrics(self, _: HttpRequest, reply: HttpReply) -> None:
         reply.send(200, metrics_page(self.counters).encode(), "text/plain; version=1.0.0; charset=utf-8")
 
-    def _models(self, _: Request, reply: Reply) -> None:
+    def _models(self, _: HttpRequest, reply: HttpReply) -> None:
         created = int(time.time())
         permission = {
             "id": f"modelperm-{self._random.getrandbits(64):016x}",
@@ -133,7 +133,7 @@ class Api:
         ]
         reply.send(200, encode({"object": "list", "data": cards}))
 
-    def _tokenize(self, request: Request, reply: Reply) -> None:
+    def _tokenize(self, request: HttpRequest, reply: HttpReply) -> None:
         body = _body(request)
         text = body.get("prompt")
         tokens = self._tokens(text if text is not None else chat_prompt(body.get("messages") or []))
@@ -149,34 +149,34 @@ class Api:
             ),
         )
 
-    def _detokenize(self, request: Request, reply: Reply) -> None:
+    def _detokenize(self, request: HttpRequest, reply: HttpReply) -> None:
         reply.send(200, encode({"prompt": detokenize(_body(request).get("tokens") or [])}))
 
-    def _completion(self, request: Request, reply: Reply) -> None:
+    def _completion(self, request: HttpRequest, reply: HttpReply) -> None:
         body = _body(request)
         self._check_model(body)
         prompt = body.get("prompt")
         if not prompt:
-            raise AnswerError(
+            raise ApiError(
                 400, "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)", "prompt"
             )
         several = isinstance(prompt, list) and not isinstance(prompt[0], int)
         prompts = [self._tokens(one) for one in (prompt if several else [prompt])]
         self._generate(request, reply, body, prompts, chat=False, asked_tokens=body.get("max_tokens", 16))
 
-    def _chat(self, request: Request, reply: Reply) -> None:
+    def _chat(self, request: HttpRequest, reply: HttpReply) -> None:
         body = _body(request)
         self._check_model(body)
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages:
-            raise AnswerError(400, "1 validation error:\n  {'type': 'missing', 'loc': ('body', 'messages')}", None)
+            raise ApiError(400, "1 validation error:\n  {'type': 'missing', 'loc': ('body', 'messages')}", None)
         asked = body.get("max_completion_tokens", body.get("max_tokens"))
         self._generate(request, reply, body, [self._tokens(chat_prompt(messages))], chat=True, asked_tokens=asked)
 
     def _generate(
         self,
-        request: Request,
-        reply: Reply,
+        request: HttpRequest,
+        reply: HttpReply,
         body: dict[str, Any],
         prompts: list[list[int]],
         *,
@@ -203,7 +203,7 @@ class Api:
             include_usage=bool(options.get("include_usage")),
             continuous_usage=bool(options.get("continuous_usage_stats")),
         )
-        Answer(asked, reply, self.settings, self.pace, self.dirty, stall_after=self.faults.stall_mid_stream).begin()
+        ApiAnswer(asked, reply, self.settings, self.pace, self.dirty, stall_after=self.faults.stall_mid_stream).begin()
 
     def _play_faults(self) -> None:
         if self.faults.crash_after_requests is not None and self._generations >= self.faults.crash_after_requests:
@@ -213,12 +213,12 @@ class Api:
         if share is not None and self.settings.gpu_memory_utilization > share and not is_alone:
             self._crash(out_of_memory(self.settings, self.settings.devices.gpu.usable_bytes, "").error)
         if self.faults.error_500 is not None and self._generations % max(1, int(self.faults.error_500)) == 0:
-            raise AnswerError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.", None)
+            raise ApiError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.", None)
 
     def _max_tokens(self, asked: object, prompt_tokens: int) -> int:
         limit = self.settings.max_model_len
         if prompt_tokens >= limit:
-            raise AnswerError(
+            raise ApiError(
                 400,
                 f"This model's maximum context length is {limit} tokens. However, your prompt contains {prompt_tokens} "
                 "input tokens, which exceeds this limit even without any output tokens. Please reduce the length of "
@@ -229,16 +229,16 @@ class Api:
             return limit - prompt_tokens
         if not isinstance(asked, int) or asked < 1:
             message = f"max_tokens must be at least 1, got {asked}. (parameter=max_tokens, value={asked})"
-            raise AnswerError(400, message, "max_tokens")
+            raise ApiError(400, message, "max_tokens")
         if asked > limit:
-            raise AnswerError(
+            raise ApiError(
                 400,
                 f"max_tokens={asked} cannot be greater than max_model_len={limit}. Please request fewer output tokens. "
                 f"(parameter=max_tokens, value={asked})",
                 "max_tokens",
             )
         if prompt_tokens + asked > limit:
-            raise AnswerError(
+            raise ApiError(
                 400,
                 f"This model's maximum context length is {limit} tokens. However, you requested {asked} output tokens "
                 f"and your prompt contains {prompt_tokens} input tokens, for a total of {prompt_tokens + asked} "
@@ -253,27 +253,27 @@ class Api:
         if model is not None and model not in self.settings.served_names:
             names = ", ".join(self.settings.served_names)
             message = f"The model `{model}` does not exist. Valid aliases: {names}."
-            raise AnswerError(404, message, "model", kind="NotFoundError")
+            raise ApiError(404, message, "model", kind="NotFoundError")
 
     def _tokens(self, prompt: object) -> list[int]:
         vocabulary = self.settings.model.vocabulary
         if isinstance(prompt, str):
             return tokenize(prompt, vocabulary)
         if not isinstance(prompt, list) or not all(isinstance(token, int) for token in prompt):
-            raise AnswerError(400, "1 validation error:\n  {'type': 'string_type', 'loc': ('body', 'prompt')}", None)
+            raise ApiError(400, "1 validation error:\n  {'type': 'string_type', 'loc': ('body', 'prompt')}", None)
         if prompt and max(prompt) >= vocabulary:
-            raise AnswerError(400, f"Token id {max(prompt)} is out of vocabulary", None)
+            raise ApiError(400, f"Token id {max(prompt)} is out of vocabulary", None)
         return prompt
 
 
-def _body(request: Request) -> dict[str, Any]:
+def _body(request: HttpRequest) -> dict[str, Any]:
     try:
         body = json.loads(request.body)
     except ValueError as error:
-        raise AnswerError(
+        raise ApiError(
             400, f"1 validation error:\n  {{'type': 'json_invalid', 'msg': 'JSON decode error: {error}'}}", "body",
             kind="Bad Request",
         ) from error  # fmt: skip
     if not isinstance(body, dict):
-        raise AnswerError(400, "1 validation error:\n  {'type': 'model_attributes_type', 'loc': ('body',)}", "body")
+        raise ApiError(400, "1 validation error:\n  {'type': 'model_attributes_type', 'loc': ('body',)}", "body")
     return body

@@ -1,4 +1,4 @@
-"""The KV cache as vLLM keeps it: blocks of equal size, shared by their hash, given up least recently used first."""
+"""KV cache as vLLM keeps it: blocks of equal size, shared by their hash, evicted least recently used first."""
 
 from collections.abc import Sequence as SequenceOf
 

@@ -5,14 +5,16 @@ Field names and units are those of nvidia-smi 570 (`nvidia-smi --help-query-gpu`
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from zlib import crc32
 
 from tokenpeak.sim.device import Devices
 from tokenpeak.sim.meter import idle_power_w
 from tokenpeak.sim.state import Holder, NodeState
+from tokenpeak.sim.thermal import IDLE_SHARE, after_c, resting_c
 
 DRIVER = "570.172.08"
 CUDA = "12.8"
@@ -21,16 +23,20 @@ MIB = 1024**2
 _CLOCKS_MHZ = {"7.0": (1380, 877), "7.5": (1590, 5001), "8.0": (1410, 1593), "8.6": (1695, 6251), "8.9": (2040, 6251),
                "9.0": (1980, 2619), "10.0": (1965, 3996)}  # fmt: skip
 """Highest SM and memory clocks by compute capability."""
+AVERAGED_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpu:
+class SimulatedGpu:
     """One board as it is now."""
 
     index: int
     devices: Devices
     holders: tuple[Holder, ...]
     energy_j: float
+    celsius: float = resting_c(IDLE_SHARE)
+    average_w: float | None = None
+    """Mean draw over the last second, where somebody went on looking."""
 
     @property
     def total_mib(self) -> int:
@@ -60,9 +66,15 @@ class Gpu:
         return min(self.devices.gpu.tdp_w, idle + sum(holder.power_w for holder in self.holders))
 
     @property
+    def shown_w(self) -> float:
+        """What `power.draw` says: from Ampere on, but for GA100, the mean over a second."""
+        looks_back = self.devices.gpu.compute_capability not in ("7.0", "7.5", "8.0")
+        return self.average_w if looks_back and self.average_w is not None else self.power_w
+
+    @property
     def temperature_c(self) -> int:
-        """Follows the power."""
-        return round(28 + 40 * self.power_w / self.devices.gpu.tdp_w)
+        """As the driver shows it."""
+        return round(self.celsius)
 
     @property
     def clocks_mhz(self) -> tuple[int, int]:
@@ -111,7 +123,7 @@ def _plain(value: object) -> tuple[str, str]:
     return str(value), ""
 
 
-GPU_FIELDS: Mapping[str, Callable[[Gpu], tuple[str, str]]] = {
+GPU_FIELDS: Mapping[str, Callable[[SimulatedGpu], tuple[str, str]]] = {
     "timestamp": lambda _: _plain(datetime.now().astimezone().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]),
     "driver_version": lambda _: _plain(DRIVER),
     "count": lambda gpu: _plain(gpu.devices.count),
@@ -143,8 +155,8 @@ GPU_FIELDS: Mapping[str, Callable[[Gpu], tuple[str, str]]] = {
     "temperature.gpu": lambda gpu: _plain(gpu.temperature_c),
     "temperature.memory": lambda gpu: _plain(gpu.temperature_c + 6 if gpu.hbm else "N/A"),
     "power.management": lambda _: _plain("Enabled"),
-    "power.draw": lambda gpu: _w(gpu.power_w),
-    "power.draw.average": lambda gpu: _w(gpu.power_w),
+    "power.draw": lambda gpu: _w(gpu.shown_w),
+    "power.draw.average": lambda gpu: _w(gpu.average_w or gpu.power_w),
     "power.draw.instant": lambda gpu: _w(gpu.power_w),
     "power.limit": lambda gpu: _w(gpu.devices.gpu.tdp_w),
     "enforced.power.limit": lambda gpu: _w(gpu.devices.gpu.tdp_w),
@@ -174,7 +186,7 @@ GPU_FIELDS: Mapping[str, Callable[[Gpu], tuple[str, str]]] = {
     "accounting.mode": lambda _: _plain("Disabled"),
 }
 
-APP_FIELDS: Mapping[str, Callable[[Gpu, Holder], tuple[str, str]]] = {
+APP_FIELDS: Mapping[str, Callable[[SimulatedGpu, Holder], tuple[str, str]]] = {
     "timestamp": lambda gpu, _: GPU_FIELDS["timestamp"](gpu),
     "gpu_name": lambda gpu, _: _plain(gpu.devices.gpu.name),
     "gpu_bus_id": lambda gpu, _: _plain(gpu.bus_id),
@@ -188,24 +200,53 @@ APP_FIELDS: Mapping[str, Callable[[Gpu, Holder], tuple[str, str]]] = {
 }
 
 
-def _reasons(gpu: Gpu) -> str:
+def _reasons(gpu: SimulatedGpu) -> str:
     return f"0x{0x40 if gpu.slowed else 0:016x}"
 
 
-def _mig(gpu: Gpu) -> str:
+def _mig(gpu: SimulatedGpu) -> str:
     return "Disabled" if gpu.devices.gpu.compute_capability in ("8.0", "9.0", "10.0") else "[N/A]"
 
 
-def boards(node: Devices, state: NodeState) -> list[Gpu]:
+class Looks:
+    """What was seen of the boards' energy within the last second or so, for the mean of their power."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, deque[tuple[float, float]]] = {}
+
+    def average_w(self, index: int, unix_s: float, energy_j: float) -> float | None:
+        """Mean power since the last look that is a second old, or the oldest one; None at the first."""
+        seen = self._seen.setdefault(index, deque())
+        seen.append((unix_s, energy_j))
+        while len(seen) > 2 and seen[1][0] <= unix_s - AVERAGED_S:
+            seen.popleft()
+        begun_s, begun_j = seen[0]
+        return (energy_j - begun_j) / (unix_s - begun_s) if unix_s > begun_s else None
+
+
+def boards(node: Devices, state: NodeState, looks: Looks | None = None) -> list[SimulatedGpu]:
     """The boards as they are now."""
     holders = state.holders()
     since, now = state.since_unix_s(), time.time()
-    return [
-        Gpu(
+    energies = [
+        idle_power_w(node.gpu.tdp_w) * (now - since) + state.energy_above_idle(index, now)
+        for index in range(node.count)
+    ]
+    found = [
+        SimulatedGpu(
             index=index,
             devices=node,
             holders=tuple(holder for holder in holders if index in holder.gpus),
-            energy_j=idle_power_w(node.gpu.tdp_w) * (now - since) + state.energy_above_idle(index, now),
+            energy_j=energy_j,
+            average_w=looks.average_w(index, now, energy_j) if looks is not None else None,
         )
-        for index in range(node.count)
+        for index, energy_j in enumerate(energies)
     ]
+    return [replace(board, celsius=_celsius(board, state, now)) for board in found]
+
+
+def _celsius(board: SimulatedGpu, state: NodeState, unix_s: float) -> float:
+    """How warm the board is: on its way from what was known last to where its power brings it."""
+    share = board.power_w / board.devices.gpu.tdp_w
+    last = state.warmth(board.index)
+    return resting_c(share) if last is None else after_c(last[0], share, unix_s - last[1])

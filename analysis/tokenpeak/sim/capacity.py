@@ -1,8 +1,8 @@
-"""How much of a GPU's memory each part of an engine takes, and how many blocks are left for the KV cache."""
+"""Memory of a simulated engine: what each part takes of a GPU, and how many blocks are left for the KV cache."""
 
 from dataclasses import dataclass, replace
 
-from tokenpeak.plan.physics import activation_peak_bytes, graph_bytes, kv_cache_bytes
+from tokenpeak.predict.engine_memory import activation_peak_bytes, graph_bytes, kv_cache_bytes
 from tokenpeak.sim.settings import Settings
 
 
@@ -50,7 +50,7 @@ def capacity(settings: Settings) -> Capacity:
     )
 
 
-def fit_context(settings: Settings) -> Settings:
+def shrink_context(settings: Settings) -> Settings:
     """The settings with `--max-model-len auto` (-1) resolved: the model's context, or what the KV cache holds."""
     if settings.arguments.max_model_len != -1:
         return settings

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tokenpeak.plan.hardware import GIB, GpuFacts, gpu_facts
+from tokenpeak.predict.hardware import GIB, GpuFacts, gpu_facts
 
 _UNKNOWN = {
     "vendor": "nvidia",
@@ -40,6 +40,8 @@ class Devices:
     gpu: GpuFacts
     count: int
     indexes: tuple[int, ...]
+    links: str = ""
+    """What is between two of them, as `nvidia-smi topo -m` shows it."""
 
     @property
     def is_cpu(self) -> bool:
@@ -56,7 +58,8 @@ class Devices:
 def devices(environ: Mapping[str, str] = os.environ) -> Devices:
     """The devices that `TOKENPEAK_SIM_GPU` (default L4) and `TOKENPEAK_SIM_GPU_COUNT` (default 1) name.
 
-    `CUDA_VISIBLE_DEVICES` limits those a process may use, as on a real node.
+    `CUDA_VISIBLE_DEVICES` limits those a process may use, as on a real node. `TOKENPEAK_SIM_LINKS` is what their
+    topology shows between them, where it is not what such boards usually have.
     """
     count = int(environ.get("TOKENPEAK_SIM_GPU_COUNT", "1"))
     name = environ.get("TOKENPEAK_SIM_GPU", "NVIDIA L4")
@@ -67,4 +70,9 @@ def devices(environ: Mapping[str, str] = os.environ) -> Devices:
     indexes = tuple(range(count))
     if visible is not None:
         indexes = tuple(int(word) for word in visible.split(",") if word.strip().isdigit() and int(word) < count)
-    return Devices(gpu=gpu, count=count, indexes=indexes)
+    return Devices(gpu=gpu, count=count, indexes=indexes, links=environ.get("TOKENPEAK_SIM_LINKS") or _links(gpu))
+
+
+def _links(gpu: GpuFacts) -> str:
+    """NVLink as its number of links, else the host bridge."""
+    return f"NV{max(1, round(gpu.interconnect_bytes_per_s / 50e9))}" if gpu.interconnect == "nvlink" else "PHB"

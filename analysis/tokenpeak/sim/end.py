@@ -1,12 +1,12 @@
 """The end of the demonstration servers: `python -m tokenpeak.sim.end` ends the production that set-ups started here.
 
-Ended is what this user's state folder records, by process. A node that a trial has is left alone. It needs nothing but
+Ended is what this user's state folder records, by process. A node that a trial has stays as it is. It needs nothing but
 the standard library, so that `make clean` works without an environment.
 """
 
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.produce import end
 from tokenpeak.node.state import State
-from tokenpeak.node.trouble import Trouble
 from tokenpeak.paths import state_dir
 
 
@@ -16,7 +16,7 @@ def main() -> None:
         node = recorded.parent.name
         try:
             print(f"{node}: {end(State(recorded.parent))}")
-        except (Trouble, OSError) as error:
+        except (ScriptError, OSError) as error:
             print(f"{node}: {error}")
 
 

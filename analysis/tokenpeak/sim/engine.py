@@ -20,22 +20,22 @@ from zlib import crc32
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.sim.api import Api
 from tokenpeak.sim.blocks import BlockPool
-from tokenpeak.sim.capacity import Capacity, fit_context
+from tokenpeak.sim.capacity import Capacity, shrink_context
 from tokenpeak.sim.counters import Counters
 from tokenpeak.sim.device import devices
 from tokenpeak.sim.faults import CUDA_ERROR, Faults, faults
 from tokenpeak.sim.flags import parse_serve
-from tokenpeak.sim.http import Request, Server
+from tokenpeak.sim.http import HttpRequest, HttpServer
 from tokenpeak.sim.log import EngineLog
 from tokenpeak.sim.meter import Meter
 from tokenpeak.sim.pace import Pace
-from tokenpeak.sim.release import Release, release
+from tokenpeak.sim.release import release_number
 from tokenpeak.sim.scheduler import Scheduler, SchedulerLimits
 from tokenpeak.sim.settings import Settings, resolve
 from tokenpeak.sim.startup import Start, StartError, sleep
 from tokenpeak.sim.state import Holder, NodeState, process_started
+from tokenpeak.vllm.flags import DEFAULT_RELEASE
 
-DEFAULT_VERSION = "0.32.0"
 STATS_EVERY_S = 10.0
 _PHRASES = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
             500: "Internal Server Error"}  # fmt: skip
@@ -45,7 +45,7 @@ class Stopped(BaseException):
     """SIGTERM or SIGINT while the engine starts."""
 
 
-class Engine:
+class SimulatedEngine:
     """One run of the process, from its settings to its exit status."""
 
     def __init__(self, settings: Settings, log: EngineLog, state: NodeState | None, played: Faults) -> None:
@@ -124,7 +124,7 @@ class Engine:
             noise=float(os.environ.get("TOKENPEAK_SIM_NOISE", "0")),
             acceptance=float(os.environ.get("TOKENPEAK_SIM_ACCEPTANCE", "0.7")),
         )
-        server = Server(api.handle, self._access)
+        server = HttpServer(api.handle, self._access)
         for number in (signal.SIGTERM, signal.SIGINT):
             if not (self._faults.ignore_sigterm and number == signal.SIGTERM):
                 loop.add_signal_handler(number, stopping.set)
@@ -154,7 +154,7 @@ class Engine:
         sys.stdout.flush()
         return self._status
 
-    def _access(self, request: Request, status: int) -> None:
+    def _access(self, request: HttpRequest, status: int) -> None:
         if not self._settings.arguments.disable_uvicorn_access_log:
             phrase = _PHRASES.get(status, "")
             self._log.access(f'{request.client} - "{request.method} {request.path} HTTP/1.1" {status} {phrase}')
@@ -225,7 +225,7 @@ def _limits(settings: Settings) -> SchedulerLimits:
 
 
 def _cache_config(settings: Settings, found: Capacity) -> dict[str, str]:
-    """The labels of vllm:cache_config_info that tell something."""
+    """The labels of vllm:cache_config_info that are not constant."""
     labels = {
         "block_size": str(found.block_size),
         "cache_dtype": settings.kv_cache_dtype,
@@ -251,29 +251,22 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return uvloop.Loop
 
 
-def _played_release() -> Release:
-    return release(
-        os.environ.get("TOKENPEAK_SIM_VERSION", DEFAULT_VERSION),
-        use_v1=os.environ.get("VLLM_USE_V1"),
-        compute_capability=devices().compute_capability,
-    )
-
-
 def main(argv: list[str] | None = None) -> int:
     """The command line; the exit status."""
     words = sys.argv[1:] if argv is None else argv
     try:
-        played = _played_release()
+        version = os.environ.get("TOKENPEAK_SIM_VERSION", DEFAULT_RELEASE)
+        release_number(version)
         if words and words[0] in ("--version", "-v"):
-            print(played.text)
+            print(version)
             return 0
         if not words or words[0] != "serve":
             print("The simulated engine knows: serve MODEL [flags], --version.", file=sys.stderr)
             return 2
-        settings = fit_context(resolve(parse_serve(words[1:], played.text), played, devices()))
+        settings = shrink_context(resolve(parse_serve(words[1:], version), version, devices()))
         folder = os.environ.get("TOKENPEAK_SIM_DIR")
         state = NodeState(Path(folder)) if folder else None
-        return Engine(settings, EngineLog(played), state, faults()).run()
+        return SimulatedEngine(settings, EngineLog(settings.release), state, faults()).run()
     except TokenpeakError as error:
         print(f"simulated engine: {error}", file=sys.stderr)
         return 1

@@ -1,6 +1,6 @@
 """vLLM's command line, `vllm serve MODEL` and the flags of the release played, refused in argparse's own words.
 
-Which flags a release has, and how each is written, is the table in plan/flags.py. Those that change what the
+Which flags a release has, and how each is written, is the table in vllm/flags.py. Those that change what the
 simulated engine does become fields of `ServeArguments`; the others are accepted and have no effect.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
-from tokenpeak.plan.flags import FlagFacts, known_flags, size
+from tokenpeak.vllm.flags import FlagFacts, known_flags, size
 
 
 @dataclass(frozen=True, kw_only=True)

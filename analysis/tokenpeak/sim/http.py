@@ -18,7 +18,7 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 @dataclass(kw_only=True, slots=True)
-class Request:
+class HttpRequest:
     """One request, whole. Header names are lower case."""
 
     method: str
@@ -28,12 +28,12 @@ class Request:
     client: str
 
 
-class Reply:
+class HttpReply:
     """The answer to one request: either `send` once, or `start`, `write` any number of times, `finish`."""
 
     __slots__ = ("_connection", "_parts", "closed", "on_close", "status")
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "HttpConnection") -> None:
         self._connection = connection
         self._parts: list[bytes] = []
         self.closed = False
@@ -80,19 +80,19 @@ class Reply:
         return f"HTTP/1.1 {status} {_PHRASES[status]}\r\ndate: {formatdate(usegmt=True)}\r\nserver: uvicorn\r\n"
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One client's connection. Requests that come before the last is answered wait their turn."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "HttpServer") -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
-        self._waiting: deque[Request] = deque()
-        self._reply: Reply | None = None
-        self._request: Request | None = None
+        self._waiting: deque[HttpRequest] = deque()
+        self._reply: HttpReply | None = None
+        self._request: HttpRequest | None = None
         self._client = "127.0.0.1:0"
         self._keep_alive = True
 
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """httptools: the headers are complete; a client that asks before it sends a body is told to go on."""
+        """httptools: the headers are complete; a client that asks before it sends a body gets 100 Continue."""
         if self._headers.get("expect", "").lower() == "100-continue":
             self.transmit(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """httptools: the request is whole."""
         self._keep_alive = self._parser.should_keep_alive()
-        request = Request(
+        request = HttpRequest(
             method=self._parser.get_method().decode(),
             path=self._url.decode("latin-1").partition("?")[0],
             headers=self._headers,
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    def end(self, reply: Reply, data: bytes) -> None:
+    def end(self, reply: HttpReply, data: bytes) -> None:
         """Send the last bytes of an answer and take the next request."""
         if reply is not self._reply or self._request is None:
             return
@@ -186,20 +186,22 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: HttpRequest) -> None:
         self._request = request
-        self._reply = Reply(self)
+        self._reply = HttpReply(self)
         self._server.handle(request, self._reply)
 
 
-class Server:
+class HttpServer:
     """Gives every request to `handle`; `answered` hears of each that is done."""
 
-    def __init__(self, handle: Callable[[Request, Reply], None], answered: Callable[[Request, int], None]) -> None:
+    def __init__(
+        self, handle: Callable[[HttpRequest, HttpReply], None], answered: Callable[[HttpRequest, int], None]
+    ) -> None:
         self.handle = handle
         self.answered = answered
-        self.connections: set[Connection] = set()
+        self.connections: set[HttpConnection] = set()
 
-    def connection(self) -> Connection:
+    def connection(self) -> HttpConnection:
         """The protocol of a new connection."""
-        return Connection(self)
+        return HttpConnection(self)

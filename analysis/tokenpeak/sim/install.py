@@ -1,12 +1,13 @@
 """Writes the simulated node's commands: `vllm` and `nvidia-smi`, which carry its hardware in their environment.
 
-python -m tokenpeak.sim.install DIR --gpu NAME --count N [--version V] [--start-s S] [--noise X] [--seed N]
+python -m tokenpeak.sim.install DIR --gpu NAME --count N [--links L] [--version V] [--releases V,V] [--start-s S]
+                                [--noise X] [--seed N]
 """
 
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SHIM = """#!/bin/sh
@@ -16,19 +17,24 @@ exec {python} -m {module} "$@"
 """
 
 
-def install(folder: Path, environment: Mapping[str, str], *, with_gpu: bool = True) -> tuple[Path, ...]:
+def install(
+    folder: Path, environment: Mapping[str, str], *, with_gpu: bool = True, releases: Sequence[str] = ()
+) -> tuple[Path, ...]:
     """Write the shims into `folder`, state beside them in `folder`/state; a variable that is set already wins.
 
-    Without a GPU there is no nvidia-smi. Returns the files written.
+    Without a GPU there is no nvidia-smi. Each of `releases` is a further engine, `vllm-RELEASE`. Returns the files
+    written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     variables = {"TOKENPEAK_SIM_DIR": str(folder.resolve() / "state"), **environment}
-    exports = "\n".join(f': "${{{name}:={_quoted(value)}}}"; export {name}' for name, value in variables.items())
-    modules = {"vllm": "tokenpeak.sim.engine"}
+    shims = {"vllm": ("tokenpeak.sim.engine", variables)}
     if with_gpu:
-        modules["nvidia-smi"] = "tokenpeak.sim.nvidia_smi"
+        shims["nvidia-smi"] = ("tokenpeak.sim.nvidia_smi", variables)
+    for release in releases:
+        shims[f"vllm-{release}"] = ("tokenpeak.sim.engine", {**variables, "TOKENPEAK_SIM_VERSION": release})
     written = []
-    for name, module in modules.items():
+    for name, (module, own) in shims.items():
+        exports = "\n".join(f': "${{{key}:={_quoted(value)}}}"; export {key}' for key, value in own.items())
         path = folder / name
         path.write_text(SHIM.format(exports=exports, python=shlex.quote(sys.executable), module=module))
         path.chmod(0o755)
@@ -47,17 +53,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gpu", default="NVIDIA L4", help="name as in the hardware table")
     parser.add_argument("--count", type=int, default=1, help="how many; 0: a node without GPUs")
+    parser.add_argument("--links", default=None, help="what nvidia-smi topo shows between two of them, such as NV4")
     parser.add_argument("--version", default=None, help="the vLLM release to play")
+    parser.add_argument("--releases", default="", help="further releases, each as a command vllm-RELEASE; 0.24.0,0.8.5")
     parser.add_argument("--start-s", default=None, help="seconds until an engine answers")
     parser.add_argument("--noise", default=None, help="relative standard deviation of a step's time")
     parser.add_argument("--seed", default=None)
     asked = parser.parse_args(argv)
     environment = {"TOKENPEAK_SIM_GPU": asked.gpu, "TOKENPEAK_SIM_GPU_COUNT": str(asked.count)}
-    for name, value in (("VERSION", asked.version), ("START_S", asked.start_s), ("NOISE", asked.noise),
-                        ("SEED", asked.seed)):  # fmt: skip
-        if value is not None:
+    for name, value in (("LINKS", asked.links), ("VERSION", asked.version), ("START_S", asked.start_s),
+                        ("NOISE", asked.noise), ("SEED", asked.seed)):  # fmt: skip
+        if value:
             environment[f"TOKENPEAK_SIM_{name}"] = value
-    for path in install(asked.folder, environment, with_gpu=asked.count > 0):
+    releases = [word for word in asked.releases.split(",") if word]
+    for path in install(asked.folder, environment, with_gpu=asked.count > 0, releases=releases):
         print(path)
     return 0
 

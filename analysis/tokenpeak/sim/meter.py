@@ -1,17 +1,18 @@
-"""What the engine makes of its GPUs, second by second: utilization, power and energy, written for nvidia-smi.
+"""Power meter of the simulated GPUs: utilization, power and energy, second by second, written for nvidia-smi.
 
 Power is a rough model and marked as simulated wherever it is shown: a board idles at 12% of its TDP, holds
-6% more once a process has a context on it, and works between 35% and 97% as memory or arithmetic binds.
+6% more once a process has a context on it, and works between 35% and 97% as memory or arithmetic binds. A warm
+board draws more (thermal.py); in a pause it goes on drawing what it drew when the pause began.
 """
 
 import os
 import time
 
-from tokenpeak.plan.physics import StepTime
+from tokenpeak.predict.physics import StepTime
 from tokenpeak.sim.settings import Settings
 from tokenpeak.sim.state import Holder, NodeState, process_started
+from tokenpeak.sim.thermal import IDLE_SHARE, after_c, leakage_w, resting_c
 
-IDLE_SHARE = 0.12
 CONTEXT_SHARE = 0.06
 WINDOW_S = 0.1
 
@@ -49,6 +50,9 @@ class Meter:
         self._memory_s = 0.0
         self._above_j = 0.0
         self._window_from = time.time()
+        self._temperature_c = self._found_c()
+        self._is_steady = False
+        self._steady_w = 0.0
         self._context_w = self._tdp_w * CONTEXT_SHARE
         self._base_w = 0.0
 
@@ -62,7 +66,7 @@ class Meter:
         self._settle_window()
         self._vram_bytes = vram_bytes
         self._base_w = self._context_w
-        self._write(steady=True)
+        self._rest()
 
     def worked(self, step: StepTime, duration_s: float) -> None:
         """A step that took `duration_s` has ended."""
@@ -86,7 +90,7 @@ class Meter:
         """There is nothing to do until `begins`."""
         if self._state is not None:
             self._write(steady=False)
-            self._write(steady=True)
+            self._rest()
 
     def leave(self) -> None:
         """The process ends and gives its memory back, unless it does so slowly."""
@@ -95,11 +99,33 @@ class Meter:
             self._write(steady=False)
             self._state.remove(self._pid)
 
+    def _found_c(self) -> float:
+        """How warm the board is when the process begins: it cools from what it was when it was last used."""
+        last = self._state.warmth(self._gpus[0]) if self._state is not None and self._gpus else None
+        if last is None:
+            return resting_c(IDLE_SHARE)
+        return after_c(last[0], IDLE_SHARE, self._window_from - last[1])
+
+    def _rest(self) -> None:
+        """There is nothing to do from now on."""
+        if self._state is not None:
+            self._is_steady = True
+            self._steady_w = self._base_w + self._leakage_w(self._base_w)
+            self._write(steady=True)
+
+    def _leakage_w(self, above_idle_w: float) -> float:
+        return leakage_w(idle_power_w(self._tdp_w) + above_idle_w, self._temperature_c)
+
     def _settle_window(self) -> tuple[float, float, float]:
         now = time.time()
         window_s = max(1e-9, now - self._window_from)
-        self._energy_j += self._base_w * window_s + self._above_j
         power_w = self._base_w + self._above_j / window_s
+        # What a reader was shown of a pause holds, so that no counter goes back.
+        power_w = self._steady_w if self._is_steady else power_w + self._leakage_w(power_w)
+        self._is_steady = False
+        self._energy_j += power_w * window_s
+        share = (idle_power_w(self._tdp_w) + power_w) / self._tdp_w
+        self._temperature_c = after_c(self._temperature_c, share, window_s)
         shares = min(1.0, self._busy_s / window_s), min(1.0, self._memory_s / window_s)
         self._busy_s = self._memory_s = self._above_j = 0.0
         self._window_from = now
@@ -108,7 +134,7 @@ class Meter:
     def _write(self, *, steady: bool) -> None:
         if self._state is None:
             return
-        power_w, utilization, memory = (self._base_w, 0.0, 0.0) if steady else self._settle_window()
+        power_w, utilization, memory = (self._steady_w, 0.0, 0.0) if steady else self._settle_window()
         self._state.write(
             Holder(
                 pid=self._pid,
@@ -123,6 +149,7 @@ class Meter:
                 steady=steady,
                 written_at_unix_s=self._window_from,
                 release_s=self._release_s,
+                temperature_c=self._temperature_c,
                 slowed=self._window_from >= self._slowed_from,
             )
         )

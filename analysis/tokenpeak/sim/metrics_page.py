@@ -16,7 +16,7 @@ _REASONS_SINCE_0_32 = ("error", "repetition")
 
 def metrics_page(counters: Counters) -> str:
     """The whole page."""
-    page = _Page(counters.model_name, counters.created, engine="0" if counters.release.v1 else None)
+    page = _MetricsText(counters.model_name, counters.created, engine="0" if counters.release.v1 else None)
     if counters.release.v1:
         _v1(page, counters)
     else:
@@ -24,7 +24,7 @@ def metrics_page(counters: Counters) -> str:
     return "\n".join(page.lines) + "\n"
 
 
-class _Page:
+class _MetricsText:
     """Lines in Prometheus' text format, all with the model's name as a label."""
 
     def __init__(self, model_name: str, created: float, *, engine: str | None) -> None:
@@ -67,7 +67,7 @@ class _Page:
             self.lines.append(f"vllm:{name}{{{text}}} {float(number)}")
 
 
-def _v1(page: _Page, counters: Counters) -> None:
+def _v1(page: _MetricsText, counters: Counters) -> None:
     number = counters.release.number
     new = number >= (0, 32, 0)
     if new:
@@ -119,7 +119,7 @@ def _v1(page: _Page, counters: Counters) -> None:
     page.gauge("cache_config_info", 1.0, "Information of the LLMEngine CacheConfig", labels)
 
 
-def _v0(page: _Page, counters: Counters) -> None:
+def _v0(page: _MetricsText, counters: Counters) -> None:
     _queues(page, counters, "Number of requests currently running on GPU.")
     page.gauge("num_requests_swapped", 0, "Number of requests swapped to CPU.")
     page.gauge("gpu_cache_usage_perc", counters.kv_usage, "GPU KV-cache usage. 1 means 100 percent usage.")
@@ -144,7 +144,7 @@ def _v0(page: _Page, counters: Counters) -> None:
 _SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
 
 
-def _work(page: _Page, counters: Counters) -> None:
+def _work(page: _MetricsText, counters: Counters) -> None:
     end = "per GPU (for Model Flops Utilization calculations)."
     page.counter("estimated_flops_per_gpu", counters.flops, f"Estimated number of floating point operations {end}")
     page.counter(
@@ -154,12 +154,12 @@ def _work(page: _Page, counters: Counters) -> None:
                  f"{end}")  # fmt: skip
 
 
-def _queues(page: _Page, counters: Counters, running: str) -> None:
+def _queues(page: _MetricsText, counters: Counters, running: str) -> None:
     page.gauge("num_requests_running", counters.running, running)
     page.gauge("num_requests_waiting", counters.waiting, "Number of requests waiting to be processed.")
 
 
-def _prompt_sources(page: _Page, counters: Counters) -> None:
+def _prompt_sources(page: _MetricsText, counters: Counters) -> None:
     sources = [
         ({"source": "local_compute"}, counters.prompt_tokens_computed),
         ({"source": "local_cache_hit"}, counters.prompt_tokens_cached),
@@ -174,20 +174,20 @@ def _prompt_sources(page: _Page, counters: Counters) -> None:
     )
 
 
-def _finished(page: _Page, counters: Counters, more: tuple[str, ...]) -> None:
+def _finished(page: _MetricsText, counters: Counters, more: tuple[str, ...]) -> None:
     reasons = {**counters.finished, **dict.fromkeys(more, 0)}
     samples = [({"finished_reason": reason}, count) for reason, count in reasons.items()]
     page.counter("request_success", samples, "Count of successfully processed requests.")
 
 
-def _parameters(page: _Page, counters: Counters) -> None:
+def _parameters(page: _MetricsText, counters: Counters) -> None:
     page.histogram("request_max_num_generation_tokens", counters.max_tokens, "Histogram of maximum number of requested "
                    "generation tokens.")  # fmt: skip
     page.histogram("request_params_n", counters.params_n, "Histogram of the n request parameter.")
     page.histogram("request_params_max_tokens", counters.max_tokens, "Histogram of the max_tokens request parameter.")
 
 
-def _phases(page: _Page, counters: Counters) -> None:
+def _phases(page: _MetricsText, counters: Counters) -> None:
     page.histogram("e2e_request_latency_seconds", counters.latency, "Histogram of e2e request latency in seconds.")
     page.histogram(
         "request_queue_time_seconds", counters.queue, "Histogram of time spent in WAITING phase for request."

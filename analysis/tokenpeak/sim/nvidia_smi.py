@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tokenpeak.sim.boards import APP_FIELDS, CUDA, DRIVER, GPU_FIELDS, MIB, Gpu, boards
+from tokenpeak.sim.boards import APP_FIELDS, CUDA, DRIVER, GPU_FIELDS, MIB, Looks, SimulatedGpu, boards
 from tokenpeak.sim.device import devices
 from tokenpeak.sim.state import NodeState
 
 
-class CommandError(Exception):
+class SmiCommandError(Exception):
     """The command line is not understood; `status` is the exit status."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -28,15 +28,15 @@ class CommandError(Exception):
         self.status = status
 
 
-def chosen(found: list[Gpu], wanted: str | None) -> list[Gpu]:
+def chosen(found: list[SimulatedGpu], wanted: str | None) -> list[SimulatedGpu]:
     """Those that `-i` names: by index, UUID or bus id, several with commas between; all without."""
     if wanted is None:
         return found
-    named: list[Gpu] = []
+    named: list[SimulatedGpu] = []
     for word in wanted.split(","):
         matching = [gpu for gpu in found if word in (str(gpu.index), gpu.uuid, gpu.bus_id)]
         if not matching:
-            raise CommandError("No devices were found", 6)
+            raise SmiCommandError("No devices were found", 6)
         named += matching
     return named
 
@@ -56,29 +56,28 @@ def _fields(asked: str, known: Mapping[str, object]) -> list[str]:
     names = [name.strip() for name in asked.split(",") if name.strip()]
     for name in names:
         if name not in known:
-            raise CommandError(f'Field "{name}" is not a valid field to query.\n', 2)
+            raise SmiCommandError(f'Field "{name}" is not a valid field to query.\n', 2)
     return names
 
 
-def _query_gpu(asked: str, options: set[str], shown: list[Gpu]) -> list[str]:
+def _query_gpu(asked: str, options: set[str], shown: list[SimulatedGpu]) -> list[str]:
     names = _fields(asked, GPU_FIELDS)
     return _csv(names, [[GPU_FIELDS[name](gpu) for name in names] for gpu in shown], options)
 
 
-def _query_apps(asked: str, options: set[str], shown: list[Gpu]) -> list[str]:
+def _query_apps(asked: str, options: set[str], shown: list[SimulatedGpu]) -> list[str]:
     names = _fields(asked, APP_FIELDS)
     rows = [[APP_FIELDS[name](gpu, holder) for name in names] for gpu in shown for holder in gpu.holders]
     return _csv(names, rows, options)
 
 
-def _list(shown: list[Gpu]) -> list[str]:
+def _list(shown: list[SimulatedGpu]) -> list[str]:
     return [f"GPU {gpu.index}: {gpu.devices.gpu.name} (UUID: {gpu.uuid})" for gpu in shown]
 
 
-def _topology(shown: list[Gpu]) -> list[str]:
-    """`topo -m`: NVLink as its number of links, else the host bridge between."""
-    gpu = shown[0].devices.gpu
-    links = f"NV{max(1, round(gpu.interconnect_bytes_per_s / 50e9))}" if gpu.interconnect == "nvlink" else "PHB"
+def _topology(shown: list[SimulatedGpu]) -> list[str]:
+    """`topo -m`: what is between two boards, the same for each pair."""
+    links = shown[0].devices.links
     columns = [f"GPU{board.index}" for board in shown]
     lines = ["\t" + "\t".join([*columns, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
     cores = f"0-{(os.cpu_count() or 1) - 1}"
@@ -100,7 +99,7 @@ def _topology(shown: list[Gpu]) -> list[str]:
     ]
 
 
-def _table(shown: list[Gpu]) -> list[str]:
+def _table(shown: list[SimulatedGpu]) -> list[str]:
     rule = "+-----------------------------------------+------------------------+----------------------+"
     lines = [
         datetime.now().astimezone().strftime("%a %b %e %H:%M:%S %Y"),
@@ -132,7 +131,7 @@ def _table(shown: list[Gpu]) -> list[str]:
 
 @dataclass(kw_only=True)
 class _Command:
-    show: Callable[[list[Gpu]], list[str]] = _table
+    show: Callable[[list[SimulatedGpu]], list[str]] = _table
     wanted: str | None = None
     every_s: float | None = None
 
@@ -145,7 +144,7 @@ def _parse(argv: list[str]) -> _Command:
         _, equals, after = word.partition("=")
         found = after if equals else next(words, None)
         if found is None:
-            raise CommandError(f"Option '{word}' requires a value. See 'nvidia-smi -h'.", 2)
+            raise SmiCommandError(f"Option '{word}' requires a value. See 'nvidia-smi -h'.", 2)
         return found
 
     for word in words:
@@ -166,16 +165,16 @@ def _parse(argv: list[str]) -> _Command:
             command.show = _list
         elif name == "topo":
             if next(words, None) not in ("-m", "--matrix"):
-                raise CommandError("topo: only -m is simulated.", 2)
+                raise SmiCommandError("topo: only -m is simulated.", 2)
             command.show = _topology
         else:
-            raise CommandError(
+            raise SmiCommandError(
                 f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n{word}", 2
             )
     if query is not None:
         ask, asked = query
         if "csv" not in options:
-            raise CommandError('"--format=" switch is missing. Format "csv" is required.', 2)
+            raise SmiCommandError('"--format=" switch is missing. Format "csv" is required.', 2)
         command.show = lambda shown: ask(asked, options, shown)
     return command
 
@@ -188,17 +187,17 @@ def main(argv: list[str] | None = None) -> int:
     try:
         command = _parse(sys.argv[1:] if argv is None else argv)
         if node.is_cpu or folder is None:
-            raise CommandError("No devices were found", 6)
+            raise SmiCommandError("No devices were found", 6)
         state = NodeState(Path(folder))
-        due = time.monotonic()
+        due, looks = time.monotonic(), Looks()
         while True:
-            sys.stdout.write("\n".join(command.show(chosen(boards(node, state), command.wanted))) + "\n")
+            sys.stdout.write("\n".join(command.show(chosen(boards(node, state, looks), command.wanted))) + "\n")
             sys.stdout.flush()
             if command.every_s is None:
                 return 0
             due += command.every_s
             time.sleep(max(0.0, due - time.monotonic()))
-    except CommandError as refused:
+    except SmiCommandError as refused:
         print(refused)
         return refused.status
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable
 
-from tokenpeak.plan.physics import StepTime, step_time_s
+from tokenpeak.predict.physics import StepTime, step_time_s
 from tokenpeak.sim.counters import Counters
 from tokenpeak.sim.meter import Meter
 from tokenpeak.sim.scheduler import Scheduler, Step

@@ -1,12 +1,12 @@
-"""What vLLM refuses to start with, in its own words and in the order in which it notices.
+"""Refusals at start: what vLLM does not start with, in its own words and order.
 
 Each check names the file that raises in vLLM 0.32.0; the texts of older releases differ where noted.
 """
 
 from dataclasses import dataclass
 
-from tokenpeak.plan.hardware import GIB
-from tokenpeak.plan.quantization import METHODS
+from tokenpeak.predict.hardware import GIB
+from tokenpeak.predict.quantization import METHODS
 from tokenpeak.sim.capacity import Capacity
 from tokenpeak.sim.settings import Settings
 
@@ -30,7 +30,7 @@ _MIN_CAPABILITY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class SettingRefusal:
     """Why the engine does not start: the exception's text, and where it is raised."""
 
     error: str
@@ -39,7 +39,7 @@ class Refusal:
     """`path:line in function` of the frame that raises."""
 
 
-def config_refusal(settings: Settings) -> Refusal | None:
+def config_refusal(settings: Settings) -> SettingRefusal | None:
     """What the API server refuses before any engine process begins."""
     model, arguments = settings.model, settings.arguments
     allowed = settings.model.max_context
@@ -57,7 +57,7 @@ def config_refusal(settings: Settings) -> Refusal | None:
         )
     if settings.dtype == "bfloat16" and settings.devices.compute_capability < (8, 0):
         major, minor = settings.devices.compute_capability
-        return Refusal(
+        return SettingRefusal(
             error="ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. "
             f"Your {settings.devices.gpu.name} GPU has compute capability {major}.{minor}. You can use float16 "
             "instead by explicitly setting the `dtype` flag in CLI, for example: --dtype=half.",
@@ -89,7 +89,7 @@ def config_refusal(settings: Settings) -> Refusal | None:
     if name is not None and not settings.devices.is_cpu:
         major, minor = settings.devices.compute_capability
         if major * 10 + minor < _MIN_CAPABILITY.get(name, 0):
-            return Refusal(
+            return SettingRefusal(
                 error=f"ValueError: The quantization method {name} is not supported for the current GPU. Minimum "
                 f"capability: {_MIN_CAPABILITY[name]}. Current capability: {major * 10 + minor}.",
                 place="vllm/config/vllm.py:901 in _get_quantization_config",
@@ -103,12 +103,12 @@ def config_refusal(settings: Settings) -> Refusal | None:
     return None
 
 
-def world_refusal(settings: Settings) -> Refusal | None:
+def world_refusal(settings: Settings) -> SettingRefusal | None:
     """What fails when the workers are started: more GPUs asked for than there are."""
     wanted = settings.tensor_parallel * settings.pipeline_parallel * settings.data_parallel
     if settings.devices.is_cpu or wanted <= len(settings.devices.indexes):
         return None
-    return Refusal(
+    return SettingRefusal(
         error=f"ValueError: World size ({wanted}) is larger than the number of available GPUs "
         f"({len(settings.devices.indexes)}) in this node. If this is intentional and you are using: - ray, set "
         "'--distributed-executor-backend ray'. - multiple nodes, set '--nnodes' appropriately.",
@@ -116,14 +116,14 @@ def world_refusal(settings: Settings) -> Refusal | None:
     )
 
 
-def memory_refusal(settings: Settings, free_bytes: float) -> Refusal | None:
+def memory_refusal(settings: Settings, free_bytes: float) -> SettingRefusal | None:
     """What a worker refuses when it looks at its GPU: somebody else holds the memory."""
     total = settings.devices.gpu.usable_bytes
     requested = total * settings.gpu_memory_utilization
     if settings.devices.is_cpu or free_bytes >= requested:
         return None
     gib = f"({free_bytes / GIB:.2f}/{total / GIB:.2f} GiB)"
-    return Refusal(
+    return SettingRefusal(
         error=f"ValueError: Free memory on device cuda:0 {gib} on startup is less than desired GPU memory utilization "
         f"({settings.gpu_memory_utilization}, {requested / GIB:.2f} GiB). Decrease GPU memory utilization or reduce "
         "GPU memory used by other processes.",
@@ -131,19 +131,19 @@ def memory_refusal(settings: Settings, free_bytes: float) -> Refusal | None:
     )
 
 
-def allocation_refusal(settings: Settings, wanted_bytes: float, free_bytes: float, place: str) -> Refusal | None:
+def allocation_refusal(settings: Settings, wanted_bytes: float, free_bytes: float, place: str) -> SettingRefusal | None:
     """CUDA out of memory, where what is to be allocated is not free."""
     if settings.devices.is_cpu or wanted_bytes <= free_bytes:
         return None
     return out_of_memory(settings, free_bytes, place)
 
 
-def out_of_memory(settings: Settings, free_bytes: float, place: str) -> Refusal:
+def out_of_memory(settings: Settings, free_bytes: float, place: str) -> SettingRefusal:
     """Words of torch when a matrix more does not fit, `free_bytes` having been free at the start."""
     piece = 2 * settings.model.hidden * settings.model.intermediate / settings.tensor_parallel
     mib, left = piece / 2**20, piece / 2**21
     total, used = settings.devices.gpu.usable_bytes / GIB, max(0.0, free_bytes - piece / 2) / GIB
-    return Refusal(
+    return SettingRefusal(
         error=f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {mib:.2f} MiB. GPU 0 has a total "
         f"capacity of {total:.2f} GiB of which {left:.2f} MiB is free. Including non-PyTorch memory, this process has "
         f"{used:.2f} GiB memory in use. Of the allocated memory {used * 0.98:.2f} GiB is allocated by PyTorch, and "
@@ -153,11 +153,11 @@ def out_of_memory(settings: Settings, free_bytes: float, place: str) -> Refusal:
     )
 
 
-def cache_refusal(settings: Settings, found: Capacity) -> Refusal | None:
+def cache_refusal(settings: Settings, found: Capacity) -> SettingRefusal | None:
     """No memory, or too little, for the KV cache of one full sequence."""
     place = "vllm/v1/core/kv_cache_utils.py:1010 in _check_enough_kv_cache_memory"
     if found.kv_cache_bytes <= 0 or found.blocks <= 0:
-        return Refusal(
+        return SettingRefusal(
             error="ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
             "initializing the engine.",
             place=place,
@@ -166,13 +166,13 @@ def cache_refusal(settings: Settings, found: Capacity) -> Refusal | None:
         return None
     longest = found.blocks * found.block_size
     if not settings.release.v1:
-        return Refusal(
+        return SettingRefusal(
             error=f"ValueError: The model's max seq len ({settings.max_model_len}) is larger than the maximum number "
             f"of tokens that can be stored in KV cache ({longest}). Try increasing `gpu_memory_utilization` or "
             "decreasing `max_model_len` when initializing the engine.",
             place="vllm/worker/worker.py:525 in raise_if_cache_size_invalid",
         )
-    return Refusal(
+    return SettingRefusal(
         error=f"ValueError: To serve at least one request with the model's max seq len ({settings.max_model_len}), "
         f"({found.full_sequence_bytes / GIB:.2f} GiB KV cache is needed, which is larger than the available KV cache "
         f"memory ({found.kv_cache_bytes / GIB:.2f} GiB). Based on the available memory, the estimated maximum model "
@@ -182,9 +182,9 @@ def cache_refusal(settings: Settings, found: Capacity) -> Refusal | None:
     )
 
 
-def _invalid(config: str, message: str) -> Refusal:
+def _invalid(config: str, message: str) -> SettingRefusal:
     """A check in a configuration class, which pydantic wraps."""
-    return Refusal(
+    return SettingRefusal(
         error=f"pydantic_core._pydantic_core.ValidationError: 1 validation error for {config}\n"
         f"  Value error, {message} [type=value_error, input_value=ArgsKwargs((), {{...}}), input_type=ArgsKwargs]\n"
         "    For further information visit https://errors.pydantic.dev/2.14/v/value_error",

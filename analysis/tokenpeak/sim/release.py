@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 
 from tokenpeak.errors import FactsError
-from tokenpeak.plan.flags import known_flags
+from tokenpeak.vllm.engine_core import CoreQuestion, runs_v1
+from tokenpeak.vllm.flags import known_flags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,26 +50,15 @@ class Release:
         default = known_flags(self.text)["gpu_memory_utilization"].default
         return float(default) if isinstance(default, int | float) else 0.9
 
-    @property
-    def huge_gpu_defaults(self) -> bool:
-        """GPUs of 160 GiB have larger defaults of their own (vllm/engine/arg_utils.py, from 0.28)."""
-        return self.number >= (0, 28, 0)
 
-
-def release(version: str, *, use_v1: str | None, compute_capability: tuple[int, int]) -> Release:
-    """The release called `version`, running the engine that it would choose here.
-
-    V0 up to 0.7, V1 from 0.11; between them V1 unless `VLLM_USE_V1=0` or the GPU is older than compute
-    capability 8.0, with which V1 did not start. Raises FactsError for what is no version.
-    """
+def release_number(version: str) -> tuple[int, int, int]:
+    """Major, minor and patch of the release called `version`; raises FactsError for what is no version."""
     match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
     if match is None:
         raise FactsError(f"TOKENPEAK_SIM_VERSION is {version!r}, which is no vLLM version. Give one as 0.32.0.")
-    number = (int(match[1]), int(match[2]), int(match[3] or 0))
-    if number >= (0, 11, 0):
-        v1 = True
-    elif number < (0, 8, 0):
-        v1 = use_v1 == "1"
-    else:
-        v1 = use_v1 != "0" and compute_capability >= (8, 0)
-    return Release(text=version, number=number, v1=v1)
+    return int(match[1]), int(match[2]), int(match[3] or 0)
+
+
+def release(version: str, asked: CoreQuestion) -> Release:
+    """The release called `version`, running the engine core that it would choose."""
+    return Release(text=version, number=asked.release, v1=runs_v1(asked))

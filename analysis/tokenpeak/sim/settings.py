@@ -1,4 +1,4 @@
-"""What a command line comes to on these devices in this release: every default filled in, as vLLM does.
+"""Settings of a simulated engine: a command line on these devices in this release, with every default filled in.
 
 Source: vllm/engine/arg_utils.py, vllm/config/{model,scheduler,cache}.py of the releases named.
 """
@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tokenpeak.plan.hardware import GIB
-from tokenpeak.plan.model import ModelFacts, facts_from_config, model_facts
-from tokenpeak.plan.physics import Deployment
+from tokenpeak.predict.hardware import GIB
+from tokenpeak.predict.model import ModelFacts, facts_from_config, model_facts
+from tokenpeak.predict.physics import Deployment
 from tokenpeak.sim.device import Devices
 from tokenpeak.sim.flags import ServeArguments
-from tokenpeak.sim.release import Release
+from tokenpeak.sim.release import Release, release_number
+from tokenpeak.sim.release import release as played
+from tokenpeak.vllm.engine_core import CoreQuestion, batch_defaults, chunks_prefill
+from tokenpeak.vllm.model_runner import RunnerQuestion, capture_sizes, reserves_graphs, second_runner
 
 _UNKNOWN_MODEL = {
     "model_type": "llama",
@@ -61,8 +64,24 @@ class Settings:
     draft_tokens: int
     scheduler_steps: int
     api_keys: tuple[str, ...]
+    runner_env: Mapping[str, str]
+    """Variables that the model runner depends on."""
     cpu_kv_cache_bytes: int
     """The CPU engine's KV cache, which it is given."""
+
+    @cached_property
+    def runner(self) -> RunnerQuestion:
+        """What the model runner and its graphs depend on."""
+        return RunnerQuestion(
+            release=self.release.number,
+            flags=self.arguments.given,
+            env=self.runner_env,
+            vendor=self.devices.gpu.vendor,
+            compute_capability=self.devices.gpu.compute_capability,
+            model_type=self.model.model_type,
+            experts=self.model.experts is not None,
+            quantized=self.quantization is not None,
+        )
 
     @cached_property
     def deployment(self) -> Deployment:
@@ -72,6 +91,7 @@ class Settings:
             gpu=self.devices.gpu,
             tensor_parallel=self.tensor_parallel,
             pipeline_parallel=self.pipeline_parallel,
+            data_parallel=self.data_parallel,
             dtype=self.dtype,
             quantization=self.arguments.quantization,
             kv_cache_dtype=self.kv_cache_dtype,
@@ -81,6 +101,16 @@ class Settings:
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             custom_all_reduce=not self.arguments.disable_custom_all_reduce,
+            graph_sizes=len(
+                capture_sizes(
+                    self.runner,
+                    max_num_seqs=self.max_num_seqs,
+                    max_num_batched_tokens=self.max_num_batched_tokens,
+                    draft_tokens=self.draft_tokens,
+                )
+            ),
+            graphs_reserved=reserves_graphs(self.runner),
+            second_runner=self.release.v1 and second_runner(self.runner),
         )
 
     @property
@@ -96,17 +126,31 @@ class Settings:
 
 
 def resolve(
-    arguments: ServeArguments, release: Release, devices: Devices, environ: Mapping[str, str] = os.environ
+    arguments: ServeArguments, version: str, devices: Devices, environ: Mapping[str, str] = os.environ
 ) -> Settings:
-    """The engine that the command line asks for; refuses nothing."""
+    """The engine of that version that the command line asks for; refuses nothing."""
     model = model_facts(arguments.model) or facts_from_config(_UNKNOWN_MODEL, arguments.model)
+    major, minor = devices.compute_capability
+    asked = CoreQuestion(
+        release=release_number(version),
+        flags=arguments.given,
+        env=environ,
+        vendor=devices.gpu.vendor,
+        capability=10 * major + minor if devices.gpu.vendor == "nvidia" else None,
+        mla=model.mla is not None,
+        windowed=model.sliding_window is not None,
+    )
+    release = played(version, asked)
     given_len = arguments.max_model_len if arguments.max_model_len not in (None, -1) else None
     max_model_len = given_len or model.max_context
-    sequences, batched = _batch_defaults(release, devices, arguments)
-    chunked = arguments.enable_chunked_prefill
-    if chunked is None:
-        # V0 chunked prompts of its own accord only for contexts beyond 32k (arg_utils.py, 0.5 to 0.10).
-        chunked = release.v1 or max_model_len > 32768
+    batched, sequences = batch_defaults(
+        asked,
+        v1=release.v1,
+        device=devices.gpu.name,
+        memory_gib=devices.gpu.usable_bytes / GIB,
+        world=arguments.tensor_parallel_size * arguments.pipeline_parallel_size,
+    )
+    chunked = chunks_prefill(asked, v1=release.v1, max_model_len=max_model_len)
     if arguments.performance_mode == "throughput":
         sequences, batched = 2 * sequences, 2 * batched
     if not chunked:
@@ -139,6 +183,7 @@ def resolve(
         draft_tokens=int(speculative.get("num_speculative_tokens", 0)),
         scheduler_steps=1 if release.v1 else arguments.num_scheduler_steps,
         api_keys=arguments.api_key or ((key,) if key else ()),
+        runner_env={name: environ[name] for name in ("VLLM_USE_V2_MODEL_RUNNER",) if name in environ},
         cpu_kv_cache_bytes=int(environ.get("VLLM_CPU_KVCACHE_SPACE") or 4) * GIB,
     )
 
@@ -152,18 +197,3 @@ def _dtype(asked: str, model: ModelFacts, devices: Devices) -> str:
     if model.dtype == "bfloat16" and devices.compute_capability < (8, 0):
         return "float16"
     return model.dtype
-
-
-def _batch_defaults(release: Release, devices: Devices, arguments: ServeArguments) -> tuple[int, int]:
-    """Default sequences and batched tokens of the API server, by release and memory."""
-    world = arguments.tensor_parallel_size * arguments.pipeline_parallel_size
-    if devices.is_cpu:
-        return 128 * world, 2048 * world
-    if not release.v1:
-        return 256, 2048
-    vram, small = devices.gpu.vram_bytes, "a100" in devices.gpu.name.casefold()
-    if release.huge_gpu_defaults and vram >= 160 * GIB:
-        return 1024, 16384
-    if vram >= 70 * GIB and not small:
-        return (1024, 8192) if release.number >= (0, 9, 0) else (256, 8192)
-    return 256, 2048

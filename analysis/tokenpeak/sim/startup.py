@@ -1,4 +1,4 @@
-"""The engine's start: what it logs, how long each part takes, and where it stops when it cannot go on.
+"""Start-up of the simulated engine: what it logs, how long each part takes, and where it stops when it cannot go on.
 
 Sources of the lines: vllm 0.32.0 as it runs, vllm 0.8.5 and 0.7.3 by their source.
 """
@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tokenpeak.plan.hardware import GIB
+from tokenpeak.predict.hardware import GIB
 from tokenpeak.sim.capacity import Capacity, capacity
 from tokenpeak.sim.faults import Faults
 from tokenpeak.sim.log import EngineLog
 from tokenpeak.sim.meter import Meter
 from tokenpeak.sim.refusals import (
-    Refusal,
+    SettingRefusal,
     allocation_refusal,
     cache_refusal,
     config_refusal,
@@ -73,12 +73,11 @@ def start_times(settings: Settings, weights_bytes: float, environ: Mapping[str, 
     `--enforce-eager`, V1 compiles for 20 s, and each captured graph takes a third of a second.
     """
     compiled = not settings.eager and not settings.devices.is_cpu
-    sizes = min(512, 2 * settings.max_num_seqs) // 8 + 3
     modelled = StartTimes(
         import_s=8.0 + 2.0 * (settings.tensor_parallel * settings.pipeline_parallel - 1),
         load_s=max(0.02, weights_bytes * settings.tensor_parallel / LOAD_BYTES_PER_S),
         compile_s=20.0 if compiled and settings.release.v1 else 0.0,
-        graphs_s=sizes / 3 if compiled else 0.0,
+        graphs_s=settings.deployment.graph_sizes / 3 if compiled else 0.0,
     )
     override = environ.get("TOKENPEAK_SIM_START_S")
     return modelled.scaled(max(0.0, float(override))) if override else modelled
@@ -239,11 +238,11 @@ class Start:
             return total
         return total - max((self._state.vram_held(gpu) for gpu in self._settings.gpus), default=0)
 
-    def _refuse_config(self, refused: Refusal) -> None:
+    def _refuse_config(self, refused: SettingRefusal) -> None:
         self._log.traceback(('"vllm/entrypoints/cli/main.py", line 90, in main', _frame(refused.place)), refused.error)
         raise StartError
 
-    def _refuse_core(self, refused: Refusal) -> None:
+    def _refuse_core(self, refused: SettingRefusal) -> None:
         """What fails in the engine's process: its own traceback, and under V1 the API server's after it."""
         release = self._settings.release
         if not release.v1:

@@ -1,4 +1,4 @@
-"""Who holds what on the simulated node: a folder that engines write and its nvidia-smi reads.
+"""State of the simulated node: which process holds which GPU, in a folder that engines write and nvidia-smi reads.
 
     DIR/engines/PID.json   one record per process that holds VRAM, written ten times a second while it works
     DIR/ledger.json        energy of processes that have ended, J per GPU above idle; since when the node runs
@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+from tokenpeak.atomic import write_atomically
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,8 @@ class Holder:
     release_s: float = 0.0
     """Seconds for which the memory stays taken after the process has gone."""
     gone_at_unix_s: float | None = None
+    temperature_c: float | None = None
+    """Of each board at `written_at_unix_s`; None for a process that warms none."""
     slowed: bool = False
     """The GPU is too hot and its clock held back."""
 
@@ -51,11 +55,12 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ledger:
-    """What outlives the processes; `energy_j` is by GPU index."""
+    """What outlives the processes, by GPU index: energy, and how warm a board was, and when, as the last one left."""
 
     since_unix_s: float
     launches: int = 0
     energy_j: dict[str, float] = field(default_factory=dict)
+    warmth: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def process_started(pid: int) -> str | None:
@@ -78,7 +83,7 @@ class NodeState:
 
     def write(self, holder: Holder) -> None:
         """Put a process's record in place of its last one."""
-        self._replace(self._engines / f"{holder.pid}.json", json.dumps(asdict(holder)))
+        write_atomically(self._engines / f"{holder.pid}.json", json.dumps(asdict(holder)), durable=False)
 
     def remove(self, pid: int) -> None:
         """Take the record of a process that ends away, keeping its energy."""
@@ -114,26 +119,39 @@ class NodeState:
         live = sum(holder.energy_at(unix_s) for holder in self.holders() if gpu in holder.gpus)
         return live + self._read_ledger().energy_j.get(str(gpu), 0.0)
 
+    def warmth(self, gpu: int) -> tuple[float, float] | None:
+        """How warm a board was, and when, by the newest that is known; None for one that was never used."""
+        holders = [holder for holder in self.holders() if gpu in holder.gpus]
+        known = [(each.temperature_c, each.written_at_unix_s) for each in holders if each.temperature_c is not None]
+        before = self._read_ledger().warmth.get(str(gpu))
+        known += [before] if before is not None else []
+        return max(known, key=lambda seen: seen[1], default=None)
+
     def since_unix_s(self) -> float:
         """When the node was first looked at."""
         with self._locked():
             ledger = self._read_ledger()
-            self._replace(self._ledger, json.dumps(asdict(ledger)))
+            write_atomically(self._ledger, json.dumps(asdict(ledger)), durable=False)
         return ledger.since_unix_s
 
     def next_launch(self) -> int:
         """A number that grows with each launch on the node, from 0."""
         with self._locked():
             ledger = self._read_ledger()
-            self._replace(self._ledger, json.dumps(asdict(replace(ledger, launches=ledger.launches + 1))))
+            write_atomically(
+                self._ledger, json.dumps(asdict(replace(ledger, launches=ledger.launches + 1))), durable=False
+            )
         return ledger.launches
 
     def _settle(self, holder: Holder, now: float) -> None:
         ledger = self._read_ledger()
-        energy = dict(ledger.energy_j)
+        energy, warmth = dict(ledger.energy_j), dict(ledger.warmth)
         for gpu in holder.gpus:
             energy[str(gpu)] = energy.get(str(gpu), 0.0) + holder.energy_at(now)
-        self._replace(self._ledger, json.dumps(asdict(replace(ledger, energy_j=energy))))
+            if holder.temperature_c is not None:
+                warmth[str(gpu)] = (holder.temperature_c, holder.written_at_unix_s)
+        settled = replace(ledger, energy_j=energy, warmth=warmth)
+        write_atomically(self._ledger, json.dumps(asdict(settled)), durable=False)
         (self._engines / f"{holder.pid}.json").unlink(missing_ok=True)
 
     def _read_ledger(self) -> _Ledger:
@@ -149,12 +167,6 @@ class NodeState:
         except FileNotFoundError:
             return None
         return Holder(**{**raw, "gpus": tuple(raw["gpus"])})
-
-    @staticmethod
-    def _replace(path: Path, text: str) -> None:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(text)
-        temporary.replace(path)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

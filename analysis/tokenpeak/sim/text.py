@@ -10,8 +10,8 @@ from functools import cache
 from zlib import crc32
 
 _CONSONANTS = "bcdfghjklmnpqrstvwxz"
-_VOWELS = "aeiou"
-_SYLLABLES = tuple(consonant + vowel for consonant in _CONSONANTS for vowel in _VOWELS)
+_ENDINGS = "aeiou"
+_SYLLABLES = tuple(consonant + vowel for consonant in _CONSONANTS for vowel in _ENDINGS)
 _NUMBER_OF = {syllable: number for number, syllable in enumerate(_SYLLABLES)}
 _BASE = len(_SYLLABLES)
 

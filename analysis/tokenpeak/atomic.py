@@ -1,0 +1,43 @@
+"""Atomic write: a file has its former content or its new one, never a part; a power loss that follows changes nothing.
+
+For the modules of the controller; those of a node import nothing of the package and have their own.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(target: Path, *, durable: bool = True) -> Iterator[Path]:
+    """The path `.NAME.PID.part` to write to; it takes the place of `target` when the block ends well, else it goes."""
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        yield part
+        if durable:
+            sync(part)
+        part.replace(target)
+        if durable:
+            sync(target.parent)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(target: Path, content: str | bytes, *, mode: int = 0o666, durable: bool = True) -> None:
+    """Replace a file's content. `mode` is a new file's, less the umask; `durable` off is for what may be lost."""
+    data = content.encode() if isinstance(content, str) else content
+    with replacing(target, durable=durable) as part:
+        descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+
+
+def sync(path: Path) -> None:
+    """Have a file's content, or a folder's entries, survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,27 @@
+"""Console: tables and progress of rich, made safe for a terminal.
+
+It is apart from `terminal` because rich takes long to import, and what restores production needs none of it.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from tokenpeak.terminal import HIDDEN, visible
+
+
+class SafeConsole(Console):
+    """rich's console, whose own control sequences pass and nobody else's; brackets in a text are no markup."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"markup": False, **options})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The renderable's segments with safe text."""
+        for segment in super().render(renderable, options):
+            if segment.control or not HIDDEN.search(segment.text):
+                yield segment
+            else:
+                yield Segment(visible(segment.text), segment.style)

@@ -1,0 +1,20 @@
+"""Exit statuses of the command line: one table for all commands."""
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """What the end of a command says to a script."""
+
+    GOOD = 0
+    """All that was asked was done."""
+    ERROR = 1
+    """Something failed: a node, a launch, a server, a database, a file."""
+    USAGE = 2
+    """Options, a spec, an inventory or facts that were given are wrong; nothing was begun."""
+    MISSED = 3
+    """What was measured misses the SLO, or regressed."""
+    INVALID = 4
+    """What was measured is invalid, or is not comparable."""
+    INTERRUPTED = 130
+    """Ended by Ctrl-C, SIGTERM or a closed terminal, in order."""

@@ -1,0 +1,176 @@
+"""Demand of a workload at a load level, reduced to the numbers that a prediction needs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenpeak.errors import SpecError
+from tokenpeak.records import RunRecord
+from tokenpeak.spec.sweep import SweepSpec, WorkloadPlan
+from tokenpeak.spec.workload import (
+    AnyLevel,
+    AnyWorkload,
+    ClosedLoad,
+    ConversationWorkload,
+    DatasetWorkload,
+    ExternalLoad,
+    ExternalWorkload,
+    FixedWorkload,
+    Length,
+    LengthDistribution,
+    LoadLevel,
+    MaxRateLoad,
+    OpenLoad,
+    SyntheticWorkload,
+    Workload,
+)
+
+TOKENS_PER_WORD = 1.35
+"""English prose under the vocabularies of recent models."""
+
+DATASET_INPUT_TOKENS, DATASET_OUTPUT_TOKENS = 220, 200
+"""Means of ShareGPT as vLLM's benchmarks sample it; used for data sets, whose lengths are known only when read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """One run: mean and largest lengths in tokens, how many requests, and how they come."""
+
+    input_tokens: float
+    output_tokens: float
+    longest_tokens: int | None
+    """Most tokens of input and output together; None when only the data show it."""
+    longest_input_tokens: int | None
+    requests: int | None
+    warmup_requests: int
+    duration_s: float | None
+    concurrency: int | None
+    """Most requests in flight; None when nothing limits them."""
+    rate_per_s: float | None
+    prefix_hit_rate: float = 0.0
+    shared_tokens: int | None = 0
+    """Most tokens that requests have in common with others, each counted once; None when only the data show it."""
+    search: MaxRateLoad | None = None
+    """The rate is searched for."""
+    fixed_lengths: bool = False
+    """All requests have the same lengths, so that requests sent together also end together."""
+
+
+def _mean(length: Length) -> float:
+    if not isinstance(length, LengthDistribution):
+        return float(length)
+    if length.distribution == "table":
+        weights = sum(weight for _, weight in length.table)
+        return sum(value * weight for value, weight in length.table) / weights
+    if length.mean is not None:
+        return length.mean
+    return (length.low + (length.high or length.low)) / 2
+
+
+def _most(length: Length) -> int | None:
+    if not isinstance(length, LengthDistribution):
+        return length
+    if length.distribution == "table":
+        return max(value for value, _ in length.table)
+    return length.high
+
+
+def _sum(*parts: int | None) -> int | None:
+    return None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
+
+
+def _lengths(workload: Workload) -> tuple[float, float, int | None, int | None, float, bool]:
+    """(mean input, mean output, longest input, longest both, share of the input in the prefix cache, all alike)."""
+    hits = workload.expected_prefix_hit_rate or 0.0
+    if isinstance(workload, FixedWorkload):
+        tokens = max(1, round(len(workload.prompt.split()) * TOKENS_PER_WORD))
+        return tokens, workload.output_tokens, tokens, tokens + workload.output_tokens, hits, True
+    if isinstance(workload, SyntheticWorkload):
+        asked, given = workload.input_tokens, workload.output_tokens
+        alike = not isinstance(asked, LengthDistribution) and not isinstance(given, LengthDistribution)
+        return _mean(asked), _mean(given), _most(asked), _sum(_most(asked), _most(given)), hits, alike
+    if isinstance(workload, ConversationWorkload):
+        first, more, out = (
+            _mean(workload.starter_tokens),
+            _mean(workload.turn_input_tokens),
+            _mean(workload.output_tokens),
+        )
+        turns = workload.turns
+        whole = first + more + (turns - 1) / 2 * (more + out)
+        new = more + (turns - 1) / turns * out
+        longest = _sum(
+            _most(workload.starter_tokens),
+            *[_most(workload.turn_input_tokens)] * turns,
+            *[_most(workload.output_tokens)] * (turns - 1),
+        )
+        return whole, out, longest, _sum(longest, _most(workload.output_tokens)), hits or 1 - new / whole, False
+    if isinstance(workload, DatasetWorkload):
+        out = float(workload.output_tokens or DATASET_OUTPUT_TOKENS)
+        return DATASET_INPUT_TOKENS, out, workload.max_input_tokens, None, hits, False
+    return DATASET_INPUT_TOKENS, DATASET_OUTPUT_TOKENS, None, None, hits, False
+
+
+def _shared(workload: Workload) -> int | None:
+    """What a prefix cache may go on holding for requests to come, beside what runs."""
+    if isinstance(workload, ConversationWorkload):
+        longest = _most(workload.starter_tokens)
+        return None if longest is None else workload.starters * longest
+    return None if isinstance(workload, DatasetWorkload) else 0
+
+
+def demand(workload: Workload, level: LoadLevel) -> Demand:
+    """The run of `workload` at `level`."""
+    mean_in, mean_out, longest_in, longest, hits, alike = _lengths(workload)
+    closed = level if isinstance(level, ClosedLoad) else None
+    open_ = level if isinstance(level, OpenLoad) else None
+    concurrency = closed.concurrency if closed else (open_.max_concurrency if open_ else None)
+    if concurrency is None and level.requests is not None:
+        concurrency = level.requests + level.warmup_requests
+    return Demand(
+        input_tokens=mean_in,
+        output_tokens=mean_out,
+        longest_tokens=longest,
+        longest_input_tokens=longest_in,
+        requests=level.requests,
+        warmup_requests=level.warmup_requests,
+        duration_s=level.duration_s,
+        concurrency=concurrency,
+        rate_per_s=open_.rate_per_s if open_ else None,
+        prefix_hit_rate=hits,
+        shared_tokens=_shared(workload),
+        search=level if isinstance(level, MaxRateLoad) else None,
+        fixed_lengths=alike,
+    )
+
+
+def _own(workload: AnyWorkload, level: AnyLevel) -> Demand:
+    """The run, which must be one that this load client can offer."""
+    if isinstance(workload, ExternalWorkload) or isinstance(level, ExternalLoad):
+        raise SpecError(
+            f"Workload {workload.name!r} at {level.label} was asked by another tool and cannot be offered again. "
+            "Describe it as a synthetic, dataset, conversation or trace workload."
+        )
+    return demand(workload, level)
+
+
+def demands(plans: tuple[WorkloadPlan, ...]) -> tuple[Demand, ...]:
+    """Every run of a trial, in order."""
+    return tuple(_own(plan.workload, level) for plan in plans for level in plan.levels)
+
+
+def objective_demand(spec: SweepSpec) -> Demand:
+    """What the run that the objective is read from asks."""
+    name, label = spec.objective_run()
+    for plan in spec.workloads:
+        for level in plan.levels:
+            if plan.workload.name == name and level.label == label:
+                return _own(plan.workload, level)
+    raise AssertionError(f"objective_run() named {name} at {label}, which the spec does not hold")
+
+
+def objective_run(runs: Sequence[RunRecord], spec: SweepSpec) -> RunRecord | None:
+    """The run that the objective is read from; None when it was not made or may not be ranked."""
+    workload, level = spec.objective_run()
+    for run in runs:
+        if run.workload.name == workload and run.level_label == level and run.verdict.status != "invalid":
+            return run
+    return None

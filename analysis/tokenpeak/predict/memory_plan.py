@@ -1,0 +1,283 @@
+"""Memory plan: weights, activations, graphs and KV cache of a config on a node, engine defaults filled in."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tokenpeak.errors import FactsError
+from tokenpeak.predict.engine_memory import (
+    BLOCK_TOKENS,
+    activation_peak_bytes,
+    graph_bytes,
+    kv_cache_bytes,
+    kv_cache_tokens,
+)
+from tokenpeak.predict.hardware import GIB, GpuFacts, cpu_facts, gpu_facts
+from tokenpeak.predict.model import DTYPE_BYTES, ModelFacts
+from tokenpeak.predict.physics import Deployment, version_tuple
+from tokenpeak.predict.quantization import METHODS
+from tokenpeak.records import Config, NodeFacts
+from tokenpeak.vllm.engine_core import CORE_VARIABLES, CoreQuestion, batch_defaults, chunks_prefill, runs_v1
+from tokenpeak.vllm.flags import flag_table, newest_release, size
+from tokenpeak.vllm.model_runner import RunnerQuestion, capture_sizes, reserves_graphs, second_runner
+from tokenpeak.vllm.speculation import speculative_config
+
+CPU_WORKER_BYTES = int(0.62 * GIB)
+"""The CPU engine's worker beside weights and KV cache, which it takes off its share of memory when the size of the
+cache is not given: measured with 0.32, eager. The share is of the memory of its NUMA node."""
+
+DRAFT_SHARE = {"ngram": 0.0, "suffix": 0.0, "eagle": 0.06, "eagle3": 0.06, "medusa": 0.03, "mtp": 0.05}
+"""Time of one drafted token as a share of reading the model's weights: nothing for guesses from the text itself, a
+layer or two for trained heads; a draft model of its own is taken for a tenth."""
+
+
+def device_of(node: NodeFacts) -> GpuFacts | None:
+    """The node's device with its probed memory; the smallest one of a mixed node, None when the table lacks it."""
+    if not node.gpus:
+        return cpu_facts(node.cpu, node.cpu_cores, node.memory_bytes)
+    found = []
+    for gpu in node.gpus:
+        facts = gpu_facts(gpu.name)
+        if facts is None:
+            return None
+        found.append(replace(facts, vram_bytes=gpu.vram_bytes) if gpu.vram_bytes else facts)
+    return min(found, key=lambda facts: (facts.vram_bytes, facts.memory_bytes_per_s))
+
+
+def missing_hardware(node: NodeFacts) -> str | None:
+    """The sentence that says which device the table lacks and where to add it; None when it has all."""
+    unknown = sorted({gpu.name for gpu in node.gpus if gpu_facts(gpu.name) is None})
+    if not unknown:
+        return None
+    return (
+        f"{', '.join(map(repr, unknown))} is not in the hardware table, so {node.node} is planned without prediction. "
+        "Add its memory, bandwidth, rates and power, each with a source, to analysis/tokenpeak/predict/data/gpus.json."
+    )
+
+
+def missing_model(name: str) -> str:
+    """The sentence that says how to make the facts of a model known."""
+    return (
+        f"The model {name!r} is unknown here, so nothing is predicted for it. Add its config.json's keys to "
+        "analysis/tokenpeak/predict/data/models.json, or name a folder that holds its config.json."
+    )
+
+
+def core_question(
+    config: Config, node: NodeFacts, model: ModelFacts | None, gpu: GpuFacts | None, version: str | None
+) -> CoreQuestion:
+    """What the choice between V0 and V1 depends on; a device that the table lacks is taken for a new one of NVIDIA."""
+    digits = gpu.compute_capability.replace(".", "") if gpu is not None and gpu.vendor == "nvidia" else ""
+    return CoreQuestion(
+        release=version_tuple(version),
+        flags=config.flags,
+        env=engine_environment(config, node),
+        vendor=gpu.vendor if gpu is not None else "nvidia",
+        capability=int(digits) if digits.isdigit() else None,
+        mla=model is not None and model.mla is not None,
+        windowed=model is not None and model.sliding_window is not None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlan:
+    """A config's memory on one device, in bytes."""
+
+    deployment: Deployment
+    gpu_memory_utilization: float
+    kv_cache_memory_bytes: int | None
+    max_model_len: int
+    block_size: int = BLOCK_TOKENS
+    chunked_prefill: bool = True
+    prefix_caching: bool = True
+    draft_tokens: int = 0
+    """Tokens that are drafted for each one decoded; 0 without speculation."""
+    draft_share: float = 0.0
+    """Time of one drafted token as a share of reading the model's weights."""
+
+    @property
+    def data_parallel(self) -> int:
+        """Ranks that share the load out."""
+        return self.deployment.data_parallel
+
+    @cached_property
+    def kv_cache_bytes(self) -> float:
+        """Left for KV cache; below zero when the weights alone do not fit."""
+        return kv_cache_bytes(
+            self.deployment, self.gpu_memory_utilization, kv_cache_memory_bytes=self.kv_cache_memory_bytes
+        )
+
+    @cached_property
+    def kv_cache_tokens(self) -> int:
+        """Tokens that the KV cache holds."""
+        return kv_cache_tokens(
+            self.deployment,
+            self.gpu_memory_utilization,
+            kv_cache_memory_bytes=self.kv_cache_memory_bytes,
+            block_size=self.block_size,
+        )
+
+    @cached_property
+    def sequence_bytes(self) -> float:
+        """KV cache of one sequence of max_model_len tokens, on one device."""
+        deployment = self.deployment
+        whole = deployment.model.kv_bytes_of_sequence(
+            self.max_model_len, deployment.kv_dtype, deployment.tensor_parallel
+        )
+        return whole / deployment.pipeline_parallel
+
+    @property
+    def fits(self) -> bool:
+        """One full sequence fits beside weights, activations and graphs."""
+        return self.kv_cache_bytes >= self.sequence_bytes
+
+    @property
+    def reason(self) -> str:
+        """The sum that does not work out, in a sentence."""
+        deployment = self.deployment
+        budget = deployment.gpu.usable_bytes * self.gpu_memory_utilization
+        parts = (
+            f"weights {deployment.weight_bytes_per_gpu / GIB:.1f} GiB + "
+            f"activations {activation_peak_bytes(deployment) / GIB:.1f} GiB + "
+            f"graphs {graph_bytes(deployment) / GIB:.1f} GiB + "
+            f"KV cache of one sequence of {self.max_model_len:,} tokens {self.sequence_bytes / GIB:.1f} GiB"
+        )
+        if self.kv_cache_memory_bytes is not None:
+            return (
+                f"one sequence of {self.max_model_len:,} tokens needs {self.sequence_bytes / GIB:.2f} GiB of KV cache; "
+                f"{self.kv_cache_memory_bytes / GIB:.2f} GiB are given"
+            )
+        room = self.kv_cache_tokens
+        hint = f"; max_model_len up to {room:,} would fit" if room >= BLOCK_TOKENS else ""
+        return (
+            f"{parts} exceed {budget / GIB:.1f} GiB, the {self.gpu_memory_utilization:.0%} of each "
+            f"{deployment.gpu.name} that the engine may use{hint}"
+        )
+
+
+def _number(config: Config, flag: str, default: float) -> float:
+    """A numeric flag's value, `8k` too, or its default."""
+    value = config.flags.get(flag)
+    if value is None or isinstance(value, bool):
+        return default
+    try:
+        return float(value)
+    except ValueError as error:
+        if (found := size(str(value))) is not None:
+            return float(found)
+        raise FactsError(f"{flag} of config {config.name!r} is {value!r}; give a number.") from error
+
+
+def _count(config: Config, flag: str, default: float) -> int:
+    """A flag that is a whole number from 1, or its default."""
+    value = int(_number(config, flag, default))
+    if value < 1:
+        raise FactsError(f"{flag} of config {config.name!r} is {config.flags.get(flag)!r}; give a number from 1.")
+    return value
+
+
+def _cpu_space(text: str) -> int:
+    """VLLM_CPU_KVCACHE_SPACE in bytes."""
+    if not text.isdigit():
+        raise FactsError(f"VLLM_CPU_KVCACHE_SPACE is {text!r}; the engine takes whole GiB, such as 4.")
+    return int(text) * GIB
+
+
+PLANNING_ENV = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_V2_MODEL_RUNNER", *CORE_VARIABLES)
+"""Variables of the engine's environment that a plan depends on."""
+
+
+def engine_environment(config: Config, node: NodeFacts) -> dict[str, str]:
+    """What the engine would find of them: the inventory's, and on top of it the config's own variables."""
+    return {**node.engine_env, **config.env}
+
+
+def _widths_known(deployment: Deployment) -> bool:
+    """Whether the bytes of its weights and of its KV cache can be counted."""
+    asked, kv = deployment.quantization, deployment.kv_dtype
+    if asked in flag_table().quantization and asked not in METHODS:
+        return False
+    return kv in DTYPE_BYTES or kv.startswith("fp8")
+
+
+def plan_memory(
+    config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None = None
+) -> MemoryPlan | None:
+    """How `config` would sit on `node`; None when the device, the model or an endpoint's flags are unknown.
+
+    None, too, where the engine knows a width of weights or of KV cache that is not known here.
+    """
+    gpu = device_of(node)
+    if gpu is None or model is None or config.endpoint is not None:
+        return None
+    flags = config.flags
+    version = config.engine_version or engine_version or node.engine_version
+    env = engine_environment(config, node)
+    asked = core_question(config, node, model, gpu, version)
+    v1 = runs_v1(asked)
+    tensor = _count(config, "tensor_parallel_size", 1)
+    pipeline = _count(config, "pipeline_parallel_size", 1)
+    # The engine itself takes the longest that fits, up to the model's.
+    longest = flags.get("max_model_len") in ("auto", "-1", -1)
+    length = model.max_context if longest else _count(config, "max_model_len", model.max_context)
+    chunked = chunks_prefill(asked, v1=v1, max_model_len=length)
+    batched, sequences = batch_defaults(
+        asked, v1=v1, device=gpu.name, memory_gib=gpu.usable_bytes / GIB, world=tensor * pipeline
+    )
+    sequences = _count(config, "max_num_seqs", sequences)
+    if not chunked:
+        batched = max(length, batched)
+    batched = _count(config, "max_num_batched_tokens", min(batched, sequences * length))
+    given = int(_number(config, "kv_cache_memory_bytes", 0)) or None
+    utilization = _number(config, "gpu_memory_utilization", 0.92 if version_tuple(version) >= (0, 20, 0) else 0.9)
+    if gpu.vendor == "cpu" and given is None:
+        space = env.get("VLLM_CPU_KVCACHE_SPACE")
+        kept = CPU_WORKER_BYTES + model.weight_bytes(str(flags.get("dtype") or "auto"))
+        given = _cpu_space(space) if space else max(1, int(gpu.vram_bytes * utilization - kept))
+    quantization = flags.get("quantization")
+    speculation = speculative_config(flags) or {}
+    drafted = speculation.get("num_speculative_tokens", 0)
+    drafts = drafted if isinstance(drafted, int) else 0
+    runner = RunnerQuestion(
+        release=asked.release,
+        flags=flags,
+        env=env,
+        vendor=gpu.vendor,
+        compute_capability=gpu.compute_capability,
+        model_type=model.model_type,
+        experts=model.experts is not None,
+        quantized=bool(quantization) or model.quantization is not None,
+    )
+    graphs = capture_sizes(runner, max_num_seqs=sequences, max_num_batched_tokens=batched, draft_tokens=drafts)
+    deployment = Deployment(
+        model=model,
+        gpu=gpu,
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        data_parallel=_count(config, "data_parallel_size", 1),
+        dtype=str(flags.get("dtype") or "auto"),
+        quantization=str(quantization) if quantization else None,
+        kv_cache_dtype=str(flags.get("kv_cache_dtype") or "auto"),
+        eager=bool(flags.get("enforce_eager", False)),
+        engine_version=version or newest_release(),
+        v1=v1,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=batched,
+        custom_all_reduce=not flags.get("disable_custom_all_reduce", False),
+        graph_sizes=len(graphs),
+        graphs_reserved=reserves_graphs(runner),
+        second_runner=v1 and second_runner(runner),
+    )
+    if not _widths_known(deployment):
+        return None
+    memory = MemoryPlan(
+        deployment=deployment,
+        gpu_memory_utilization=utilization,
+        kv_cache_memory_bytes=given,
+        max_model_len=length,
+        block_size=_count(config, "block_size", BLOCK_TOKENS),
+        chunked_prefill=chunked,
+        prefix_caching=bool(flags.get("enable_prefix_caching", v1)),
+        draft_tokens=drafts,
+        draft_share=DRAFT_SHARE.get(str(speculation.get("method", "")), 0.1),
+    )
+    return replace(memory, max_model_len=max(1, memory.kv_cache_tokens)) if longest and not memory.fits else memory

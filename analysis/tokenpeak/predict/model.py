@@ -1,0 +1,234 @@
+"""Model shape: parameters by formula, and the bytes that weights and KV cache take.
+
+Facts come from a `config.json` (a path, or the cache of the hub on this machine) or from data/models.json, which holds
+the models of the published results. A model that none of these knows has no facts; it can still be swept,
+without prediction.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tokenpeak import bounded
+from tokenpeak.errors import FactsError
+from tokenpeak.names import inside
+from tokenpeak.paths import data_dir, state_dir
+from tokenpeak.predict.config_json import Experts, Mla, read_config
+from tokenpeak.predict.quantization import Quantization, quantization_of
+
+TABLE = Path(__file__).parent / "data" / "models.json"
+
+LARGEST_CONFIG_BYTES = 4 * 1024**2
+"""Of a config.json: those of the largest models, which list every layer, have some hundred kilobytes."""
+
+BESIDE = "hf_quant_config.json"
+"""What ModelOpt says of a checkpoint's quantization, in a file of its own."""
+
+DTYPE_BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0, "fp8": 1.0, "int8": 1.0}
+"""Bytes of a value; vLLM's names of the fp8 kinds (`fp8_e5m2` …) all start with `fp8`."""
+
+
+def dtype_bytes(dtype: str) -> float:
+    """Bytes of one value of `dtype`; raises FactsError for a word that vLLM does not know."""
+    size = DTYPE_BYTES.get("fp8" if dtype.startswith("fp8") else dtype)
+    if size is None:
+        raise FactsError(f"dtype {dtype!r} is unknown. Use one of {', '.join(DTYPE_BYTES)} or auto.")
+    return size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """A decoder-only transformer. Counts are of parameters; sizes are in values unless the name says bytes."""
+
+    name: str
+    model_type: str
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocabulary: int
+    max_context: int
+    dtype: str
+    gated_mlp: bool
+    linear_parameters: int
+    """In the matrices of the layers: what quantization shrinks."""
+    embedding_parameters: int
+    """Looked up, never multiplied; also the output matrix when tied."""
+    head_parameters: int
+    """The output matrix, 0 when it is the embedding."""
+    other_parameters: int
+    """Norms and biases."""
+    active_linear_parameters: int
+    """Matrices that one token is multiplied by."""
+    experts: Experts | None = None
+    mla: Mla | None = None
+    sliding_window: int | None = None
+    windowed_layers: int = 0
+    quantization: Quantization | None = None
+    """As the checkpoint says; None for a 16- or 32-bit checkpoint."""
+    source: str = ""
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return self.linear_parameters + self.embedding_parameters + self.head_parameters + self.other_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """The parameters that one token meets; all of them unless the model is a mixture of experts."""
+        return self.parameters - self.linear_parameters + self.active_linear_parameters
+
+    @property
+    def output_matrix_parameters(self) -> int:
+        """Read for each step that samples a token, tied or not."""
+        return self.hidden * self.vocabulary
+
+    def weight_bytes(self, dtype: str = "auto", quantization: Quantization | None = None) -> float:
+        """Bytes of all weights in memory: matrices at the quantized width, the rest at `dtype`."""
+        plain = dtype_bytes(self.dtype if dtype == "auto" else dtype)
+        method = quantization or self.quantization
+        matrices = self.linear_parameters * (method.bits / 8 if method else plain)
+        return matrices + (self.parameters - self.linear_parameters) * plain
+
+    def kv_bytes_per_token(self, dtype: str = "auto", tensor_parallel: int = 1) -> float:
+        """Bytes of KV cache that one token takes in all layers, on one of `tensor_parallel` GPUs.
+
+        KV heads are divided among the GPUs and repeated when there are fewer of them; MLA's vector is on every GPU.
+        """
+        width = dtype_bytes(self.kv_dtype(dtype))
+        if self.mla:
+            return self.layers * (self.mla.kv_lora_rank + self.mla.rope_head_size) * width
+        heads = max(1, self.kv_heads // tensor_parallel)
+        return 2 * self.layers * heads * self.head_size * width
+
+    def kv_dtype(self, kv_cache_dtype: str = "auto", dtype: str = "auto") -> str:
+        """The KV cache's dtype: its flag, else what the checkpoint asks for, else that of the activations."""
+        if kv_cache_dtype != "auto":
+            return kv_cache_dtype
+        if self.quantization and self.quantization.kv_cache_dtype:
+            return self.quantization.kv_cache_dtype
+        return self.dtype if dtype == "auto" else dtype
+
+    def kv_bytes_of_sequence(self, tokens: int, dtype: str = "auto", tensor_parallel: int = 1) -> float:
+        """Bytes of KV cache of one sequence; layers with a sliding window keep no more than the window."""
+        whole = self.kv_bytes_per_token(dtype, tensor_parallel)
+        if not self.sliding_window or not self.windowed_layers:
+            return whole * tokens
+        windowed = self.windowed_layers / self.layers
+        return whole * ((1 - windowed) * tokens + windowed * min(tokens, self.sliding_window))
+
+    def attention_flops(self, prefill_pairs: float, decode_context_tokens: float) -> float:
+        """Operations of the products inside attention, in all layers: a score and a weighted value for each pair.
+
+        MLA expands its vectors for a prompt, and multiplies with the compressed ones for each token of an answer.
+        """
+        prefill = decode = 2 * self.head_size
+        if self.mla:
+            prefill = self.mla.nope_head_size + self.mla.rope_head_size + self.mla.value_head_size
+            decode = 2 * self.mla.kv_lora_rank + self.mla.rope_head_size
+        return 2.0 * self.layers * self.heads * (prefill * prefill_pairs + decode * decode_context_tokens)
+
+    @property
+    def expert_parameters(self) -> int:
+        """Of all experts that tokens are routed to, without shared ones and routers; 0 without experts."""
+        if not self.experts:
+            return 0
+        inactive = self.linear_parameters - self.active_linear_parameters
+        return inactive * self.experts.total // max(1, self.experts.total - self.experts.active)
+
+    @property
+    def active_expert_parameters(self) -> int:
+        """Of the experts that one token is routed to."""
+        return self.expert_parameters - (self.linear_parameters - self.active_linear_parameters)
+
+    def experts_read(self, tokens: float) -> float:
+        """Share of the experts that `tokens` tokens pick together, if each picks its own at random."""
+        if not self.experts:
+            return 0.0
+        return 1.0 - math.pow(1.0 - self.experts.active / self.experts.total, tokens)
+
+
+def model_facts(name_or_path: str) -> ModelFacts | None:
+    """The model called `name_or_path`, or None when nothing here knows it.
+
+    A folder's or file's config.json is read first, then that of a model made on this machine (data_dir()/models),
+    then the built-in table, then what plan.hub kept, then the hub's own cache.
+    Raises FactsError when a config.json is found and makes no sense; one of the hub's cache, which nobody can correct,
+    is then no facts.
+    """
+    path = Path(name_or_path).expanduser()
+    for candidate in (path, path / "config.json", data_dir() / "models" / name_or_path / "config.json"):
+        if candidate.is_file():
+            return facts_from_file(candidate, name_or_path)
+    if known := _table().get(_short(name_or_path)):
+        return known
+    if kept_config(name_or_path).is_file():
+        return facts_from_file(kept_config(name_or_path), name_or_path)
+    cached = sorted(_hub_cache().glob(f"models--{name_or_path.replace('/', '--')}/snapshots/*/config.json"))
+    try:
+        return facts_from_file(cached[-1], name_or_path) if cached else None
+    except FactsError:
+        return None
+
+
+def kept_config(name: str) -> Path:
+    """Where the config.json of a model asked of the hub is kept."""
+    return inside(state_dir() / "models", name.replace("/", "--"), error=FactsError) / "config.json"
+
+
+def model_names() -> tuple[str, ...]:
+    """The models whose facts are built in."""
+    return tuple(facts.name for facts in _table().values())
+
+
+def facts_from_file(path: Path, name: str) -> ModelFacts:
+    """The facts of a config.json on this machine, and of what ModelOpt says beside it."""
+    config = _read_config(path)
+    beside = path.with_name(BESIDE)
+    if beside.is_file() and isinstance(config, dict) and "quantization_config" not in config:
+        given = _read_config(beside)
+        if not isinstance(given, dict) or not isinstance(given.get("quantization"), dict):
+            raise FactsError(f"{beside} has no object `quantization`. Copy it anew from the checkpoint.")
+        config["quantization_config"] = {"quant_method": "modelopt", **given["quantization"]}
+    return facts_from_config(config, name, source=str(path))
+
+
+def _read_config(path: Path) -> object:
+    data = bounded.read_bytes(path, LARGEST_CONFIG_BYTES, error=FactsError)
+    return bounded.parse_json(data, path, nan="null", most=LARGEST_CONFIG_BYTES, error=FactsError)
+
+
+def _short(name: str) -> str:
+    return name.rstrip("/").rsplit("/", 1)[-1].casefold()
+
+
+def _hub_cache() -> Path:
+    home = os.environ.get("HF_HOME")
+    return Path(os.environ.get("HF_HUB_CACHE") or (Path(home) if home else Path.home() / ".cache/huggingface") / "hub")
+
+
+@cache
+def _table() -> Mapping[str, ModelFacts]:
+    try:
+        raw = json.loads(TABLE.read_text())
+    except (OSError, ValueError) as error:
+        raise FactsError(f"The model table {TABLE} cannot be read: {error}. Restore it from the repository.") from error
+    return {_short(name): facts_from_config(entry["config"], name, entry["source"]) for name, entry in raw.items()}
+
+
+def facts_from_config(config: object, name: str, source: str = "") -> ModelFacts:
+    """The facts that a parsed config.json holds; raises FactsError naming the key that is missing or makes no sense."""
+    if not isinstance(config, Mapping):
+        raise FactsError(f"config.json of {name} must be a JSON object, not {type(config).__name__}.")
+    try:
+        facts: dict[str, Any] = read_config(config, name)
+        return ModelFacts(name=name, source=source, quantization=quantization_of(config), **facts)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise FactsError(f"config.json of {name} has a key of another form ({error}). Correct that file.") from error

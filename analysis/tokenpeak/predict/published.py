@@ -1,0 +1,195 @@
+"""Predictions beside published measurements: the external check of the predictor.
+
+Each row gives the speed of one request, predicted and published, what binds the prediction, and the published share of
+the hardware's limit. A row below a fifth of that limit was not bound by the GPU, whatever else it measured: a host that
+launches kernels one by one, a client, or a network did.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenpeak import paths
+from tokenpeak.errors import FactsError
+from tokenpeak.predict.demand import Demand
+from tokenpeak.predict.hardware import GpuFacts, gpu_facts
+from tokenpeak.predict.memory_plan import MemoryPlan
+from tokenpeak.predict.model import ModelFacts, model_facts
+from tokenpeak.predict.physics import Deployment
+from tokenpeak.predict.prediction import binding, hardware_limit_tok_per_s, steady_state
+
+TABLES: Mapping[str, Path] = {
+    "v100-deepseek-r1-32b": paths.ARCHIVES / "v100-deepseek-r1-32b" / "source" / "ranking.csv",
+    "a100x8-llama70b-serving-runs": paths.ARCHIVES / "a100x8-llama70b" / "source" / "serving-runs.csv",
+    "gtc-h200-llama70b-fp8": paths.ARCHIVES / "h200-llama70b-fp8" / "source" / "configs.csv",
+    "multi-gpu-presets": paths.ARCHIVES / "multi-gpu-presets" / "source" / "presets.csv",
+}
+"""The published tables, which lie with the archives made of them."""
+
+PUBLISHED_RELEASE = "0.7.3"
+"""Of vLLM, in the two publications whose rows are compared here."""
+
+NOT_GPU_BOUND_BELOW = 0.20
+"""Share of the hardware's limit under which a published row is said not to be bound by the GPU."""
+
+PRESETS: Mapping[str, tuple[str, int]] = {
+    "gpu-small": ("Tesla V100-PCIE-16GB", 1),
+    "gpu-medium": ("Tesla V100-PCIE-16GB", 2),
+    "gpu-large": ("Tesla V100-PCIE-16GB", 4),
+    "gpu-xlarge": ("Tesla V100-PCIE-16GB", 8),
+    "mi210x1": ("AMD Instinct MI210", 1),
+    "mi210x2": ("AMD Instinct MI210", 2),
+    "H100X1": ("NVIDIA H100 PCIe", 1),
+    "H100X2": ("NVIDIA H100 PCIe", 2),
+}
+"""The presets of the Apolo multi-GPU report, section 2.1; tensor parallel over all GPUs of a preset."""
+
+PRESETS_PROMPT_TOKENS = 9
+"""Its one prompt, "Let's explore some architecture patterns for microservices"."""
+
+PRESETS_CONCURRENCY, PRESETS_REQUESTS = 10, 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One published row. Speeds are output tokens per second of one request while it decodes."""
+
+    row: str
+    published_tok_per_s: float
+    predicted_tok_per_s: float
+    limit_tok_per_s: float
+    """Of one request, on ideal hardware with as many requests in flight."""
+    binding: str
+
+    @property
+    def ratio(self) -> float:
+        """Predicted ÷ published."""
+        return self.predicted_tok_per_s / self.published_tok_per_s
+
+    @property
+    def share_of_limit(self) -> float:
+        """Published ÷ limit."""
+        return self.published_tok_per_s / self.limit_tok_per_s
+
+    @property
+    def gpu_bound(self) -> bool:
+        """The published speed is near enough to what the GPU can give to say anything about it."""
+        return self.share_of_limit >= NOT_GPU_BOUND_BELOW
+
+
+def read_rows(name: str) -> list[dict[str, str]]:
+    """The rows of the published table called `name`."""
+    with TABLES[name].open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _gpu(name: str) -> GpuFacts:
+    facts = gpu_facts(name)
+    if facts is None:
+        raise FactsError(f"The published results name {name!r}, which data/gpus.json lacks. Add it there.")
+    return facts
+
+
+def _model(name: str) -> ModelFacts:
+    facts = model_facts(name)
+    if facts is None:
+        raise FactsError(f"The published results name {name!r}, which data/models.json lacks. Add it there.")
+    return facts
+
+
+def _compare(row: str, published: float, deployment: Deployment, utilization: float, demand: Demand) -> Comparison:
+    memory = MemoryPlan(
+        deployment=deployment,
+        gpu_memory_utilization=utilization,
+        kv_cache_memory_bytes=None,
+        max_model_len=demand.longest_tokens or deployment.model.max_context,
+        prefix_caching=False,
+    )
+    state = steady_state(memory, demand)
+    in_flight = min(float(demand.concurrency or 1), state.running)
+    return Comparison(
+        row=row,
+        published_tok_per_s=published,
+        predicted_tok_per_s=1 / state.tpot_s,
+        limit_tok_per_s=hardware_limit_tok_per_s(memory, demand) / in_flight,
+        binding=binding(memory, demand, state),
+    )
+
+
+def _demand(prompt: float, output: float, concurrency: int, requests: int, *, alike: bool) -> Demand:
+    return Demand(
+        input_tokens=prompt,
+        output_tokens=output,
+        longest_tokens=round(prompt + output),
+        longest_input_tokens=round(prompt),
+        requests=requests,
+        warmup_requests=0,
+        duration_s=None,
+        concurrency=concurrency,
+        rate_per_s=None,
+        fixed_lengths=alike,
+    )
+
+
+def presets() -> Iterator[Comparison]:
+    """Every row of the multi-GPU report: float16, eager, V0, 10 of 100 requests at a time.
+
+    The mean output length is latency × speed; how long the prompts' contexts could have been does not matter.
+    """
+    for row in read_rows("multi-gpu-presets"):
+        gpu, count = PRESETS[row["preset"]]
+        speed = float(row["request_generation_tok_per_s"])
+        deployment = Deployment(
+            model=_model(row["model"]),
+            gpu=_gpu(gpu),
+            tensor_parallel=count,
+            dtype="float16",
+            eager=True,
+            v1=False,
+            engine_version=PUBLISHED_RELEASE,
+            graphs_reserved=False,
+            max_num_batched_tokens=max(2048, int(row["max_model_len"])) if int(row["max_model_len"]) <= 32768 else 2048,
+        )
+        asked = _demand(
+            PRESETS_PROMPT_TOKENS,
+            speed * float(row["mean_latency_s"]),
+            PRESETS_CONCURRENCY,
+            PRESETS_REQUESTS,
+            alike=False,
+        )
+        label = f"{row['model'].rsplit('/', 1)[-1]} on {row['preset']}, context {row['max_model_len']}"
+        yield _compare(label, speed, deployment, 0.90, asked)
+
+
+def a100x8() -> Iterator[Comparison]:
+    """The serving runs of Llama 70B bfloat16 on 8 A100: graphs, V0 0.7.3; speed is 1 ÷ mean TPOT."""
+    for row in read_rows("a100x8-llama70b-serving-runs"):
+        requests = int(row["successful_requests"])
+        batched = int(row["max_num_batched_tokens"] or 2048)
+        tensor, pipeline = int(row["tensor_parallel_size"]), int(row["pipeline_parallel_size"])
+        deployment = Deployment(
+            model=_model("deepseek-ai/DeepSeek-R1-Distill-Llama-70B"),
+            gpu=_gpu("NVIDIA A100-SXM4-80GB"),
+            tensor_parallel=tensor,
+            pipeline_parallel=pipeline,
+            v1=False,
+            engine_version=PUBLISHED_RELEASE,
+            graphs_reserved=False,
+            max_num_batched_tokens=batched,
+        )
+        prompt = float(row["total_input_tokens"]) / requests
+        asked = _demand(prompt, float(row["total_generated_tokens"]) / requests, requests, requests, alike=True)
+        label = f"tensor {tensor} × pipeline {pipeline}, {requests} prompts, batched tokens {batched}"
+        yield _compare(label, 1000 / float(row["mean_tpot_ms"]), deployment, 0.95, asked)
+
+
+def summary(comparisons: Sequence[Comparison]) -> str:
+    """The median ratio, and how many rows the GPU does not bind."""
+    ratios = sorted(one.ratio for one in comparisons)
+    middle = ratios[len(ratios) // 2]
+    outside = sum(not one.gpu_bound for one in comparisons)
+    return (
+        f"{len(ratios)} rows: predicted ÷ published {ratios[0]:.2f} to {ratios[-1]:.2f}, median {middle:.2f}; "
+        f"{outside} not bound by the GPU (under {NOT_GPU_BOUND_BELOW:.0%} of its limit)"
+    )

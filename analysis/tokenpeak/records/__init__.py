@@ -1,0 +1,105 @@
+"""The raw format: what a sweep writes, one model per thing that is written.
+
+format_version history:
+    1   first format
+    2   imports: `imported` of a sweep, and counts, durations, seeds and client that another tool did not keep may be
+        null; servers that TokenPeak did not launch: `endpoint` of a config, and as the source of a node's facts; load
+        hosts: `load_hosts` of a sweep and `hosts` of a run's client; `within_limits` of a run's summary; `highest` of a
+        plan and its `estimated_trial_s`; `left_out` and `other_requests` of a trial; `measured_from_s` of a run;
+        `network` of a run's client; `interconnect` of a node's facts; a file of version 1 reads the same
+    3   `holdout` of a trial, which version 2 calls `other_requests`; an interval and `needed_s` of a run's energy,
+        whose `energy_j` may be null; `temperature_c` and `further_energy` of a run; `power_meters` of a node's
+        facts; `idle_power` of a trial
+
+An archive is a folder:
+    sweep.json                    SweepRecord, written once, before the first trial
+    trials/TRIAL_ID.json          TrialRecord, one per trial, written when the trial has ended
+    trials/TRIAL_ID.requests.parquet   a row per request of the trial's runs (see REQUEST_COLUMNS)
+    trials/TRIAL_ID.engine.log.zst     the engine's log, whole
+    end.json                      EndRecord, rewritten each time that the sweep ends (completed or interrupted)
+Files are written atomically and never edited. Missing is null, never zero. Times are seconds; instants are UTC.
+"""
+
+from tokenpeak.records.base import FORMAT_VERSION, Distribution, EnergyBoundary, Record
+from tokenpeak.records.config import Config, ModelName, config_hash
+from tokenpeak.records.node import (
+    EngineBuild,
+    Gpu,
+    HardwareKey,
+    NodeFacts,
+    PowerMeter,
+    Production,
+    hardware_groups,
+)
+from tokenpeak.records.plan import Dropped, Plan, PlannedConfig, Prediction
+from tokenpeak.records.run import (
+    REQUEST_COLUMNS,
+    ClientHealth,
+    Energy,
+    EngineCounters,
+    LoadHostHealth,
+    MaxRate,
+    NetworkHealth,
+    PercentileIntervals,
+    RateProbe,
+    RunRecord,
+    RunState,
+    RunSummary,
+    Series,
+    SteadyStateRecord,
+    TurnSummary,
+)
+from tokenpeak.records.sweep import EndRecord, Imported, Provenance, SourceFile, SweepRecord
+from tokenpeak.records.trial import Failure, IdlePower, Phase, Restoration, StartupFacts, TrialRecord
+from tokenpeak.records.verdict import BY_THE_ENGINE, OVERLOADED, Reason, Verdict
+
+__all__ = [
+    "BY_THE_ENGINE",
+    "FORMAT_VERSION",
+    "OVERLOADED",
+    "REQUEST_COLUMNS",
+    "ClientHealth",
+    "Config",
+    "Distribution",
+    "Dropped",
+    "EndRecord",
+    "Energy",
+    "EnergyBoundary",
+    "EngineBuild",
+    "EngineCounters",
+    "Failure",
+    "Gpu",
+    "HardwareKey",
+    "IdlePower",
+    "Imported",
+    "LoadHostHealth",
+    "MaxRate",
+    "ModelName",
+    "NetworkHealth",
+    "NodeFacts",
+    "PercentileIntervals",
+    "Phase",
+    "Plan",
+    "PlannedConfig",
+    "PowerMeter",
+    "Prediction",
+    "Production",
+    "Provenance",
+    "RateProbe",
+    "Reason",
+    "Record",
+    "Restoration",
+    "RunRecord",
+    "RunState",
+    "RunSummary",
+    "Series",
+    "SourceFile",
+    "StartupFacts",
+    "SteadyStateRecord",
+    "SweepRecord",
+    "TrialRecord",
+    "TurnSummary",
+    "Verdict",
+    "config_hash",
+    "hardware_groups",
+]

@@ -1,0 +1,212 @@
+"""Node facts: GPUs, machine, versions and production of a node, as the probe found them."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from tokenpeak.node.engine_builds import ONLY
+from tokenpeak.records.base import EnergyBoundary, Record
+
+
+class Gpu(Record):
+    """One device as the node's own tools report it; None where they do not say."""
+
+    index: int
+    name: str
+    vram_bytes: int | None = None
+    vram_used_bytes: int | None = None
+    driver: str | None = None
+    power_limit_w: float | None = None
+    compute_capability: str | None = None
+    uuid: str | None = None
+
+
+class PowerMeter(Record):
+    """What a node's power or energy is measured within, and by what."""
+
+    boundary: EnergyBoundary
+    by: str
+    """energy counter, power readings, BMC, DCMI, declared command, RAPL."""
+
+
+class HardwareKey(NamedTuple):
+    """What makes two nodes share a plan and a search: all that can change a result.
+
+    Boards of one name differ in memory, drivers in their branch.
+    """
+
+    behind: str | None
+    """The server that stands for the machines behind it; None for a node of one's own."""
+    boards: tuple[tuple[str, int | None, str | None], ...]
+    """Of each: its name, memory in GiB, branch of the driver."""
+    interconnect: str | None = None
+    cpu: str | None = None
+    cpu_cores: int | None = None
+    memory_gib: int | None = None
+    engines: tuple[tuple[str, str | None], ...] = ()
+    """Of each engine build that can be started there, the default one first: its name and version."""
+    engine_env: tuple[tuple[str, str], ...] = ()
+    """What its inventory sets in the engine's environment, as far as a plan depends on it."""
+
+
+class Production(Record):
+    """What the node normally serves, as found by the probe."""
+
+    manager: str
+    """systemd, command, docker, podman, compose, kubernetes, supervisord or none."""
+    unit: str | None = None
+    running: bool
+    enabled: bool | None = None
+    url: str | None = None
+    model: str | None = None
+    arguments: tuple[str, ...] = ()
+    """What its engine was started with, the model first; empty when that cannot be seen. Secrets are left out."""
+
+
+class EngineBuild(Record):
+    """An engine that a node can start: by which name, and of which version of vLLM."""
+
+    name: str
+    version: str | None = None
+    """That the inventory says; None: whatever is installed."""
+    installed: str | None = None
+    """That its installation says; None where it was not asked, or does not say."""
+    help: tuple[str, ...] = ()
+    """The lines of its own help that begin with a flag; empty when it was not asked."""
+    problem: str | None = None
+    """Why it cannot be started there."""
+
+    @property
+    def release(self) -> str | None:
+        """The version whose flags it takes; None where nobody knows."""
+        return self.version or self.installed
+
+
+class NodeFacts(Record):
+    """What the probe found on a node, what its inventory declares without a probe, or what an import's source says.
+
+    A server that TokenPeak did not launch stands as a node whose source is `endpoint`; its GPUs are those of all
+    machines behind it, where an inventory names them.
+    """
+
+    node: str
+    source: Literal["probed", "declared", "published", "endpoint"]
+    probed_at: datetime | None = None
+    simulated: bool = False
+    gpus: tuple[Gpu, ...] = ()
+    interconnect: str | None = None
+    """How its boards are linked: `NV12`, or where not all pairs are alike `2x NV4, 4x SYS`; None where nobody says."""
+    cpu: str | None = None
+    cpu_cores: int | None = None
+    memory_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    os: str | None = None
+    kernel: str | None = None
+    power_meters: tuple[PowerMeter, ...] = ()
+    """What measures power or energy there; empty also in archives written before it was recorded."""
+    engine_version: str | None = None
+    """Of its default engine build, as installed."""
+    engine_help: tuple[str, ...] = ()
+    """The lines of that engine's own help that begin with a flag; empty when it was not asked."""
+    engines: tuple[EngineBuild, ...] = ()
+    """Its engine builds, the default one first; empty in archives written before there were several."""
+    engine_env: dict[str, str] = {}
+    """What its inventory sets in the engine's environment, as far as a plan depends on it."""
+    engine_env_allowed: tuple[str, ...] | None = None
+    """Names and `PREFIX_*` patterns of the variables that a config may set there; None: the default ones."""
+    production: Production | None = None
+    vram_holders: tuple[str, ...] = ()
+    """Processes that hold VRAM, as `pid name MiB`."""
+    engine_port_free: bool | None = None
+    model_present: bool | None = None
+    problems: tuple[str, ...] = ()
+    """What would keep a trial from running, in sentences that say what to do."""
+
+    @property
+    def builds(self) -> tuple[EngineBuild, ...]:
+        """Its engine builds, the default one first; never empty."""
+        one = EngineBuild(name=ONLY, installed=self.engine_version, help=self.engine_help)
+        return self.engines or (one,)
+
+    @property
+    def hardware_key(self) -> HardwareKey:
+        """The facts by which it is one kind of hardware with other nodes; of a machine with GPUs, its GPUs alone."""
+        boards = [(gpu.name, _gib(gpu.vram_bytes), (gpu.driver or "").partition(".")[0] or None) for gpu in self.gpus]
+        behind = self.node if self.source == "endpoint" else None
+        # Of what others measured, the engine is a config's, not a machine's.
+        own = self.source in ("probed", "declared")
+        builds = [build for build in self.builds if build.problem is None] if own else []
+        engines = tuple((build.name, build.installed or build.version) for build in builds)
+        env = tuple(sorted(self.engine_env.items()))
+        if boards or behind:
+            ordered = tuple(sorted(boards, key=repr))
+            return HardwareKey(behind, ordered, self.interconnect, engines=engines, engine_env=env)
+        # A system keeps some memory for itself, more or less: what is installed comes in multiples of 8 GiB.
+        memory_gib = None if self.memory_bytes is None else -(-self.memory_bytes // (8 << 30)) * 8
+        return HardwareKey(None, (), None, self.cpu, self.cpu_cores, memory_gib, engines, env)
+
+    def is_still(self, earlier: "NodeFacts") -> bool:
+        """Whether it is the kind of hardware that it was.
+
+        An interconnect that one of the two lacks is not compared, nor are engine builds with a record that has none.
+        """
+        now, then = self.hardware_key, earlier.hardware_key
+        if not (self.engines and earlier.engines):
+            now, then = now._replace(engines=()), then._replace(engines=())
+        if None in (now.interconnect, then.interconnect):
+            now, then = now._replace(interconnect=None), then._replace(interconnect=None)
+        return now == then
+
+    @property
+    def hardware(self) -> str:
+        """The label of its kind of hardware, such as `4x Tesla V100-PCIE-32GB`; see `hardware_groups`."""
+        if self.source == "endpoint":
+            behind = Counter(gpu.name for gpu in self.gpus)
+            boards = " + ".join(f"{count}x {name}" for name, count in sorted(behind.items()))
+            return f"{boards} behind {self.node}" if boards else f"server at {self.node}"
+        if self.gpus:
+            names = sorted({gpu.name for gpu in self.gpus})
+            return f"{len(self.gpus)}x {' + '.join(names)}"
+        if self.source == "published" and self.cpu is None:
+            return "unknown hardware"
+        return f"CPU {self.cpu or 'unknown'} ({self.cpu_cores or '?'} cores)"
+
+
+def hardware_groups(nodes: Iterable[NodeFacts]) -> dict[str, list[NodeFacts]]:
+    """The nodes by the label of their kind of hardware, in the order in which the kinds first appear.
+
+    Kinds whose labels are alike are distinguished by what differs besides: memory, driver's branch, interconnect, and
+    where these are equal too the engine builds, then a number.
+    """
+    kinds: dict[HardwareKey, list[NodeFacts]] = {}
+    for node in nodes:
+        kinds.setdefault(node.hardware_key, []).append(node)
+    labels = {key: same[0].hardware for key, same in kinds.items()}
+    for details in (_details, _engine_details):
+        distinguished = {
+            label: len({details(key) for key, other in labels.items() if other == label}) > 1
+            for label in labels.values()
+        }
+        labels = {key: f"{label} ({details(key)})" if distinguished[label] else label for key, label in labels.items()}
+    alike, numbers = Counter(labels.values()), Counter[str]()
+    for key, label in labels.items():
+        numbers[label] += 1
+        labels[key] = f"{label} #{numbers[label]}" if alike[label] > 1 else label
+    return {labels[key]: same for key, same in kinds.items()}
+
+
+def _engine_details(key: HardwareKey) -> str:
+    return " + ".join(f"{name} {version or '?'}" for name, version in key.engines) or "no engine"
+
+
+def _details(key: HardwareKey) -> str:
+    if not key.boards:
+        return f"{key.memory_gib or '?'} GiB"
+    boards = Counter(f"{gib or '?'} GiB, driver {driver or '?'}" for _, gib, driver in key.boards)
+    text = " + ".join(text if len(boards) == 1 else f"{count}x {text}" for text, count in boards.items())
+    return f"{text}, {key.interconnect}" if key.interconnect else text
+
+
+def _gib(size_bytes: int | None) -> int | None:
+    return None if size_bytes is None else round(size_bytes / (1 << 30))

@@ -1,0 +1,96 @@
+"""Sweep record and its end record: what was asked, by which software, where an import came from."""
+
+from datetime import datetime
+from typing import Literal
+
+from tokenpeak.records.base import FORMAT_VERSION, PathName, Record
+from tokenpeak.records.node import NodeFacts
+from tokenpeak.records.plan import Plan
+
+
+class Provenance(Record):
+    """Which software made a record."""
+
+    tokenpeak_version: str
+    git_revision: str | None = None
+    python: str
+    packages: dict[str, str] = {}
+
+
+class SourceFile(Record):
+    """A file that an import was made from."""
+
+    name: str
+    sha256: str
+
+
+class Imported(Record):
+    """Where an archive's figures come from when TokenPeak did not measure them."""
+
+    format: str
+    """What was read: vllm_bench, vllm_printed, vllm_sweep, auto_tune, guidellm, aiperf, inferencex or table."""
+    tool: str | None = None
+    """The tool that measured, with its version where the files name it."""
+    title: str | None = None
+    publisher: str | None = None
+    url: str | None = None
+    published: str | None = None
+    """Date of publication, as far as the source gives it."""
+    measured: str | None = None
+    """When it was measured, as far as the source gives it; None: not known, and every `started_at` is the import's."""
+    files: tuple[SourceFile, ...] = ()
+    mapping: dict[str, str] = {}
+    """Field of this format → where its value is from."""
+    differences: tuple[str, ...] = ()
+    """Metrics that this source defines otherwise, with how."""
+    unmapped: tuple[str, ...] = ()
+    """What the source has and this format has no place for, with the reason where it is known."""
+    unknown: tuple[str, ...] = ()
+    """What the source does not say and a reader would want to know."""
+    cautions: tuple[str, ...] = ()
+    """What a reader must know before taking a figure."""
+
+
+class SweepRecord(Record):
+    """What a sweep set out to do, written before its first trial."""
+
+    format_version: int = FORMAT_VERSION
+    sweep_id: PathName
+    name: str
+    inventory: PathName
+    started_at: datetime
+    simulated: bool
+    study: str | None = None
+    spec: dict[str, object]
+    """The spec as given, every default filled in; parse with plan.spec.parse_spec."""
+    nodes: tuple[NodeFacts, ...]
+    plans: tuple[Plan, ...]
+    provenance: Provenance
+    load_hosts: tuple[str, ...] = ()
+    """Who offered the load; empty: the controller did."""
+    calibration: dict[str, object] | None = None
+    """`calibrations`: what `tokenpeak calibrate` had found the load client able to measure on this sweep's network
+    paths; None: nothing was on record for them."""
+    imported: Imported | None = None
+    """None: measured by TokenPeak itself."""
+
+    def hardware_of(self, node: NodeFacts) -> str:
+        """The label of the node's kind of hardware in this sweep."""
+        return next((plan.hardware for plan in self.plans if node.node in plan.nodes), node.hardware)
+
+
+class EndRecord(Record):
+    """How a sweep stands when its controller left it."""
+
+    format_version: int = FORMAT_VERSION
+    sweep_id: PathName
+    status: Literal["completed", "interrupted"]
+    ended_at: datetime
+    trials: int
+    production_downtime_s: dict[str, float] = {}
+    """Seconds that each node's production did not serve."""
+    open_downtime_s: dict[str, float] = {}
+    """The part of it that belongs to an outage whose end was not seen: at least so long, as far as was known."""
+    unrestored: tuple[str, ...] = ()
+    """Nodes whose production was not seen to serve again."""
+    problems: tuple[str, ...] = ()

@@ -1,0 +1,113 @@
+"""Energy factors: what a kWh at the boards stands for at the meter, in the air, in water and in money.
+
+Each is one number, or a mapping with its range and source: `pue: {value: 1.2, low: 1.15, high: 1.25, source: our meter,
+year: 2026}`. Factors of single hours stand under `hours` (energy_hours); their mean compares configs.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+
+from tokenpeak.errors import suggestion
+from tokenpeak.spec.energy_hours import HOURLY, FactorHours, HourlyFactor
+from tokenpeak.spec.workload import Declaration
+
+
+class Citation(Declaration):
+    """Where a factor is from, and between what it lies."""
+
+    low: float | None = None
+    high: float | None = None
+    source: str = ""
+    year: int | None = None
+
+
+class EnergyFactors(Declaration):
+    """What energy and time at the boards stand for elsewhere.
+
+    The default of `water_l_per_kwh` stands for all water; where `wue_l_per_kwh` is given, it gives way.
+    """
+
+    pue: float = Field(default=1.3, ge=1)
+    """kWh at the meter per kWh at the boards."""
+    kg_co2_per_kwh: NonNegativeFloat = 0.48
+    """Location-based: of the grid's electricity, per kWh at the meter."""
+    kg_co2_per_kwh_market: NonNegativeFloat | None = None
+    """Market-based: by contracts and certificates, per kWh at the meter."""
+    wue_l_per_kwh: NonNegativeFloat = 0.0
+    """Water evaporated on site per kWh at the boards (WUE)."""
+    water_l_per_kwh: NonNegativeFloat = 1.8
+    """Water of making electricity, off site, or all water, per kWh at the meter."""
+    kg_co2_per_gpu_hour: NonNegativeFloat | None = None
+    """Embodied: of making the server, for each hour of one of its GPUs."""
+    price_per_node_hour: PositiveFloat | None = None
+    price_per_kwh: float | None = None
+    """Of electricity at the meter, where the node's price does not contain it."""
+    currency: str = "USD"
+    cited: dict[str, Citation] = {}
+    """Range and source of each factor that is given with them."""
+    hours: tuple[FactorHours, ...] = ()
+    """Factors of single hours; those between two moments go before those of each day."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apart(cls, raw: object) -> object:
+        """Each factor's value, and what is cited of it apart."""
+        if not isinstance(raw, Mapping):
+            return raw
+        given: dict[str, Any] = dict(raw)
+        cited = dict(given.get("cited") or {})
+        for name in FACTORS:
+            if isinstance(factor := given.get(name), Mapping):
+                rest = dict(factor)
+                given[name] = rest.pop("value", cls.model_fields[name].default)
+                cited[name] = rest
+        if "wue_l_per_kwh" in given:
+            given.setdefault("water_l_per_kwh", 0.0)
+        return {**given, "cited": cited}
+
+    @model_validator(mode="after")
+    def _ranges(self) -> "EnergyFactors":
+        for name, found in self.cited.items():
+            if name not in FACTORS:
+                raise ValueError(f"cited has {name!r}. {suggestion(name, FACTORS)}")
+            value = getattr(self, name)
+            low, high = (value if end is None else end for end in (found.low, found.high))
+            if value is None or not low <= value <= high:
+                raise ValueError(f"{name} is {value}, which is not within its range, {found.low} to {found.high}")
+            if low < 0 and name != "price_per_kwh":
+                raise ValueError(f"{name} has a range from {low}, below zero")
+        return self
+
+    @property
+    def has_price(self) -> bool:
+        """Whether a price is given, of the node or of electricity."""
+        known = (self.price_per_node_hour, self.price_per_kwh, *(row.price_per_kwh for row in self.hours))
+        return any(price is not None for price in known)
+
+    @property
+    def hourly(self) -> dict[str, HourlyFactor]:
+        """Those of HOURLY that rows of `hours` give."""
+        found = {name: HourlyFactor(name, self.hours, getattr(self, name)) for name in HOURLY}
+        return {name: factor for name, factor in found.items() if factor.rows}
+
+    @cached_property
+    def typical(self) -> "EnergyFactors":
+        """These with the mean of each factor that differs by the hour, which lies between its hours' ends.
+
+        Every run has them, whenever it was made: a config is not better for having been tried by night.
+        """
+        values: dict[str, Any] = {}
+        cited = dict(self.cited)
+        for name, factor in self.hourly.items():
+            low, high = factor.ends()
+            own = cited.get(name, Citation())
+            source = "; ".join(words for words in (factor.source(), own.source) if words)
+            values[name], cited[name] = factor.mean(), Citation(low=low, high=high, source=source, year=own.year)
+        return self.model_copy(update={**values, "cited": cited, "hours": ()}) if values else self
+
+
+FACTORS = tuple(name for name in EnergyFactors.model_fields if name not in ("currency", "cited", "hours"))
+"""Those that are one number."""

@@ -1,0 +1,359 @@
+"""The sweep spec: what a user writes in analysis/sweeps/NAME.yml, validated before anything is touched."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from tokenpeak import bounded, paths
+from tokenpeak.errors import SpecError, suggestion
+from tokenpeak.metrics import BY_NAME, metric_of
+from tokenpeak.names import inside
+from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
+from tokenpeak.spec.endpoint import EndpointSpec
+from tokenpeak.spec.energy import EnergyFactors
+from tokenpeak.spec.energy_table import with_factor_table
+from tokenpeak.spec.secrets import secret_in
+from tokenpeak.spec.window import parse_window
+from tokenpeak.spec.workload import AnyLevel, AnyWorkload, ConversationWorkload, Declaration, MaxRateLoad, OpenLoad, Slo
+
+MARGIN = 0.02
+"""Configs that differ by less than this share are equally good in practice, where a spec does not say otherwise."""
+LONGEST_GIVEN = 200
+"""Characters of a refused value that a complaint quotes; a longer one is left out."""
+
+
+class ModelSpec(Declaration):
+    """Which model is served: a hub name or a path on the node."""
+
+    name: str
+    revision: str | None = None
+    served_name: str | None = None
+    """The name that requests use; the model's own name when absent."""
+
+
+class WorkloadPlan(Declaration):
+    """A workload and the load levels at which it is run, in order, within one launch."""
+
+    workload: AnyWorkload
+    levels: tuple[AnyLevel, ...] = Field(min_length=1)
+
+
+class Objective(Declaration):
+    """What is to be best: a metric of one run of each trial."""
+
+    metric: str = "output_tok_per_s"
+    workload: str | None = None
+    """The first workload when absent."""
+    level: str | None = None
+    """A load level's label, such as `concurrency=32`; the workload's first level when absent."""
+    also: tuple[str, ...] = ()
+    """Other metrics of that run, such as `ttft_s_p95`: the search follows `metric`, and the sweep's end and its site
+    show which configs no other beats in all of them."""
+
+
+class Deadlines(Declaration):
+    """How long each phase of a trial may take before it is ended and recorded as hung."""
+
+    engine_ready_s: PositiveFloat = 900
+    run_s: PositiveFloat = 900
+    engine_stop_s: PositiveFloat = 60
+    production_ready_s: PositiveFloat = 900
+    lease_s: PositiveFloat = 60
+    """Without a sign of the controller for this long, the node restores production itself."""
+
+
+def _seconds(raw: object) -> object:
+    """A span such as `90m`, `2h` or `1h30m` in seconds; a number is seconds already."""
+    if not isinstance(raw, str):
+        return raw
+    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", raw.replace(" ", ""))
+    if parts is None or not any(parts.groups()):
+        raise ValueError(f"{raw!r} is no span of time; write 90m, 2h, 1h30m or seconds")
+    hours, minutes, seconds = (float(part or 0) for part in parts.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _window(raw: str) -> str:
+    parse_window(raw)
+    return raw
+
+
+class SearchSpec(Declaration):
+    """Which configs are tried, in which order, how often, and when it is enough."""
+
+    strategy: Literal["grid", "random", "adaptive"] = "grid"
+    trials: PositiveInt | None = None
+    """At most this many trials on each kind of hardware, baselines counted, finalists' launches not; when absent, all
+    configs, and adaptive stops by itself. Anchors of a grid or a random search are counted, adaptive's come on top."""
+    time: Annotated[PositiveFloat | None, BeforeValidator(_seconds)] = None
+    """At most about this long: no trial begins that would not end in it. `90m`, `2h`, or seconds."""
+    gpu_hours: PositiveFloat | None = None
+    """At most this many on each kind of hardware: hours of trials × GPUs of a node, one where it has none."""
+    finalists: Annotated[int, Field(ge=0)] | None = None
+    """How many of the best are launched again until the winner group is known; when absent 3 for adaptive, else 0."""
+    replicates: PositiveInt = 1
+    """Launches of each config (grid, random); launches of each finalist, then at least 3."""
+    baseline: tuple[str, ...] = ("defaults", "production")
+    """Names of configs that are tried first, where the matrix has them, so that gains are stated against them."""
+    anchor_every: PositiveInt | None = 16
+    """Launch the first baseline again after each so many trials, to see drift; None: never."""
+    margin: float = Field(default=MARGIN, gt=0, lt=1)
+    """Configs that differ by less than this share are equally good."""
+    prefer: Literal["closest", "cheapest", "coolest"] = "closest"
+    """Which of several configs tied for best to take: the one that changes the fewest settings of what runs now, that
+    costs least (`energy.price_per_node_hour`), or that needs the least measured energy for a token."""
+    stop_hopeless: bool = True
+    """Adaptive: leave out the other runs of a trial whose objective's run, which is then made first, shows that the
+    config is far behind (early stop). Baselines, anchors and finalists always carry the whole load."""
+    seed: int = 0
+
+
+class SweepSpec(Declaration):
+    """Everything a sweep does, whichever inventory it is carried out on."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
+    description: str = ""
+    study: str | None = None
+    """Sweeps that name the same study are compared by study stage on the site's rates pages."""
+    model: ModelSpec | None = None
+    """None: the model that the inventory names."""
+    axes: Annotated[dict[str, tuple[Alternative, ...]], BeforeValidator(spelled_out)] = {}
+    highest: str | None = None
+    """The axis of which only the highest value is wanted that launches and survives the load; it is found first. Given
+    by writing `AXIS: highest`, or `highest: true` in the axis's long form."""
+    fixed: Alternative = Alternative(name="fixed")
+    extra_configs: tuple[ExtraConfig, ...] = ()
+    endpoint: EndpointSpec | None = None
+    """A server that is there already, to be measured as it is; nothing is launched or stopped."""
+    workloads: tuple[WorkloadPlan, ...] = Field(min_length=1)
+    slo: Slo = Slo()
+    objective: Objective = Objective()
+    search: SearchSpec = SearchSpec()
+    restore: Literal["per_trial", "per_sweep"] = "per_trial"
+    window: Annotated[str, AfterValidator(_window)] | None = None
+    """Hours in which production may be away, such as `01:00-05:00 Asia/Kolkata`: no trial begins that could not end in
+    them; outside them production is back, and the sweep goes on the next night."""
+    max_downtime: Annotated[PositiveFloat | None, BeforeValidator(_seconds)] = None
+    """At most this long may production be down for the sweep, all nodes together. `90m`, `2h`, or seconds."""
+    deadlines: Deadlines = Deadlines()
+    energy: EnergyFactors = EnergyFactors()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_highest(cls, raw: object) -> object:
+        """The axis that is given as `highest`, in its long form without that word, and its name beside the axes."""
+        axes = raw.get("axes") if isinstance(raw, Mapping) else None
+        if not isinstance(raw, Mapping) or not isinstance(axes, Mapping):
+            return raw
+        sought = {axis: without_highest(axis, given) for axis, given in axes.items() if seeks_highest(given)}
+        said = raw.get("highest")
+        if said is not None and not isinstance(said, str):
+            raise ValueError(f"highest is {said!r}; name one axis")
+        named = {axis: None for axis in (*sought, said) if axis is not None}
+        if len(named) > 1:
+            raise ValueError(f"the highest value of one axis can be found, not of {', '.join(map(str, named))}")
+        return {**raw, "axes": {**axes, **sought}, "highest": next(iter(named), None)}
+
+    @model_validator(mode="after")
+    def _climbs(self) -> "SweepSpec":
+        if self.highest is None:
+            return self
+        if self.highest not in self.axes:
+            raise ValueError(f"highest is {self.highest!r}. {suggestion(self.highest, self.axes)}")
+        alternatives = self.axes[self.highest]
+        if odd := [alternative.name for alternative in alternatives if not is_number(alternative.name)]:
+            raise ValueError(f"the highest of axis {self.highest!r} needs numbers, not {', '.join(map(repr, odd))}")
+        conditions = [when for choices in self.axes.values() for alternative in choices for when in alternative.when]
+        if self.highest in conditions or any(alternative.when for alternative in alternatives):
+            raise ValueError(f"axis {self.highest!r}, whose highest value is wanted, and another depend on each other")
+        return self
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "SweepSpec":
+        names = [plan.workload.name for plan in self.workloads]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two workloads share a name: {', '.join(names)}")
+        self.objective_run()
+        if self.endpoint is not None:
+            self._only_measures(self.endpoint)
+        if metric_of(self.objective.metric) is None:
+            metric = self.objective.metric
+            raise ValueError(f"objective.metric is {metric!r}. {suggestion(metric, BY_NAME)}")
+        for other in self.objective.also:
+            if metric_of(other) is None:
+                raise ValueError(f"objective.also has {other!r}. {suggestion(other, BY_NAME)}")
+            if other in (self.objective.metric, "max_rate_per_s"):
+                raise ValueError(f"objective.also has {other}, which can only be objective.metric itself")
+        return self
+
+    def _only_measures(self, endpoint: EndpointSpec) -> None:
+        """Refuse what only a server that we launch could have."""
+        fields = type(self).model_fields
+        ours = ("model", "axes", "highest", "fixed", "extra_configs", "restore", "max_downtime")
+        # Compared with defaults, since a recorded spec has every key.
+        if given := [name for name in ours if getattr(self, name) != fields[name].get_default()]:
+            raise ValueError(
+                f"{', '.join(given)} cannot go with endpoint: {endpoint.url} is measured as it is, and nothing is "
+                "launched or stopped. Remove endpoint to tune an engine, or remove the others to measure this server"
+            )
+
+    def objective_run(self) -> tuple[str, str]:
+        """The workload's name and the load level's label that the objective is read from."""
+        plans = {plan.workload.name: plan for plan in self.workloads}
+        workload = self.objective.workload or next(iter(plans))
+        if workload not in plans:
+            raise ValueError(f"objective.workload is {workload!r}. {suggestion(workload, plans)}")
+        labels = [level.label for level in plans[workload].levels]
+        level = self.objective.level or labels[0]
+        if level not in labels:
+            raise ValueError(f"objective.level is {level!r}. {suggestion(level, labels)}")
+        return workload, level
+
+
+def _complaint(error: ValidationError, path: Path) -> str:
+    """Pydantic's findings as lines that name the key, the value and the nearest valid key."""
+    lines = []
+    findings = error.errors()
+    for finding in findings:
+        # An item that fails leaves its list too short; the item's own complaint is the one that helps.
+        if finding["type"] == "too_short" and any(
+            other is not finding and other["loc"][: len(finding["loc"])] == finding["loc"] for other in findings
+        ):
+            continue
+        where = ".".join(str(part) for part in finding["loc"])
+        if finding["type"] == "extra_forbidden":
+            key = str(finding["loc"][-1])
+            lines.append(f"{where}: unknown key. {suggestion(key, _known_keys(finding['loc'][:-1]))}")
+        else:
+            given = "" if finding["type"] == "missing" else f" (given: {finding['input']!r})"
+            # A rule of a whole part names its value itself; the part would bury that.
+            shown = given if len(given) <= LONGEST_GIVEN else ""
+            lines.append(f"{where or 'spec'}: {finding['msg'].removeprefix('Value error, ')}{shown}")
+    return f"{path} is not a sweep spec:\n  " + "\n  ".join(lines)
+
+
+def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
+    """The keys allowed at a place of the spec, found by walking its JSON Schema."""
+    schema = SweepSpec.model_json_schema()
+    definitions = schema.get("$defs", {})
+
+    def resolve(node: dict[str, Any]) -> list[dict[str, Any]]:
+        if "$ref" in node:
+            return resolve(definitions[node["$ref"].rsplit("/", 1)[-1]])
+        found = [node]
+        for choice in [*node.get("anyOf", []), *node.get("oneOf", [])]:
+            found += resolve(choice)
+        return found
+
+    nodes = resolve(schema)
+    for part in loc:
+        following: list[dict[str, Any]] = []
+        for node in nodes:
+            if isinstance(part, int):
+                if isinstance(node.get("items"), dict):
+                    following += resolve(node["items"])
+            elif node.get("properties", {}).get("kind", {}).get("const") == part or _is_level(node, part):
+                following.append(node)
+            elif part in node.get("properties", {}):
+                following += resolve(node["properties"][part])
+            elif isinstance(node.get("additionalProperties"), dict):
+                following += resolve(node["additionalProperties"])
+        nodes = following or nodes
+    return sorted({key for node in nodes for key in node.get("properties", {})})
+
+
+def _is_level(schema: Mapping[str, Any], kind: str) -> bool:
+    """Whether this is the schema of that kind of load level: `max_rate` is MaxRateLoad."""
+    return str(schema.get("title")).casefold() == f"{kind.replace('_', '')}load"
+
+
+def sweep_names(folder: Path = paths.SWEEPS) -> list[str]:
+    """The sweeps that can be named on the command line."""
+    return sorted(path.stem for path in folder.glob("*.yml"))
+
+
+def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
+    """The sweep called `name` in `folder`; raises SpecError saying which key is wrong and what is valid.
+
+    It is refused, too, where its sweep could only fail to show anything, or where its archive would keep a secret; a
+    recorded spec is not, as its sweep was made.
+    """
+    path = inside(folder, f"{name}.yml", may_link=True, error=SpecError)
+    if not path.is_file():
+        raise SpecError(f"No sweep called {name!r} in {folder}. {suggestion(name, sweep_names(folder))}")
+    raw = with_factor_table(bounded.read_yaml(path, error=SpecError), path.parent)
+    spec = parse_spec(raw, path)
+    if found := secret_in(spec.model_dump(mode="json")) or _untold(spec) or _too_few_requests(spec) or _ambiguous(spec):
+        raise SpecError(f"{path} is not a sweep spec:\n  {found}")
+    return spec
+
+
+def _untold(spec: SweepSpec) -> str | None:
+    """Why no trial of this spec could ever give its objective; None when trials can."""
+    metric = spec.objective.metric
+    if metric == "cost_per_1m_output_tok" and not spec.energy.has_price:
+        return (
+            "objective.metric is cost_per_1m_output_tok, which needs energy.price_per_node_hour or energy.price_per_kwh"
+        )
+    if metric == "goodput_request_per_s" and not spec.slo.limits():
+        return "objective.metric is goodput_request_per_s, which needs a limit under slo, such as ttft_p95_ms: 500"
+    if metric == "max_rate_per_s":
+        levels = next(plan.levels for plan in spec.workloads if plan.workload.name == spec.objective_run()[0])
+        tried = bool(spec.slo.limits()) and any(isinstance(level, OpenLoad) for level in levels)
+        if not tried and not any(isinstance(level, MaxRateLoad) for level in levels):
+            return (
+                "objective.metric is max_rate_per_s, which needs a level max_rate_under, or levels with rate_per_s and "
+                "a limit under slo"
+            )
+    return None
+
+
+def _too_few_requests(spec: SweepSpec) -> str | None:
+    """Which run would be invalid in every trial because its requests cannot show the SLO; None when none would."""
+    needed = spec.slo.requests_needed()
+    for plan in spec.workloads:
+        turns = plan.workload.turns if isinstance(plan.workload, ConversationWorkload) else 1
+        for level in plan.levels:
+            if level.requests is not None and level.requests * turns < needed:
+                return (
+                    f"workload {plan.workload.name!r}, level {level.label}: {level.requests} requests cannot show the "
+                    f"percentiles under slo, and no run of it would count; give it requests: {-(-needed // turns)}"
+                )
+    return None
+
+
+def _ambiguous(spec: SweepSpec) -> str | None:
+    """Which name stands for two things; None when each stands for one."""
+    for plan in spec.workloads:
+        if twice := _repeated(level.label for level in plan.levels):
+            return f"workload {plan.workload.name!r} has two levels {twice}; put the second into a workload of its own"
+    if twice := _repeated(extra.name for extra in spec.extra_configs):
+        return f"two extra_configs share the name {twice!r}"
+    return None
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    """The first name that comes again."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def parse_spec(raw: object, path: Path) -> SweepSpec:
+    """A spec from parsed YAML; `path` is named in errors and gives the spec its name when it has none."""
+    if not isinstance(raw, Mapping):
+        raise SpecError(f"{path} must be a mapping of keys, not {type(raw).__name__}")
+    try:
+        return SweepSpec.model_validate({"name": path.stem, **raw})
+    except ValidationError as error:
+        raise SpecError(_complaint(error, path)) from error

@@ -1,0 +1,370 @@
+"""What is asked of the engine (workload) and how it is asked (load level), as a spec declares them.
+
+Every model is frozen, refuses unknown keys, and carries its units in its names.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    model_validator,
+)
+
+
+class Declaration(BaseModel):
+    """A frozen record that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LengthDistribution(Declaration):
+    """Lengths in tokens drawn independently for each request, clipped to `low`..`high`."""
+
+    distribution: Literal["uniform", "normal", "lognormal", "table"]
+    mean: PositiveFloat | None = None
+    std: PositiveFloat | None = None
+    low: PositiveInt = 1
+    high: PositiveInt | None = None
+    table: tuple[tuple[PositiveInt, PositiveFloat], ...] = ()
+    """For `table`: pairs of a length and its weight."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> "LengthDistribution":
+        if self.distribution == "table" and not self.table:
+            raise ValueError("distribution 'table' needs table: [[length, weight], …]")
+        if self.distribution in ("normal", "lognormal") and (self.mean is None or self.std is None):
+            raise ValueError(f"distribution '{self.distribution}' needs mean and std")
+        if self.distribution == "uniform" and self.high is None:
+            raise ValueError("distribution 'uniform' needs high")
+        return self
+
+
+Length = PositiveInt | LengthDistribution
+
+
+class _Workload(Declaration):
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
+    endpoint: Literal["completions", "chat"] = "completions"
+    seed: int = 0
+    temperature: float = Field(default=0.0, ge=0)
+    ignore_eos: bool = True
+    """Generate exactly the asked number of tokens, whatever the model would say."""
+    salt: bool = True
+    """Put a token sequence of the run's own before each prompt, so that nothing but the workload's own
+    sharing can hit the prefix cache."""
+    expected_prefix_hit_rate: float | None = Field(default=None, ge=0, le=1)
+    """Share of prompt tokens that the prefix cache should serve; None: not checked."""
+
+
+class FixedWorkload(_Workload):
+    """One prompt for all requests."""
+
+    kind: Literal["fixed"] = "fixed"
+    prompt: str
+    output_tokens: PositiveInt
+
+
+class SyntheticWorkload(_Workload):
+    """Random token ids of exact lengths."""
+
+    kind: Literal["synthetic"] = "synthetic"
+    input_tokens: Length
+    output_tokens: Length
+
+
+class DatasetWorkload(_Workload):
+    """Prompts sampled from a file: ShareGPT JSON, JSONL or Parquet."""
+
+    kind: Literal["dataset"] = "dataset"
+    path: str
+    prompt_column: str = "prompt"
+    output_column: str | None = None
+    """Column of reference answers, whose lengths are then asked for; None: `output_tokens` for all."""
+    output_tokens: PositiveInt | None = None
+    format: Literal["sharegpt", "jsonl", "parquet"] | None = None
+    """None: by the file's ending; `.json` is ShareGPT."""
+    min_input_tokens: PositiveInt = 1
+    max_input_tokens: PositiveInt | None = None
+    min_output_tokens: PositiveInt = 1
+    max_output_tokens: PositiveInt | None = None
+
+
+class ConversationWorkload(_Workload):
+    """Multi-turn chats: shared starters, each turn resending its whole history."""
+
+    kind: Literal["conversation"] = "conversation"
+    starters: PositiveInt
+    starter_tokens: Length
+    turns: PositiveInt
+    turn_input_tokens: Length
+    output_tokens: Length
+    think_time_s: float = Field(default=0.0, ge=0)
+
+
+class TraceWorkload(_Workload):
+    """A recorded timetable: JSONL of `timestamp_s`, `input_tokens`, `output_tokens`, replayed at a speed."""
+
+    kind: Literal["trace"] = "trace"
+    path: str
+    speed: PositiveFloat = 1.0
+
+
+Workload = Annotated[
+    FixedWorkload | SyntheticWorkload | DatasetWorkload | ConversationWorkload | TraceWorkload,
+    Field(discriminator="kind"),
+]
+
+
+def requests_to_see(percentile: str) -> int:
+    """The fewest requests that have one beyond the percentile: 100 for p99, 20 for p95, 2 for p50."""
+    beyond = 100 - int(percentile.removeprefix("p"))
+    return -(-100 // beyond)
+
+
+class Slo(Declaration):
+    """Limits that a run must hold; the field's name says metric, percentile and unit."""
+
+    ttft_p50_ms: PositiveFloat | None = None
+    ttft_p95_ms: PositiveFloat | None = None
+    ttft_p99_ms: PositiveFloat | None = None
+    tpot_p50_ms: PositiveFloat | None = None
+    tpot_p95_ms: PositiveFloat | None = None
+    tpot_p99_ms: PositiveFloat | None = None
+    itl_p95_ms: PositiveFloat | None = None
+    itl_p99_ms: PositiveFloat | None = None
+    latency_p50_ms: PositiveFloat | None = None
+    latency_p95_ms: PositiveFloat | None = None
+    latency_p99_ms: PositiveFloat | None = None
+
+    def limits(self) -> list[tuple[str, str, float]]:
+        """The limits given: (metric as in metrics.py, percentile, limit in seconds)."""
+        found = []
+        for field, limit_ms in self:
+            if limit_ms is not None:
+                metric, percentile, _ = field.split("_")
+                found.append((f"{metric}_s", percentile, limit_ms / 1000))
+        return found
+
+    def requests_needed(self) -> int:
+        """The fewest requests that can show whether every limit holds."""
+        return max((requests_to_see(percentile) for _, percentile, _ in self.limits()), default=1)
+
+
+class _LoadLevel(Declaration):
+    requests: PositiveInt | None = None
+    duration_s: PositiveFloat | None = None
+    warmup_requests: int = Field(default=0, ge=0)
+    """Sent before the measured ones, at the same level, and not counted."""
+    cooldown_s: float = Field(default=0.0, ge=0)
+    """Silence after the level, once nothing runs or waits on the engine."""
+
+
+class _BoundedLevel(_LoadLevel):
+    @model_validator(mode="after")
+    def _bounded(self) -> "_BoundedLevel":
+        if (self.requests is None) == (self.duration_s is None):
+            raise ValueError("give either requests or duration_s")
+        return self
+
+
+class ClosedLoad(_BoundedLevel):
+    """A fixed number of requests in flight: the next one is sent when one ends."""
+
+    concurrency: PositiveInt
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        return f"concurrency={self.concurrency}"
+
+
+class _Arrivals(Declaration):
+    arrivals: Literal["constant", "poisson", "gamma"] = "poisson"
+    """How the gaps between due requests are drawn (loadgen/arrivals.py)."""
+    burstiness: PositiveFloat = 1.0
+    """Shape of the gamma distribution of gaps: 1 is Poisson, below 1 burstier, above 1 more even."""
+    max_concurrency: PositiveInt | None = None
+    """Requests due beyond it wait in the client; their latency still counts from when they were due."""
+
+
+class OpenLoad(_BoundedLevel, _Arrivals):
+    """Requests due at a rate, whether or not earlier ones have ended."""
+
+    rate_per_s: PositiveFloat
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        return f"rate={self.rate_per_s:g}/s"
+
+
+class Stage(Declaration):
+    """A part of a staged level: a rate or a concurrency, held or reached by a ramp from the stage before."""
+
+    duration_s: PositiveFloat
+    rate_per_s: PositiveFloat | None = None
+    concurrency: PositiveInt | None = None
+    ramp: bool = False
+    """Go evenly from the value before (0 at first) to this one; False: jump to it."""
+
+
+class StagedLoad(_LoadLevel, _Arrivals):
+    """Rates, or concurrencies, that change with time."""
+
+    stages: tuple[Stage, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "StagedLoad":
+        rates = sum(stage.rate_per_s is not None for stage in self.stages)
+        caps = sum(stage.concurrency is not None for stage in self.stages)
+        if sorted((rates, caps)) != [0, len(self.stages)]:
+            raise ValueError("give every stage a rate_per_s, or every stage a concurrency")
+        if self.duration_s is not None:
+            raise ValueError("the stages' own durations bound a staged level; leave duration_s out")
+        return self
+
+    @property
+    def open(self) -> bool:
+        """True for rates, False for concurrencies."""
+        return self.stages[0].rate_per_s is not None
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        steps = ">".join(
+            f"{'~' if stage.ramp else ''}{stage.rate_per_s or stage.concurrency:g}" for stage in self.stages
+        )
+        return f"{'rates' if self.open else 'concurrencies'}={steps}"
+
+
+class ReplayLoad(_LoadLevel):
+    """A trace's own timetable; its workload is a trace, which says at what speed."""
+
+    replay: Literal[True]
+    max_concurrency: PositiveInt | None = None
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        return "replay"
+
+
+SEARCH_REQUESTS, SEARCH_LEAST_S = 4200.0, 40.0
+
+
+def search_time_s(rate_per_s: float, budget_s: float) -> float:
+    """The most that a search takes which finds this rate: that of so many requests, but not less than some seconds."""
+    return min(budget_s, max(SEARCH_LEAST_S, SEARCH_REQUESTS / rate_per_s))
+
+
+class MaxRateLoad(_LoadLevel, _Arrivals):
+    """The highest rate within an SLO, searched for with probes that are open loops."""
+
+    max_rate_under: Slo
+    start_rate_per_s: PositiveFloat | None = None
+    """A prediction or an earlier result: where the first probe goes. None: at half of the saturated throughput."""
+    tolerance: float = Field(default=0.05, gt=0, lt=1)
+    """The rate is known well enough when its interval is within ± half this share of it."""
+    confidence: float = Field(default=0.9, gt=0.5, lt=1)
+    screening_requests: PositiveInt = 200
+    """The fewest requests of a probe."""
+    confirming_requests: PositiveInt = 1000
+    """The fewest requests near the rate, as far as the time allows."""
+    max_probes: PositiveInt = 10
+    budget_s: PositiveFloat = 600
+    """No probe begins that would end after this. The search takes 4200 requests at the rate that it finds, or less."""
+
+    @model_validator(mode="after")
+    def _searchable(self) -> "MaxRateLoad":
+        if not self.max_rate_under.limits():
+            raise ValueError("max_rate_under needs at least one limit, such as ttft_p99_ms: 1000")
+        if self.requests is not None or self.duration_s is not None:
+            raise ValueError("screening_requests, confirming_requests and budget_s bound the search")
+        return self
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        return "max_rate"
+
+
+LoadLevel = ClosedLoad | OpenLoad | StagedLoad | ReplayLoad | MaxRateLoad
+"""How a workload is asked: which keys are given says which kind it is."""
+
+
+class ExternalWorkload(Declaration):
+    """What another tool asked of an engine, as far as its results show; TokenPeak cannot ask it again."""
+
+    kind: Literal["external"] = "external"
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
+    description: str = ""
+    input_tokens: PositiveFloat | None = None
+    """Mean prompt tokens of a request."""
+    output_tokens: PositiveFloat | None = None
+    """Mean output tokens of a request."""
+    max_output_tokens: PositiveInt | None = None
+    """What a request asked for at most."""
+
+
+class ExternalLoad(Declaration):
+    """How another tool asked, as far as its results show; all None: not known."""
+
+    external: Literal[True]
+    concurrency: PositiveInt | None = None
+    """Requests in flight, or the most of them where a rate is given too."""
+    rate_per_s: PositiveFloat | None = None
+    """Requests due per second; None with a concurrency: each is sent when one ends, or all at once."""
+    requests: PositiveInt | None = None
+
+    @property
+    def label(self) -> str:
+        """The level in a few words, unique within a workload."""
+        if self.rate_per_s is not None:
+            return f"rate={self.rate_per_s:g}/s"
+        return f"concurrency={self.concurrency}" if self.concurrency is not None else "load-unknown"
+
+
+AnyWorkload = Annotated[
+    FixedWorkload | SyntheticWorkload | DatasetWorkload | ConversationWorkload | TraceWorkload | ExternalWorkload,
+    Field(discriminator="kind"),
+]
+"""A workload of our own or of an import."""
+
+_KEYS = {
+    "external": "external",
+    "replay": "replay",
+    "max_rate_under": "max_rate",
+    "stages": "staged",
+    "rate_per_s": "open",
+    "concurrency": "closed",
+}
+"""Key → the kind of load level that it makes; the first that is given counts."""
+
+
+def _kind(given: object) -> str | None:
+    """Which kind of load level is meant, so that a mistake in it is not complained of as one in every kind."""
+    keys = given if isinstance(given, Mapping) else vars(given) if isinstance(given, Declaration) else {}
+    return next((kind for key, kind in _KEYS.items() if keys.get(key) is not None), None)
+
+
+AnyLevel = Annotated[
+    Annotated[ClosedLoad, Tag("closed")]
+    | Annotated[OpenLoad, Tag("open")]
+    | Annotated[StagedLoad, Tag("staged")]
+    | Annotated[ReplayLoad, Tag("replay")]
+    | Annotated[MaxRateLoad, Tag("max_rate")]
+    | Annotated[ExternalLoad, Tag("external")],
+    Discriminator(
+        _kind,
+        custom_error_type="no_level",
+        custom_error_message="give concurrency, rate_per_s, stages, max_rate_under or replay",
+    ),
+]
+"""A load level of our own or of an import."""

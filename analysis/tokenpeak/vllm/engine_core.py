@@ -1,0 +1,204 @@
+"""Engine core: V0 or V1 by release, variables, device and features, and the defaults that follow from it.
+
+Up to 0.7 the core is V0 unless VLLM_USE_V1 is 1, from 0.11 it is V1 alone. Between them the engine takes V1 for what V1
+knows. Sources, all engine/arg_utils.py: `_is_v1_supported_oracle` in 0.8.5 1292-1499, 0.9.2 1306-1505 and 0.10.2
+1431-1564, with `_raise_or_fallback` and `_warn_or_fallback` in 0.8.5 1649-1673.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenpeak.vllm.flags import size
+from tokenpeak.vllm.speculation import speculative_config
+
+CORE_VARIABLES = ("VLLM_ATTENTION_BACKEND", "VLLM_FLASH_ATTN_VERSION", "VLLM_USE_V1")
+"""Variables that the core depends on."""
+
+V0_FLAGS: tuple[tuple[str, object, tuple[int, int]], ...] = (
+    ("logits_processor_pattern", None, (0, 10)),
+    ("preemption_mode", None, (0, 10)),
+    ("disable_async_output_proc", False, (0, 10)),
+    ("scheduling_policy", "fcfs", (0, 8)),
+    ("num_scheduler_steps", 1, (0, 9)),
+    ("scheduler_delay_factor", 0.0, (0, 10)),
+    ("enable_prompt_adapter", False, (0, 9)),
+    ("enable_prompt_embeds", False, (0, 10)),
+    ("max_num_partial_prefills", 1, (0, 10)),
+    ("max_long_partial_prefills", 1, (0, 10)),
+    ("otlp_traces_endpoint", None, (0, 9)),
+    ("collect_detailed_traces", None, (0, 9)),
+)
+"""Flags whose other values V1 lacks: name, default, last minor release in which that is so."""
+
+V1_BACKENDS: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(
+        (
+            *("FLASH_ATTN_VLLM_V1", "FLASH_ATTN", "PALLAS", "PALLAS_VLLM_V1", "TRITON_ATTN_VLLM_V1", "TRITON_MLA"),
+            *("FLASHMLA", "FLASHINFER", "FLASHINFER_VLLM_V1"),
+        ),
+        (0, 8),
+    ),
+    **dict.fromkeys(("ROCM_AITER_MLA", "TORCH_SDPA_VLLM_V1", "FLEX_ATTENTION", "CUTLASS_MLA_VLLM_V1"), (0, 9)),
+    **dict.fromkeys(
+        ("CUTLASS_MLA", "FLASHMLA_VLLM_V1", "FLASH_ATTN_MLA", "FLASHINFER_MLA", "TREE_ATTN", "XFORMERS_VLLM_V1"),
+        (0, 10),
+    ),
+}
+"""Attention backends of V1, each with the first minor release that takes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreQuestion:
+    """What the choice of the core depends on. `capability` is 80 for 8.0, None where it is not known."""
+
+    release: tuple[int, int, int]
+    flags: Mapping[str, Any]
+    env: Mapping[str, str]
+    vendor: str
+    """nvidia, amd or cpu; a CPU is taken for x86."""
+    capability: int | None
+    mla: bool = False
+    """The model has multi-head latent attention."""
+    windowed: bool = False
+    """The model has a sliding window."""
+
+    @property
+    def minor(self) -> tuple[int, int]:
+        """Major and minor number."""
+        return self.release[:2]
+
+
+def runs_v1(asked: CoreQuestion) -> bool:
+    """Whether the engine core is V1."""
+    variable = asked.env.get("VLLM_USE_V1")
+    if asked.minor >= (0, 11) or asked.minor < (0, 8):
+        return asked.minor >= (0, 11) or variable == "1"
+    if variable == "0" or lacking_in_v1(asked):
+        return False
+    return variable == "1" or experimental_in_v1(asked) is None
+
+
+def lacking_in_v1(asked: CoreQuestion) -> str | None:
+    """What V1 of 0.8 to 0.10 does not know: the engine falls back to V0, or refuses it with VLLM_USE_V1=1."""
+    flags = asked.flags
+    for name, default, last in V0_FLAGS:
+        if asked.minor <= last and flags.get(name) not in (None, default):
+            return f"{name} {flags[name]}"
+    early, backend = asked.minor < (0, 9), asked.env.get("VLLM_ATTENTION_BACKEND")
+    structured = str(flags.get("guided_decoding_backend") or "auto").split(":")[0]
+    # 0.10.1.1 1400-1405; 0.10.2 no longer looks at the compute capability.
+    if asked.vendor == "nvidia" and asked.capability is not None and asked.capability < 80 <= _least(asked):
+        return f"compute capability {asked.capability / 10}"
+    if flags.get("load_format") in (("sharded_state", "tensorizer") if early else ("sharded_state",)):
+        return f"load_format {flags['load_format']}"
+    if asked.minor < (0, 10) and structured not in ("auto", "xgrammar", "guidance"):
+        return f"guided_decoding_backend {structured}"
+    if not _keeps_kv_cache(asked):
+        return f"kv_cache_dtype {flags['kv_cache_dtype']}"
+    if asked.minor < (0, 10) and _speculation(asked) == "other":
+        return "this speculation"
+    if backend is not None and V1_BACKENDS.get(backend, (9, 9)) > asked.minor:
+        return f"VLLM_ATTENTION_BACKEND={backend}"
+    if asked.vendor == "cpu" and (early or asked.windowed):
+        return "the CPU" if early else "a sliding window on the CPU"
+    return _lacking_in_0_8(asked) if early else None
+
+
+def _least(asked: CoreQuestion) -> int:
+    """The compute capability that V1 asks for."""
+    return 80 if asked.release < (0, 10, 2) else 0
+
+
+def _lacking_in_0_8(asked: CoreQuestion) -> str | None:
+    flags = asked.flags
+    if flags.get("dtype") in ("float32", "float"):
+        return "dtype float32"
+    if flags.get("quantization") == "gguf":
+        return "quantization gguf"
+    if flags.get("task") not in (None, "auto", "generate"):
+        return f"task {flags['task']}"
+    if (size(str(flags.get("pipeline_parallel_size") or 1)) or 1) > 1 and flags.get(
+        "distributed_executor_backend"
+    ) != "ray":
+        return "pipeline_parallel_size without Ray"
+    return None
+
+
+def experimental_in_v1(asked: CoreQuestion) -> str | None:
+    """What V1 does only with VLLM_USE_V1=1: in 0.8 n-gram and EAGLE, and GPUs that are not NVIDIA's (1484-1496)."""
+    if asked.minor >= (0, 9):
+        return None
+    if (kind := _speculation(asked)) is not None:
+        return kind
+    return "this device" if asked.vendor != "nvidia" else None
+
+
+def _speculation(asked: CoreQuestion) -> str | None:
+    """ngram, or the trained head that V1 knows; `other` for what it does not know, None without speculation."""
+    config = speculative_config(asked.flags)
+    if config is None:
+        return None
+    method = config.get("method") or ("ngram" if config.get("model") in ("ngram", "[ngram]") else "other")
+    method = "ngram" if method == "[ngram]" else str(method)
+    known = (
+        ("ngram", "eagle", "eagle3") if asked.minor < (0, 9) else ("ngram", "eagle", "eagle3", "medusa", "deepseek_mtp")
+    )
+    return method if method in known else "other"
+
+
+def _keeps_kv_cache(asked: CoreQuestion) -> bool:
+    """Whether V1 takes the KV cache's dtype.
+
+    0.8.5 engine/arg_utils.py 1358-1373, 0.9.2 1366-1382; 0.10.1.1 platforms/cuda.py 498-508, 0.10.2 522-563.
+    """
+    dtype, backend = str(asked.flags.get("kv_cache_dtype") or "auto"), asked.env.get("VLLM_ATTENTION_BACKEND")
+    if dtype == "auto" or (asked.vendor == "nvidia" and asked.capability is None):
+        return True
+    if asked.vendor != "nvidia":
+        return asked.vendor == "amd" and asked.minor >= (0, 9)
+    fp8, hopper = dtype.startswith("fp8"), (asked.capability or 0) // 10 == 9
+    flash_3 = hopper and asked.env.get("VLLM_FLASH_ATTN_VERSION", "3") == "3"
+    if asked.release < (0, 10, 2):
+        blackwell = asked.capability == 100 and asked.minor == (0, 10)
+        return blackwell or (fp8 and flash_3 and backend in (None, "FLASH_ATTN_VLLM_V1"))
+    if asked.mla:
+        return backend in (None, "FLASHMLA", "CUTLASS_MLA") or not fp8
+    if asked.capability == 100 or backend == "FLASHINFER":
+        return True
+    if backend == "TRITON_ATTN_VLLM_V1":
+        return (asked.capability or 0) >= 89
+    return backend in (None, "FLASH_ATTN_VLLM_V1") and (flash_3 or not fp8)
+
+
+def chunks_prefill(asked: CoreQuestion, *, v1: bool, max_model_len: int) -> bool:
+    """Whether prompts are prefilled in chunks.
+
+    V1 up to 0.10 sets `enable_chunked_prefill` itself, whatever was asked: engine/arg_utils.py in 0.8.5 1569, 0.9.2
+    1579, 0.10.2 1623. V0 chunks of its own accord only for contexts beyond 32,768 (0.8.5 1506-1533).
+    """
+    given = asked.flags.get("enable_chunked_prefill")
+    if v1 and asked.minor < (0, 11):
+        return True
+    if v1 or given is not None:
+        return given is None or bool(given)
+    flags = asked.flags
+    plain = not (flags.get("enable_lora") or flags.get("enable_prompt_adapter") or speculative_config(flags))
+    return max_model_len > 32768 and asked.vendor == "nvidia" and plain and not (asked.mla or asked.windowed)
+
+
+def batch_defaults(asked: CoreQuestion, *, v1: bool, device: str, memory_gib: float, world: int) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs) of an OpenAI server; `world` is tensor × pipeline parallel devices.
+
+    Sources, engine/arg_utils.py: 0.8.5 1596-1610 (the A100 as all others), 0.9.2 1629-1674, 0.10.2 1669-1715,
+    0.28.0 2582 (160 GiB), 0.32.0 2923-2971 (`get_batch_defaults`).
+    """
+    if not v1:
+        return 2048, 256
+    if asked.vendor == "cpu":
+        return (2048, 32) if asked.minor < (0, 10) else (2048 * world, 128 * world)
+    if memory_gib >= 160 and asked.minor >= (0, 28):
+        return 16384, 1024
+    if memory_gib >= 70 and ("a100" not in device.casefold() or asked.minor < (0, 9)):
+        return 8192, 1024
+    return 2048, 256

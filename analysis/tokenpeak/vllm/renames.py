@@ -1,0 +1,150 @@
+"""Renames: what became of flags and variables that some releases have and others have not.
+
+Each rule takes the flags that the release at hand lacks and gives what says the same to it; a flag that no rule
+knows is an error with advice. Sources are the releases' own arg_utils.py and deprecation texts.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+SPECULATIVE = {
+    "speculative_model": "model",
+    "num_speculative_tokens": "num_speculative_tokens",
+    "speculative_draft_tensor_parallel_size": "draft_tensor_parallel_size",
+    "speculative_model_quantization": "quantization",
+    "speculative_max_model_len": "max_model_len",
+    "speculative_disable_by_batch_size": "disable_by_batch_size",
+    "ngram_prompt_lookup_max": "prompt_lookup_max",
+    "ngram_prompt_lookup_min": "prompt_lookup_min",
+}
+"""0.7.3 engine/arg_utils.py → the keys of 0.8.5's speculative_config (config.py SpeculativeConfig)."""
+
+STRUCTURED = {
+    "guided_decoding_backend": "backend",
+    "guided_decoding_disable_fallback": "disable_fallback",
+    "guided_decoding_disable_any_whitespace": "disable_any_whitespace",
+    "guided_decoding_disable_additional_properties": "disable_additional_properties",
+}
+"""0.10.2 engine/arg_utils.py → the keys of 0.11's structured_outputs_config."""
+
+EXPERTS = {
+    "num_redundant_experts": "num_redundant_experts",
+    "eplb_window_size": "window_size",
+    "eplb_step_interval": "step_interval",
+    "eplb_log_balancedness": "log_balancedness",
+}
+"""0.9.2 engine/arg_utils.py → the keys of 0.10's eplb_config."""
+
+RENAMED = {
+    "override_pooler_config": "pooler_config",  # 0.11.2: deprecated in favour of
+    "cuda_graph_sizes": "cudagraph_capture_sizes",  # 0.11.2: deprecated in favour of
+}
+
+ADVICE = {
+    "swap_space": "V1 preempts by recomputing and swaps nothing; leave it out.",
+    "num_scheduler_steps": "Multi-step scheduling was V0's; V1 overlaps scheduling by itself (async_scheduling).",
+    "preemption_mode": "V1 always recomputes; leave it out.",
+    "scheduler_delay_factor": "It was V0's; leave it out.",
+    "max_seq_len_to_capture": "V1 captures by batch size: use cudagraph_capture_sizes or max_cudagraph_capture_size.",
+    "max_num_partial_prefills": "Long prefills are limited by long_prefill_token_threshold.",
+    "max_long_partial_prefills": "Long prefills are limited by long_prefill_token_threshold.",
+    "rope_scaling": 'Use hf_overrides: {"rope_scaling": …}.',
+    "rope_theta": 'Use hf_overrides: {"rope_theta": …}.',
+    "device": "The engine finds its platform itself; leave it out.",
+    "disable_async_output_proc": "It was V0's; leave it out.",
+    "calculate_kv_scales": "Scales come from the checkpoint; leave it out.",
+    "VLLM_USE_V1": "V0 is gone since 0.11; pin an older engine to measure it.",
+}
+"""What to do about a flag or variable that is gone and has no successor."""
+
+
+def succeed(
+    flags: Mapping[str, Any], env: Mapping[str, str], known: Collection[str], variables: Collection[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Flags and variables in the words of a release that takes the flags `known` and reads `variables`.
+
+    What no rule knows is left as it is, for the caller to complain about.
+    """
+    new, environment = dict(flags), dict(env)
+    for old, name in RENAMED.items():
+        for given, wanted in ((old, name), (name, old)):
+            if given in new and given not in known and wanted in known:
+                new[wanted] = new.pop(given)
+    _speculation(new, known)
+    _fold(new, known, STRUCTURED, "structured_outputs_config")
+    _fold(new, known, EXPERTS, "eplb_config")
+    _logging(new, known)
+    _task(new, known)
+    _multimodal(new, known)
+    _attention(new, environment, known, variables)
+    _platform(new, environment, known, variables)
+    return new, environment
+
+
+def _fold(flags: dict[str, Any], known: Collection[str], keys: Mapping[str, str], config: str) -> None:
+    """Flags of their own become keys of one JSON flag."""
+    gone = [name for name in keys if name in flags and name not in known]
+    if gone and config in known:
+        given = flags.get(config)
+        merged = {keys[name]: flags.pop(name) for name in gone}
+        flags[config] = json.dumps({**merged, **(json.loads(given) if isinstance(given, str) else {})})
+
+
+def _speculation(flags: dict[str, Any], known: Collection[str]) -> None:
+    if flags.get("speculative_model") == "[ngram]" and "speculative_model" not in known:
+        flags.pop("speculative_model")
+        flags.setdefault("speculative_config", json.dumps({"method": "ngram"}))
+    _fold(flags, known, SPECULATIVE, "speculative_config")
+    given = flags.get("speculative_config")
+    if isinstance(given, str) and "speculative_config" not in known and "speculative_model" in known:
+        config = json.loads(given)
+        names = {key: name for name, key in SPECULATIVE.items()}
+        if config.pop("method", None) == "ngram":
+            config["model"] = "[ngram]"
+        if set(config) <= set(names):
+            del flags["speculative_config"]
+            flags |= {names[key]: value for key, value in config.items()}
+
+
+def _logging(flags: dict[str, Any], known: Collection[str]) -> None:
+    """Requests are logged unless disabled up to 0.9, and not logged unless enabled since 0.10."""
+    if "disable_log_requests" in flags and "enable_log_requests" in known:
+        flags.setdefault("enable_log_requests", not flags.pop("disable_log_requests"))
+    elif "enable_log_requests" in flags and "enable_log_requests" not in known and "disable_log_requests" in known:
+        flags["disable_log_requests"] = not flags.pop("enable_log_requests")
+
+
+def _task(flags: dict[str, Any], known: Collection[str]) -> None:
+    """0.10.2 engine/arg_utils.py: `task` became `runner` and `convert`."""
+    if "task" in flags and "task" not in known and flags["task"] in ("auto", "generate"):
+        flags.setdefault("runner", flags.pop("task"))
+    elif flags.get("runner") in ("auto", "generate") and "runner" not in known and "task" in known:
+        flags["task"] = flags.pop("runner")
+
+
+def _multimodal(flags: dict[str, Any], known: Collection[str]) -> None:
+    """0.10.2 engine/arg_utils.py names both successors in the deprecation texts."""
+    if "enable_multimodal_encoder_data_parallel" in flags and "enable_multimodal_encoder_data_parallel" not in known:
+        parallel = flags.pop("enable_multimodal_encoder_data_parallel")
+        flags.setdefault("mm_encoder_tp_mode", "data" if parallel else "weights")
+    if "disable_mm_preprocessor_cache" not in known and flags.pop("disable_mm_preprocessor_cache", False):
+        flags.setdefault("mm_processor_cache_gb", 0)
+
+
+def _attention(flags: dict[str, Any], env: dict[str, str], known: Collection[str], variables: Collection[str]) -> None:
+    """VLLM_ATTENTION_BACKEND up to 0.14.1; --attention-backend since 0.13."""
+    name, flag = "VLLM_ATTENTION_BACKEND", "attention_backend"
+    if name in env and name not in variables and flag in known:
+        flags.setdefault(flag, env.pop(name))
+    elif flag in flags and flag not in known and name in variables:
+        env.setdefault(name, str(flags.pop(flag)))
+
+
+def _platform(flags: dict[str, Any], env: dict[str, str], known: Collection[str], variables: Collection[str]) -> None:
+    if flags.get("device") in ("auto", "cuda") and "device" not in known:
+        del flags["device"]
+    if flags.get("enable_reasoning") is True and "enable_reasoning" not in known:
+        del flags["enable_reasoning"]  # 0.9.2: reasoning_parser alone enables it
+    if env.get("VLLM_USE_V1") == "1" and "VLLM_USE_V1" not in variables:
+        del env["VLLM_USE_V1"]  # there is only V1 since 0.11

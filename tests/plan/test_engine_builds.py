@@ -1,0 +1,132 @@
+"""Which engine build a config is launched with, and why with none."""
+
+import pytest
+
+from archive_factory import sweep_spec
+from tokenpeak.errors import InventoryError, PlanError
+from tokenpeak.node.engine_builds import is_version
+from tokenpeak.plan.engine_builds import asked_build
+from tokenpeak.plan.matrix import build_plan
+from tokenpeak.records import EngineBuild, Gpu, NodeFacts
+from tokenpeak.spec.engine_build import declared_builds
+from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+
+MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
+SHORT = {"max_model_len": 2048}
+"""A context for which there is memory."""
+OLD = EngineBuild(name="old", version="0.24.0", installed="0.24.0")
+NEW = EngineBuild(name="new", version="0.32.0", installed="0.32.0")
+
+
+def node(*builds: EngineBuild, name: str = "n", gpu: str = "NVIDIA L4") -> NodeFacts:
+    board = Gpu(index=0, name=gpu, vram_bytes=24 << 30, compute_capability="8.9")
+    return NodeFacts(node=name, source="probed", gpus=(board,), engines=builds)
+
+
+def spec(**keys: object) -> SweepSpec:
+    return SweepSpec.model_validate({**sweep_spec({}).model_dump(mode="json"), "axes": {}, **keys})
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "same"),
+    [
+        ("0.32.0", "0.32.0", True),
+        ("0.32.0", "0.32.0+cpu", True),
+        ("0.32", "0.32.1", True),
+        ("v0.32.0", "0.32.0", True),
+        ("0.3", "0.32.0", False),
+        ("0.32.0", "0.31.0", False),
+        ("0.32.0", None, True),
+        (None, "0.32.0", True),
+    ],
+)
+def test_version_that_was_asked_for(asked: str | None, found: str | None, same: bool) -> None:
+    """A shorter version is met by what it begins; a local part says how it was built, not what it is."""
+    assert same is is_version(asked, found)
+
+
+@pytest.mark.parametrize(("asked", "name"), [(None, "old"), ("new", "new"), ("0.32.0", "new"), ("0.32", "new")])
+def test_build_by_name_and_by_version(asked: str | None, name: str) -> None:
+    """The first is the default."""
+    assert name == asked_build(asked, node(OLD, NEW)).name
+
+
+def test_build_of_another_version_than_declared_is_not_started() -> None:
+    """What is installed decides, and the reason has both versions."""
+    wrong = NEW.model_copy(update={"installed": "0.31.0"})
+
+    with pytest.raises(PlanError, match=r"'new' is to be vLLM 0\.32\.0, and 0\.31\.0 is installed"):
+        asked_build("new", node(OLD, wrong))
+    assert "old" == asked_build(None, node(OLD, wrong)).name
+
+
+def test_axis_over_builds() -> None:
+    """Each config has its build and version, and two builds of one version are two configs."""
+    again = NEW.model_copy(update={"name": "again"})
+    (plan,) = build_plan(spec(axes={"engine": ["old", "new", "again"]}), [node(OLD, NEW, again)], MODEL)
+    found = [(each.config.engine, each.config.engine_version) for each in plan.feasible]
+
+    assert [("old", "0.24.0"), ("new", "0.32.0"), ("again", "0.32.0")] == found
+    assert 3 == len({each.config.config_id for each in plan.feasible})
+    assert 3 == len({each.config_class for each in plan.feasible})
+
+
+def test_flag_that_one_build_lacks_is_dropped_there() -> None:
+    """A flag of another release drops the config of the build that lacks it; one that none has is an error."""
+    axes = {"engine": ["old", "new"]}
+    flag = {"name": "fixed", "flags": {**SHORT, "num_scheduler_steps": 4}}
+    early = EngineBuild(name="old", version="0.8.5", installed="0.8.5")
+    (plan,) = build_plan(spec(axes=axes, fixed=flag), [node(early, NEW)], MODEL)
+
+    assert ["old"] == [each.config.engine for each in plan.feasible]
+    assert [("engine_flags", "new")] == [(each.rule, each.config.engine) for each in plan.dropped]
+    with pytest.raises(PlanError, match="no_such_flag"):
+        build_plan(spec(axes=axes, fixed={"name": "fixed", "flags": {"no_such_flag": 1}}), [node(early, NEW)], MODEL)
+
+
+def test_build_that_one_node_lacks_is_dropped_there() -> None:
+    """Another kind of hardware keeps the config."""
+    plans = build_plan(
+        spec(axes={"engine": ["old", "new"]}), [node(OLD, name="a"), node(OLD, NEW, name="b", gpu="NVIDIA A10")], MODEL
+    )
+
+    assert [["old"], ["old", "new"]] == [[each.config.choices["engine"] for each in plan.feasible] for plan in plans]
+    assert ["engine_build"] == [each.rule for each in plans[0].dropped]
+
+
+def test_version_where_nothing_is_known_of_the_engine() -> None:
+    """A plan without a probe or a declared version takes the spec's."""
+    blank = NodeFacts(node="n", source="declared", gpus=node(OLD).gpus)
+    (plan,) = build_plan(spec(fixed={"name": "fixed", "engine": "0.8.5", "flags": SHORT}), [blank], MODEL)
+
+    assert [(None, "0.8.5")] == [(each.config.engine, each.config.engine_version) for each in plan.feasible]
+
+
+def test_declared_builds() -> None:
+    """Several by name, in their order, or one by its command."""
+    several = {"old": {"version": "0.24.0", "command": ["/a", "serve"]}, "new": {"command": ["/b", "serve"]}}
+    short = {"tokenpeak_engine_command": ["/c", "serve"], "tokenpeak_engine_version": "0.32.0"}
+
+    assert ["old", "new"] == list(declared_builds("n", {"tokenpeak_engines": several}))
+    assert [("engine", "0.32.0", ("/c", "serve"))] == [
+        (name, build.version, build.command) for name, build in declared_builds("n", short).items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"tokenpeak_engines": {"old": {"command": "vllm"}}}, r"tokenpeak_engines of node n: old\.command"),
+        ({"tokenpeak_engines": {"old": {"comand": ["vllm"]}}}, r"old\.command: Field required"),
+        ({"tokenpeak_engines": {"a b": {"command": ["vllm"]}}}, "String should match pattern"),
+        ({"tokenpeak_engines": ["vllm"]}, "tokenpeak_engines of node n"),
+        (
+            {"tokenpeak_engines": {"a": {"command": ["x"]}}, "tokenpeak_engine_command": ["y"]},
+            "make the command one of the builds",
+        ),
+    ],
+)
+def test_builds_that_are_written_wrongly(variables: dict[str, object], said: str) -> None:
+    """The error names node, key and what to write."""
+    with pytest.raises(InventoryError, match=said):
+        declared_builds("n", variables)

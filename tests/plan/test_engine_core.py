@@ -1,0 +1,130 @@
+"""The choice between V0 and V1, and what follows, held against what arg_utils.py of 0.8.5, 0.9.2 and 0.10.2 decides."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tokenpeak.predict.memory_plan import plan_memory
+from tokenpeak.predict.model import model_facts
+from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
+from tokenpeak.vllm.engine_core import CoreQuestion, runs_v1
+
+NGRAM = '{"method": "ngram", "num_speculative_tokens": 4}'
+EAGLE = '{"method": "eagle", "model": "e", "num_speculative_tokens": 2}'
+MEDUSA = '{"method": "medusa", "model": "m", "num_speculative_tokens": 2}'
+DRAFT = '{"model": "small", "num_speculative_tokens": 2}'
+FP8 = {"kv_cache_dtype": "fp8"}
+ASKED = {"VLLM_USE_V1": "1"}
+HOPPER, AMPERE, ADA, BLACKWELL, VOLTA = (
+    CoreQuestion(release=(0, 8, 5), flags={}, env={}, vendor="nvidia", capability=capability)
+    for capability in (90, 80, 89, 100, 70)
+)
+MI300X, CPU = (replace(HOPPER, vendor=vendor, capability=None) for vendor in ("amd", "cpu"))
+
+
+@pytest.mark.parametrize(
+    ("on", "flags", "env", "expected"),
+    [
+        # V1 in 0.8.5, 0.9.2, 0.10.2.
+        (HOPPER, {}, {}, (True, True, True)),
+        (HOPPER, {}, {"VLLM_USE_V1": "0"}, (False, False, False)),
+        (VOLTA, {}, {}, (False, False, True)),
+        (MI300X, {}, {}, (False, True, True)),
+        (MI300X, {}, ASKED, (True, True, True)),
+        (MI300X, FP8, {}, (False, True, True)),
+        (CPU, {}, {}, (False, True, True)),
+        (CPU, {}, ASKED, (False, True, True)),
+        (replace(CPU, windowed=True), {}, {}, (False, False, False)),
+        (HOPPER, FP8, {}, (True, True, True)),
+        (HOPPER, FP8, {"VLLM_FLASH_ATTN_VERSION": "2"}, (False, False, False)),
+        (AMPERE, FP8, {}, (False, False, False)),
+        (BLACKWELL, FP8, {}, (False, False, True)),
+        (AMPERE, FP8, {"VLLM_ATTENTION_BACKEND": "FLASHINFER"}, (False, False, True)),
+        (ADA, FP8, {"VLLM_ATTENTION_BACKEND": "TRITON_ATTN_VLLM_V1"}, (False, False, True)),
+        (replace(AMPERE, mla=True), FP8, {}, (False, False, True)),
+        (HOPPER, {"speculative_config": NGRAM}, {}, (False, True, True)),
+        (HOPPER, {"speculative_config": NGRAM}, ASKED, (True, True, True)),
+        (HOPPER, {"speculative_model": "[ngram]", "num_speculative_tokens": 4}, {}, (False, True, True)),
+        (HOPPER, {"speculative_config": EAGLE}, {}, (False, True, True)),
+        (HOPPER, {"speculative_config": MEDUSA}, {}, (False, True, True)),
+        (HOPPER, {"speculative_config": MEDUSA}, ASKED, (False, True, True)),
+        (HOPPER, {"speculative_config": DRAFT}, {}, (False, False, True)),
+        (HOPPER, {"pipeline_parallel_size": 2}, {}, (False, True, True)),
+        (HOPPER, {"pipeline_parallel_size": 2, "distributed_executor_backend": "ray"}, {}, (True, True, True)),
+        (HOPPER, {"scheduling_policy": "priority"}, {}, (False, True, True)),
+        (HOPPER, {"num_scheduler_steps": 8}, {}, (False, False, True)),
+        (HOPPER, {"preemption_mode": "swap"}, {}, (False, False, False)),
+        (HOPPER, {"quantization": "gguf"}, {}, (False, True, True)),
+        (HOPPER, {"dtype": "float32"}, {}, (False, True, True)),
+        (HOPPER, {}, {"VLLM_ATTENTION_BACKEND": "XFORMERS"}, (False, False, False)),
+    ],
+)
+def test_falls_back_to_v0_for_what_v1_lacks(
+    on: CoreQuestion, flags: dict[str, Any], env: dict[str, str], *, expected: tuple[bool, ...]
+) -> None:
+    """Between 0.8 and 0.10 the feature decides as much as the device; before and after it does not."""
+    releases = ((0, 7, 3), (0, 8, 5), (0, 9, 2), (0, 10, 2), (0, 11, 2))
+    found = [runs_v1(replace(on, release=release, flags=flags, env=env)) for release in releases]
+
+    assert [env == ASKED, *expected, True] == found
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "flags", "expected"),
+    [
+        # V1, chunked prefill, prefix caching, batched tokens, sequences.
+        ("NVIDIA H200", "0.8.5", {}, (True, True, True, 8192, 1024)),
+        ("NVIDIA H200", "0.8.5", {"speculative_config": NGRAM}, (False, False, False, 4096, 256)),
+        ("AMD Instinct MI300X", "0.8.5", {}, (False, False, False, 4096, 256)),
+        ("AMD Instinct MI300X", "0.9.2", {}, (True, True, True, 8192, 1024)),
+        ("NVIDIA A100-SXM4-80GB", "0.8.5", FP8, (False, False, False, 4096, 256)),
+        ("NVIDIA A100-SXM4-80GB", "0.8.5", {}, (True, True, True, 8192, 1024)),
+        ("NVIDIA A100-SXM4-80GB", "0.9.2", {}, (True, True, True, 2048, 256)),
+        # V0 chunks contexts beyond 32,768, but not while it speculates.
+        ("NVIDIA A100-SXM4-80GB", "0.8.5", {**FP8, "max_model_len": 65536}, (False, True, False, 2048, 256)),
+        (
+            "NVIDIA A100-SXM4-80GB",
+            "0.8.5",
+            {"speculative_config": NGRAM, "max_model_len": 65536},
+            (False, False, False, 65536, 256),
+        ),
+        # V1 up to 0.10 chunks whatever is asked; V0 does not, and later releases do as asked.
+        ("NVIDIA H200", "0.8.5", {"enable_chunked_prefill": False}, (True, True, True, 8192, 1024)),
+        ("NVIDIA H200", "0.10.2", {"enable_chunked_prefill": False}, (True, True, True, 8192, 1024)),
+        ("NVIDIA H200", "0.32.0", {"enable_chunked_prefill": False}, (True, False, True, 8192, 1024)),
+        ("Tesla V100-PCIE-32GB", "0.8.5", {"enable_chunked_prefill": True}, (False, True, False, 2048, 256)),
+    ],
+)
+def test_defaults_follow_from_the_core(
+    gpu: str, version: str, flags: dict[str, Any], *, expected: tuple[bool, bool, bool, int, int]
+) -> None:
+    """Chunked prefill, prefix caching and the batch are the core's: V0 does neither of itself up to 32,768 tokens."""
+    config = Config(
+        config_id="0" * 12,
+        name="c",
+        model=ModelName(name="m", served_name="m"),
+        flags={"max_model_len": 4096, **flags},
+        env={},
+    )
+    node = NodeFacts(node="n", source="declared", gpus=(Gpu(index=0, name=gpu),))
+    memory = plan_memory(config, node, model_facts("meta-llama/Llama-3.1-8B-Instruct"), version)
+    assert memory is not None
+    deployment = memory.deployment
+
+    assert expected == (
+        deployment.v1,
+        memory.chunked_prefill,
+        memory.prefix_caching,
+        deployment.max_num_batched_tokens,
+        deployment.max_num_seqs,
+    )
+
+
+def test_the_capability_counted_until_0_10_1() -> None:
+    """Volta has V0 in 0.10.1 and V1 in 0.10.2; an fp8 KV cache through FlashInfer likewise."""
+    flashinfer = replace(AMPERE, flags=FP8, env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"})
+    releases = ((0, 10, 1), (0, 10, 2))
+
+    assert [False, True] == [runs_v1(replace(VOLTA, release=release)) for release in releases]
+    assert [False, True] == [runs_v1(replace(flashinfer, release=release)) for release in releases]

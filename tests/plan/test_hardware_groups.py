@@ -1,0 +1,131 @@
+"""Which nodes are the same kind of hardware: by facts, whatever their label says."""
+
+import pytest
+
+from archive_factory import sweep_spec
+from tokenpeak.plan.matrix import build_plan
+from tokenpeak.records import EngineBuild, Gpu, NodeFacts, Plan, hardware_groups
+from tokenpeak.spec.sweep import ModelSpec
+
+GIB = 2**30
+MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
+
+
+def node(
+    name: str, *, gib: float = 32, driver: str = "550.54.15", count: int = 2, links: str | None = None
+) -> NodeFacts:
+    """A node with V100s."""
+    board = {"name": "Tesla V100-PCIE", "vram_bytes": int(gib * GIB), "driver": driver}
+    gpus = tuple(Gpu.model_validate({"index": index, **board}) for index in range(count))
+    return NodeFacts(node=name, source="probed", gpus=gpus, memory_bytes=256 * GIB, interconnect=links)
+
+
+def groups(*nodes: NodeFacts) -> dict[str, list[str]]:
+    """The names of the nodes by their label."""
+    return {label: [each.node for each in same] for label, same in hardware_groups(nodes).items()}
+
+
+def test_equal_facts_are_one_kind() -> None:
+    """A driver's fix and what a driver keeps of the memory make no other kind; the label is short then."""
+    assert {"2x Tesla V100-PCIE": ["a", "b"]} == groups(node("a"), node("b", gib=31.75, driver="550.90.07"))
+
+
+def test_equal_boards_with_other_memory_are_two_kinds() -> None:
+    """Equal names hide boards of 16 and of 32 GiB."""
+    found = groups(node("a"), node("b", gib=16))
+
+    assert ["2x Tesla V100-PCIE (32 GiB, driver 550)", "2x Tesla V100-PCIE (16 GiB, driver 550)"] == list(found)
+
+
+def test_equal_boards_with_another_driver_are_two_kinds() -> None:
+    """Another branch of the driver runs other kernels."""
+    found = groups(node("a"), node("b", driver="570.86.15"), node("c"))
+
+    assert {
+        "2x Tesla V100-PCIE (32 GiB, driver 550)": ["a", "c"],
+        "2x Tesla V100-PCIE (32 GiB, driver 570)": ["b"],
+    } == found
+
+
+def test_equal_boards_with_another_interconnect_are_two_kinds() -> None:
+    """NVLink between the boards moves what they exchange several times as fast as the host does."""
+    found = groups(node("a", links="NV2"), node("b", links="PHB"), node("c", links="NV2"))
+
+    assert {
+        "2x Tesla V100-PCIE (32 GiB, driver 550, NV2)": ["a", "c"],
+        "2x Tesla V100-PCIE (32 GiB, driver 550, PHB)": ["b"],
+    } == found
+
+
+@pytest.mark.parametrize(("then", "now", "same"), [(None, "NV2", True), ("NV2", "NV2", True), ("NV2", "PHB", False)])
+def test_facts_without_interconnect_are_compared_without(then: str | None, now: str, same: bool) -> None:
+    """A sweep whose archive is older than the fact can be resumed."""
+    assert same is node("a", links=now).is_still(node("a", links=then))
+
+
+def test_equal_boards_with_other_engine_builds_are_two_kinds() -> None:
+    """Another version is another plan and another search; the plan says what differs."""
+    old, new = EngineBuild(name="old", installed="0.24.0"), EngineBuild(name="new", installed="0.32.0")
+    nodes = [
+        node(name).model_copy(update={"engines": builds})
+        for name, builds in (("a", (old, new)), ("b", (old,)), ("c", (old, new)))
+    ]
+    plans = build_plan(sweep_spec(), nodes, MODEL)
+
+    start = "2x Tesla V100-PCIE"
+    assert {f"{start} (old 0.24.0 + new 0.32.0)": ["a", "c"], f"{start} (old 0.24.0)": ["b"]} == groups(*nodes)
+    assert [
+        ("apart from b: engine builds old 0.24.0 + new 0.32.0 here, old 0.24.0 there",),
+        ("apart from a, c: engine builds old 0.24.0 here, old 0.24.0 + new 0.32.0 there",),
+    ] == [plan.apart for plan in plans]
+
+
+def test_engine_environment_makes_another_kind() -> None:
+    """What the inventory sets for one node alone changes its results."""
+    other = node("b").model_copy(update={"engine_env": {"VLLM_USE_V1": "0"}})
+    plans = build_plan(sweep_spec(), [node("a"), other], MODEL)
+
+    assert [("a",), ("b",)] == [plan.nodes for plan in plans]
+    assert plans[1].hardware.endswith("#2")
+    assert ("apart from b: engine environment none here, VLLM_USE_V1=0 there",) == plans[0].apart
+
+
+def test_resumed_sweep_knows_other_builds() -> None:
+    """A node whose engine was replaced is no more what was planned; a record from before builds is not compared."""
+    then = node("a").model_copy(update={"engines": (EngineBuild(name="old", installed="0.24.0"),)})
+    now = then.model_copy(update={"engines": (EngineBuild(name="old", installed="0.32.0"),)})
+
+    assert not now.is_still(then)
+    assert now.is_still(node("a"))
+
+
+def test_labels_of_other_counts_stay_short() -> None:
+    """What the label shows anyway needs no details."""
+    assert ["2x Tesla V100-PCIE", "4x Tesla V100-PCIE"] == list(groups(node("a"), node("b", count=4)))
+
+
+@pytest.mark.parametrize(("other_gib", "kinds"), [(62.4, 1), (126.0, 2)])
+def test_machines_without_gpus(other_gib: float, kinds: int) -> None:
+    """What a system keeps of its memory makes no other kind; other modules do."""
+    cpus = [
+        NodeFacts(node=name, source="probed", cpu="Xeon", cpu_cores=8, memory_bytes=int(gib * GIB))
+        for name, gib in (("a", 62.6), ("b", other_gib))
+    ]
+
+    assert kinds == len(groups(*cpus))
+
+
+def test_each_kind_has_a_plan() -> None:
+    """Plans follow the facts, and know how many boards one of their nodes has."""
+    plans = build_plan(sweep_spec(), [node("a"), node("b", gib=16)], MODEL)
+
+    assert [("a",), ("b",)] == [plan.nodes for plan in plans]
+    assert [2, 2] == [plan.gpus for plan in plans]
+
+
+@pytest.mark.parametrize(("label", "gpus"), [("4x NVIDIA L4", 4), ("CPU Xeon (8 cores)", 1), ("server at x", 1)])
+def test_older_plan_has_its_boards_in_its_label(label: str, gpus: int) -> None:
+    """An archive whose plans have no number of boards reads as before."""
+    older = {"hardware": label, "nodes": ["a"], "theoretical": 0, "feasible": []}
+
+    assert gpus == Plan.model_validate(older).gpus

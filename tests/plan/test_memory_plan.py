@@ -1,0 +1,151 @@
+from typing import Any
+
+import pytest
+
+from tokenpeak.errors import FactsError
+from tokenpeak.predict.hardware import GIB, MIB
+from tokenpeak.predict.memory_plan import device_of, missing_hardware, plan_memory
+from tokenpeak.predict.model import model_facts
+from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
+
+LLAMA = model_facts("meta-llama/Llama-3.1-8B-Instruct")
+
+
+def node(*names: str, version: str = "0.32.0", **facts: Any) -> NodeFacts:
+    gpus = tuple(Gpu(index=index, name=name) for index, name in enumerate(names))
+    return NodeFacts(node="n", source="declared", gpus=gpus, engine_version=version, **facts)
+
+
+def config(env: dict[str, str] | None = None, **flags: Any) -> Config:
+    return Config(config_id="0" * 12, name="c", model=ModelName(name="m", served_name="m"), flags=flags, env=env or {})
+
+
+def test_takes_the_probed_memory_and_the_smallest_device() -> None:
+    """A mixed node is as large as its smallest GPU; memory as probed beats the table."""
+    mixed = NodeFacts(
+        node="n",
+        source="probed",
+        gpus=(
+            Gpu(index=0, name="NVIDIA A100-SXM4-80GB"),
+            Gpu(index=1, name="NVIDIA L4", vram_bytes=22000 * MIB),
+        ),
+    )
+    device = device_of(mixed)
+    assert device is not None
+
+    assert ("NVIDIA L4", 22000 * MIB) == (device.name, device.vram_bytes)
+
+
+def test_reads_sizes_as_the_engine_does() -> None:
+    """`8k` is 8,000 and `8K` 8,192; a cache of `2G` is 2 GiB."""
+    short = plan_memory(
+        config(max_model_len="8k", max_num_batched_tokens="4K", kv_cache_memory_bytes="2G"), node("L4"), LLAMA
+    )
+    assert short is not None
+
+    assert (8000, 4096) == (short.max_model_len, short.deployment.max_num_batched_tokens)
+    assert 2 * GIB == short.kv_cache_memory_bytes
+
+
+@pytest.mark.parametrize("longest", ["auto", -1])
+def test_the_longest_context_is_what_fits(longest: str | int) -> None:
+    """Asked for the longest context, the engine takes the model's, or as much of it as there is memory for."""
+    small, large = (plan_memory(config(max_model_len=longest), node(gpu), LLAMA) for gpu in ("L4", "NVIDIA H200"))
+    assert small is not None and large is not None and LLAMA is not None
+
+    assert small.fits and small.max_model_len == small.kv_cache_tokens < LLAMA.max_context
+    assert large.max_model_len == LLAMA.max_context
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"max_num_batched_tokens": 0}, "max_num_batched_tokens of config 'c' is 0; give a number from 1"),
+        ({"tensor_parallel_size": -2}, "tensor_parallel_size of config 'c' is -2; give a number from 1"),
+        ({"max_num_seqs": "many"}, "max_num_seqs of config 'c' is 'many'; give a number"),
+    ],
+)
+def test_a_count_below_one_is_refused(flags: dict[str, Any], words: str) -> None:
+    """No engine starts so, and nothing can be computed of it."""
+    with pytest.raises(FactsError, match=words):
+        plan_memory(config(**flags), node("L4"), LLAMA)
+
+
+def test_the_cpu_engine_s_cache_is_of_whole_gib() -> None:
+    """What the engine could not read as a number is refused when it is planned."""
+    cpu = NodeFacts(node="n", source="declared", cpu_cores=8, memory_bytes=32 * GIB)
+
+    with pytest.raises(FactsError, match=r"VLLM_CPU_KVCACHE_SPACE is '0\.5'"):
+        plan_memory(config(env={"VLLM_CPU_KVCACHE_SPACE": "0.5"}, max_model_len=2048), cpu, LLAMA)
+
+
+@pytest.mark.parametrize("flags", [{"quantization": "torchao"}, {"kv_cache_dtype": "turboquant_k8v4"}])
+def test_a_width_that_only_the_engine_knows_is_planned_without_prediction(flags: dict[str, Any]) -> None:
+    """A method of the engine's own that is not described here keeps no sweep from trying it."""
+    assert plan_memory(config(**flags), node("L4"), LLAMA) is None
+
+
+def test_names_the_device_that_the_table_lacks() -> None:
+    """The note says which device is unknown and which file to add it to."""
+    note = missing_hardware(node("NVIDIA Unheard-Of 9000"))
+    assert note is not None
+
+    assert "'NVIDIA Unheard-Of 9000'" in note
+    assert "gpus.json" in note
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "expected"),
+    [
+        ("NVIDIA L4", "0.32.0", (2048, 256)),
+        ("NVIDIA A100-SXM4-80GB", "0.32.0", (2048, 256)),
+        ("NVIDIA H200", "0.32.0", (8192, 1024)),
+        ("NVIDIA B200", "0.33.0", (16384, 1024)),
+        ("NVIDIA B200", "0.32.0", (16384, 1024)),
+        ("NVIDIA B200", "0.22.1", (8192, 1024)),
+    ],
+)
+def test_fills_in_the_batch_that_the_engine_would(gpu: str, version: str, expected: tuple[int, int]) -> None:
+    """Batched tokens and sequences default by memory, device and release."""
+    memory = plan_memory(config(), node(gpu), LLAMA, version)
+    assert memory is not None
+
+    assert expected == (memory.deployment.max_num_batched_tokens, memory.deployment.max_num_seqs)
+
+
+def test_batches_a_whole_prompt_when_v0_does_not_chunk() -> None:
+    """V0 without chunked prefill raises batched tokens to the context length."""
+    memory = plan_memory(config(max_model_len=16384), node("Tesla V100-PCIE-32GB", version="0.8.5"), LLAMA)
+    assert memory is not None
+
+    assert (False, 16384) == (memory.chunked_prefill, memory.deployment.max_num_batched_tokens)
+
+
+def test_takes_the_cpu_engine_s_kv_cache_from_its_environment() -> None:
+    """VLLM_CPU_KVCACHE_SPACE is gigabytes; the flag in bytes beats it."""
+    cpu = node(cpu="AMD EPYC", cpu_cores=2, memory_bytes=16 * GIB)
+    space = plan_memory(config({"VLLM_CPU_KVCACHE_SPACE": "2"}, max_model_len=2048), cpu, LLAMA)
+    flag = plan_memory(config({"VLLM_CPU_KVCACHE_SPACE": "2"}, kv_cache_memory_bytes=GIB), cpu, LLAMA)
+    assert space is not None
+    assert flag is not None
+
+    assert (2 * GIB, GIB) == (space.kv_cache_bytes, flag.kv_cache_bytes)
+
+
+def test_takes_what_a_config_does_not_set_from_the_inventory_s_environment() -> None:
+    """The inventory's VLLM_CPU_KVCACHE_SPACE holds, unless the config sets its own."""
+    cpu = node(cpu="AMD EPYC", cpu_cores=2, memory_bytes=16 * GIB).model_copy(
+        update={"engine_env": {"VLLM_CPU_KVCACHE_SPACE": "1"}}
+    )
+    inherited = plan_memory(config(max_model_len=2048), cpu, LLAMA)
+    own = plan_memory(config({"VLLM_CPU_KVCACHE_SPACE": "2"}, max_model_len=2048), cpu, LLAMA)
+    assert inherited is not None
+    assert own is not None
+
+    assert (GIB, 2 * GIB) == (inherited.kv_cache_bytes, own.kv_cache_bytes)
+
+
+def test_refuses_a_flag_that_should_be_a_number() -> None:
+    """A word where a number belongs is an error that names the flag."""
+    with pytest.raises(FactsError, match="max_num_seqs"):
+        plan_memory(config(max_num_seqs="many"), node("NVIDIA L4"), LLAMA)
