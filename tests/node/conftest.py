@@ -14,6 +14,7 @@ import pytest
 
 from tokenpeak.node import process
 from tokenpeak.node.bundle import write_bundle
+from tokenpeak.node.protocol.answers import ANSWERS, parse
 
 STANDIN = Path(__file__).with_name("standin.py")
 
@@ -53,6 +54,7 @@ class Node:
         assert out, err
         answer = json.loads(out)
         assert isinstance(answer, dict)
+        assert () == parse(ANSWERS[command], answer).unusable
         return answer
 
     def declare(self, **changes: Any) -> None:

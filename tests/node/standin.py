@@ -17,6 +17,7 @@ class Handler(BaseHTTPRequestHandler):
     """/health, /v1/models and /v1/completions; with VLLM_API_KEY set, /v1 needs it."""
 
     model = ""
+    version: str | None = None
     protocol_version = "HTTP/1.1"
 
     def _answer(self, status: int, body: object) -> None:
@@ -33,6 +34,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/health":
             self._answer(200, {})
+        elif self.path == "/version" and self.version:
+            self._answer(200, {"version": self.version})
         elif not self._allowed():
             self._answer(401, {"error": "Unauthorized"})
         else:
@@ -61,6 +64,7 @@ def main() -> None:
     parser.add_argument("--ignore-sigterm", action="store_true")
     parser.add_argument("--worker", action="store_true", help="start a child that outlives its parent")
     parser.add_argument("--die", help="print this and exit with status 1")
+    parser.add_argument("--reports", help="the version that /version says; without, there is no such page")
     parser.add_argument("--hang", action="store_true")
     parser.add_argument("--say", nargs="*", default=[], help="words to print")
     options = parser.parse_args()
@@ -75,7 +79,7 @@ def main() -> None:
     if options.die:
         sys.exit(options.die)
     time.sleep(600 if options.hang else options.start_s)
-    Handler.model = options.model
+    Handler.model, Handler.version = options.model, options.reports
     ThreadingHTTPServer((options.host, options.port), Handler).serve_forever()
 
 

@@ -19,8 +19,8 @@ def test_same_bytes(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_trouble_is_told(tmp_path: Path) -> None:
-    """A request that is not JSON is told as one JSON object with exit status 3."""
+def test_error_is_reported(tmp_path: Path) -> None:
+    """A request that is not JSON is answered by one JSON object with exit status 3."""
     bundle = write_bundle(tmp_path / "node.pyz")
     (tmp_path / "state").mkdir(mode=0o700)
     argv = [sys.executable, str(bundle), "launch", "--state", str(tmp_path / "state"), "--request", "-"]

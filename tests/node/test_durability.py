@@ -37,7 +37,7 @@ def traced(argv: list[str], trace: Path, cwd: Path | None = None) -> list[Call]:
         if not said and "ptrace" in (why := running.stderr.read()):
             pytest.skip(f"this machine lets nobody trace system calls: {why}")
         leader = int(trace.read_text().split(maxsplit=1)[0])
-        # The command's own children live on, and strace with them, unless it is told to let go.
+        # The command's own children live on, and strace with them, unless it lets go.
         clock.wait_until(lambda: process.stat_of(leader) is None, 10)
         running.terminate()
     found = (LINE.match(line) for line in whole_lines(trace.read_text()))
@@ -130,7 +130,7 @@ ARCHIVE = """
 import sys
 from pathlib import Path
 from archive_factory import node_facts, plan_of, sweep_spec, trial_record
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.archive import Archive
 
 archive = Archive(Path(sys.argv[1]))
 spec = sweep_spec({"max_num_seqs": [8, 64]})
@@ -146,7 +146,7 @@ sys.stdout.flush()
 
 
 def test_trial_is_durable_before_it_is_acknowledged(tmp_path: Path) -> None:
-    """A trial's requests and log are durable before its record is, and that before anybody is told."""
+    """A trial's requests and log are durable before its record is, and that before the answer."""
     archive = tmp_path / "archive"
     archive.mkdir()
     tests = Path(__file__).parents[1]
@@ -156,9 +156,9 @@ def test_trial_is_durable_before_it_is_acknowledged(tmp_path: Path) -> None:
 
     files = {path.name.split(".", 1)[1]: path for path in (archive / "trials").iterdir()}
     record = durable_at(calls, files.pop("json"))
-    told = positions(calls, "write", '"acknowledged')
+    answered = positions(calls, "write", '"acknowledged')
     large = [durable_at(calls, path)[-1] for path in files.values()]
     made = positions(calls, "fsync", f"<{archive}>")
     assert 2 == len(large)
-    assert max(large) < record[0] < told[0]
+    assert max(large) < record[0] < answered[0]
     assert made[0] < record[0], "the folder of trials was not made durable"

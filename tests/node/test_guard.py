@@ -23,7 +23,7 @@ def test_silent_controller(node: Node) -> None:
     """When the lease lapses, the engine is ended and production answers again."""
     node.production()
     node.run("produce")
-    launched = node.run("launch", node.launch_request(lease_s=2))
+    launched = node.run("launch", node.launch_request(lease_s=6))
     engine = node.read("engine.json")
     guard = node.read("guard.json")
 
@@ -31,7 +31,9 @@ def test_silent_controller(node: Node) -> None:
     assert restored(node)
     outcome = node.read("outcome.json")
     assert outcome is not None
-    assert ("guard", True, "prod") == (outcome["by"], outcome["restored"], outcome["model"])
+    assert "guard" == outcome["by"]
+    assert outcome["restored"]
+    assert "prod" == outcome["model"]
     assert process.is_alive(engine) is False
     assert node.run("status")["production"]["running"]
     assert clock.wait_until(lambda: not process.is_alive(guard), 5), "the watchdog ends with its trial"
@@ -42,7 +44,7 @@ def test_launch_killed_midway(node: Node) -> None:
     node.production()
     node.run("produce")
     launching = node.start("launch", node.launch_request("--hang", "--worker", lease_s=2, deadline_s=60))
-    assert clock.wait_until(lambda: "worker" in read_log(node) and node.read("engine.json") is not None, 10)
+    assert clock.wait_until(lambda: "worker" in read_log(node) and node.read("engine.json") is not None, 30)
     engine = node.read("engine.json")
     assert engine is not None
     group = process.members(engine)
@@ -83,7 +85,7 @@ def test_lease_is_renewed(node: Node) -> None:
     assert channel.stdin
     until = time.monotonic() + 8
     while time.monotonic() < until:
-        channel.stdin.write("1 sweep-1\n")
+        channel.stdin.write('{"number": 1, "holder": "sweep-1"}\n')
         channel.stdin.flush()
         time.sleep(0.3)
     held = node.read("record.json") is not None
@@ -118,7 +120,9 @@ def test_finish_after_the_guard(node: Node) -> None:
 
     restoration = node.run("finish", node.finish_request())["restoration"]
 
-    assert (True, True, "prod") == (restoration["restored"], restoration["was_running"], restoration["model"])
+    assert restoration["restored"]
+    assert restoration["was_running"]
+    assert "prod" == restoration["model"]
     assert "Given back by guard" in restoration["message"]
 
 
@@ -146,7 +150,7 @@ def test_production_that_refuses_once(node: Node) -> None:
 
 
 def test_guard_that_cannot_write_its_log(node: Node) -> None:
-    """On a full disk the watchdog has nobody to tell that it gives the node back, and does so all the same."""
+    """On a full disk the watchdog cannot log that it gives the node back, and does so all the same."""
     node.production()
     node.run("produce")
     (node.folder / "guard.log").symlink_to("/dev/full")
@@ -273,7 +277,9 @@ def test_launch_after_a_lease_that_lapsed(node: Node) -> None:
     assert launched["ready"]
     assert outcome is not None
     assert record is not None
-    assert ("0000-a", "launch", True) == (outcome["trial_id"], outcome["by"], outcome["restored"])
+    assert "0000-a" == outcome["trial_id"]
+    assert "launch" == outcome["by"]
+    assert outcome["restored"]
     assert before is not None
     assert before["nonce"] != record["nonce"]
     assert node.run("status")["production"]["running"] is False

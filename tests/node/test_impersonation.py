@@ -1,4 +1,4 @@
-"""Another user of the node takes the port of production, or of the engine: it gets no key and is believed nothing.
+"""Another user of the node takes the port of production, or of the engine: it gets no key, and no answer of it counts.
 
 The stranger is a real process of a real second user.
 """

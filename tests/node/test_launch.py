@@ -14,6 +14,7 @@ from tests.node.conftest import Node
 
 from tokenpeak.node import clock, process, serving
 from tokenpeak.node.engine import trial_key
+from tokenpeak.node.protocol.answers import FinishAnswer, parse
 
 
 def models_served(production: dict[str, Any]) -> bytes:
@@ -22,7 +23,7 @@ def models_served(production: dict[str, Any]) -> bytes:
 
 
 def test_whole_trial(node: Node) -> None:
-    """Production is stopped while the engine runs, answers again afterwards, and the time in between is told."""
+    """Production is stopped while the engine runs, answers again afterwards, and the time in between is returned."""
     production = node.production()
     node.run("produce")
 
@@ -31,17 +32,19 @@ def test_whole_trial(node: Node) -> None:
     finished = node.run("finish", node.finish_request())
 
     assert launched["ready"]
-    assert (False, True, True, "sweep-1") == (
-        during["production"]["running"],
-        during["armed"],
-        during["guard_alive"],
-        during["holder"],
-    )
+    assert during["production"]["running"] is False
+    assert during["armed"]
+    assert during["guard_alive"]
+    assert "sweep-1" == during["holder"]
     restoration = finished["restoration"]
-    assert (True, True, "prod") == (restoration["restored"], restoration["was_running"], restoration["model"])
+    assert restoration["restored"]
+    assert restoration["was_running"]
+    assert "prod" == restoration["model"]
     assert 0 < restoration["downtime_s"] < 30
     assert b'"prod"' in models_served(production)
-    assert (None, None, None) == (node.read("record.json"), node.read("engine.json"), node.read("lock.json"))
+    assert node.read("record.json") is None
+    assert node.read("engine.json") is None
+    assert node.read("lock.json") is None
 
 
 def test_phases(node: Node) -> None:
@@ -82,7 +85,9 @@ def test_engine_that_does_not_come_up(
     launched = node.run("launch", node.launch_request(*options, deadline_s=1))
     finished = node.run("finish", node.finish_request())
 
-    assert (False, phase, timed_out) == (launched["ready"], launched["failure_phase"], launched["timed_out"])
+    assert launched["ready"] is False
+    assert phase == launched["failure_phase"]
+    assert timed_out == launched["timed_out"]
     assert said in launched["log_tail"]
     assert finished["restoration"]["restored"]
     assert said in zlib.decompress(base64.b64decode(finished["log"])).decode()
@@ -127,18 +132,17 @@ def test_production_that_was_down(node: Node) -> None:
     finished = node.run("finish", node.finish_request())
 
     assert launched["production"]["running"] is False
-    assert {
-        "restored": True,
-        "was_running": False,
-        "model": None,
-        "downtime_s": None,
-        "message": "Production was down before and was left down.",
-    } == finished["restoration"]
+    restoration = parse(FinishAnswer, finished).restoration
+    assert restoration is not None
+    assert restoration.restored
+    assert restoration.was_running is False
+    assert restoration.downtime_s is None
+    assert "Production was down before and was left down." == restoration.message
     assert node.run("status")["production"]["running"] is False
 
 
 def test_production_that_does_not_answer(node: Node) -> None:
-    """Production that runs without answering is a problem and not touched: nobody could tell whether it came back."""
+    """Production that runs without answering is a problem and not touched: its return could not be checked."""
     declared = node.production("--hang")
     started = process.start_detached(declared["process"]["argv"], log=node.folder / "production.log")
     node.rewrite("production.json", process.identity(started.pid))
@@ -166,12 +170,14 @@ def test_sweep_without_restoring_between(node: Node) -> None:
     last = node.run("finish", node.finish_request(trial_id="0001-b"))
 
     assert first["restoration"] is None
-    assert (False, True, True) == (between["production"]["running"], between["armed"], between["guard_alive"])
+    assert between["production"]["running"] is False
+    assert between["armed"]
+    assert between["guard_alive"]
     assert (True, True) == (launched["ready"], last["restoration"]["restored"])
 
 
 def test_lock_names_its_holder(node: Node) -> None:
-    """Another sweep is told who has the node and what to do; `restore` alone breaks the lock."""
+    """Another sweep's error names who has the node and what to do; `restore` alone breaks the lock."""
     node.run("launch", node.launch_request())
 
     refused = node.run("launch", node.launch_request(holder="sweep-2"))
@@ -194,6 +200,19 @@ def test_lock_between_trials(node: Node) -> None:
     assert "locked" == refused["error"]["code"]
 
 
+def test_lease_that_cannot_be_written_holds_no_lock(node: Node) -> None:
+    """A launch whose lease cannot be written leaves production up and the node free for others."""
+    production = node.production()
+    node.run("produce")
+    (node.folder / "lease.json" / "in the way").mkdir(parents=True)
+
+    answer = node.run("launch", node.launch_request())
+
+    assert "error" in answer
+    assert b'"prod"' in models_served(production)
+    assert node.read("lock.json") is None
+
+
 @pytest.mark.parametrize("other", [{"trial_id": "9999-z"}, {"holder": "sweep-2"}])
 def test_finish_of_another_trial(node: Node, other: dict[str, Any]) -> None:
     """Finishing a trial that does not have the node leaves the one that has it alone, also one of an equal id."""
@@ -201,7 +220,7 @@ def test_finish_of_another_trial(node: Node, other: dict[str, Any]) -> None:
 
     finished = node.run("finish", node.finish_request(**other))
 
-    assert "Trial 0000-abc of sweep-1 has the node; it was left alone." == finished["restoration"]["message"]
+    assert "Trial 0000-abc of sweep-1 has the node; it was not touched." == finished["restoration"]["message"]
     assert (True, None) == (finished["restoration"]["restored"], finished["restoration"]["downtime_s"])
     assert process.is_alive(node.read("engine.json"))
 
@@ -219,14 +238,14 @@ def test_sweep_that_never_had_the_node_gives_nothing_back(node: Node) -> None:
 
     assert process.is_alive(engine) is False
     assert engine is not None, "the other sweep's restore ended this trial"
-    assert "Trial 0000-abc of sweep-1 has the node; it was left alone." == during["message"]
-    assert {"sweep-1 has the node; it was left alone."} == {answer["restoration"]["message"] for answer in between}
+    assert "Trial 0000-abc of sweep-1 has the node; it was not touched." == during["message"]
+    assert {"sweep-1 has the node; it was not touched."} == {answer["restoration"]["message"] for answer in between}
     assert held is not None
     assert (True, None) == (own["restored"], node.read("lock.json"))
 
 
 def test_earlier_sweeps_trial_of_the_same_id(node: Node) -> None:
-    """What became of another sweep's trial is not told of this one, though sweeps number their trials alike."""
+    """What became of another sweep's trial is not returned for this one, though sweeps number their trials alike."""
     node.production()
     node.run("produce")
     node.run("launch", node.launch_request(lease_s=1))
@@ -244,7 +263,7 @@ def test_earlier_sweeps_trial_of_the_same_id(node: Node) -> None:
     assert (True, None) == (launched["engine_ran"], launched["given_back_by"])
 
 
-def test_finish_tells_whether_the_engine_had_outlived_the_load(node: Node) -> None:
+def test_finish_returns_whether_the_engine_had_outlived_the_load(node: Node) -> None:
     """An engine that was still there was ended by the finish; one that died before is said to have."""
     node.run("launch", node.launch_request())
     outlived = node.run("finish", node.finish_request())
@@ -290,7 +309,7 @@ def test_key_is_derived_and_kept_secret(node: Node) -> None:
     ("name", "words"), [("secret-00000000", "make probe"), ("node.json", "not the name of a secret")]
 )
 def test_secret_that_is_not_there(node: Node, name: str, words: str) -> None:
-    """A controller whose secret the node has not got is told so before anything is stopped."""
+    """A secret that the node lacks is an error before anything is stopped."""
     answer = node.run("launch", node.launch_request(secret=name))
 
     assert words in answer["error"]["text"]

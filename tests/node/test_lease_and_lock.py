@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.node import clock, guard, lease, lock, record
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import State
-from tokenpeak.node.trouble import Trouble
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def test_lease_that_has_lapsed_stays_so(
 ) -> None:
     """Heartbeats renew a lease that stands; the guard may be at work already on one that does not."""
     heard(state, ago_s, 60)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("1 me\n2 me\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"number": 1, "holder": "me"}\n{"number": 2, "holder": "me"}\n'))
 
-    assert {"renewals": renewals} == lease.listen(state)
+    assert renewals == lease.listen(state).renewals
     assert (renewals == 0) == lease.has_lapsed(state)
 
 
@@ -82,7 +82,7 @@ def test_one_sweep_at_a_time_has_the_node(state: State, ago_s: float, borrowed: 
     if free:
         lock.take(state, holder)
     else:
-        with pytest.raises(Trouble, match=r"is held by sweep-1 since .* run `make restore`"):
+        with pytest.raises(ScriptError, match=r"is held by sweep-1 since .* run `make restore`"):
             lock.take(state, holder)
 
     assert (state.read(lock.FILE) or {})["holder"] == (holder if free else "sweep-1")
@@ -105,3 +105,11 @@ def test_why_the_guard_acts(state: State, change: dict[str, object], ago_s: floa
 
     assert (why is None) == (found is None)
     assert (why or "") in (found or "")
+
+
+def test_line_that_is_no_heartbeat(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line with other fields ends the channel with an error that names them."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"number": 1, "owner": "me"}\n'))
+
+    with pytest.raises(ScriptError, match="'owner' is unknown; holder is missing"):
+        lease.listen(state)

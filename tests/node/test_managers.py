@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from tokenpeak.node import clock, production
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.managers.kubernetes import pod_selector
 from tokenpeak.node.managers.supervisord import parse_status
 from tokenpeak.node.managers.systemd import parse_show
 from tokenpeak.node.state import State
-from tokenpeak.node.trouble import Trouble
 
 DOCKER = """
 import json, pathlib, sys
@@ -126,7 +126,9 @@ def test_stopped_and_brought_back(
     between = manager.is_running()
     manager.start(definition)
 
-    assert (True, False, True) == (before, between, manager.is_running())
+    assert before
+    assert not between
+    assert manager.is_running()
     assert state == Path(f"{recorded}.state").read_text()
 
 
@@ -136,7 +138,7 @@ def test_container_that_would_vanish(on_path: Callable[[str, str, str], Path], t
     Path(f"{program}.rm").touch()
     manager = make_manager({"manager": "docker", "unit": "prod"}, State.make(tmp_path / "state"))
 
-    with pytest.raises(Trouble, match="--rm"):
+    with pytest.raises(ScriptError, match="--rm"):
         manager.definition()
 
 
@@ -145,7 +147,7 @@ def test_container_that_is_not_there(on_path: Callable[[str, str, str], Path], t
     on_path("docker", DOCKER, "running")
     manager = make_manager({"manager": "docker", "unit": "pord"}, State.make(tmp_path / "state"))
 
-    with pytest.raises(Trouble, match="No such container: pord"):
+    with pytest.raises(ScriptError, match="No such container: pord"):
         manager.is_running()
 
 
@@ -153,7 +155,7 @@ def test_other_kinds_of_kubernetes(tmp_path: Path) -> None:
     """Only what can be scaled can be borrowed."""
     manager = make_manager({"manager": "kubernetes", "unit": "pod/llm"}, State.make(tmp_path / "state"))
 
-    with pytest.raises(Trouble, match="deployment/NAME or statefulset/NAME"):
+    with pytest.raises(ScriptError, match="deployment/NAME or statefulset/NAME"):
         manager.definition()
 
 
@@ -163,7 +165,7 @@ def test_deployment_on_several_machines_is_refused(on_path: Callable[[str, str, 
     Path(f"{recorded}.machines").write_text("gpu-1 gpu-2")
     declared = {"manager": "kubernetes", "unit": "deployment/llm"}
 
-    with pytest.raises(Trouble, match=r"has pods on 2 machines \(gpu-1, gpu-2\).* a Deployment of its own"):
+    with pytest.raises(ScriptError, match=r"has pods on 2 machines \(gpu-1, gpu-2\).* a Deployment of its own"):
         production.record(declared, State.make(tmp_path / "state"))
 
     assert "3" == Path(f"{recorded}.state").read_text()
@@ -194,23 +196,23 @@ def test_pods_of_a_deployment_are_selected_as_it_does(selector: dict[str, Any], 
 
 @pytest.mark.parametrize(
     ("selector", "words"),
-    [({}, "cannot be told from others"), ({"matchExpressions": [{"key": "app", "operator": "Gt"}]}, "'Gt'")],
+    [({}, "which pods are its own is not known"), ({"matchExpressions": [{"key": "app", "operator": "Gt"}]}, "'Gt'")],
 )
 def test_deployment_whose_pods_cannot_be_selected_is_refused(selector: dict[str, Any], words: str) -> None:
     """An empty selection would wait for every pod of the namespace."""
-    with pytest.raises(Trouble, match=words):
+    with pytest.raises(ScriptError, match=words):
         pod_selector({"spec": {"selector": selector}})
 
 
 def test_unknown_manager(tmp_path: Path) -> None:
     """An unknown manager is an error that names the known ones."""
-    with pytest.raises(Trouble, match=r"'sysvinit'\. Known: systemd, docker"):
+    with pytest.raises(ScriptError, match=r"'sysvinit'\. Known: systemd, docker"):
         make_manager({"manager": "sysvinit"}, State.make(tmp_path / "state"))
 
 
 def test_missing_key(tmp_path: Path) -> None:
     """A manager that lacks what it needs names the key."""
-    with pytest.raises(Trouble, match="'systemd' but no 'unit'"):
+    with pytest.raises(ScriptError, match="'systemd' but no 'unit'"):
         make_manager({"manager": "systemd"}, State.make(tmp_path / "state")).is_running()
 
 
@@ -249,12 +251,12 @@ def test_start_command_that_leaves_a_server_running(tmp_path: Path) -> None:
 
 
 def test_start_command_that_fails(tmp_path: Path) -> None:
-    """Its status and its words are told, without those of an earlier start."""
+    """Its status and its output are shown, without those of an earlier start."""
     state = State.make(tmp_path / "state")
     state.path("production.log").write_text("earlier words")
     declared = {"manager": "command", "start": ["sh", "-c", "echo no licence >&2; exit 7"], "stop": ["true"]}
 
-    with pytest.raises(Trouble, match=r"ended with status 7: no licence\."):
+    with pytest.raises(ScriptError, match=r"ended with status 7: no licence\."):
         make_manager(declared, state).start({})
 
 
@@ -263,7 +265,7 @@ def test_url_without_a_scheme(tmp_path: Path, url: str) -> None:
     """A URL that is none is an error that shows how to write it."""
     declared = {"manager": "command", "url": url, "start": ["true"], "stop": ["true"], "check": ["true"]}
 
-    with pytest.raises(Trouble, match="write it like http://"):
+    with pytest.raises(ScriptError, match="write it like http://"):
         production.look(declared, State.make(tmp_path / "state"))
 
 

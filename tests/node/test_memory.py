@@ -26,7 +26,7 @@ def test_without_a_baseline_two_looks_alike_are_rest() -> None:
     assert (True, 38) == (found.is_level, found.used_bytes)
 
 
-def test_a_tool_that_tells_nothing_is_not_at_rest() -> None:
+def test_a_tool_without_output_is_not_at_rest() -> None:
     """A gauge that stops answering proves nothing."""
     assert (False, None) == wait_level(gauge(None))[:2]
     assert (False, None) == wait_level(gauge(100, None))[:2]

@@ -9,8 +9,9 @@ import pytest
 from tests.node.conftest import Node
 
 from tokenpeak.node import probe, sockets, version
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.protocol.answers import ProductionState
 from tokenpeak.node.state import State
-from tokenpeak.node.trouble import Trouble
 from tokenpeak.records import NodeFacts
 
 
@@ -43,7 +44,9 @@ def test_problems(node: Node, tmp_path: Path) -> None:
     assert "No engine at '/nonexistent/vllm'" in engine
     assert f"Port {port} on 127.0.0.1 is in use by" in used
     assert "is not on the node" in model
-    assert (None, False, False) == (answer["engine_version"], answer["engine_port_free"], answer["model_present"])
+    assert answer["engine_version"] is None
+    assert answer["engine_port_free"] is False
+    assert answer["model_present"] is False
 
 
 def test_nothing_secret_leaves(node: Node) -> None:
@@ -79,7 +82,7 @@ def test_boards_that_cannot_be_used() -> None:
     holders = [{"gpu_uuid": "GPU-1", "pid": 7, "name": "jupyter", "vram_bytes": 60 << 30}]
     boards = [board(0, mig="Enabled"), board(1, name="A10", used=60)]
 
-    problems = probe.gpu_problems(boards, holders, {"running": False})
+    problems = probe.gpu_problems(boards, holders, ProductionState(running=False))
 
     assert ["MIG is on for GPU 0", "The GPUs differ (A10, L4)", "GPU 1 has 60.0 of 100.0 GiB in use"] == [
         problem.split(":")[0].split(" though")[0] for problem in problems
@@ -89,7 +92,7 @@ def test_boards_that_cannot_be_used() -> None:
 
 def test_vram_of_production_is_no_problem() -> None:
     """While production runs, VRAM in use is its own."""
-    assert [] == probe.gpu_problems([board(0, used=90)], [], {"running": True})
+    assert [] == probe.gpu_problems([board(0, used=90)], [], ProductionState(running=True))
 
 
 def test_version_from_metadata(tmp_path: Path) -> None:
@@ -116,13 +119,13 @@ def test_version_by_asking(tmp_path: Path) -> None:
     assert "0.10.1.1" == version.engine_version({"command": [str(program), "serve"]})
 
 
-def test_engine_that_cannot_tell_its_version(tmp_path: Path) -> None:
-    """A broken installation is not called a missing one: what it said last stands in the trouble."""
+def test_engine_without_a_version(tmp_path: Path) -> None:
+    """A broken installation is not called a missing one: what it said last is in the error."""
     program = tmp_path / "vllm"
     program.write_text("#!/bin/sh\necho Traceback >&2\necho 'ImportError: libcuda.so.1' >&2\nexit 1\n")
     program.chmod(0o755)
 
-    with pytest.raises(Trouble, match=r"--version` ended with status 1 .* said: ImportError: libcuda\.so\.1\. Mend"):
+    with pytest.raises(ScriptError, match=r"--version` ended with status 1 .* but: ImportError: libcuda\.so\.1\. Mend"):
         version.engine_version({"command": [str(program), "serve"]})
 
 
@@ -173,7 +176,7 @@ def test_help_is_asked_once(tmp_path: Path) -> None:
 
 
 def test_no_help_without_an_engine(tmp_path: Path) -> None:
-    """Nothing is asked where there is no engine, and an engine that fails to tell is not believed."""
+    """Nothing is asked where there is no engine, and the version of an engine that fails is not taken."""
     broken = tmp_path / "vllm"
     broken.write_text("#!/bin/sh\necho '  --half'\nexit 1\n")
     broken.chmod(0o755)

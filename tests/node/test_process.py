@@ -1,6 +1,7 @@
-"""Processes told apart and ended whole."""
+"""Processes are distinguished and ended whole."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -33,7 +34,9 @@ def test_group_that_ignores_sigterm(tmp_path: Path) -> None:
     left = process.stop_group(leader, grace_s=0.2)
 
     started.wait()
-    assert (2, [], []) == (len(before), left, [pid for pid in before if process.stat_of(pid)])
+    assert 2 == len(before)
+    assert [] == left
+    assert [] == [pid for pid in before if process.stat_of(pid)]
 
 
 def test_orphans_of_a_dead_leader(tmp_path: Path) -> None:
@@ -46,7 +49,9 @@ def test_orphans_of_a_dead_leader(tmp_path: Path) -> None:
 
     left = process.stop_group(leader, grace_s=2)
 
-    assert (1, [], []) == (len(before), left, process.members(leader))
+    assert 1 == len(before)
+    assert [] == left
+    assert [] == process.members(leader)
 
 
 @pytest.mark.parametrize("change", [{"started_ticks": 1}, {"boot_id": "another boot"}])
@@ -60,7 +65,9 @@ def test_reused_pid(change: dict[str, object]) -> None:
     alive = started.poll() is None
     started.kill()
     started.wait()
-    assert (False, [], True) == (process.is_alive(stranger), left, alive)
+    assert not process.is_alive(stranger)
+    assert [] == left
+    assert alive
 
 
 PROTECTED = """
@@ -93,6 +100,26 @@ def test_run_answers_for_what_is_not_there() -> None:
         process.run(["/nonexistent/nvidia-smi"]).status,
         process.run(["sleep", "5"], timeout_s=0.1).status,
     )
+
+
+@pytest.mark.parametrize("where", ["", " >&2"])
+def test_run_ends_what_prints_without_end(where: str) -> None:
+    """What a command prints is held up to a bound; beyond it the command is ended and one sentence is the answer."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ran = process.run(["sh", "-c", f"exec yes{where}"], timeout_s=5)
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+    assert (125, "", "sh printed more than 4 MiB and was ended") == ran
+    assert grown_kib < 64 << 10
+
+
+def test_run_keeps_both_outputs_whole() -> None:
+    """What is within the bound comes back whole, by the pipe that it was printed to."""
+    ran = process.run(["sh", "-c", "head -c 2000000 /dev/zero; echo error >&2; exit 3"])
+
+    assert 3 == ran.status
+    assert 2_000_000 == len(ran.out)
+    assert "error\n" == ran.err
 
 
 def test_run_leaves_what_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_production_that_crashed_between_two_trials(node: Node) -> None:
 
 
 def test_production_that_crashed_after_the_last_trial(node: Node) -> None:
-    """The sweep's end starts it again; without a sweep, `make restore` leaves alone what no trial stopped."""
+    """The sweep's end starts it again; without a sweep, `make restore` does not touch what no trial stopped."""
     node.production()
     node.run("produce")
     node.stop_production()

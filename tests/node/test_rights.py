@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ def test_state_folder_in_the_hands_of_others(place: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["another's", "group may write", "link"])
 def test_declaration_of_others(place: Path, kind: str) -> None:
-    """Nor does it believe a declaration that is not its own, though the folder is."""
+    """A declaration that is not its own is refused, though the folder is."""
     bundle = write_bundle(place / "node.pyz")
     marker = place / "was-here"
     folder = place / "state"
@@ -317,6 +318,45 @@ def test_root_runs_no_engine_that_others_can_write(place: Path, kind: str) -> No
     assert any("whoever that is would be root" in problem for problem in probed["problems"])
 
 
+@pytest.mark.parametrize("kind", ["program", "folder", "interpreter", "argument"])
+def test_root_runs_no_power_command_that_others_can_write(place: Path, kind: str) -> None:
+    """The command that prints the node's power is refused by install, and neither probe nor a trial runs it."""
+    marker = place / "was-here"
+    home = place / "bin"
+    home.mkdir()
+    meter = script(home / "pdu", f"id -u > {marker}; echo 300")
+    if kind == "program":
+        os.chown(meter, OTHER, OTHER)
+    elif kind == "folder":
+        home.chmod(0o777)
+    elif kind == "interpreter":
+        interpreter = place / "interpreter"
+        shutil.copy("/bin/sh", interpreter)
+        os.chown(interpreter, OTHER, OTHER)
+        meter.write_text(meter.read_text().replace("#!/bin/sh", f"#!{interpreter}"))
+    words = [str(meter)]
+    if kind == "argument":
+        os.chown(meter, OTHER, OTHER)
+        words = ["/bin/sh", str(meter)]
+    bundle, folder = declare(place, command=["/bin/true"], user="nobody")
+    declared = json.loads((folder / "node.json").read_text())
+    (folder / "node.json").write_text(json.dumps({**declared, "power_command": words}))
+
+    installed = command(bundle, "install", "--state", str(folder))
+    probed = command(bundle, "probe", "--state", str(folder))
+    (folder / "engine.json").write_text("{}")
+    sampler = subprocess.Popen([SYSTEM_PYTHON, "-I", str(bundle), "telemetry", "--state", str(folder)])
+    time.sleep(1.5)
+    sampler.kill()
+    sampler.wait()
+
+    assert not marker.exists()
+    assert "rights" == installed["error"]["code"]
+    assert "tokenpeak_power_command" in installed["error"]["text"]
+    assert any("whoever that is would be root" in problem for problem in probed["problems"])
+    assert (folder / "telemetry.jsonl").read_text(), "the sampler did not run"
+
+
 @pytest.mark.parametrize("kind", ["pipe", "link", "large", "empty first line"])
 def test_metadata_that_the_engines_user_made(place: Path, kind: str) -> None:
     """What root reads beside the engine can be anything: it neither hangs nor follows a link, and reads no more."""
@@ -340,7 +380,7 @@ def test_metadata_that_the_engines_user_made(place: Path, kind: str) -> None:
     answer = command(bundle, "probe", "--state", str(folder))
 
     assert answer["engine_version"] is None
-    assert any("told no version" in problem for problem in answer["problems"])
+    assert any("printed no version" in problem for problem in answer["problems"])
 
 
 # What a request may hold.
@@ -470,7 +510,7 @@ def test_request_is_checked_whole_before_anything_is_touched(
         ("restore", {"older": "sweep-1"}, "'older' is unknown"),
     ],
 )
-def test_other_requests_are_checked_too(
+def test_each_request_is_checked(
     serving_node: tuple[Node, dict[str, Any]], command_word: str, request_: dict[str, Any], said: str
 ) -> None:
     """A restore that misspells its holder does not break everybody's lock."""

@@ -1,16 +1,48 @@
 """nvidia-smi, amd-smi and rocm-smi, read from recorded outputs of many kinds of machine."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import smi
+from tokenpeak.node import amd_smi, smi, telemetry
 
 RECORDINGS = Path(__file__).with_name("recordings")
 
 
 def recorded(name: str) -> str:
     return (RECORDINGS / name).read_text()
+
+
+PAIRS = """\
+\x1b[4m\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tNV4\tSYS\tSYS\tPXB\t0-31\t0\t\tN/A
+GPU1\tNV4\t X \tSYS\tSYS\tNODE\t0-31\t0\t\tN/A
+GPU2\tSYS\tSYS\t X \tNV4\tSYS\t32-63\t1\t\tN/A
+GPU3\tSYS\tSYS\tNV4\t X \tSYS\t32-63\t1\t\tN/A
+NIC0\tPXB\tNODE\tSYS\tSYS\t X
+
+Legend:
+
+  X    = Self
+  NIC0: mlx5_0
+"""
+"""Two pairs of boards under a network card, as driver 550 prints them."""
+
+
+@pytest.mark.parametrize(
+    ("raw", "interconnect"),
+    [
+        (PAIRS, "2x NV4, 4x SYS"),
+        ("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV12\t0-3\nGPU1\tNV12\t X \t0-3\n", "NV12"),
+        ("\tGPU0\tCPU Affinity\nGPU0\t X \t0-3\n", None),
+        ("Failed to run topology matrix\n", None),
+    ],
+    ids=["pairs", "alike", "one board", "refused"],
+)
+def test_topology(raw: str, interconnect: str | None) -> None:
+    """Each pair of boards counts once; cards for the network do not."""
+    assert interconnect == smi.parse_topology(raw)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +62,7 @@ def recorded(name: str) -> str:
 def test_nvidia_machines(
     name: str, count: int, first: str, vram_mib: int, power_limit_w: float | None, capability: str
 ) -> None:
-    """Boards are read from each kind of machine; what its driver does not tell is None."""
+    """Boards are read from each kind of machine; what its driver does not report is None."""
     gpus = smi.parse_gpus(recorded(name))
 
     found = (
@@ -56,7 +88,7 @@ def test_old_driver() -> None:
 
 
 def test_holders() -> None:
-    """Who holds VRAM, also where the driver does not tell how much."""
+    """Who holds VRAM, also where the driver does not report how much."""
     apps = smi.parse_apps(recorded("apps.csv"))
 
     assert [(48213, "VLLM::EngineCore", 73396 * smi.MIB), (50012, "/usr/bin/python3.12", None)] == [
@@ -65,7 +97,7 @@ def test_holders() -> None:
 
 
 def test_sample() -> None:
-    """A sample holds a column for each quantity that was told, in the raw format's units."""
+    """A sample holds a column for each quantity that was reported, in the raw format's units."""
     assert {
         "gpu0_power_w": 689.41,
         "gpu0_sm_clock_mhz": 1755.0,
@@ -89,7 +121,7 @@ def test_slowed(bits: str, slowed: float) -> None:
     assert (slowed, 1755.0) == (found["gpu0_slowed"], found["gpu0_sm_clock_mhz"])
 
 
-def test_slowed_is_not_told() -> None:
+def test_slowed_is_not_reported() -> None:
     """A board that does not say why its clock is as it is has no such column."""
     fields = (*smi.SAMPLE_FIELDS, smi.SLOWED_FIELDS[0])
 
@@ -105,21 +137,19 @@ def test_slowed_is_not_told() -> None:
 )
 def test_amd_smi(machine: str, count: int, name: str, vram_mib: int, used_mib: int, power_limit_w: float) -> None:
     """Both shapes of amd-smi's JSON are read: a list of numbers, and mappings with units after a warning."""
-    gpus = smi.parse_amd_smi(recorded(f"{machine}_amd_smi_static.json"), recorded(f"{machine}_amd_smi_metric.json"))
+    gpus = amd_smi.parse_amd_smi(recorded(f"{machine}_amd_smi_static.json"), recorded(f"{machine}_amd_smi_metric.json"))
 
     first = gpus[0]
-    assert (count, name, vram_mib * smi.MIB, used_mib * smi.MIB, power_limit_w) == (
-        len(gpus),
-        first["name"],
-        first["vram_bytes"],
-        first["vram_used_bytes"],
-        first["power_limit_w"],
-    )
+    assert count == len(gpus)
+    assert name == first["name"]
+    assert vram_mib * smi.MIB == first["vram_bytes"]
+    assert used_mib * smi.MIB == first["vram_used_bytes"]
+    assert power_limit_w == first["power_limit_w"]
 
 
 def test_amd_untold() -> None:
     """What amd-smi answers with N/A is None."""
-    second = smi.parse_amd_smi(recorded("mi300x_amd_smi_static.json"), recorded("mi300x_amd_smi_metric.json"))[1]
+    second = amd_smi.parse_amd_smi(recorded("mi300x_amd_smi_static.json"), recorded("mi300x_amd_smi_metric.json"))[1]
 
     assert (None, None) == (second["vram_used_bytes"], second["power_limit_w"])
 
@@ -133,12 +163,69 @@ def test_amd_sample() -> None:
         "gpu0_temperature_c": 74.0,
         "gpu0_vram_used_bytes": 58211.0 * smi.MIB,
         "gpu0_utilization": 0.97,
-    } == smi.parse_amd_sample(recorded("mi210_amd_smi_metric.json"))
+    } == amd_smi.parse_amd_sample(recorded("mi210_amd_smi_metric.json"))
+
+
+def test_rocm_sample() -> None:
+    """The same columns by rocm-smi; a counter of 0 is none."""
+    assert {
+        "gpu0_power_w": 432.0,
+        "gpu0_energy_j": pytest.approx(962825096.2974429),
+        "gpu0_sm_clock_mhz": 1700.0,
+        "gpu0_temperature_c": 52.0,
+        "gpu0_vram_used_bytes": 58211692544.0,
+        "gpu0_utilization": 0.97,
+        "gpu1_power_w": 0.0,
+        "gpu1_sm_clock_mhz": 800.0,
+        "gpu1_temperature_c": 50.0,
+        "gpu1_vram_used_bytes": 11493376.0,
+        "gpu1_utilization": 0.0,
+    } == amd_smi.parse_rocm_sample(recorded("mi250_rocm_smi_sample.json"))
+
+
+def test_power_of_newer_boards_by_rocm_smi() -> None:
+    """MI300 has its power under another name, and no counter in an answer that was not asked for it."""
+    raw = '{"card3": {"Current Socket Graphics Package Power (W)": "141.0"}}'
+
+    assert {"gpu3_power_w": 141.0} == amd_smi.parse_rocm_sample(raw)
+
+
+@pytest.mark.parametrize(
+    ("tools", "columns"),
+    [
+        (("amd-smi", "rocm-smi"), {"gpu0_energy_j", "gpu0_power_w"}),
+        (("amd-smi blind", "rocm-smi"), {"gpu0_energy_j", "gpu0_power_w", "gpu1_power_w"}),
+        (("rocm-smi old",), {"gpu0_power_w", "gpu1_power_w"}),
+        ((), set()),
+    ],
+    ids=["both", "amd-smi without energy", "rocm-smi without a counter", "none"],
+)
+def test_tool_that_reads_energy_is_asked(
+    tools: tuple[str, ...], columns: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """amd-smi first; rocm-smi where that reads neither energy nor power, without the counter where it knows none."""
+    answers = {
+        "amd-smi": f"cat {RECORDINGS / 'mi210_amd_smi_metric.json'}",
+        "amd-smi blind": 'echo \'[{"gpu": 0, "power": "N/A"}]\'',
+        "rocm-smi": f"cat {RECORDINGS / 'mi250_rocm_smi_sample.json'}",
+        "rocm-smi old": f"case $* in *counter*) exit 2;; esac; sed 's/, \"Energy.*uJ)[^}}]*}}/}}/' "
+        f"{RECORDINGS / 'mi250_rocm_smi_sample.json'}",
+    }
+    for tool in tools:
+        program = tmp_path / tool.split()[0]
+        program.write_text(f"#!/bin/sh\n{answers[tool]}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
+
+    ask = telemetry.amd_source()
+
+    found = ask() if ask else {}
+    assert columns == {name for name in found if name.endswith(telemetry.OF_ENERGY)}
 
 
 def test_rocm_smi() -> None:
-    """Cards come in the order of their numbers, each with what it told."""
-    gpus = smi.parse_rocm_smi(recorded("mi100_rocm_smi.json"))
+    """Cards come in the order of their numbers, each with what it reported."""
+    gpus = amd_smi.parse_rocm_smi(recorded("mi100_rocm_smi.json"))
 
     assert [
         (0, "AMD Instinct MI100", 290.0, "5.13.11"),
@@ -150,9 +237,7 @@ def test_rocm_smi() -> None:
 @pytest.mark.parametrize("raw", ["", "No devices were found\n", "{", "[1, 2]", '{"gpu_data": 7}', "null"])
 def test_rubbish(raw: str) -> None:
     """Output that is nothing of the kind gives no boards, whichever tool printed it."""
-    assert ([], [], [], {}) == (
-        smi.parse_gpus(raw),
-        smi.parse_amd_smi(raw, raw),
-        smi.parse_rocm_smi(raw),
-        smi.parse_amd_sample(raw),
-    )
+    assert [] == smi.parse_gpus(raw)
+    assert [] == amd_smi.parse_amd_smi(raw, raw)
+    assert [] == amd_smi.parse_rocm_smi(raw)
+    assert {} == amd_smi.parse_amd_sample(raw)

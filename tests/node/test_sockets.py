@@ -83,7 +83,7 @@ def test_two_listeners_of_one_port_must_both_be_known() -> None:
     both_known = identity.of_processes(lambda: lambda pid: pid in [each.pid for each in both], "the engine")
     with socket.create_connection(("127.0.0.1", port)) as connection:
         both_known(connection)
-        with pytest.raises(identity.Stranger, match=f"{both[1].pid} python"):
+        with pytest.raises(identity.ForeignServerError, match=f"{both[1].pid} python"):
             one_known(connection)
     for each in both:
         end(each)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import State
-from tokenpeak.node.trouble import Trouble
 
 
 def test_root_only(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_malformed(tmp_path: Path) -> None:
     state = State.make(tmp_path / "state")
     state.path("record.json").write_text("{")
 
-    with pytest.raises(Trouble, match=r"record\.json is not JSON .* then remove it"):
+    with pytest.raises(ScriptError, match=r"record\.json is not JSON .* then remove it"):
         state.read("record.json")
     state.path("lock.json").write_text("{")
     assert state.read("lock.json") is None
@@ -95,5 +95,5 @@ def test_room(tmp_path: Path) -> None:
     state = State.make(tmp_path / "state")
     state.require_room(1)
 
-    with pytest.raises(Trouble, match=r"No space left.* MB free and a trial needs 1000000000000\.0 MB"):
+    with pytest.raises(ScriptError, match=r"No space left.* MB free and a trial needs 1000000000000\.0 MB"):
         state.require_room(10**18)

@@ -12,12 +12,14 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.protocol.answers import NodeAnswer, as_json
 from tokenpeak.node.script import own_digest, require_same
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
 COMMANDS = (
     "install",
@@ -34,11 +36,11 @@ COMMANDS = (
 )
 
 
-def answer(command: str, state: State, request_source: str | None, *, limited: bool) -> Json:
+def answer(command: str, state: State, request_source: str | None, *, limited: bool) -> NodeAnswer:
     """Carry out one command; its modules are imported only then."""
     try:
         declaration = state.declaration()
-    except Trouble:
+    except ScriptError:
         # What gives the node back needs the record alone, and must not fail for what somebody did to another file.
         if command not in ("guard", "restore", "lease", "telemetry"):
             raise
@@ -58,7 +60,7 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
         removal.remove_retired(state, declaration)
         changed = launcher.install(state, declaration)
         installed = guard.install(state)
-        return {**installed, "changed": installed["changed"] or changed}
+        return replace(installed, changed=installed.changed or changed)
     if command == "probe":
         from tokenpeak.node.probe import probe
 
@@ -78,7 +80,7 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
     if command == "telemetry":
         from tokenpeak.node import telemetry
 
-        return telemetry.sample_forever(state, declaration.get("tools"))
+        return telemetry.sample_forever(state, declaration)
     from tokenpeak.node.produce import produce
 
     return produce(state, declaration)
@@ -86,18 +88,18 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
 
 def _answer_request(
     command: str, state: State, declaration: Json, request_source: str | None, *, limited: bool
-) -> Json:
+) -> NodeAnswer:
     """Carry out a command that has a request, once all of that is known to be right."""
-    from tokenpeak.node import protocol
+    from tokenpeak.node.protocol import requests
 
     source = request_source
     if source is None and (limited or command not in ("restore", "uninstall")):
         source = "-"
-    given = {} if source is None else protocol.read(source)
+    given = {} if source is None else requests.read(source)
     if command == "uninstall":
         from tokenpeak.node.removal import uninstall
 
-        return uninstall(state, declaration, protocol.parse(protocol.UninstallRequest, given))
+        return uninstall(state, declaration, requests.parse(requests.UninstallRequest, given))
     if command == "launch":
         from tokenpeak.node import launcher
         from tokenpeak.node.launch import launch
@@ -105,22 +107,22 @@ def _answer_request(
         # Before its fields are looked at, which another version may have others of.
         require_same(given)
 
-        launch_request = protocol.parse(protocol.LaunchRequest, given)
-        protocol.check_declared(declaration, launch_request)
+        launch_request = requests.parse(requests.LaunchRequest, given)
+        requests.check_declared(declaration, launch_request)
         if limited:
             launcher.check_launch(declaration, launch_request)
         return launch(state, declaration, launch_request)
     if command == "finish":
         from tokenpeak.node.finish import finish
 
-        return finish(state, declaration, protocol.parse(protocol.FinishRequest, given))
+        return finish(state, declaration, requests.parse(requests.FinishRequest, given))
     from tokenpeak.node.restore import restore_command
 
-    return restore_command(state, declaration, protocol.parse(protocol.RestoreRequest, given))
+    return restore_command(state, declaration, requests.parse(requests.RestoreRequest, given))
 
 
 def main() -> int:
-    """Parse the command line, answer, and turn trouble into a sentence."""
+    """Parse the command line, answer, and return the exit status."""
     parser = argparse.ArgumentParser(prog="tokenpeak-node", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--state", type=Path, required=True, help="the node's state folder")
@@ -137,13 +139,13 @@ def main() -> int:
     result: dict[str, Any]
     try:
         state = State.make(folder) if arguments.command == "install" and not arguments.limited else State(folder)
-        result, exit_status = answer(arguments.command, state, source, limited=arguments.limited), 0
-    except Trouble as trouble:
-        result, exit_status = {"error": {"code": trouble.code, "text": trouble.text}}, 3
+        result, exit_status = as_json(answer(arguments.command, state, source, limited=arguments.limited)), 0
+    except ScriptError as error:
+        result, exit_status = {"error": {"code": error.code, "text": error.text}}, 3
     except OSError as error:
         result, exit_status = {"error": {"code": "system", "text": f"The system refused: {error}."}}, 3
     # Whoever reads it knows which version answered.
-    print(json.dumps({**result, "script": own_digest()}), flush=True)
+    print(json.dumps({**result, "script": own_digest()}, default=vars), flush=True)
     return exit_status
 
 

@@ -22,7 +22,7 @@ def boot_s() -> float:
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, poll_s: float = 0.02) -> bool:
-    """Whether `condition()` came true within `timeout_s`; asked first at once, and once more at the end."""
+    """Whether `condition()` came true within `timeout_s`; asked at once, and again at the end."""
     deadline = time.monotonic() + timeout_s
     while True:
         if condition():

@@ -14,10 +14,10 @@ import subprocess
 from pathlib import Path
 
 from tokenpeak.node import clock, process, trust
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, in_control_group
 from tokenpeak.node.managers.systemd import parse_show
-from tokenpeak.node.state import Json, State, Unreadable
-from tokenpeak.node.trouble import Trouble
+from tokenpeak.node.state import Json, State, UnreadableError
 
 FILE = "engine.json"
 LOG = "engine.log"
@@ -37,8 +37,8 @@ def trial_key(secret: bytes, trial_id: str, holder: str, nonce: str) -> str:
 
     Sweeps number their trials alike: its holder and the nonce, which the controller draws, make each key differ.
     """
-    told = json.dumps([trial_id, holder, nonce]).encode()
-    return hmac.new(secret.strip(), told, hashlib.sha256).hexdigest()
+    message = json.dumps([trial_id, holder, nonce]).encode()
+    return hmac.new(secret.strip(), message, hashlib.sha256).hexdigest()
 
 
 def read_environment_file(path: str | None) -> dict[str, str]:
@@ -94,7 +94,7 @@ class Engine:
         """What was written down of it; where that is lost, what is found of it."""
         try:
             recorded = self.state.read(FILE)
-        except Unreadable:
+        except UnreadableError:
             recorded = None
         return recorded if recorded and "unit" in recorded else self._found()
 
@@ -130,9 +130,11 @@ class Engine:
                     mark=self.mark,
                 )
             except KeyError:
-                raise Trouble("engine", f"tokenpeak_engine_user is {user!r}, which this node does not know.") from None
+                raise ScriptError(
+                    "engine", f"tokenpeak_engine_user is {user!r}, which this node does not know."
+                ) from None
             except OSError as error:
-                raise Trouble("engine", f"The engine {argv[0]!r} cannot be started: {error}.") from error
+                raise ScriptError("engine", f"The engine {argv[0]!r} cannot be started: {error}.") from error
             pid = self.child.pid
         self.state.write(FILE, {**found, **process.identity(pid)})
         return pid
@@ -148,7 +150,8 @@ class Engine:
             "StandardOutput": f"append:{self.log}",
             "StandardError": f"append:{self.log}",
             "KillMode": "control-group",
-            "TimeoutStopSec": str(declared.get("stop_grace_s", 5)),
+            # As long as `stop` waits: systemd must not kill it before.
+            "TimeoutStopSec": f"{float(request['engine_stop_s']):g}",
             "NoNewPrivileges": "yes",
             "OOMScoreAdjust": "500",
             "LimitNOFILE": "1048576",
@@ -165,7 +168,7 @@ class Engine:
         command = ["systemd-run", "--quiet", f"--unit={self.unit}", "--service-type=exec", path, *options, "--"]
         ran = process.run([*command, *unit_argv(argv)], timeout_s=60)
         if ran.status != 0:
-            raise Trouble("engine", f"The engine {argv[0]!r} cannot be started: {ran.err.strip()[-500:]}")
+            raise ScriptError("engine", f"The engine {argv[0]!r} cannot be started: {ran.err.strip()[-500:]}")
         return int(self._show().get("MainPID", "0"))
 
     def _show(self) -> dict[str, str]:

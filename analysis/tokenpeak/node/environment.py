@@ -47,6 +47,10 @@ DEFAULT = (
     "SAFETENSORS_FAST_GPU",
 )
 """What is allowed where the inventory says nothing."""
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""By which an engine sees some boards alone."""
+ORDER = "CUDA_DEVICE_ORDER"
+"""By which CUDA counts them."""
 SIMULATED = "TOKENPEAK_SIM_*"
 """On simulated nodes, besides."""
 
@@ -61,9 +65,13 @@ NEVER = re.compile(r"LD_.*|PYTHON.*|GLIBC_.*|GCONV_PATH|PATH|HOME|SHELL|ENV|BASH
 """The loader's, the interpreter's and the shell's own: no inventory can allow them."""
 
 
-def allowed_names(declared: Sequence[str] | None, simulated: bool) -> tuple[str, ...]:
-    """The names and patterns that hold on a node; `declared` as in the inventory, None where it says nothing."""
+def allowed_names(declared: Sequence[str] | None, simulated: bool, chosen: bool = False) -> tuple[str, ...]:
+    """The names and patterns that hold on a node; `declared` as in the inventory, None where it says nothing.
+
+    Where the inventory has `chosen` boards, no config chooses others: what is measured would be of the wrong ones.
+    """
     names = DEFAULT if declared is None else tuple(str(name) for name in declared)
+    names = tuple(name for name in names if not (chosen and name in (*VISIBLE, ORDER)))
     return (*names, SIMULATED) if simulated else names
 
 

@@ -4,39 +4,40 @@ from __future__ import annotations
 
 import base64
 import zlib
+from dataclasses import replace
 
 from tokenpeak.node import launch, lease, lock, overlap, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import LOG, OUTPUT, Engine
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.protocol import FinishRequest
-from tokenpeak.node.restore import OUTCOME, left_alone, restore, stop_engine
+from tokenpeak.node.protocol.answers import NO_SAMPLES, FinishAnswer, RestoreOutcome, picked
+from tokenpeak.node.protocol.requests import FinishRequest
+from tokenpeak.node.restore import OUTCOME, not_touched, restore, stop_engine
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
-NO_SAMPLES: Json = {"t_s": [], "columns": {}}
 LOG_BYTES = 8 << 20
 """More than this is cut from the log's middle: start-up facts are at its beginning, causes at its end."""
 
 
-def finish(state: State, declaration: Json, request: FinishRequest) -> Json:
+def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAnswer:
     """End the trial whatever became of it; always answers, also when nothing was launched or the guard was first.
 
-    A node that another sweep has, or another trial of this one, is left alone: trials of two sweeps bear equal ids.
+    A node that another sweep has, or another trial of this one, is not touched: trials of two sweeps have equal ids.
     """
     phases = Phases(state)
     trial_id, holder = request.trial_id, request.holder
     with state.exclusive():
         record = records.read_if_possible(state)
         if lock.is_of_another(state, holder) or (record is not None and record["trial_id"] != trial_id):
-            return {
-                "phases": phases.spans,
-                "engine_stopped": True,
-                "restoration": left_alone(state),
-                "given_back_by": "another",
-                "telemetry": NO_SAMPLES,
-                "log": "",
-            }
+            return FinishAnswer(
+                phases=phases.spans,
+                started_at_unix_s=phases.started_at_unix_s,
+                engine_stopped=True,
+                restoration=not_touched(state),
+                given_back_by="another",
+                log="",
+            )
         baseline = record.get("baseline_bytes") if record else None
         engine = Engine(state)
         ran, exit_status = (engine.is_running(), engine.exit_status()) if record else (None, None)
@@ -44,7 +45,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> Json:
         restoration = None
         if request.restore_production:
             restoration = _restored(state, phases, request)
-            if restoration["restored"] and not request.keep_lock:
+            if restoration.restored and not request.keep_lock:
                 lock.release(state)
         elif record is not None:
             lease_s = (state.read(lease.FILE) or {}).get("lease_s", 0.0)
@@ -52,25 +53,25 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> Json:
         phases.mark("collecting")
         output = state.read(OUTPUT) or {}
         is_its_output = _is_of(output, request)
-        answer: Json = {
-            "phases": phases.spans,
-            "started_at_unix_s": phases.started_at_unix_s,
-            "engine_ran": ran,
-            "exit_status": exit_status,
-            "engine_stopped": ended["engine_stopped"],
-            "restoration": restoration,
-            "given_back_by": _given_back_by(state, request) or (None if record else "another"),
-            "production_overlap_unix_s": _overlap_unix_s(state, request),
-            "telemetry": telemetry.collect(state) if is_its_output else NO_SAMPLES,
-            "log": packed_log(state, declaration, output) if is_its_output else "",
-        }
+        answer = FinishAnswer(
+            phases=phases.spans,
+            started_at_unix_s=phases.started_at_unix_s,
+            engine_ran=ran,
+            exit_status=exit_status,
+            engine_stopped=ended["engine_stopped"],
+            restoration=restoration,
+            given_back_by=_given_back_by(state, request) or (None if record else "another"),
+            production_overlap_unix_s=_overlap_unix_s(state, request),
+            telemetry=telemetry.collect(state) if is_its_output else NO_SAMPLES,
+            log=packed_log(state, declaration, output) if is_its_output else "",
+        )
         phases.mark("finished")
         return answer
 
 
-def _is_of(told: Json, request: FinishRequest) -> bool:
+def _is_of(noted: Json, request: FinishRequest) -> bool:
     """Whether what was written down is of this very trial."""
-    return (told.get("trial_id"), told.get("holder")) == (request.trial_id, request.holder)
+    return (noted.get("trial_id"), noted.get("holder")) == (request.trial_id, request.holder)
 
 
 def _given_back_by(state: State, request: FinishRequest) -> str | None:
@@ -85,13 +86,14 @@ def _overlap_unix_s(state: State, request: FinishRequest) -> float | None:
     return float(found["at_unix_s"]) if _is_of(found, request) else None
 
 
-def _restored(state: State, phases: Phases, request: FinishRequest) -> Json:
+def _restored(state: State, phases: Phases, request: FinishRequest) -> RestoreOutcome:
     outcome = restore(state, phases, by="finish", ready_s=request.production_ready_s)
     before = state.read(OUTCOME)
-    if outcome["trial_id"] is None and before and _is_of(before, request):
+    if outcome.trial_id is None and before and _is_of(before, request):
         # Somebody, normally the guard, gave the node back before the controller could.
-        outcome = {**before, "message": f"{before['message']} Given back by {before['by']}."}
-    return {name: outcome[name] for name in ("restored", "was_running", "model", "downtime_s", "message")}
+        known: RestoreOutcome = picked(RestoreOutcome, before)
+        return replace(known, message=f"{known.message} Given back by {known.by}.")
+    return outcome
 
 
 def packed_log(state: State, declaration: Json, output: Json) -> str:
@@ -111,7 +113,7 @@ def packed_log(state: State, declaration: Json, output: Json) -> str:
     try:
         values = launch.secret_values(declaration, launch.api_key(state, output))
         text = launch.redact(raw.decode(errors="replace"), values)
-    except Trouble as trouble:
+    except ScriptError as error:
         # Production is back by now: that is said, whatever became of the secret.
-        text = f"[The log was left out, because secrets cannot be taken out of it: {trouble.text}]\n"
+        text = f"[The log was left out, because secrets cannot be taken out of it: {error.text}]\n"
     return base64.b64encode(zlib.compress(text.encode(), 6)).decode()

@@ -1,4 +1,4 @@
-"""The guard: the node gives itself back when its controller falls silent, or the machine was booted.
+"""Guard (watchdog): the node gives itself back when its controller falls silent, or the machine was booted.
 
 With systemd a timer and a boot unit (installed once, see `install`) start the watch; without, a detached process
 watches, which survives everything but a boot.
@@ -16,10 +16,11 @@ from pathlib import Path
 from tokenpeak.node import clock, lease, lock, overlap, process
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import has_systemd
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.protocol.answers import GuardAnswer, InstallAnswer, RestoreOutcome
 from tokenpeak.node.restore import restore
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
 FILE = "guard.json"
 LOG = "guard.log"
@@ -88,10 +89,10 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"'
 
 
-def install(state: State) -> Json:
+def install(state: State) -> InstallAnswer:
     """Put the units in place where systemd runs the machine; doing it again changes nothing."""
     if not has_systemd():
-        return {"guard": "watchdog", "changed": False}
+        return InstallAnswer(guard="watchdog", changed=False)
     changed = False
     bundle = str(state.path("tokenpeak-node.pyz"))
     for file_name, text in unit_files(state, [sys.executable, "-I", bundle]).items():
@@ -106,13 +107,13 @@ def install(state: State) -> Json:
         _systemctl("enable", f"{name}.service", f"{name}.timer")
         changed = True
     _systemctl("start", f"{name}.timer")
-    return {"guard": "systemd", "changed": changed}
+    return InstallAnswer(guard="systemd", changed=changed)
 
 
 def _systemctl(*words: str) -> None:
     ran = process.run(["systemctl", *words], timeout_s=60)
     if ran.status != 0:
-        raise Trouble("guard", f"`systemctl {' '.join(words)}` failed: {ran.err.strip()[-300:]}")
+        raise ScriptError("guard", f"`systemctl {' '.join(words)}` failed: {ran.err.strip()[-300:]}")
 
 
 def arm(state: State, nonce: str, tries: int = _ARM_TRIES) -> str:
@@ -126,7 +127,7 @@ def arm(state: State, nonce: str, tries: int = _ARM_TRIES) -> str:
         process.start_detached(argv, log=state.path(LOG), env=dict(os.environ), cwd="/")
         if not clock.wait_until(lambda: _watches(state, nonce), tries * _ARM_WAIT_S):
             said = state.path(LOG).read_text(errors="replace")[-300:]
-            raise Trouble("guard", f"The guard did not come up, so production is not left to it. It said: {said}")
+            raise ScriptError("guard", f"The guard did not come up, so production is not left to it. It said: {said}")
         return kind
     # A unit that is just ending is no watch, though systemd calls it active: production is touched only when the
     # guard itself has said that it watches this record.
@@ -135,7 +136,7 @@ def arm(state: State, nonce: str, tries: int = _ARM_TRIES) -> str:
         said = process.run(["systemctl", "start", unit], timeout_s=60).err.strip()[-300:]
         if clock.wait_until(lambda: _watches(state, nonce), _ARM_WAIT_S):
             return kind
-    raise Trouble(
+    raise ScriptError(
         "guard", f"The guard {unit} does not come up, so production is not left to it; see its journal. {said}".strip()
     )
 
@@ -150,7 +151,7 @@ def is_armed(state: State, nonce: str) -> bool:
 
 
 def keep_armed(state: State) -> None:
-    """See that somebody watches the record that is there; raises Trouble when nobody does and nobody can be made to.
+    """See that a guard watches the record that is there; raises ScriptError when none does and none can be started.
 
     A guard that dies comes back within seconds; one whose units somebody stopped and masked does not.
     """
@@ -185,11 +186,11 @@ def is_due(state: State, record: Json) -> str | None:
     return None
 
 
-def watch(state: State) -> Json:
+def watch(state: State) -> GuardAnswer:
     """Watch the record that is there, and the one after it, until there is none; restore when due, and keep trying."""
     nonce: str | None = None
     pause_s = 1.0
-    told = announced = ""
+    logged = announced = ""
     while state.has(records.NAME):
         record = records.read_if_possible(state)
         if record is not None and record["nonce"] != nonce:
@@ -205,12 +206,12 @@ def watch(state: State) -> Json:
             announced = why
         outcome = _attempt(state, None if record is None else str(record["nonce"]))
         # The same words are said once: an hour of them would hide the first.
-        if outcome["message"] not in (told, ""):
-            _say(outcome["message"], is_alert=not outcome["restored"] or record is None)
-        told = outcome["message"]
+        if outcome.message not in (logged, ""):
+            _say(outcome.message, is_alert=not outcome.restored or record is None)
+        logged = outcome.message
         clock.wait_until(lambda: not state.has(records.NAME), pause_s, poll_s=0.5)
         pause_s = min(pause_s * 2, 60.0)
-    return {"watched": nonce is not None, "message": "No trial has the node."}
+    return GuardAnswer(watched=nonce is not None, message="No trial has the node.")
 
 
 def _say_who_watches(state: State, nonce: str) -> None:
@@ -226,21 +227,21 @@ def _look_again_s(state: State) -> float:
     return LOOK_S if left_s is None else min(LOOK_S, max(0.05, left_s))
 
 
-def _attempt(state: State, nonce: str | None) -> Json:
+def _attempt(state: State, nonce: str | None) -> RestoreOutcome:
     """One restoration, unless somebody did it or renewed the lease while this waited for its turn."""
     with state.exclusive():
         if not state.has(records.NAME):
-            return {"restored": True, "message": "Somebody else gave the node back."}
+            return RestoreOutcome(restored=True, message="Somebody else gave the node back.")
         record = records.read_if_possible(state)
         if nonce is not None and record is not None and record["nonce"] != nonce:
-            return {"restored": True, "message": "Somebody else gave the node back."}
+            return RestoreOutcome(restored=True, message="Somebody else gave the node back.")
         if record is not None and is_due(state, record) is None:
-            return {"restored": False, "message": ""}
+            return RestoreOutcome(restored=False)
         try:
             outcome = restore(state, Phases(state), by="guard")
         except Exception as error:  # whatever it was, the guard goes on trying
-            return {"restored": False, "message": f"The restoration failed: {type(error).__name__}: {error}"}
-        if outcome["restored"]:
+            return RestoreOutcome(restored=False, message=f"The restoration failed: {type(error).__name__}: {error}")
+        if outcome.restored:
             lock.release(state)
         return outcome
 

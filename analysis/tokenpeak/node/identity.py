@@ -1,7 +1,7 @@
 """Who may answer as production or as the engine, checked on the very connection that a key is sent on.
 
 Production is whatever its manager says that it is: the unit's control group, the container, the process group. Where
-the manager cannot tell, what answered before production was stopped is recorded, and the same user's same program must
+the manager does not say, what answered before production was stopped is recorded, and the same user's same program must
 answer afterwards.
 """
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict
 
 from tokenpeak.node import sockets
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.sockets import Peer
-from tokenpeak.node.trouble import Trouble
 
 if TYPE_CHECKING:
     from tokenpeak.node.managers.base import Manager
 
 Check = Callable[[socket.socket], None]
-"""Raises Stranger unless the other end of a connection is who should answer."""
+"""Raises ForeignServerError unless the other end of a connection is who should answer."""
 Seen = Dict[str, Any]
 """Who answered: `by` says how that is known, `uid` and `program` who it is where that must stay the same."""
 IsMember = Callable[[int], bool]
@@ -31,7 +31,7 @@ INIT = 1
 """Holds the sockets of units that are started by their first connection."""
 
 
-class Stranger(Trouble):
+class ForeignServerError(ScriptError):
     """Somebody else answers at an address."""
 
     def __init__(self, text: str) -> None:
@@ -50,18 +50,18 @@ class OfProduction:
         self.seen: Seen | None = None
 
     def __call__(self, connection: socket.socket) -> None:
-        """Raise Stranger unless production holds the other end."""
+        """Raise ForeignServerError unless production holds the other end."""
         found = sockets.peer(connection)
         seen = self._seen(found)
         if self._known is not None and seen["by"] != "manager" and seen != self._known:
-            raise Stranger(
+            raise ForeignServerError(
                 f"{_where(connection)} is answered by {found.text}, not by what answered there before production was "
                 f"stopped ({_words(self._known)}): no key was sent. End it if it is not production's."
             )
         self.seen = seen
 
     def _seen(self, found: Peer) -> Seen:
-        """How it is known that this may be production; raises Stranger where it may not."""
+        """How it is known that this may be production; raises ForeignServerError where it may not."""
         if not found.is_here:
             return {"by": "network"}
         declared = self._declared_uid()
@@ -69,7 +69,7 @@ class OfProduction:
             # Nobody but root sees what the processes of others hold; whose socket it is, everybody.
             if os.geteuid() != 0 and set(found.uids) and set(found.uids) <= {0, os.geteuid(), declared}:
                 return {"by": "user", "uid": found.uids[0], "program": None}
-            raise Stranger(self._refusal(found))
+            raise ForeignServerError(self._refusal(found))
         is_member = self._manager.members()
         own = [pid for pid in found.pids if pid != INIT] or list(found.pids)
         if is_member is not None and all(is_member(pid) for pid in own):
@@ -78,7 +78,7 @@ class OfProduction:
         is_one_user = len(users) == 1 and bool(found.uids)
         if is_one_user and ((is_member is None and declared is None) or users in ({0}, {declared})):
             return {"by": "user", "uid": found.uids[0], "program": program(own[0])}
-        raise Stranger(self._refusal(found))
+        raise ForeignServerError(self._refusal(found))
 
     def _declared_uid(self) -> int | None:
         name = self._manager.declared.get("listens_as")
@@ -87,7 +87,7 @@ class OfProduction:
         try:
             return pwd.getpwnam(str(name)).pw_uid
         except KeyError:
-            raise Trouble(
+            raise ScriptError(
                 "declaration", f"tokenpeak_production.listens_as is {name!r}, which this node does not know."
             ) from None
 
@@ -111,7 +111,7 @@ def of_processes(is_member: Callable[[], IsMember], what: str) -> Check:
                 return
         elif os.geteuid() != 0 and found.uids == (os.geteuid(),):
             return
-        raise Stranger(f"{_where(connection)} is answered by {found.text}, which is no process of {what}.")
+        raise ForeignServerError(f"{_where(connection)} is answered by {found.text}, which is no process of {what}.")
 
     return check
 

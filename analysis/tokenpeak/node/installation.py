@@ -1,7 +1,7 @@
 """What must be so before anything of the declaration is run or read as this user: nobody else can change it.
 
-`install` refuses where root would run the engine from files that somebody else may write, and where a file of secrets
-is open to others.
+`install` refuses where root would run the engine or the power meter's command from files that somebody else may write,
+and where a file of secrets is open to others.
 """
 
 from __future__ import annotations
@@ -10,17 +10,24 @@ import os
 import pwd
 import shutil
 from pathlib import Path
+from typing import Sequence
 
-from tokenpeak.node import environment, trust, version
+from tokenpeak.node import environment, meters, trust, version
+from tokenpeak.node.engine_builds import engine_builds
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import Json
-from tokenpeak.node.trouble import Trouble
 
 
 def check(declaration: Json) -> None:
-    """Raise Trouble with all that is wrong with the declared engine and files of secrets."""
-    wrong = [*engine_problems(declaration), *secret_problems(declaration), *allowlist_problems(declaration)]
+    """Raise ScriptError with all that is wrong with the declared commands and files of secrets."""
+    wrong = [
+        *engine_problems(declaration),
+        *power_command_problems(declaration),
+        *secret_problems(declaration),
+        *allowlist_problems(declaration),
+    ]
     if wrong:
-        raise Trouble("rights", " ".join(wrong))
+        raise ScriptError("rights", " ".join(wrong))
 
 
 def engine_problems(declaration: Json) -> list[str]:
@@ -28,11 +35,13 @@ def engine_problems(declaration: Json) -> list[str]:
 
     An engine that is not there yet is the probe's to say.
     """
-    declared = declaration.get("engine") or {}
-    command = [str(word) for word in declared.get("command") or []]
-    user = declared.get("user")
-    if not command or os.geteuid() != 0 or (user and _uid(str(user)) != 0):
+    user = (declaration.get("engine") or {}).get("user")
+    if os.geteuid() != 0 or (user and _uid(str(user)) != 0):
         return []
+    return [problem for build in engine_builds(declaration).values() for problem in _command_problems(build["command"])]
+
+
+def _command_problems(command: list[str]) -> list[str]:
     program = shutil.which(command[0])
     if program is None:
         return []
@@ -42,17 +51,41 @@ def engine_problems(declaration: Json) -> list[str]:
         looked_at += [metadata, metadata.parent.parent / "vllm", metadata.parent.parent / "vllm" / "__init__.py"]
     # `python script.py`, `python -I /opt/engine.py`: what is named by its path is run too.
     looked_at += [Path(word) for word in command[1:] if word.startswith("/")]
-    for path in looked_at:
+    danger = _danger(looked_at)
+    if danger is None:
+        return []
+    return [
+        f"Root would run the engine {command[0]}, and {danger}: whoever that is would be root. Set "
+        "tokenpeak_engine_user to a user of the engine's own, or let root alone write these files."
+    ]
+
+
+def power_command_problems(declaration: Json) -> list[str]:
+    """Where root would run the power meter's command from what others can write, and what to do."""
+    command = meters.declared_command(declaration)
+    program = shutil.which(command[0]) if command and os.geteuid() == 0 else None
+    if program is None:
+        return []
+    interpreter = version.interpreter_of(Path(program)) or Path(program)
+    danger = _danger([Path(program), interpreter, *(Path(word) for word in command[1:] if word.startswith("/"))])
+    if danger is None:
+        return []
+    return [
+        f"Root would run {meters.DECLARED_AS} {command[0]}, and {danger}: whoever that is would be root. "
+        "Let root alone write these files."
+    ]
+
+
+def _danger(paths: Sequence[Path]) -> str | None:
+    """Why somebody else than root could change one of these files; None when nobody can, or it is not there."""
+    for path in paths:
         try:
             danger = trust.writable_by_others(path, 0)
         except OSError:
             continue
         if danger:
-            return [
-                f"Root would run the engine {command[0]}, and {danger}: whoever that is would be root. Set "
-                "tokenpeak_engine_user to a user of the engine's own, or let root alone write these files."
-            ]
-    return []
+            return danger
+    return None
 
 
 def secret_problems(declaration: Json) -> list[str]:
@@ -65,8 +98,8 @@ def secret_problems(declaration: Json) -> list[str]:
     for key, path in named.items():
         try:
             trust.read_secret(path, key) if path else None
-        except Trouble as trouble:
-            wrong.append(trouble.text)
+        except ScriptError as error:
+            wrong.append(error.text)
     return wrong
 
 

@@ -7,18 +7,21 @@ import secrets
 import time
 from pathlib import Path
 
-from tokenpeak.node import clock, guard, lease, lock, machine, memory, production, serving, telemetry
+from tokenpeak.node import boards, clock, guard, lease, lock, machine, memory, production, serving, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, read_environment_file, trial_key
-from tokenpeak.node.identity import Check, Stranger, of_processes
+from tokenpeak.node.engine_builds import is_version
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.identity import Check, ForeignServerError, of_processes
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.protocol import LaunchRequest, as_json
+from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
+from tokenpeak.node.protocol.requests import LaunchRequest, as_json
 from tokenpeak.node.restore import restore, stop_engine
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
 LOG_TAIL_BYTES = 32_768
 LEASE_LAPSED = "lease_lapsed"
+WRONG_ENGINE = "wrong_engine"
 ADDRESS_TAKEN = "address_taken"
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
 """What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
@@ -27,10 +30,10 @@ LEAST_ROOM_BYTES = 1_000_000
 """Room for a trial's state and the engine's log: one that cannot write its log ends without saying why."""
 
 
-def launch(state: State, declaration: Json, request: LaunchRequest) -> Json:
+def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAnswer:
     """Borrow the node and start the engine; a config that does not come up is an answer (`ready` false).
 
-    Raises Trouble when the node cannot be borrowed; production is then untouched, or back.
+    Raises ScriptError when the node cannot be borrowed; production is then untouched, or back.
     """
     phases = Phases(state)
     engine = Engine(state)
@@ -42,12 +45,17 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> Json:
     failure: str | None = None
     with state.exclusive():
         record = borrow(state, declaration, request, (host, port), phases)
+        if request.idle_s:
+            with phases.span("idle_power"):
+                telemetry.start(state)
+                time.sleep(request.idle_s)
         began = time.monotonic()
         try:
             pid: int | None = engine.start(as_json(request), env, declaration.get("engine") or {})
-            telemetry.start(state, declaration.get("tools"))
-        except Trouble as trouble:
-            pid, failure = None, trouble.text
+            if not request.idle_s:
+                telemetry.start(state)
+        except ScriptError as error:
+            pid, failure = None, error.text
     deadline = began + request.deadline_s
     outcome: Json | None = {"failure_phase": "starting", "timed_out": False} if failure else None
     with phases.span("engine_start", "engine_start"):
@@ -55,24 +63,28 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> Json:
             base = serving.base_url(host, port)
             served = request.served_model
             outcome = await_ready(state, engine, record["nonce"], base, served, key, deadline, phases)
+    reported = outcome.get("engine_version")
+    if outcome["failure_phase"] is None and not is_version(request.engine_version, reported):
+        text = f"vLLM {request.engine_version} was asked for, and the engine that was started reports {reported}."
+        outcome = {"failure_phase": WRONG_ENGINE, "timed_out": False, "message": text}
     phases.mark("engine_ready" if outcome["failure_phase"] is None else "engine_failed")
-    return {
-        "ready": outcome["failure_phase"] is None,
-        **outcome,
-        "message": failure or outcome.get("message", ""),
-        "exit_status": engine.exit_status(),
-        "log_tail": redact(log_tail(engine.log), hidden),
-        "pid": pid,
-        "host": host,
-        "port": port,
-        "api_key_used": key is not None,
-        "phases": phases.spans,
-        "started_at_unix_s": phases.started_at_unix_s,
-        "production_found_down": bool(record.get("found_down")),
-        "production": {
-            name: record["production"][name] for name in ("manager", "unit", "running", "enabled", "url", "model")
-        },
-    }
+    return LaunchAnswer(
+        ready=outcome["failure_phase"] is None,
+        failure_phase=outcome["failure_phase"],
+        timed_out=outcome["timed_out"],
+        message=failure or outcome.get("message", ""),
+        exit_status=engine.exit_status(),
+        engine_version=reported,
+        log_tail=redact(log_tail(engine.log), hidden),
+        pid=pid,
+        host=host,
+        port=port,
+        api_key_used=key is not None,
+        phases=phases.spans,
+        started_at_unix_s=phases.started_at_unix_s,
+        production_found_down=bool(record.get("found_down")),
+        production=picked(ProductionState, record["production"]),
+    )
 
 
 def borrow(state: State, declaration: Json, request: LaunchRequest, address: tuple[str, int], phases: Phases) -> Json:
@@ -86,72 +98,70 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
     if record is not None and guard.is_due(state, record):
         # The guard is about to give this back, or waits for its turn: a trial must not begin under its hands.
         outcome = restore(state, phases, by="launch")
-        if not outcome["restored"]:
-            raise Trouble("production", f"An earlier trial's production is not back: {outcome['message']}")
+        if not outcome.restored:
+            raise ScriptError("production", f"An earlier trial's production is not back: {outcome.message}")
         record = None
     if record is not None:
         # Production was stopped by an earlier trial of this sweep (restore: per_sweep), or that trial's end was lost.
         lease.renew(state, request.lease_s, request.holder)
         stop_engine(state, phases, request.engine_stop_s, record.get("baseline_bytes"))
         _require_free(address)
-        record = {**record, **_trial_part(request)}
+        record = {**record, **_trial_part(request, declaration)}
         state.write(records.NAME, record)
         guard.arm(state, record["nonce"])
         # Whoever wrote the record may have died before production had ended.
         return record if "baseline_bytes" in record else _stopped_production(state, record, phases)
     stop_engine(state, phases, request.engine_stop_s, None)
-    with phases.span("recording"):
-        try:
+    try:
+        with phases.span("recording"):
             _require_free(address)
             found = production.record(declaration.get("production") or {"manager": "none"}, state)
             was = production.at_sweep_start(found, request.production_at_start)
-        except (Trouble, OSError):
-            lock.release(state)
-            raise
-        record = {
-            "nonce": secrets.token_hex(8),
-            "holder": request.holder,
-            "armed_at_unix_s": time.time(),
-            "boot_id": clock.boot_id(),
-            "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
-            "production": was,
-            "found_down": was["running"] and not found["running"],
-            "production_ready_s": request.production_ready_s,
-            "engine_stop_s": request.engine_stop_s,
-            **_trial_part(request),
-        }
-        lease.renew(state, request.lease_s, request.holder)
-        state.write(records.NAME, record)
-    with phases.span("arming"):
-        try:
+            record = {
+                "nonce": secrets.token_hex(8),
+                "holder": request.holder,
+                "armed_at_unix_s": time.time(),
+                "boot_id": clock.boot_id(),
+                "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
+                "production": was,
+                "found_down": was["running"] and not found["running"],
+                "production_ready_s": request.production_ready_s,
+                "engine_stop_s": request.engine_stop_s,
+                **_trial_part(request, declaration),
+            }
+            lease.renew(state, request.lease_s, request.holder)
+            state.write(records.NAME, record)
+        with phases.span("arming"):
             guard.arm(state, record["nonce"])
-        except Trouble:
-            state.remove(records.NAME)
-            lock.release(state)
-            raise
+    except (ScriptError, OSError):
+        # Production was not touched yet, so nothing is left to restore.
+        state.remove_if_possible(records.NAME)
+        lock.release(state)
+        raise
     return _stopped_production(state, record, phases)
 
 
 def _require_free(address: tuple[str, int]) -> None:
-    """Raise Trouble where another server has the engine's address: it would be measured in the engine's place."""
+    """Raise ScriptError where another server has the engine's address: it would be measured in the engine's place."""
     problem = machine.port_problem(*address)
     if problem:
-        raise Trouble("port", problem)
+        raise ScriptError("port", problem)
 
 
 def _stopped_production(state: State, record: Json, phases: Phases) -> Json:
-    """The record when production has been stopped; if it cannot be, the node is given back and Trouble raised."""
+    """The record when production has been stopped; if it cannot be, the node is given back and ScriptError raised."""
     try:
         return _stop_production(state, record, phases)
-    except (Trouble, OSError) as error:
+    except (ScriptError, OSError) as error:
         outcome = restore(state, phases, by="launch")
-        if outcome["restored"]:
+        if outcome.restored:
             lock.release(state)
-        raise Trouble("production", f"{str(error).rstrip('.')}. Given back: {outcome['message']}") from error
+        raise ScriptError("production", f"{str(error).rstrip('.')}. Given back: {outcome.message}") from error
 
 
-def _trial_part(request: LaunchRequest) -> Json:
+def _trial_part(request: LaunchRequest, declaration: Json) -> Json:
     return {
+        "gpus": boards.chosen_boards(declaration),
         "trial_id": request.trial_id,
         "secret": request.secret,
         "deadline_boot_s": clock.boot_s() + request.trial_deadline_s,
@@ -167,7 +177,7 @@ def _stop_production(state: State, record: Json, phases: Phases) -> Json:
             production.stop(record["production"], state)
     last_start = production.last_start(record["production"], state)
     with phases.span("memory_wait"):
-        level = memory.wait_level(memory.make_gauge())
+        level = memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)))
     record = {**record, "stopped": stopped, "baseline_bytes": level.used_bytes, "last_start": last_start}
     state.write(records.NAME, record)
     return record
@@ -186,12 +196,12 @@ def await_ready(
     """Wait for /health, then for a first real completion, both by a process of the engine.
 
     failure_phase is None, `starting`, `first_completion`, or, which says nothing about the config, `lease_lapsed` or
-    `address_taken`: somebody else answers where the engine would.
+    `address_taken`: somebody else answers where the engine would. `engine_version` is what a ready engine reports.
     """
     check = of_processes(engine.members, "the engine")
     try:
         return _await_ready(state, engine, nonce, base, model, key, deadline, phases, check)
-    except Stranger as stranger:
+    except ForeignServerError as stranger:
         text = f"{stranger.text} End it, or set tokenpeak_port to another port."
         return {"failure_phase": ADDRESS_TAKEN, "timed_out": False, "message": text}
 
@@ -236,7 +246,11 @@ def _await_ready(
     left_s = max(1.0, deadline - time.monotonic())
     wrong = serving.complete(base, model, key, timeout_s=left_s, check=check)
     if wrong is None:
-        return {"failure_phase": None, "timed_out": False}
+        return {
+            "failure_phase": None,
+            "timed_out": False,
+            "engine_version": serving.reported_version(base, key, check=check),
+        }
     over = ended()
     if over and over["failure_phase"] == LEASE_LAPSED:
         return over
@@ -258,11 +272,11 @@ def api_key(state: State, request: Json) -> str | None:
         return None
     secret = state.path(name)
     if not secret.is_file():
-        raise Trouble(
+        raise ScriptError(
             "secret", f"This controller's secret is not at {secret}: put it there by `make probe`, or `make install`."
         )
     if not request.get("key_nonce"):
-        raise Trouble("request", "The request names a secret and no key_nonce: its controller is of another version.")
+        raise ScriptError("request", "The request names a secret and no key_nonce: its controller has another version.")
     return trial_key(secret.read_bytes(), request["trial_id"], request["holder"], request["key_nonce"])
 
 
@@ -271,7 +285,7 @@ def environment(declaration: Json, request: LaunchRequest, key: str | None) -> d
     declared = declaration.get("engine") or {}
     env = {str(name): str(value) for name, value in (declared.get("env") or {}).items()}
     env.update(read_environment_file(declared.get("env_file")))
-    env.update(request.env)
+    env = {**boards.environment(declaration), **env, **request.env}
     if key:
         env["VLLM_API_KEY"] = key
     return env

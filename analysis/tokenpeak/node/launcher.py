@@ -2,7 +2,7 @@
 
 It is a root-owned file outside the state folder that runs the root-owned script there with a fixed state folder; one
 sudoers line permits it. What comes through it is limited: no other command, no file named by the user, no engine but
-the declared one, and that not as root.
+a declared build, and that not as root.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import stat
 import sys
 from pathlib import Path
 
-from tokenpeak.node.protocol import LaunchRequest
+from tokenpeak.node.engine_builds import engine_build
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.protocol.requests import LaunchRequest
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
 COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
 WITH_REQUEST = ("launch", "finish", "restore")
@@ -43,7 +44,7 @@ def install(state: State, declaration: Json) -> bool:
     if not declared:
         return False
     if os.geteuid() != 0:
-        raise Trouble("launcher", f"Only root can put the guard command at {declared}: run `make install` as root.")
+        raise ScriptError("launcher", f"Only root can put the guard command at {declared}: run `make install` as root.")
     target = Path(declared)
     for folder in (*target.parents, *state.folder.parents, state.folder):
         complain_if_writable(folder)
@@ -67,10 +68,10 @@ def install(state: State, declaration: Json) -> bool:
 
 
 def complain_if_writable(folder: Path) -> None:
-    """Raise Trouble when anybody but root could put another file in place of one that root will run."""
+    """Raise ScriptError when anybody but root could put another file in place of one that root will run."""
     found = folder.stat()
     if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o022:
-        raise Trouble(
+        raise ScriptError(
             "launcher",
             f"{folder} can be written by others than root (owner {found.st_uid}, mode "
             f"{stat.S_IMODE(found.st_mode):o}), so nothing below it may run as root: "
@@ -79,22 +80,22 @@ def complain_if_writable(folder: Path) -> None:
 
 
 def check(command: str, request_source: str | None, declaration: Json) -> None:
-    """Raise Trouble for what does not come through the limited command."""
+    """Raise ScriptError for what does not come through the limited command."""
     if command not in COMMANDS:
-        raise Trouble("refused", f"{command!r} is for root alone; permitted are {', '.join(COMMANDS)}.")
+        raise ScriptError("refused", f"{command!r} is for root alone; permitted are {', '.join(COMMANDS)}.")
     if request_source is not None:
-        raise Trouble("refused", "A request comes on standard input; --request is for root alone.")
+        raise ScriptError("refused", "A request comes on standard input; --request is for root alone.")
     user = (declaration.get("engine") or {}).get("user")
     if command == "launch" and user in (None, "root", "0", 0):
-        raise Trouble(
+        raise ScriptError(
             "refused",
             f"tokenpeak_engine_user is {user!r}: through the guard command an engine must have a user of its own.",
         )
 
 
 def check_launch(declaration: Json, request: LaunchRequest) -> None:
-    """Raise Trouble for an engine that is not the declared one."""
-    wanted = [str(word) for word in (declaration.get("engine") or {}).get("command") or []]
+    """Raise ScriptError for an engine that is not the declared build which the request names."""
+    wanted = engine_build(declaration, request.engine)["command"]
     given = request.argv[: len(wanted)]
-    if not wanted or given != wanted:
-        raise Trouble("refused", f"The guard command starts {wanted}, not {given}.")
+    if given != wanted:
+        raise ScriptError("refused", f"The guard command starts {wanted}, not {given}.")

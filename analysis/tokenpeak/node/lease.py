@@ -1,4 +1,4 @@
-"""The sign of life that the controller owes the node while it has it."""
+"""Lease of the node: the node gives itself back when its holder's heartbeats stop."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ import sys
 import threading
 
 from tokenpeak.node import clock, overlap
+from tokenpeak.node.protocol import requests
+from tokenpeak.node.protocol.answers import (
+    HeardAnswer,
+    LeaseAnswer,
+    NodeAnswer,
+    Overlap,
+    OverlapAnswer,
+    as_json,
+    picked,
+)
 from tokenpeak.node.state import Json, State
 
 FILE = "lease.json"
@@ -14,7 +24,7 @@ _LOOK_S = 0.5
 
 
 def renew(state: State, lease_s: float | None, holder: str) -> None:
-    """`holder` was heard of now; `lease_s` None: it owes no further sign."""
+    """`holder` was heard of now; `lease_s` None: no further heartbeat is needed."""
     now = {"boot_id": clock.boot_id(), "renewed_boot_s": clock.boot_s()}
     state.write(FILE, {**now, "lease_s": lease_s, "holder": holder}, durable=False)
 
@@ -41,15 +51,15 @@ def has_lapsed(state: State) -> bool:
     return left_s is not None and left_s <= 0
 
 
-def listen(state: State) -> Json:
-    """Renew the lease for each line `NUMBER HOLDER` on stdin that names its holder, until stdin closes.
+def listen(state: State) -> LeaseAnswer:
+    """Renew the lease for each HeartbeatRequest (a line on stdin) of its holder, until stdin closes.
 
     A lease that has already lapsed stays so, and nobody renews another's: the controller that had the node before may
-    live on with its channel open while the one that has it now is dead. Each line is answered by `{"heard": NUMBER}`,
-    so that the controller knows that it is heard; an overlap by a line of its own, as soon as it is noted.
+    live on with its channel open while the one that has it now is dead. Each is answered by a HeardAnswer; an
+    overlap by an OverlapAnswer of its own, as soon as it is noted.
 
-    Raises Trouble when a trial has the node, no guard watches and none can be started: the controller then hears
-    nothing more.
+    Raises ScriptError for a line that is no heartbeat, and when a trial has the node, no guard watches and none can be
+    started.
     """
     from tokenpeak.node import guard
 
@@ -58,16 +68,16 @@ def listen(state: State) -> Json:
     threading.Thread(target=_report_overlaps, args=(state, is_over), daemon=True).start()
     try:
         for line in sys.stdin:
-            number, _, holder = line.strip().partition(" ")
+            beat = requests.parse(requests.HeartbeatRequest, requests.parsed(line))
             lease = state.read(FILE)
-            if lease is not None and not has_lapsed(state) and lease.get("holder") == holder:
+            if lease is not None and not has_lapsed(state) and lease.get("holder") == beat.holder:
                 guard.keep_armed(state)
-                renew(state, lease["lease_s"], holder)
+                renew(state, lease["lease_s"], beat.holder)
                 renewals += 1
-            _say({"heard": number})
+            _say(HeardAnswer(heard=beat.number))
     finally:
         is_over.set()
-    return {"renewals": renewals}
+    return LeaseAnswer(renewals=renewals)
 
 
 def _report_overlaps(state: State, is_over: threading.Event) -> None:
@@ -76,13 +86,13 @@ def _report_overlaps(state: State, is_over: threading.Event) -> None:
         found = state.read(overlap.FILE)
         if found and found != reported:
             reported = found
-            _say({"overlap": found})
+            _say(OverlapAnswer(overlap=picked(Overlap, found)))
 
 
-def _say(answer: Json) -> None:
+def _say(answer: NodeAnswer) -> None:
     try:
         # One write: two threads speak.
-        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.write(json.dumps(as_json(answer), default=vars) + "\n")
         sys.stdout.flush()
     except OSError:
         # A controller that hung up is noticed by the end of its lines.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from tokenpeak.node import lease, record
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import State
-from tokenpeak.node.trouble import Trouble
 
 FILE = "lock.json"
 
@@ -19,7 +19,7 @@ def take(state: State, holder: str) -> None:
     held = state.read(FILE) or {}
     if held.get("holder", holder) != holder and (state.has(record.NAME) or not lease.has_lapsed(state)):
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.get("taken_at_unix_s", 0)))
-        raise Trouble(
+        raise ScriptError(
             "locked",
             f"The node is held by {held['holder']} since {since}: wait until that sweep has ended, "
             "or run `make restore` to break the lock and give the node back.",
@@ -30,8 +30,8 @@ def take(state: State, holder: str) -> None:
 
 def is_of_another(state: State, holder: str) -> bool:
     """Whether somebody else than `holder` has the node."""
-    told = (state.read(FILE), record.read_if_possible(state))
-    return any(held is not None and held.get("holder", holder) != holder for held in told)
+    noted = (state.read(FILE), record.read_if_possible(state))
+    return any(held is not None and held.get("holder", holder) != holder for held in noted)
 
 
 def release(state: State) -> None:

@@ -13,7 +13,7 @@ from tokenpeak.node import memory, sockets
 from tokenpeak.node.state import Json
 
 SECRET = re.compile("(key|token)$|secret|password", re.IGNORECASE)
-"""Flags that are not told, nor their values."""
+"""Flags that are not sent, nor their values."""
 
 
 def parse_cpu_name(cpuinfo: str) -> str | None:

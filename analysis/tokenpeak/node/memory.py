@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Callable, NamedTuple
 
-from tokenpeak.node import process, smi
+from tokenpeak.node import amd_smi, boards, process, smi
 
 GPU_TOLERANCE_BYTES = 64 * smi.MIB
 """The driver's own bookkeeping moves by less than this."""
@@ -34,21 +34,23 @@ class Gauge(NamedTuple):
     tolerance_bytes: float
 
 
-def make_gauge() -> Gauge:
-    """VRAM by nvidia-smi or rocm-smi where one answers, else the machine's memory."""
-    nvidia = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+def make_gauge(chosen: boards.Chosen = None) -> Gauge:
+    """VRAM of the chosen boards by nvidia-smi or rocm-smi where one answers, else the machine's memory."""
+    only = ["-i", ",".join(chosen)] if chosen else []
+    nvidia = ["nvidia-smi", *only, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     if smi.parse_used_bytes(process.run(nvidia).out) is not None:
         return Gauge("vram", lambda: smi.parse_used_bytes(process.run(nvidia).out), GPU_TOLERANCE_BYTES)
     rocm = ["rocm-smi", "--showmeminfo", "vram", "--json"]
-    if rocm_used(process.run(rocm).out) is not None:
-        return Gauge("vram", lambda: rocm_used(process.run(rocm).out), GPU_TOLERANCE_BYTES)
+    if rocm_used(process.run(rocm).out, chosen) is not None:
+        return Gauge("vram", lambda: rocm_used(process.run(rocm).out, chosen), GPU_TOLERANCE_BYTES)
     return Gauge("ram", _ram_used, RAM_TOLERANCE * meminfo().get("MemTotal", 0))
 
 
-def rocm_used(raw: str) -> int | None:
-    """Total VRAM in use from `rocm-smi --showmeminfo vram --json`; None when no board tells."""
-    told = [gpu["vram_used_bytes"] for gpu in smi.parse_rocm_smi(raw) if gpu["vram_used_bytes"] is not None]
-    return sum(told) if told else None
+def rocm_used(raw: str, chosen: boards.Chosen = None) -> int | None:
+    """VRAM in use on the chosen boards from `rocm-smi --showmeminfo vram --json`; None when none reports it."""
+    seen = boards.only(amd_smi.parse_rocm_smi(raw), chosen)
+    used = [gpu["vram_used_bytes"] for gpu in seen if gpu["vram_used_bytes"] is not None]
+    return sum(used) if used else None
 
 
 def _ram_used() -> int | None:

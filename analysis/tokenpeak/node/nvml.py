@@ -29,8 +29,8 @@ class Nvml:
         self._library = library
         self._boards = boards
 
-    def sample(self) -> dict[str, float]:
-        """Columns `gpuN_…` in the raw format's units."""
+    def sample(self, whole: bool) -> dict[str, float]:
+        """Columns `gpuN_…` in the raw format's units: power and energy, or all that there are."""
         found: dict[str, float] = {}
         for index, board in enumerate(self._boards):
             power, energy = ctypes.c_uint(), ctypes.c_ulonglong()
@@ -41,6 +41,8 @@ class Nvml:
                 found[f"gpu{index}_power_w"] = power.value / 1000
             if call.nvmlDeviceGetTotalEnergyConsumption(board, ref(energy)) == SUCCESS:
                 found[f"gpu{index}_energy_j"] = energy.value / 1000
+            if not whole:
+                continue
             if call.nvmlDeviceGetClockInfo(board, CLOCK_SM, ref(clock)) == SUCCESS:
                 found[f"gpu{index}_sm_clock_mhz"] = float(clock.value)
             if call.nvmlDeviceGetTemperature(board, TEMPERATURE_GPU, ref(temperature)) == SUCCESS:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 
 from tokenpeak.node import record as records
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
 FILE = "overlap.json"
 PERIOD_S = 1.0
@@ -27,7 +27,7 @@ def watch(state: State) -> None:
         try:
             if _is_found(state):
                 return
-        except (Trouble, OSError):
+        except (ScriptError, OSError):
             # A manager that does not answer, or a full disk: the next look may do better.
             pass
         took_s = time.monotonic() - began

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Iterator
 
+from tokenpeak.node.protocol.answers import PhaseMark, PhaseName, PhaseSpan
+from tokenpeak.node.protocol.bounds import structure
 from tokenpeak.node.state import State
 
-FILE = "phase"
+FILE = "phase.json"
 
 
 class Phases:
@@ -21,10 +23,10 @@ class Phases:
         self._state = state
         self.started_at_unix_s = time.time()
         self._started = time.monotonic()
-        self.spans: list[dict[str, Any]] = []
+        self._spans: list[PhaseSpan] = []
 
     @contextmanager
-    def span(self, name: str, kind: str = "orchestration") -> Iterator[None]:
+    def span(self, name: PhaseName, kind: str = "orchestration") -> Iterator[None]:
         """Time the body; a body that raises is timed too."""
         self.mark(name)
         began = time.monotonic()
@@ -32,25 +34,26 @@ class Phases:
             yield
         finally:
             ended = time.monotonic()
-            self.spans.append(
-                {
-                    "name": name,
-                    "kind": kind,
-                    "started_s": round(began - self._started, 4),
-                    "duration_s": round(ended - began, 4),
-                }
-            )
+            started_s, duration_s = round(began - self._started, 4), round(ended - began, 4)
+            self._spans.append(PhaseSpan(name=name, kind=kind, started_s=started_s, duration_s=duration_s))
 
-    def mark(self, name: str) -> None:
+    @property
+    def spans(self) -> tuple[PhaseSpan, ...]:
+        """The phases that have ended."""
+        return tuple(self._spans)
+
+    def mark(self, name: PhaseName) -> None:
         """Say for `status` which phase the node is in, without timing it."""
         try:
-            self._state.path(FILE).write_text(name)
+            self._state.write(FILE, vars(PhaseMark(name=name)), durable=False)
         except OSError:
             # A full disk keeps nobody from giving the node back.
             return
 
 
-def now(state: State) -> str | None:
-    """The phase that the node is in or was in last; None when there was none yet."""
-    path = state.path(FILE)
-    return path.read_text() if path.exists() else None
+def now(state: State) -> PhaseName | None:
+    """The phase that the node is in or was in last; None when there was none yet, or its mark cannot be used."""
+    try:
+        return structure(PhaseMark)(state.read(FILE)).name
+    except ValueError:
+        return None

@@ -5,15 +5,28 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Collection
 
-from tokenpeak.node import environment, installation, machine, process, production, smi, version
+from tokenpeak.node import (
+    amd_smi,
+    boards,
+    environment,
+    installation,
+    machine,
+    meters,
+    process,
+    production,
+    smi,
+    telemetry,
+    version,
+)
 from tokenpeak.node import record as records
+from tokenpeak.node.engine_builds import engine_builds
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import make_manager
+from tokenpeak.node.protocol.answers import BuildState, GpuState, ProbeAnswer, ProductionState, picked
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
-GPU_KEYS = ("index", "name", "uuid", "driver", "vram_bytes", "vram_used_bytes", "power_limit_w", "compute_capability")
 DISK_NEEDED_BYTES = 1 << 30
 VRAM_NEEDED = 0.9
 """Share of VRAM that must be free when production is not there."""
@@ -31,10 +44,16 @@ def gpus() -> list[dict[str, Any]]:
             return found
     static = process.run(["amd-smi", "static", "--json"])
     if static.status == 0:
-        return smi.parse_amd_smi(static.out, process.run(["amd-smi", "metric", "--json"]).out)
+        return amd_smi.parse_amd_smi(static.out, process.run(["amd-smi", "metric", "--json"]).out)
     rocm = ["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--showmaxpower", "--showuniqueid"]
     ran = process.run([*rocm, "--showdriverversion", "--json"])
-    return smi.parse_rocm_smi(ran.out) if ran.status == 0 else []
+    return amd_smi.parse_rocm_smi(ran.out) if ran.status == 0 else []
+
+
+def interconnect(indexes: Collection[int]) -> str | None:
+    """How these boards of the node are linked, by nvidia-smi; None where no tool says."""
+    ran = process.run(["nvidia-smi", "topo", "-m"])
+    return smi.parse_topology(ran.out, indexes) if ran.status == 0 else None
 
 
 def _field_by_field() -> str:
@@ -72,31 +91,31 @@ def model_present(path: str | None, name: str | None) -> bool | None:
     return None
 
 
-def probe(state: State, declaration: Json) -> Json:
-    """The fields of the raw format's NodeFacts, and `declaration` with what the controller may know of it."""
-    found_gpus = gpus()
-    holders = vram_holders() if found_gpus else []
+def probe(state: State, declaration: Json) -> ProbeAnswer:
+    """The node's facts, and its declaration with what the controller may know of it."""
+    chosen, every_gpu = boards.chosen_boards(declaration), gpus()
+    found_gpus = boards.only(every_gpu, chosen)
+    uuids = {gpu["uuid"] for gpu in found_gpus} | {None}
+    holders = [holder for holder in vram_holders() if holder["gpu_uuid"] in uuids] if found_gpus else []
     declared_production = declaration.get("production") or {"manager": "none"}
     problems: list[str] = []
     try:
-        found_production: Json | None
+        found_production: ProductionState | None
         found_production, unwell = production.look_closely(declared_production, state)
         problems += [unwell] if unwell else []
-        # What could not be started again must not be stopped; a launch looks once more.
+        # What could not be started again must not be stopped; a launch checks again.
         make_manager(declared_production, state).definition()
-    except Trouble as trouble:
-        problems.append(trouble.text)
+    except ScriptError as error:
+        problems.append(error.text)
         found_production = None
-    declared_engine = declaration.get("engine") or {}
-    declared_engine = {**declared_engine, "command": declared_engine.get("command") or ["vllm", "serve"]}
-    engine_version: str | None = None
     # Root asks no engine that others could have replaced.
     unsafe = installation.engine_problems(declaration)
     problems += [*unsafe, *installation.secret_problems(declaration)]
-    try:
-        engine_version = None if unsafe else version.engine_version(declared_engine)
-    except Trouble as trouble:
-        problems.append(trouble.text)
+    builds = () if unsafe else build_states(declaration, state)
+    # A node goes without one of several builds; configs that ask for it are dropped there.
+    if builds and all(build.problem for build in builds):
+        problems += [str(build.problem) for build in builds]
+    default = builds[0] if builds else BuildState()
     host, port = declaration.get("host", "127.0.0.1"), int(declaration.get("port", 8099))
     port_problem = machine.port_problem(host, port)
     facts = machine.facts(state.folder)
@@ -115,43 +134,76 @@ def probe(state: State, declaration: Json) -> Json:
             f"The model {model.get('path') or model.get('name')} is not on the node: copy it there, "
             "or correct tokenpeak_model_path."
         )
+    if absent := boards.missing(every_gpu, chosen):
+        there = ", ".join(str(gpu["index"]) for gpu in every_gpu) or "none"
+        problems.append(
+            f"GPU {', '.join(absent)} is chosen by tokenpeak_gpus or tokenpeak_engine_env, and the node has {there}: "
+            "correct it, or run nvidia-smi (rocm-smi, amd-smi) there and mend what it says."
+        )
     problems += gpu_problems(found_gpus, holders, found_production)
+    unsafe_meter = installation.power_command_problems(declaration)
+    measured_by = (
+        ()
+        if unsafe_meter
+        else meters.found_meters(
+            declaration, boards.columns_of(telemetry.boards_now(declaration.get("tools")), boards.indexes(chosen))
+        )
+    )
+    problems += unsafe_meter or meters.problems(declaration, measured_by)
     if state.has(records.NAME):
         problems.append("A trial has this node in its hands, or left it so: run `make restore` if no sweep is running.")
-    return {
-        "probed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "simulated": bool(declaration.get("simulated")),
-        "gpus": [{key: gpu[key] for key in GPU_KEYS} for gpu in found_gpus],
+    simulated = bool(declaration.get("simulated"))
+    allowed = (declaration.get("engine") or {}).get("env_allowed")
+    return ProbeAnswer(
+        probed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        simulated=simulated,
+        gpus=tuple(picked(GpuState, gpu) for gpu in found_gpus),
+        interconnect=interconnect({gpu["index"] for gpu in found_gpus}) if len(found_gpus) > 1 else None,
         **facts,
-        "engine_version": engine_version,
-        "engine_help": []
-        if declaration.get("simulated")
-        else version.engine_help(declared_engine, engine_version, state),
-        "engine_env_allowed": list(
-            environment.allowed_names(declared_engine.get("env_allowed"), bool(declaration.get("simulated")))
-        ),
-        "production": found_production,
-        "vram_holders": [holder_text(holder) for holder in holders],
-        "engine_port_free": port_problem is None,
-        "model_present": present,
-        "problems": problems,
-        "declaration": told(declaration),
-    }
+        power_meters=measured_by,
+        engine_version=default.installed,
+        engine_help=default.help,
+        engines=builds,
+        engine_env_allowed=tuple(environment.allowed_names(allowed, simulated, chosen is not None)),
+        production=found_production,
+        vram_holders=tuple(map(holder_text, holders)),
+        engine_port_free=port_problem is None,
+        model_present=present,
+        problems=tuple(problems),
+        declaration=without_environment(declaration),
+    )
 
 
-def told(declaration: Json) -> Json:
+def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
+    """Each declared engine build with the version and the flags that its installation says.
+
+    A simulated engine's flags are those of the release that it plays, and it has no help.
+    """
+    found = []
+    for name, build in engine_builds(declaration).items():
+        asked = {**(declaration.get("engine") or {}), **build}
+        try:
+            installed = version.engine_version(asked)
+        except ScriptError as error:
+            found.append(BuildState(name=name, version=build["version"], problem=error.text))
+            continue
+        flags = [] if declaration.get("simulated") else version.engine_help(asked, installed, state)
+        found.append(BuildState(name=name, version=build["version"], installed=installed, help=tuple(flags)))
+    return tuple(found)
+
+
+def without_environment(declaration: Json) -> Json:
     """The declaration as the controller may know it: environments can hold tokens, so they stay on the node."""
-    engine = declaration.get("engine") or {}
     declared_production = declaration.get("production") or {"manager": "none"}
     return {
-        **{name: value for name, value in declaration.items() if name not in ("engine", "production")},
-        "engine": {"command": engine.get("command") or ["vllm", "serve"], "version": engine.get("version")},
+        **{name: value for name, value in declaration.items() if name not in ("engine", "engines", "production")},
+        "engines": [{"name": name, "build": build} for name, build in engine_builds(declaration).items()],
         "production": {name: declared_production.get(name) for name in ("manager", "unit", "url")},
     }
 
 
 def gpu_problems(
-    found: list[dict[str, Any]], holders: list[dict[str, Any]], found_production: Json | None
+    found: list[dict[str, Any]], holders: list[dict[str, Any]], found_production: ProductionState | None
 ) -> list[str]:
     """What about the boards would keep a trial from running or from being comparable."""
     problems = []
@@ -163,10 +215,8 @@ def gpu_problems(
         )
     names = sorted({gpu["name"] for gpu in found})
     if len(names) > 1:
-        problems.append(
-            f"The GPUs differ ({', '.join(names)}): choose one kind with CUDA_VISIBLE_DEVICES in tokenpeak_engine_env."
-        )
-    in_production = bool(found_production and found_production["running"])
+        problems.append(f"The GPUs differ ({', '.join(names)}): choose one kind by their numbers in tokenpeak_gpus.")
+    in_production = bool(found_production and found_production.running)
     for gpu in found:
         total, used = gpu["vram_bytes"], gpu["vram_used_bytes"]
         if not in_production and total and used is not None and used > (1 - VRAM_NEEDED) * total:

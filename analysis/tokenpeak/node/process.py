@@ -1,4 +1,4 @@
-"""Processes, told apart for sure: by pid, start time and boot, never by name.
+"""Processes, identified by pid, start time and boot, never by name.
 
 A group is everything in a leader's session or process group, with all descendants.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import selectors
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tokenpeak.node import clock
 
 KILL_TIMEOUT_S = 20.0
 KILLED_WITHIN_S = 1.0
+MOST_OUTPUT_BYTES = 4 << 20
+"""Of a command: `vllm serve --help=all` prints some hundred kilobytes."""
 _MARK = "TOKENPEAK_STARTED_AS"
 """In the environment of what this script starts: found again by it where the record of its pid is lost."""
 
@@ -64,7 +67,7 @@ def all_processes() -> list[Stat]:
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """What tells this process from a later one with the same pid."""
+    """What distinguishes this process from a later one with the same pid."""
     found = stat_of(pid)
     return {"pid": pid, "started_ticks": found.started_ticks if found else None, "boot_id": clock.boot_id()}
 
@@ -81,7 +84,7 @@ def members(leader: dict[str, Any]) -> list[int]:
     """The living pids of the group that `leader` leads or led, descendants that left its session included.
 
     A pid is not given out again while it names a living group or session, so a group that outlived its leader is
-    still told apart; a new process that got the leader's pid is recognised by its start time.
+    still distinguished; a new process that got the leader's pid is recognised by its start time.
     """
     if leader.get("boot_id") != clock.boot_id():
         return []
@@ -210,7 +213,7 @@ def start_detached(
 
 
 def users_environment(user: str) -> dict[str, str]:
-    """What a login would tell a process of the user; KeyError for a user whom this machine does not know."""
+    """The environment of a login of the user; KeyError for a user that this machine does not have."""
     return {"HOME": pwd.getpwnam(user).pw_dir, "USER": user, "LOGNAME": user}
 
 
@@ -255,7 +258,7 @@ def self_argv() -> list[str]:
 
 
 class Ran(NamedTuple):
-    """What a command said; status 127 when it cannot be started, 124 when it ran out of time."""
+    """What a command said; status 127 when it cannot be started, 124 when out of time, 125 when it said too much."""
 
     status: int
     out: str
@@ -267,7 +270,7 @@ def run(
 ) -> Ran:
     """Run a command to its end, speaking English in UTF-8; its absence or slowness is an answer, not an exception.
 
-    With `user` it has that user's rights alone.
+    So is an output beyond MOST_OUTPUT_BYTES. With `user` it has that user's rights alone.
     """
     # Plain C would keep a Python from starting whose packages lie in a folder with letters beyond ASCII.
     environment = dict(os.environ if env is None else env, LC_ALL="C.UTF-8", LANG="C.UTF-8")
@@ -285,11 +288,41 @@ def run(
     except OSError as error:
         return Ran(127, "", f"{argv[0]}: {error.strerror}")
     try:
-        out, err = started.communicate(timeout=timeout_s)
+        out, err = _output(started, timeout_s)
     except subprocess.TimeoutExpired:
         _leave(started)
         return Ran(124, "", f"{argv[0]} did not end within {timeout_s:g} s")
+    if len(out) + len(err) > MOST_OUTPUT_BYTES:
+        _leave(started)
+        return Ran(125, "", f"{argv[0]} printed more than {MOST_OUTPUT_BYTES >> 20} MiB and was ended")
     return Ran(started.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def _output(started: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, bytes]:
+    """What a command prints to its end, or as soon as that is too much; TimeoutExpired when it does not end in time."""
+    deadline = time.monotonic() + timeout_s
+    assert started.stdout is not None
+    assert started.stderr is not None
+    pipes = {started.stdout: bytearray(), started.stderr: bytearray()}
+    with selectors.DefaultSelector() as open_pipes:
+        for pipe in pipes:
+            open_pipes.register(pipe, selectors.EVENT_READ)
+        while open_pipes.get_map() and sum(map(len, pipes.values())) <= MOST_OUTPUT_BYTES:
+            left_s = deadline - time.monotonic()
+            ready = open_pipes.select(left_s) if left_s > 0 else []
+            if not ready and time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(started.args, timeout_s)
+            for key, _ in ready:
+                data = os.read(key.fd, 1 << 16)
+                pipes[key.fileobj] += data  # type: ignore[index]  # what was registered
+                if not data:
+                    open_pipes.unregister(key.fileobj)
+        is_at_end = not open_pipes.get_map()
+    if is_at_end:
+        started.wait(max(0.0, deadline - time.monotonic()))
+        for pipe in pipes:
+            pipe.close()
+    return bytes(pipes[started.stdout]), bytes(pipes[started.stderr])
 
 
 def _leave(started: subprocess.Popen[bytes]) -> None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from tokenpeak.node import process, production, record
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.managers.command import RECORD as PROCESS
+from tokenpeak.node.protocol.answers import ProduceAnswer
 from tokenpeak.node.state import Json, State
 
 
-def produce(state: State, declaration: Json, ready_s: float = 120.0) -> Json:
+def produce(state: State, declaration: Json, ready_s: float = 120.0) -> ProduceAnswer:
     """Start declared production unless it runs as declared, or a trial has the node."""
     with state.exclusive():
         if state.has(record.NAME):
-            return {"changed": False, "message": "A trial has the node."}
+            return ProduceAnswer(changed=False, message="A trial has the node.")
         declared = declaration.get("production") or {"manager": "none"}
         manager = make_manager(declared, state)
         if manager.is_running():
             if manager.is_as_declared():
-                return {"changed": False, "message": "It runs."}
+                return ProduceAnswer(changed=False, message="It runs.")
             manager.stop()
         production.start(manager, manager.definition())
         recorded = {
@@ -28,14 +29,14 @@ def produce(state: State, declaration: Json, ready_s: float = 120.0) -> Json:
             "declared": declared,
         }
         wrong = production.await_answer(recorded, state, ready_s)
-        return {"changed": True, "message": wrong or "It answers.", "ready": wrong is None}
+        return ProduceAnswer(changed=True, message=wrong or "It answers.", ready=wrong is None)
 
 
 def end(state: State, grace_s: float = 10.0) -> str:
     """End the process that `produce` started, unless a trial has the node; what came of it, in words."""
     with state.exclusive():
         if state.has(record.NAME):
-            return "a trial has the node, so its production is left alone: make restore gives it back."
+            return "a trial has the node, so its production is not touched: make restore gives it back."
         leader = state.read(PROCESS)
         if leader is None:
             return "no production of its own runs."

@@ -6,30 +6,31 @@ import time
 from urllib.parse import urlsplit
 
 from tokenpeak.node import clock, machine, serving, sockets
-from tokenpeak.node.identity import OfProduction, Stranger
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.identity import ForeignServerError, OfProduction
 from tokenpeak.node.managers import make_manager, recorded_manager
 from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.protocol.answers import ProductionState
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
 _START_TRIES = 3
 _START_PAUSE_S = 1.0
 
 
-def look(declared: Json, state: State) -> Json:
-    """Production as it is now: manager, unit, running, enabled, url, model, arguments. Changes nothing."""
+def look(declared: Json, state: State) -> ProductionState:
+    """Production as it is now. Changes nothing."""
     manager = make_manager(declared, state)
     return _look(declared, manager, OfProduction(manager))[0]
 
 
-def look_closely(declared: Json, state: State) -> tuple[Json, str | None]:
+def look_closely(declared: Json, state: State) -> tuple[ProductionState, str | None]:
     """Production as `look` says, and what to do where it runs and does not say what it serves."""
     manager = make_manager(declared, state)
     return _look(declared, manager, OfProduction(manager))
 
 
-def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[Json, str | None]:
+def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[ProductionState, str | None]:
     running = manager.is_running()
     url = declared.get("url")
     model, unwell = None, None
@@ -37,42 +38,42 @@ def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[Json, 
         try:
             model = serving.served_model(url, _key(declared), check=check)
             unwell = None if model else _unanswered(url)
-        except Stranger as stranger:
+        except ForeignServerError as stranger:
             unwell = f"Production runs, but {stranger.text}"
-    found = {
-        "manager": declared.get("manager", "none"),
-        "unit": manager.unit,
-        "running": running,
-        "enabled": manager.is_enabled(),
-        "url": url,
-        "model": model,
-        "arguments": machine.served_with(*_address(url)) if running and url and not unwell else [],
-    }
+    found = ProductionState(
+        manager=declared.get("manager", "none"),
+        unit=manager.unit,
+        running=running,
+        enabled=manager.is_enabled(),
+        url=url,
+        model=model,
+        arguments=tuple(machine.served_with(*_address(url)) if running and url and not unwell else ()),
+    )
     return found, unwell
 
 
 def record(declared: Json, state: State) -> Json:
     """Production as it is now, with all that bringing it back needs.
 
-    Raises Trouble for production that runs but does not answer: it is not to be touched.
+    Raises ScriptError for production that runs but does not answer: it is not to be touched.
     """
     manager = make_manager(declared, state)
     check = OfProduction(manager)
     found, unwell = _look(declared, manager, check)
     if unwell:
-        raise Trouble("production_unwell", unwell)
-    if found["running"] and found["url"]:
+        raise ScriptError("production_unwell", unwell)
+    if found.running and found.url:
         try:
-            wrong = serving.complete(found["url"], found["model"], _key(declared), check=check)
-        except Stranger as stranger:
+            wrong = serving.complete(found.url, str(found.model), _key(declared), check=check)
+        except ForeignServerError as stranger:
             wrong = stranger.text
         if wrong:
-            raise Trouble(
+            raise ScriptError(
                 "production_unwell",
-                f"Production runs but gave no completion by {found['model']!r} ({wrong}): mend it or stop it first.",
+                f"Production runs but gave no completion by {found.model!r} ({wrong}): mend it or stop it first.",
             )
-    definition = manager.definition() if found["manager"] != "none" else {}
-    return {**found, "definition": definition, "declared": declared, "answered_by": check.seen}
+    definition = manager.definition() if found.manager != "none" else {}
+    return {**vars(found), "definition": definition, "declared": declared, "answered_by": check.seen}
 
 
 def at_sweep_start(found: Json, expected: Json | None) -> Json:
@@ -101,7 +102,7 @@ def as_declared(declared: Json, state: State, model: str | None = None) -> Json:
 
 def _unanswered(url: str) -> str:
     return (
-        f"Production runs but {url}/v1/models names no model, so that nobody could tell whether it came back: "
+        f"Production runs but {url}/v1/models names no model, so that its return could not be checked: "
         "wait until it has started, mend it, correct tokenpeak_production.url, or stop it, then try again."
     )
 
@@ -111,13 +112,13 @@ def stop(recorded: Json, state: State) -> None:
     manager = recorded_manager(recorded, state)
     manager.stop()
     if manager.is_running():
-        raise Trouble(
+        raise ScriptError(
             "production", f"Production ({recorded['manager']} {recorded['unit'] or ''}) runs on after its stop."
         )
 
 
 def last_start(recorded: Json, state: State) -> str | None:
-    """What tells the last start of recorded production from any later one; None where its manager does not tell."""
+    """An identifier of the last start of recorded production; None where its manager has none."""
     return recorded_manager(recorded, state).last_start()
 
 
@@ -130,8 +131,8 @@ def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> 
             return None
         if not manager.is_running():
             _start_at_last(manager, recorded["definition"])
-    except Trouble as trouble:
-        return trouble.text
+    except ScriptError as error:
+        return error.text
     phases.mark("verifying")
     return await_answer(recorded, state, ready_s)
 
@@ -141,7 +142,7 @@ def _start_at_last(manager: Manager, definition: Json) -> None:
     for _ in range(_START_TRIES - 1):
         try:
             start(manager, definition)
-        except Trouble:
+        except ScriptError:
             time.sleep(_START_PAUSE_S)
             if manager.is_running():
                 return
@@ -157,7 +158,7 @@ def start(manager: Manager, definition: Json) -> None:
     url = manager.declared.get("url")
     if url and serving.request(f"{url}/v1/models", timeout_s=2).status:
         listeners = sockets.listeners(*_address(url))
-        raise Trouble(
+        raise ScriptError(
             "production",
             f"Production does not run, yet {url} answers ({', '.join(listeners) or 'by a process of another user'}): "
             "end that if nobody needs it, or correct tokenpeak_production in the inventory, then try again.",
@@ -183,7 +184,7 @@ def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
             if is_model:
                 left_s = max(1.0, deadline - time.monotonic())
                 wrong = serving.complete(url, str(served), key, timeout_s=left_s, check=check)
-        except Stranger as stranger:
+        except ForeignServerError as stranger:
             is_model, said = False, stranger.text
         if is_model:
             if wrong is None and manager.is_running():

@@ -8,13 +8,14 @@ from pathlib import Path
 from tokenpeak.node import clock, guard, launcher, lease, lock, process, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, has_systemd
-from tokenpeak.node.protocol import UninstallRequest
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.protocol.answers import UninstallAnswer
+from tokenpeak.node.protocol.requests import ENGINE_STOP_S, UninstallRequest
 from tokenpeak.node.state import KEPT_TWICE, Json, State, copy_name
-from tokenpeak.node.trouble import Trouble
 
 OWN = (
     *("tokenpeak-node.pyz", "node.json", "lease.json", "lock.json", "engine.env", "engine.log", "engine-help.json"),
-    *("output.json", "outcome.json", "overlap.json", "guard.json", "guard.log", "phase", "mutex"),
+    *("output.json", "outcome.json", "overlap.json", "guard.json", "guard.log", "phase.json", "mutex"),
     *("telemetry.json", "telemetry.jsonl", "telemetry.log", "production.log"),
     *KEPT_TWICE,
     *(copy_name(name) for name in KEPT_TWICE),
@@ -35,7 +36,7 @@ def remove_retired(state: State, declaration: Json) -> None:
             state.remove(str(name))
 
 
-def uninstall(state: State, declaration: Json, request: UninstallRequest) -> Json:
+def uninstall(state: State, declaration: Json, request: UninstallRequest) -> UninstallAnswer:
     """Remove it all; `left` says what stays there, and why.
 
     Refused while a trial has the node: production is not back then, and the record of it lies in what would go. With
@@ -45,30 +46,33 @@ def uninstall(state: State, declaration: Json, request: UninstallRequest) -> Jso
     with state.exclusive():
         _require_free(state)
         telemetry.stop(state)
-        if pids := Engine(state).stop(_STOP_GRACE_S):
-            raise Trouble("uninstall", f"The engine's processes {pids} do not end, so nothing was removed: end them.")
+        if pids := Engine(state).stop(ENGINE_STOP_S):
+            raise ScriptError(
+                "uninstall", f"The engine's processes {pids} do not end, so nothing is removed: end them."
+            )
         left += _end_production(state, request.produced)
         _remove_guard(state)
         left += _remove_command(declaration)
         _remove_files(state, request.produced)
+        state.remove_spare()
     try:
         state.folder.rmdir()
     except OSError:
         names = ", ".join(sorted(entry.name for entry in state.folder.iterdir()))
         left.append(f"{state.folder} holds {names}, which TokenPeak did not make.")
-    return {"removed": True, "left": left}
+    return UninstallAnswer(removed=True, left=tuple(left))
 
 
 def _require_free(state: State) -> None:
     record, held = records.read(state), state.read(lock.FILE)
     if record is not None:
-        raise Trouble(
+        raise ScriptError(
             "uninstall",
             f"Trial {record['trial_id']} of {record['holder']} has the node and its production is not back, so nothing "
             "was removed: wait until it has ended, or run `make restore`, then try again.",
         )
     if held is not None and not lease.has_lapsed(state):
-        raise Trouble(
+        raise ScriptError(
             "uninstall",
             f"The node is held by {held['holder']} between two trials, so nothing was removed: wait until that sweep "
             "has ended, or run `make restore`, then try again.",

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
-from tokenpeak.node import clock, lock, memory, overlap, production, record, telemetry
+from tokenpeak.node import boards, clock, lock, memory, overlap, production, record, telemetry
 from tokenpeak.node.engine import Engine
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.protocol import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest
-from tokenpeak.node.state import Json, State, Unreadable
-from tokenpeak.node.trouble import Trouble
+from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, picked
+from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest
+from tokenpeak.node.state import Json, State, UnreadableError
 
 OUTCOME = "outcome.json"
 UNKNOWN_STOP_S = 10.0
@@ -32,7 +34,7 @@ def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: in
     with phases.span("engine_stop"):
         left = engine.stop(grace_s)
     with phases.span("memory_wait"):
-        level = memory.wait_level(memory.make_gauge(), baseline_bytes)
+        level = memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)), baseline_bytes)
     message = f"The engine's processes {left} do not end, not even by SIGKILL. " if left else ""
     if not level.is_level:
         message += f"Memory in use did not come to rest within {level.waited_s:.0f} s ({level.used_bytes} bytes)."
@@ -46,45 +48,40 @@ def restore(
     ready_s: float | None = None,
     grace_s: float | None = None,
     at_start: Json | None = None,
-) -> Json:
+) -> RestoreOutcome:
     """Make the node as it was recorded, or as it was `at_start` of the sweep; call it with the state's mutex held.
 
-    Answers restored, was_running, model, downtime_s, message and trial_id. The record goes only when all is well.
+    The record goes only when all is well.
     """
     try:
         found = record.read(state)
-    except Unreadable as error:
+    except UnreadableError as error:
         return _restore_as_declared(state, phases, by, error.text)
     if found is None:
         stop_engine(state, phases, grace_s or ENGINE_STOP_S, None)
         if at_start and at_start["running"]:
             return _started_again(state, phases, at_start["model"], ready_s or PRODUCTION_READY_S)
-        return {
-            "restored": True,
-            "was_running": False,
-            "model": None,
-            "downtime_s": None,
-            "message": "No trial has this node.",
-            "trial_id": None,
-        }
+        return RestoreOutcome(restored=True, was_running=False, message="No trial has this node.")
     os.environ.update(found.get("environment", {}))
     was = found["production"]
     is_started_anew = not was["running"] and overlap.noted(state, found) is not None
     ended = stop_engine(state, phases, grace_s or found["engine_stop_s"], found.get("baseline_bytes"))
     with phases.span("production_start", "production_start"):
         wrong = production.bring_back(was, state, ready_s or found["production_ready_s"], phases)
-    outcome = {
-        "restored": wrong is None and ended["engine_stopped"],
-        "was_running": was["running"],
-        "model": was["model"],
-        "downtime_s": _downtime_s(found) if was["running"] else None,
-        "message": " ".join(text for text in (ended["message"], wrong or _told(was, is_started_anew)) if text),
-        "trial_id": found["trial_id"],
-    }
-    return _noted(state, phases, outcome, found["holder"], by)
+    outcome = RestoreOutcome(
+        restored=wrong is None and ended["engine_stopped"],
+        was_running=was["running"],
+        model=was["model"],
+        downtime_s=_downtime_s(state, found) if was["running"] else None,
+        message=" ".join(text for text in (ended["message"], wrong or _sentence(was, is_started_anew)) if text),
+        trial_id=found["trial_id"],
+        holder=found["holder"],
+        by=by,
+    )
+    return _noted(state, phases, outcome, found["nonce"])
 
 
-def _started_again(state: State, phases: Phases, model: str | None, ready_s: float) -> Json:
+def _started_again(state: State, phases: Phases, model: str | None, ready_s: float) -> RestoreOutcome:
     """Production that no trial has and that served when the sweep began: it serves, or is started again."""
     try:
         was = production.as_declared(state.declaration().get("production") or {}, state, model)
@@ -93,23 +90,17 @@ def _started_again(state: State, phases: Phases, model: str | None, ready_s: flo
             was["model"] = model = None  # whoever runs it may have changed what it serves
         with phases.span("production_start", "production_start"):
             wrong = production.bring_back(was, state, ready_s, phases)
-    except Trouble as trouble:
-        was_running, wrong = False, trouble.text
+    except ScriptError as error:
+        was_running, wrong = False, error.text
     message = "No trial has this node."
     if not was_running:
         message += " Production had ended by itself since the sweep began and was started again."
-    return {
-        "restored": wrong is None,
-        "was_running": True,
-        "model": model,
-        "downtime_s": None,
-        "message": f"{message} {wrong}" if wrong else message,
-        "trial_id": None,
-    }
+    message = f"{message} {wrong}" if wrong else message
+    return RestoreOutcome(restored=wrong is None, was_running=True, model=model, message=message)
 
 
-def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str) -> Json:
-    """Start production as the inventory declares it, where the record is there and tells nothing."""
+def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str) -> RestoreOutcome:
+    """Start production as the inventory declares it, where there is a record that cannot be read."""
     ended = stop_engine(state, phases, UNKNOWN_STOP_S, None)
     model: str | None = None
     try:
@@ -118,36 +109,45 @@ def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str)
             was = production.as_declared(declared, state)
             wrong = production.bring_back(was, state, PRODUCTION_READY_S, phases)
             model = was["model"]
-    except Trouble as trouble:
-        wrong = trouble.text
-    outcome = {
-        "restored": wrong is None and ended["engine_stopped"],
-        "was_running": True,
-        "model": model,
-        "downtime_s": None,
-        "message": f"{unreadable} What production was before the trial is not known, so it "
+    except ScriptError as error:
+        wrong = error.text
+    outcome = RestoreOutcome(
+        restored=wrong is None and ended["engine_stopped"],
+        was_running=True,
+        model=model,
+        message=f"{unreadable} What production was before the trial is not known, so it "
         + ("was started as declared." if wrong is None else f"is started as declared: {wrong}"),
-        "trial_id": None,
-    }
-    return _noted(state, phases, outcome, None, by)
+        by=by,
+    )
+    return _noted(state, phases, outcome)
 
 
-def _noted(state: State, phases: Phases, outcome: Json, holder: str | None, by: str) -> Json:
-    """The outcome, written down as far as the disk allows; the record goes when the node is given back."""
+def _noted(state: State, phases: Phases, outcome: RestoreOutcome, nonce: str | None = None) -> RestoreOutcome:
+    """The outcome, written down as far as the disk allows; the record of `nonce` goes when the node is given back."""
+    outcome = replace(outcome, at_unix_s=time.time())
     try:
-        state.write(OUTCOME, {**outcome, "holder": holder, "by": by, "at_unix_s": time.time()})
+        state.write(OUTCOME, vars(outcome))
+        state.remove_spare()
     except OSError as error:
-        outcome["message"] += f" That could not be written down: {error.strerror}."
-    if outcome["restored"]:
+        if outcome.restored and outcome.downtime_s is not None and nonce:
+            state.write_spare({"nonce": nonce, "downtime_s": outcome.downtime_s})
+        outcome = _with(outcome, f"That could not be written down: {error.strerror}.")
+    if outcome.restored:
         problem = state.remove_if_possible(record.NAME)
         if problem:
-            outcome["message"] += f" {problem}, so the guard goes on watching; mend the disk, then run `make restore`."
+            outcome = _with(
+                outcome, f"{problem}, so the guard goes on watching; mend the disk, then run `make restore`."
+            )
         else:
             phases.mark("restored")
     return outcome
 
 
-def _told(was: Json, is_started_anew: bool) -> str:
+def _with(outcome: RestoreOutcome, sentence: str) -> RestoreOutcome:
+    return replace(outcome, message=f"{outcome.message} {sentence}")
+
+
+def _sentence(was: Json, is_started_anew: bool) -> str:
     if was["manager"] == "none":
         return "This node has no production."
     if is_started_anew:
@@ -159,8 +159,14 @@ def _told(was: Json, is_started_anew: bool) -> str:
     return "Production runs; it has no url to be asked at."
 
 
-def _downtime_s(record: Json) -> float | None:
-    """From the beginning of production's stop to now; by the date when the machine was booted in between."""
+def _downtime_s(state: State, record: Json) -> float | None:
+    """From the beginning of production's stop to now; by the date when the machine was booted in between.
+
+    Where it was given back already and the disk refused to note that, it is the time until then.
+    """
+    earlier = state.read_spare()
+    if earlier.get("nonce") == record["nonce"]:
+        return float(earlier["downtime_s"])
     stopped = record.get("stopped")
     if not stopped:
         return 0.0
@@ -169,50 +175,45 @@ def _downtime_s(record: Json) -> float | None:
     return round(max(0.0, time.time() - float(stopped["unix_s"])), 3)
 
 
-def left_alone(state: State) -> Json:
+def not_touched(state: State) -> RestoreOutcome:
     """The answer where somebody else has the node: there is nothing to give back but what is theirs."""
     held, found = state.read(lock.FILE), record.read_if_possible(state)
     who = f"Trial {found['trial_id']} of {found['holder']}" if found else str((held or {}).get("holder"))
-    return {
-        "restored": True,
-        "was_running": False,
-        "model": None,
-        "downtime_s": None,
-        "message": f"{who} has the node; it was left alone.",
-    }
+    return RestoreOutcome(restored=True, was_running=False, message=f"{who} has the node; it was not touched.")
 
 
-def restore_command(state: State, declaration: Json, request: RestoreRequest) -> Json:
+def restore_command(state: State, declaration: Json, request: RestoreRequest) -> RestoreAnswer:
     """`make restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it."""
     phases = Phases(state)
     holder = request.holder
     with state.exclusive():
         if holder and lock.is_of_another(state, holder):
-            return {"phases": phases.spans, "restoration": left_alone(state)}
+            return RestoreAnswer(phases=phases.spans, restoration=not_touched(state))
         before = state.read(OUTCOME)
         outcome = restore(state, phases, by="restore", at_start=request.production_at_start)
-        if outcome["restored"]:
+        if outcome.restored:
             lock.release(state)
-    if outcome["trial_id"] is None and not request.production_at_start:
-        outcome["message"] += " " + _told_of_free_node(state, declaration)
-    return {"phases": phases.spans, "restoration": outcome, "last_restoration": before}
+    if outcome.trial_id is None and not request.production_at_start:
+        outcome = _with(outcome, _free_node(state, declaration))
+    last = picked(RestoreOutcome, before) if before else None
+    return RestoreAnswer(phases=phases.spans, restoration=outcome, last_restoration=last)
 
 
-def _told_of_free_node(state: State, declaration: Json) -> str:
+def _free_node(state: State, declaration: Json) -> str:
     """How production stands where there was nothing to give back, and who gave it back last."""
     try:
         found = production.look(declaration.get("production") or {"manager": "none"}, state)
-    except Trouble as trouble:
-        return trouble.text
-    name = " ".join(word for word in (found["manager"], found["unit"]) if word)
-    if found["manager"] == "none":
+    except ScriptError as error:
+        return error.text
+    name = " ".join(word for word in (found.manager, found.unit) if word)
+    if found.manager == "none":
         said = "It has no production."
-    elif not found["running"]:
+    elif not found.running:
         said = f"Production ({name}) does not run, and no trial stopped it: start it as usual if it should."
-    elif found["url"] and not found["model"]:
-        said = f"Production ({name}) runs but does not answer at {found['url']} (yet)."
+    elif found.url and not found.model:
+        said = f"Production ({name}) runs but does not answer at {found.url} (yet)."
     else:
-        said = f"Production ({name}) runs{' and serves ' + found['model'] if found['model'] else ''}."
+        said = f"Production ({name}) runs{' and serves ' + found.model if found.model else ''}."
     last = state.read(OUTCOME)
     if last and last.get("restored"):
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last["at_unix_s"]))

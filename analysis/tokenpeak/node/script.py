@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pkgutil
 
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import Json
-from tokenpeak.node.trouble import Trouble
 
 DIGEST = "digest.txt"
 """The bundle's file that holds it."""
@@ -21,10 +21,10 @@ def own_digest() -> str | None:
 
 
 def require_same(request: Json) -> None:
-    """Raise Trouble for a launch by a controller of another version: each would half understand the other."""
+    """Raise ScriptError for a launch by a controller of another version: each would half understand the other."""
     theirs, own = request.get("script"), own_digest()
     if theirs is not None and own is not None and theirs != own:
-        raise Trouble(
+        raise ScriptError(
             "version",
             f"The node script here is {own[:12]} and the controller's is {str(theirs)[:12]}, so nothing was touched: "
             "run `make install`, as root where the inventory has a tokenpeak_guard_command.",

@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tokenpeak.node import trust
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import Check
-from tokenpeak.node.trouble import Trouble
 
 ANSWER_LIMIT_BYTES = 1 << 20
+VERSION_LIMIT = 100
+"""Characters of a version; anything longer is none."""
 ENDING_S = 5.0
 """A server that answers has this much longer than it has for each part of its answer."""
 
 
-class Answer(NamedTuple):
+class ServerAnswer(NamedTuple):
     """A response: status 0 when no connection or no whole answer came, then `text` says why."""
 
     status: int
@@ -32,14 +34,14 @@ def request(
     key: str | None = None,
     timeout_s: float = 5.0,
     check: Check | None = None,
-) -> Answer:
+) -> ServerAnswer:
     """One request, one answer; a server that is not there, or whose answer has no end, is an answer too.
 
-    `check` sees the connection before anything is sent on it, and raises Stranger where it leads to somebody else.
+    `check` sees the connection before anything is sent on it, and raises ForeignServerError for another's server.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Trouble("declaration", f"{url!r} is no address of a server: write it like http://127.0.0.1:8000.")
+        raise ScriptError("declaration", f"{url!r} is no address of a server: write it like http://127.0.0.1:8000.")
     connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = connection_class(parts.hostname, parts.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -58,12 +60,12 @@ def request(
         response = connection.getresponse()
         content = response.read(ANSWER_LIMIT_BYTES + 1)
         if len(content) > ANSWER_LIMIT_BYTES:
-            return Answer(0, f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
+            return ServerAnswer(0, f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
         if overdue.finished.is_set():
-            return Answer(0, f"an answer that was not whole after {timeout_s + ENDING_S:g} s")
-        return Answer(response.status, content.decode(errors="replace"))
+            return ServerAnswer(0, f"an answer that was not whole after {timeout_s + ENDING_S:g} s")
+        return ServerAnswer(response.status, content.decode(errors="replace"))
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return Answer(0, (str(error) or type(error).__name__)[:300])
+        return ServerAnswer(0, (str(error) or type(error).__name__)[:300])
     finally:
         overdue.cancel()
         connection.close()
@@ -105,6 +107,16 @@ def served_model(url: str, key: str | None = None, timeout_s: float = 5.0, check
     return found[:300] if isinstance(found, str) else None
 
 
+def reported_version(url: str, key: str | None = None, check: Check | None = None) -> str | None:
+    """The version of vLLM that `/version` reports; None of a server that reports none."""
+    answer = request(f"{url}/version", key=key, check=check)
+    try:
+        found = _object(answer.text)["version"] if answer.status == 200 else None
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) and 0 < len(found) <= VERSION_LIMIT else None
+
+
 def complete(
     url: str, model: str, key: str | None = None, timeout_s: float = 60.0, check: Check | None = None
 ) -> str | None:
@@ -142,5 +154,5 @@ def complete(
 
 
 def key_from_file(path: str | None) -> str | None:
-    """The API key in a file that only its owner can read, else Trouble; None when no file is named."""
+    """The API key in a file that only its owner can read, else ScriptError; None when no file is named."""
     return trust.read_secret(path, "tokenpeak_production.api_key_file").strip() if path else None

@@ -1,6 +1,6 @@
-"""What nvidia-smi, amd-smi and rocm-smi print, read without trusting any of it to be there.
+"""What nvidia-smi prints, read without trusting any of it to be there.
 
-Pure: text in, values out. A value that a driver does not tell (`[N/A]`, `[Not Supported]`, `[Unknown Error]`,
+Pure: text in, values out. A value that a driver does not report (`[N/A]`, `[Not Supported]`, `[Unknown Error]`,
 an empty cell, a missing column) is None.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from typing import Any
+from collections import Counter
+from typing import Any, Collection
 
 MIB = 1024 * 1024
 
@@ -35,6 +35,8 @@ SAMPLE_FIELDS = (
     "memory.used",
     "utilization.gpu",
 )
+COUNTER_FIELD = "total_energy_consumption"
+"""An energy counter in mJ. NVIDIA's own tool leaves it to NVML, which is asked first where it is."""
 SLOWED_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 """The same since driver 535 and before: a bit for each reason why the clock is not the highest."""
 SLOWED = 0x08 | 0x20 | 0x40 | 0x80
@@ -57,7 +59,7 @@ def number(text: object) -> float | None:
 
 
 def word(text: str | None) -> str | None:
-    """A cell's text; None for the driver's ways of not telling, which are all in brackets."""
+    """A cell's text; None for a value that the driver does not report, in brackets."""
     stripped = (text or "").strip()
     return None if not stripped or stripped in ("N/A", "Unknown") or re.fullmatch(r"\[.*\]", stripped) else stripped
 
@@ -119,8 +121,29 @@ def _mib(cell: str) -> int | None:
     return None if value is None else int(value * MIB)
 
 
+def parse_topology(raw: str, indexes: Collection[int] | None = None) -> str | None:
+    """How boards are linked, from `nvidia-smi topo -m`: `NV12` where all pairs are alike, else `2x NV4, 4x SYS`.
+
+    Of those with these numbers, all for None. None where no pair of them is shown. Escape sequences underline the
+    heading.
+    """
+    links: Counter[str] = Counter()
+    boards: list[str] = []
+    wanted = None if indexes is None else {f"GPU{index}" for index in indexes}
+    for line in raw.splitlines():
+        cells = [cell.strip() for cell in re.sub(r"\x1b\[[0-9;]*m", "", line).split("\t")]
+        if not boards:
+            boards = [cell for cell in cells if re.fullmatch(r"GPU\d+", cell)]
+        elif cells[0] in boards:
+            pairs = list(zip(boards, cells[1 : len(boards) + 1]))[boards.index(cells[0]) + 1 :]
+            links.update(link for other, link in pairs if wanted is None or {cells[0], other} <= wanted)
+    if len(links) < 2:
+        return next(iter(links), None)
+    return ", ".join(f"{count}x {link}" for link, count in sorted(links.items()))
+
+
 def parse_apps(raw: str) -> list[dict[str, Any]]:
-    """The answer to APP_FIELDS: who holds VRAM. In a container or under MIG the driver may not tell how much."""
+    """The answer to APP_FIELDS: who holds VRAM. In a container or under MIG the driver may not report how much."""
     found = []
     for row in rows(raw, APP_FIELDS):
         pid = number(row["pid"])
@@ -137,13 +160,14 @@ def parse_apps(raw: str) -> list[dict[str, Any]]:
 
 
 def parse_sample(raw: str, fields: tuple[str, ...] = SAMPLE_FIELDS) -> dict[str, float]:
-    """The answer to SAMPLE_FIELDS, or these and one of SLOWED_FIELDS, as columns `gpuN_…`; untold ones are absent."""
+    """The answer to SAMPLE_FIELDS and what was asked besides, as columns `gpuN_…`; those not known are absent."""
     units = {
         "power.draw": ("power_w", 1.0),
         "clocks.sm": ("sm_clock_mhz", 1.0),
         "temperature.gpu": ("temperature_c", 1.0),
         "memory.used": ("vram_used_bytes", float(MIB)),
         "utilization.gpu": ("utilization", 0.01),
+        COUNTER_FIELD: ("energy_j", 0.001),
     }
     found = {}
     for row in rows(raw, fields):
@@ -151,7 +175,7 @@ def parse_sample(raw: str, fields: tuple[str, ...] = SAMPLE_FIELDS) -> dict[str,
         if index is None:
             continue
         for field, (name, factor) in units.items():
-            value = number(row[field])
+            value = number(row[field]) if field in row else None
             if value is not None:
                 found[f"gpu{int(index)}_{name}"] = round(value * factor, 3)
         bits = row.get(fields[-1], "") if fields[-1] in SLOWED_FIELDS else ""
@@ -161,114 +185,7 @@ def parse_sample(raw: str, fields: tuple[str, ...] = SAMPLE_FIELDS) -> dict[str,
 
 
 def parse_used_bytes(raw: str) -> int | None:
-    """Total VRAM in use from `--query-gpu=memory.used`; None when no board tells."""
+    """Total VRAM in use from `--query-gpu=memory.used`; None when no board reports it."""
     values = [number(line) for line in raw.splitlines()]
-    told = [value for value in values if value is not None]
-    return int(sum(told) * MIB) if told else None
-
-
-def parse_amd_smi(static: str, metric: str) -> list[dict[str, Any]]:
-    """`amd-smi static --json` and `amd-smi metric --json`; old versions answer a list, newer `{"gpu_data": […]}`."""
-    metrics = {entry.get("gpu"): entry for entry in _amd_entries(metric)}
-    found = []
-    for entry in _amd_entries(static):
-        index = entry.get("gpu")
-        asic = _mapping(entry.get("asic"))
-        measured = _mapping(metrics.get(index))
-        used = _amd_value(_mapping(measured.get("mem_usage")).get("used_vram"))
-        total = _amd_value(_mapping(entry.get("vram")).get("size"))
-        limit = _mapping(entry.get("limit"))
-        name = word(asic.get("market_name")) or "AMD GPU"
-        found.append(
-            {
-                "index": int(number(index) or 0),
-                "name": name if name.upper().startswith("AMD") else f"AMD {name}",
-                "uuid": word(entry.get("uuid") or asic.get("asic_serial")),
-                "driver": word(_mapping(entry.get("driver")).get("version")),
-                "vram_bytes": None if total is None else int(total * MIB),
-                "vram_used_bytes": None if used is None else int(used * MIB),
-                "power_limit_w": _amd_value(limit.get("max_power") or limit.get("socket_power_limit")),
-                "compute_capability": word(asic.get("target_graphics_version")),
-                "mig": None,
-                "persistence": None,
-                "ecc": None,
-            }
-        )
-    return found
-
-
-def parse_rocm_smi(raw: str) -> list[dict[str, Any]]:
-    """`rocm-smi --showproductname --showmeminfo vram --showmaxpower --showuniqueid --showdriverversion --json`."""
-    data = _loaded(raw)
-    data = data if isinstance(data, dict) else {}
-    driver = _mapping(data.get("system")).get("Driver version")
-    found = []
-    for card, entry in sorted(data.items()):
-        match = re.fullmatch(r"card(\d+)", card)
-        if not match or not isinstance(entry, dict):
-            continue
-        total, used = number(entry.get("VRAM Total Memory (B)")), number(entry.get("VRAM Total Used Memory (B)"))
-        name = word(entry.get("Card Series") or entry.get("Card series") or entry.get("Card Model")) or "GPU"
-        found.append(
-            {
-                "index": int(match.group(1)),
-                "name": name if name.upper().startswith("AMD") else f"AMD {name}",
-                "uuid": word(entry.get("Unique ID")),
-                "driver": word(driver),
-                "vram_bytes": None if total is None else int(total),
-                "vram_used_bytes": None if used is None else int(used),
-                "power_limit_w": number(entry.get("Max Graphics Package Power (W)")),
-                "compute_capability": word(entry.get("GFX Version")),
-                "mig": None,
-                "persistence": None,
-                "ecc": None,
-            }
-        )
-    return sorted(found, key=lambda gpu: int(gpu["index"]))
-
-
-def parse_amd_sample(metric: str) -> dict[str, float]:
-    """`amd-smi metric --json` as the columns of `parse_sample`."""
-    found: dict[str, float] = {}
-    for entry in _amd_entries(metric):
-        index = int(number(entry.get("gpu")) or 0)
-        clocks = _mapping(_mapping(entry.get("clock")).get("gfx_0"))
-        used = _amd_value(_mapping(entry.get("mem_usage")).get("used_vram"))
-        busy = _amd_value(_mapping(entry.get("usage")).get("gfx_activity"))
-        values = {
-            "power_w": _amd_value(_mapping(entry.get("power")).get("socket_power")),
-            "energy_j": _amd_value(_mapping(entry.get("energy")).get("total_energy_consumption")),
-            "sm_clock_mhz": _amd_value(clocks.get("clk")),
-            "temperature_c": _amd_value(_mapping(entry.get("temperature")).get("hotspot")),
-            "vram_used_bytes": None if used is None else used * MIB,
-            "utilization": None if busy is None else busy / 100,
-        }
-        found.update({f"gpu{index}_{name}": value for name, value in values.items() if value is not None})
-    return found
-
-
-def _loaded(raw: str) -> Any:
-    """JSON that may follow a warning line; None when there is none."""
-    start = min((position for position in (raw.find("{"), raw.find("[")) if position >= 0), default=-1)
-    if start < 0:
-        return None
-    try:
-        return json.loads(raw[start:])
-    except ValueError:
-        return None
-
-
-def _amd_entries(raw: str) -> list[dict[str, Any]]:
-    data = _loaded(raw)
-    if isinstance(data, dict):
-        data = data.get("gpu_data", [])
-    return [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
-
-
-def _amd_value(value: Any) -> float | None:
-    """A plain number, `"750 W"`, or `{"value": 750, "unit": "W"}`."""
-    return number(value.get("value") if isinstance(value, dict) else value)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+    used = [value for value in values if value is not None]
+    return int(sum(used) * MIB) if used else None

@@ -45,7 +45,7 @@ class Peer(NamedTuple):
         if not self.is_here:
             return "a process outside this machine's network namespace"
         users = " and ".join(str(uid) for uid in self.uids) or "unknown"
-        names = [name for name in (told(pid) for pid in self.pids) if name]
+        names = [name for name in (shown(pid) for pid in self.pids) if name]
         return f"{', '.join(names) or 'a process that cannot be seen'} of user {users}"
 
 
@@ -80,7 +80,7 @@ def listeners(host: str, port: int) -> list[str]:
     for _, _, _, _, address in found:
         wanted |= _addresses(str(address[0]))
     rows = [row for table in TABLES for row in _listening(read_table(table), wanted, port)]
-    return sorted(filter(None, (told(pid) for pid in holders({row.inode for row in rows}))))
+    return sorted(filter(None, (shown(pid) for pid in holders({row.inode for row in rows}))))
 
 
 def read_table(path: str) -> list[Row]:
@@ -102,7 +102,7 @@ def holders(inodes: set[int]) -> tuple[int, ...]:
     return tuple(sorted(int(entry.name) for entry in entries if _holds(entry, wanted)))
 
 
-def told(pid: int) -> str | None:
+def shown(pid: int) -> str | None:
     """`pid name` of a process; None when it has ended since."""
     try:
         return f"{pid} {Path('/proc', str(pid), 'comm').read_text().strip()}"

@@ -9,6 +9,7 @@
     guard.json        the watchdog that is watching, where no systemd does
     production.json   production's own process, where the node script starts it itself
     engine-help.json  what the engine's own help says of its flags
+    phase.json        what a command has begun last
     telemetry.csv     samples of the current trial
     outcome.json      how the last restoration ended
 
@@ -30,11 +31,12 @@ from pathlib import Path
 from typing import Any, Dict, Iterator
 
 from tokenpeak.node import trust
-from tokenpeak.node.trouble import Trouble
+from tokenpeak.node.error import ScriptError
 
 Json = Dict[str, Any]
 
 DECLARATION = "node.json"
+SPARE_BYTES = 64 * 1024
 DECLARATION_BYTES = 1 << 20
 KEPT_TWICE = ("record.json", "engine.json", "production.json")
 _CHECKSUM = "checksum"
@@ -45,7 +47,7 @@ def copy_name(name: str) -> str:
     return name.replace(".json", ".copy.json")
 
 
-class Unreadable(Trouble):
+class UnreadableError(ScriptError):
     """A file of the state folder that nothing can go on without, and that cannot be read."""
 
     def __init__(self, text: str) -> None:
@@ -64,22 +66,22 @@ class State:
             found = self.folder.stat()
             danger = trust.writable_by_others(self.folder, os.geteuid())
         except (FileNotFoundError, NotADirectoryError):
-            raise Trouble(
+            raise ScriptError(
                 "not_installed",
                 f"TokenPeak is not installed in {self.folder}: `make install` (or `make probe`) puts it there.",
             ) from None
         except OSError as error:
-            raise Trouble("state", f"The state folder {self.folder} cannot be looked at: {error}.") from error
+            raise ScriptError("state", f"The state folder {self.folder} cannot be looked at: {error}.") from error
         if not stat.S_ISDIR(found.st_mode):
-            raise Trouble("state", f"The state folder {self.folder} is no folder: set another tokenpeak_state_dir.")
+            raise ScriptError("state", f"The state folder {self.folder} is no folder: set another tokenpeak_state_dir.")
         if found.st_uid != os.geteuid():
-            raise Trouble(
+            raise ScriptError(
                 "state",
                 f"The state folder {self.folder} belongs to user {found.st_uid}, not to {os.geteuid()}: "
                 "run as that user, or remove the folder.",
             )
         if danger:
-            raise Trouble(
+            raise ScriptError(
                 "state",
                 f"The state folder {self.folder} is in the hands of others: {danger}. Take that right away, or set "
                 "another tokenpeak_state_dir.",
@@ -99,7 +101,7 @@ class State:
             ):
                 folder.chmod(0o700)
         except OSError as error:
-            raise Trouble("state", f"The state folder {folder} cannot be made: {error}.") from error
+            raise ScriptError("state", f"The state folder {folder} cannot be made: {error}.") from error
         return cls(folder)
 
     def declaration(self) -> Json:
@@ -109,12 +111,12 @@ class State:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise Trouble("state", f"{self.path(DECLARATION)} cannot be read: {error.strerror}.") from error
+            raise ScriptError("state", f"{self.path(DECLARATION)} cannot be read: {error.strerror}.") from error
         return self._object(self.path(DECLARATION), raw)
 
     @property
     def digest(self) -> str:
-        """What tells this state folder's units and processes from those of others on the machine."""
+        """What distinguishes this state folder's units and processes from those of others on the machine."""
         return hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
 
     def path(self, name: str) -> Path:
@@ -132,19 +134,19 @@ class State:
     def read(self, name: str) -> Json | None:
         """A JSON file's content; None when there is none.
 
-        Raises Unreadable for both copies of a file in KEPT_TWICE; any other file that is not a JSON object counts as
-        missing.
+        Raises UnreadableError for both copies of a file in KEPT_TWICE; any other file that is no JSON object counts
+        as missing.
         """
         if name not in KEPT_TWICE:
             try:
                 return self._read(self.path(name))
-            except Unreadable:
+            except UnreadableError:
                 return None
-        problem: Unreadable | None = None
+        problem: UnreadableError | None = None
         for path in (self.path(name), self.copy_path(name)):
             try:
                 found = self._read(path)
-            except Unreadable as error:
+            except UnreadableError as error:
                 problem = problem or error
                 continue
             if found is not None:
@@ -160,7 +162,7 @@ class State:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Unreadable(f"{path} cannot be read ({error.strerror}): look at the disk.") from error
+            raise UnreadableError(f"{path} cannot be read ({error.strerror}): look at the disk.") from error
         return self._object(path, raw)
 
     @staticmethod
@@ -169,11 +171,11 @@ class State:
         try:
             value = json.loads(raw)
         except (ValueError, RecursionError) as error:
-            raise Unreadable(f"{path} is not JSON ({error}): look at it, then remove it.") from error
+            raise UnreadableError(f"{path} is not JSON ({error}): look at it, then remove it.") from error
         if not isinstance(value, dict):
-            raise Unreadable(f"{path} holds no JSON object: look at it, then remove it.")
+            raise UnreadableError(f"{path} holds no JSON object: look at it, then remove it.")
         if value.pop(_CHECKSUM, None) not in (None, _checksum(value)):
-            raise Unreadable(f"{path} does not match its checksum: look at it, then remove it.")
+            raise UnreadableError(f"{path} does not match its checksum: look at it, then remove it.")
         return value
 
     def write(self, name: str, value: Json, durable: bool = True) -> None:
@@ -202,10 +204,10 @@ class State:
             self.sync()
 
     def require_room(self, least_bytes: int) -> None:
-        """Raise Trouble unless the folder's disk has so much room."""
+        """Raise ScriptError unless the folder's disk has so much room."""
         free_bytes = shutil.disk_usage(self.folder).free
         if free_bytes < least_bytes:
-            raise Trouble(
+            raise ScriptError(
                 "disk",
                 f"No space left on the node's disk: {self.folder} has {free_bytes / 1e6:.1f} MB free and a trial needs "
                 f"{least_bytes / 1e6:.1f} MB. Make room, then resume the sweep.",
@@ -234,6 +236,36 @@ class State:
         except OSError as error:
             return f"{self.path(name)} cannot be removed: {error.strerror}"
         return None
+
+    @property
+    def spare(self) -> Path:
+        """A file in memory for what the state folder's disk refused."""
+        # Made anew each time and never followed; what another user puts there is not read.
+        return Path("/dev/shm") / f"tokenpeak-{self.digest}.json"  # noqa: S108
+
+    def write_spare(self, value: Json) -> None:
+        """Keep `value` in memory, where that can be done; nothing may depend on it."""
+        try:
+            self.remove_spare()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(self.spare, flags, 0o600), "wb") as stream:
+                stream.write(json.dumps(value).encode())
+        except OSError:
+            return
+
+    def read_spare(self) -> Json:
+        """What `write_spare` kept; empty where there is nothing of ours."""
+        try:
+            return self._object(self.spare, trust.read_own(self.spare, trust.OTHERS_WRITE, SPARE_BYTES, follow=False))
+        except (OSError, ScriptError):
+            return {}
+
+    def remove_spare(self) -> None:
+        """Take it away, if it is ours to take."""
+        try:
+            self.spare.unlink()
+        except OSError:
+            return
 
     def sync(self) -> None:
         """Make renames and removals in the folder durable."""

@@ -1,8 +1,11 @@
-"""A sampler on the node: power, clocks, temperature, memory and load, once a second while a trial runs.
+"""A sampler on the node: power and energy five times a second while a trial runs; clocks and the rest once a second.
+
+Energy is read at both ends of each run: it is known as well as the readings there are young.
 
 Columns are named and scaled as in the raw format: `gpuN_power_w`, `gpuN_energy_j` (a counter), `gpuN_sm_clock_mhz`,
 `gpuN_temperature_c`, `gpuN_vram_used_bytes`, `gpuN_utilization` (0..1), `gpuN_slowed` (1 while the driver holds it back
-for heat or its supply), `cpu_package_energy_j` (a counter), `cpu_utilization` (0..1), `memory_used_bytes`.
+for heat or its supply), `cpu_package_energy_j` and `cpu_dram_energy_j` (counters), `cpu_utilization` (0..1),
+`memory_used_bytes`, `node_power_w`.
 """
 
 from __future__ import annotations
@@ -12,22 +15,32 @@ import os
 import subprocess
 import threading
 import time
+from functools import partial
 from pathlib import Path
-from typing import Callable, Dict
+from typing import Callable
 
-from tokenpeak.node import memory, nvml, overlap, process, smi
+from tokenpeak.node import amd_smi, boards, memory, meters, nvml, overlap, process, smi
+from tokenpeak.node.installation import power_command_problems
+from tokenpeak.node.meters import Source
+from tokenpeak.node.protocol.answers import Samples, TelemetryAnswer
+from tokenpeak.node.protocol.requests import IDLE_MAX_S
 from tokenpeak.node.state import Json, State
 
 PROCESS = "telemetry.json"
 SAMPLES = "telemetry.jsonl"
 LOG = "telemetry.log"
-PERIOD_S = 1.0
+PERIOD_S = 0.2
+WHOLE_EVERY = 5
+"""Of so many samples one has every quantity; the others hold what energy is computed from."""
 
-Source = Callable[[], Dict[str, float]]
+ENGINE_AWAITED_S = IDLE_MAX_S + 30.0
+"""A node is measured idle for a while before its engine starts; without one, the sampler ends by itself after this."""
+BOARDS_APART_S = 0.005
+OF_ENERGY = ("_power_w", "_energy_j")
 
 
-def start(state: State, tools: str | None) -> None:
-    """Start the sampler for the engine that is recorded."""
+def start(state: State) -> None:
+    """Start the sampler for the engine that is recorded, or is about to be."""
     state.path(SAMPLES).unlink() if state.path(SAMPLES).exists() else None
     argv = [*process.self_argv(), "telemetry", "--state", str(state.folder)]
     started = process.start_detached(argv, log=state.path(LOG), env=dict(os.environ), cwd="/")
@@ -42,8 +55,8 @@ def stop(state: State) -> None:
         state.remove_if_possible(PROCESS)
 
 
-def collect(state: State) -> Json:
-    """The samples as columns of equal length: t_s as unix seconds, None where a quantity was not told."""
+def collect(state: State) -> Samples:
+    """The samples as columns of equal length: t_s as unix seconds, None where a quantity was not sampled."""
     path = state.path(SAMPLES)
     rows: list[dict[str, float]] = []
     for line in path.read_text().splitlines() if path.exists() else []:
@@ -53,29 +66,36 @@ def collect(state: State) -> Json:
             # The sampler was ended while it wrote its last line.
             continue
     names = sorted({name for row in rows for name in row} - {"t"})
-    return {
-        "t_s": [row["t"] for row in rows],
-        "columns": {name: [row.get(name) for row in rows] for name in names},
-    }
+    columns = {name: tuple(row.get(name) for row in rows) for name in names}
+    return Samples(t_s=tuple(row["t"] for row in rows), columns=columns)
 
 
-def sample_forever(state: State, tools: str | None) -> Json:
-    """Append a sample each second until the recorded engine has gone or this process is ended.
+def sample_forever(state: State, declaration: Json) -> TelemetryAnswer:
+    """Append samples until the recorded engine has gone, none came for a while, or this process is ended.
 
     Meanwhile see whether somebody starts production.
     """
-    sources = [source for source in (gpu_source(tools), package_source(), machine_source()) if source is not None]
-    threading.Thread(target=overlap.watch, args=(state,), daemon=True).start()
-    due = time.monotonic()
+    gpus, processors = gpu_source(declaration.get("tools")), meters.processor_source()
+    chosen = boards.indexes(boards.chosen_boards(declaration))
+    # Root runs no command that others could have replaced.
+    node = None if power_command_problems(declaration) else meters.node_source(declaration)
+    sources = [source for source in (gpus, processors, node, machine_source()) if source is not None]
+    due, number, has_begun = time.monotonic(), 0, False
+    begins_until = due + ENGINE_AWAITED_S
     with state.path(SAMPLES).open("a", buffering=1) as stream:
-        while state.has("engine.json"):
-            row = {"t": round(time.time(), 3)}
+        while state.has("engine.json") or (not has_begun and time.monotonic() < begins_until):
+            if not has_begun and state.has("engine.json"):
+                has_begun = True
+                threading.Thread(target=overlap.watch, args=(state,), daemon=True).start()
+            row: dict[str, float] = {}
             for source in sources:
-                row.update(source())
-            stream.write(json.dumps(row) + "\n")
-            due += PERIOD_S
+                row.update(boards.columns_of(source(number % WHOLE_EVERY == 0), chosen))
+            if row:
+                stream.write(json.dumps({"t": round(time.time(), 3), **row}) + "\n")
+            # A machine that was too busy for some samples goes on from now: none is made up for.
+            due, number = max(due + PERIOD_S, time.monotonic()), number + 1
             time.sleep(max(0.0, due - time.monotonic()))
-    return {"message": "The engine has gone."}
+    return TelemetryAnswer(message="The engine has gone.")
 
 
 def gpu_source(tools: str | None) -> Source | None:
@@ -84,58 +104,73 @@ def gpu_source(tools: str | None) -> Source | None:
         library = nvml.load()
         if library is not None:
             return library.sample
-    for more in (*((field,) for field in smi.SLOWED_FIELDS), ()):
+    fields, _ = nvidia_fields()
+    if fields:
+        return nvidia_stream(fields)
+    ask = amd_source()
+    # A process for each sample: once a second is as often as it may disturb what is measured.
+    return None if ask is None else lambda whole: ask() if whole else {}
+
+
+def boards_now(tools: str | None) -> dict[str, float]:
+    """One sample of the boards; empty where nothing reads them."""
+    library = None if tools else nvml.load()
+    if library is not None:
+        return library.sample(True)
+    found = nvidia_fields()[1]
+    ask = None if found else amd_source()
+    return ask() if ask is not None else found
+
+
+def nvidia_fields() -> tuple[tuple[str, ...], dict[str, float]]:
+    """The fields that nvidia-smi answers, and their values now; none where it is not there."""
+    slowed = tuple((field,) for field in smi.SLOWED_FIELDS)
+    for more in ((smi.COUNTER_FIELD, *slowed[0]), *slowed, ()):
         # A driver refuses the whole query for one field that it does not know.
         fields = (*smi.SAMPLE_FIELDS, *more)
-        if smi.parse_sample(process.run(smi.query("gpu", fields)).out, fields):
-            return nvidia_stream(fields)
-    amd = ["amd-smi", "metric", "--json"]
-    if smi.parse_amd_sample(process.run(amd).out):
-        return lambda: smi.parse_amd_sample(process.run(amd, timeout_s=5).out)
+        found = smi.parse_sample(process.run(smi.query("gpu", fields)).out, fields)
+        if found:
+            return fields, found
+    return (), {}
+
+
+def amd_source() -> Callable[[], dict[str, float]] | None:
+    """What asks for a sample of AMD's boards: the first tool that reads their energy or power; None where none does."""
+    counted = (*amd_smi.ROCM_SAMPLE, amd_smi.ROCM_COUNTER)
+    tools = ((amd_smi.AMD_SAMPLE, amd_smi.parse_amd_sample), (counted, amd_smi.parse_rocm_sample))
+    for argv, parse in (*tools, (amd_smi.ROCM_SAMPLE, amd_smi.parse_rocm_sample)):
+        if any(name.endswith(OF_ENERGY) for name in parse(process.run(argv, timeout_s=5).out)):
+            return partial(_asked, argv, parse)
     return None
 
 
+def _asked(argv: tuple[str, ...], parse: Callable[[str], dict[str, float]]) -> dict[str, float]:
+    return parse(process.run(argv, timeout_s=5).out)
+
+
 def nvidia_stream(fields: tuple[str, ...]) -> Source:
-    """One nvidia-smi that goes on printing: starting one each second would disturb what is measured."""
+    """One nvidia-smi that goes on printing: starting one for each sample would disturb what is measured."""
     argv = [*smi.query("gpu", fields), f"--loop-ms={PERIOD_S * 1000:.0f}"]
     running = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     newest: dict[str, float] = {}
+    is_fresh = threading.Event()
 
     def follow() -> None:
         assert running.stdout
         for line in running.stdout:
             newest.update(smi.parse_sample(line.decode(errors="replace"), fields))
+            is_fresh.set()
 
     threading.Thread(target=follow, daemon=True).start()
 
-    def sample() -> dict[str, float]:
-        return dict(newest) if running.poll() is None else {}
-
-    return sample
-
-
-def package_source(root: Path = Path("/sys/class/powercap")) -> Source | None:
-    """The processors' energy counters (RAPL), summed over packages, wrap-around undone; None where unreadable."""
-    counters: list[tuple[Path, int]] = []
-    for domain in sorted(root.glob("*:*")):
-        try:
-            name = (domain / "name").read_text().strip()
-            if name.startswith("package") and domain.name.count(":") == 1:
-                int((domain / "energy_uj").read_text())
-                counters.append((domain / "energy_uj", int((domain / "max_energy_range_uj").read_text())))
-        except (OSError, ValueError):
-            continue
-    if not counters:
-        return None
-    last = [int(path.read_text()) for path, _ in counters]
-    total = [0]
-
-    def sample() -> dict[str, float]:
-        for position, (path, span) in enumerate(counters):
-            now = int(path.read_text())
-            total[0] += (now - last[position]) % (span + 1)
-            last[position] = now
-        return {"cpu_package_energy_j": round(total[0] / 1e6, 3)}
+    def sample(whole: bool) -> dict[str, float]:
+        # A sample is as old as its reading: wait for the next one, whose boards come in one go.
+        is_fresh.clear()
+        is_fresh.wait(2 * PERIOD_S)
+        time.sleep(BOARDS_APART_S)
+        if running.poll() is not None:
+            return {}
+        return {name: value for name, value in list(newest.items()) if whole or name.endswith(OF_ENERGY)}
 
     return sample
 
@@ -144,7 +179,9 @@ def machine_source() -> Source:
     """Processor time and memory of the whole machine."""
     last = [_cpu_times()]
 
-    def sample() -> dict[str, float]:
+    def sample(whole: bool) -> dict[str, float]:
+        if not whole:
+            return {}
         busy, total = _cpu_times()
         was_busy, was_total = last[0]
         last[0] = (busy, total)

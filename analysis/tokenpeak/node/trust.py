@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Iterator, Tuple
 
-from tokenpeak.node.trouble import Trouble
+from tokenpeak.node.error import ScriptError
 
 OTHERS_WRITE = 0o022
 OTHERS_ANY = 0o077
@@ -95,15 +95,15 @@ def read_own(path: Path, forbidden: int, limit_bytes: int, follow: bool = True) 
     """A file's content when its owner is this user (or root) and no bit of `forbidden` is in its mode.
 
     The very file that is read is the one that is looked at. A pipe or a device is no file, nor is a link unless
-    `follow`. Raises Trouble that says what to do, OSError where nothing can be opened.
+    `follow`. Raises ScriptError that says what to do, OSError where nothing can be opened.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     with os.fdopen(os.open(path, flags), "rb") as stream:
         found = os.fstat(stream.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise Trouble("rights", f"{path} is no regular file: put one there.")
+            raise ScriptError("rights", f"{path} is no regular file: put one there.")
         if found.st_uid not in (0, os.geteuid()):
-            raise Trouble(
+            raise ScriptError(
                 "rights",
                 f"{path} belongs to user {_user_name(found.st_uid)}, who could change it: "
                 f"`chown {_user_name(os.geteuid())} {path}` when you know what it says.",
@@ -111,9 +111,9 @@ def read_own(path: Path, forbidden: int, limit_bytes: int, follow: bool = True) 
         mode = stat.S_IMODE(found.st_mode)
         if mode & forbidden:
             verb = "written" if mode & forbidden & OTHERS_WRITE else "read"
-            raise Trouble("rights", f"{path} can be {verb} by others (mode {mode:04o}): `chmod 0600 {path}`.")
+            raise ScriptError("rights", f"{path} can be {verb} by others (mode {mode:04o}): `chmod 0600 {path}`.")
         if found.st_size > limit_bytes:
-            raise Trouble("rights", f"{path} has {found.st_size} bytes, more than {limit_bytes}: look at it.")
+            raise ScriptError("rights", f"{path} has {found.st_size} bytes, more than {limit_bytes}: look at it.")
         return stream.read(limit_bytes + 1)
 
 
@@ -122,9 +122,9 @@ def read_secret(path: str | Path, declared_as: str) -> str:
     try:
         return read_own(Path(path), OTHERS_ANY, 1 << 20).decode()
     except OSError as error:
-        raise Trouble("rights", f"{declared_as} is {path}, which cannot be read: {error.strerror}.") from error
+        raise ScriptError("rights", f"{declared_as} is {path}, which cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise Trouble("rights", f"{declared_as} is {path}, which is no text: {error}.") from error
+        raise ScriptError("rights", f"{declared_as} is {path}, which is no text: {error}.") from error
 
 
 def read_foreign(path: Path, limit_bytes: int, follow: bool) -> bytes:

@@ -15,8 +15,8 @@ import shutil
 from pathlib import Path
 
 from tokenpeak.node import process, trust
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
 HELP = "engine-help.json"
 VERSION_TIMEOUT_S = 120
@@ -37,17 +37,17 @@ def ask(declared: Json, argv: list[str], timeout_s: float) -> process.Ran:
         env.update({str(name): str(value) for name, value in (declared.get("env") or {}).items()})
         return process.run(argv, timeout_s, env, user)
     except KeyError:
-        raise Trouble("engine", f"tokenpeak_engine_user is {user!r}, which this node does not know.") from None
+        raise ScriptError("engine", f"This node has no tokenpeak_engine_user {user!r}.") from None
 
 
 def engine_version(declared: Json) -> str:
-    """The vLLM version behind the declared command (perhaps with `serve`); Trouble when no engine says one."""
+    """The vLLM version behind the declared command (perhaps with `serve`); ScriptError when no engine says one."""
     command = [str(word) for word in declared["command"]]
     program = shutil.which(command[0])
     if program is None:
-        raise Trouble(
+        raise ScriptError(
             "engine",
-            f"No engine at {command[0]!r}: install vLLM there, or correct tokenpeak_engine_command in the inventory.",
+            f"No engine at {command[0]!r}: install vLLM there, or correct its command in the inventory.",
         )
     found = from_metadata(Path(program))
     if found:
@@ -57,10 +57,10 @@ def engine_version(declared: Json) -> str:
     version = parse_version(ran.out) if ran.status == 0 else None
     if version is None:
         said = (ran.err.strip() or ran.out.strip() or "nothing").splitlines()[-1]
-        raise Trouble(
+        raise ScriptError(
             "engine",
-            f"`{' '.join(argv)}` ended with status {ran.status} and told no version, but said: {said}. Mend this "
-            "installation of vLLM, or correct tokenpeak_engine_command in the inventory.",
+            f"`{' '.join(argv)}` ended with status {ran.status} and printed no version, but: {said}. Mend this "
+            "installation of vLLM, or correct its command in the inventory.",
         )
     return version
 
@@ -73,16 +73,17 @@ def engine_help(declared: Json, engine_version: str | None, state: State) -> lis
         return []
     made_ns = Path(program).resolve().stat().st_mtime_ns
     key = [command, engine_version, made_ns]
-    kept = state.read(HELP)
-    if kept is not None and kept["of"] == key:
-        return list(kept["lines"])
+    kept = (state.read(HELP) or {}).get("builds") or {}
+    known = kept.get(" ".join(command))
+    if known is not None and known["of"] == key:
+        return list(known["lines"])
     major, minor = (int(number) for number in engine_version.split(".")[:2])
     whole = "--help=all" if (major, minor) >= WHOLE_HELP_SINCE else "--help"
     ran = ask(declared, [*command, whole], HELP_TIMEOUT_S)
     if ran.status != 0:
         return []
     lines = [line for line in ran.out.splitlines() if line.startswith("  -")]
-    state.write(HELP, {"of": key, "lines": lines})
+    state.write(HELP, {"builds": {**kept, " ".join(command): {"of": key, "lines": lines}}})
     return lines
 
 

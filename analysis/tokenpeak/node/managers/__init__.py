@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers.base import Manager
 from tokenpeak.node.managers.command import CommandManager
 from tokenpeak.node.managers.containers import ComposeManager, DockerManager, PodmanManager
@@ -10,7 +11,6 @@ from tokenpeak.node.managers.none import NoManager
 from tokenpeak.node.managers.supervisord import SupervisordManager
 from tokenpeak.node.managers.systemd import SystemdManager
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
 MANAGERS: dict[str, type[Manager]] = {
     "systemd": SystemdManager,
@@ -35,7 +35,7 @@ def make_manager(declared: Json, state: State) -> Manager:
     """The manager that the inventory's tokenpeak_production names."""
     name = declared.get("manager", "none")
     if name not in MANAGERS:
-        raise Trouble(
+        raise ScriptError(
             "declaration",
             f"tokenpeak_production.manager is {name!r}. Known: {', '.join(MANAGERS)}.",
         )

@@ -7,9 +7,9 @@ import pwd
 from typing import Any
 
 from tokenpeak.node import process
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, Seen
 from tokenpeak.node.state import Json, State
-from tokenpeak.node.trouble import Trouble
 
 STOP_TIMEOUT_S = 150.0
 """Longer than systemd's 90 s and any sensible container's, so that the manager's own deadline acts first."""
@@ -17,7 +17,7 @@ START_TIMEOUT_S = 300.0
 
 
 class Manager:
-    """Production as its manager sees it; each verb is idempotent and raises Trouble when the manager refuses."""
+    """Production as its manager sees it; each verb is idempotent and raises ScriptError when the manager refuses."""
 
     def __init__(self, declared: Json, state: State) -> None:
         self.declared = declared
@@ -40,7 +40,7 @@ class Manager:
         raise AssertionError("each manager says so itself")
 
     def last_start(self) -> str | None:
-        """What tells its last start from any other; None where the manager does not tell."""
+        """An identifier of its last start; None where the manager has none."""
         return None
 
     def was_started(self, since: str | None) -> bool:
@@ -48,11 +48,11 @@ class Manager:
         return self.is_running()
 
     def is_as_declared(self) -> bool:
-        """Whether what runs was started by the present declaration; True where the manager does not tell."""
+        """Whether what runs was started by the present declaration; True where the manager does not say."""
         return True
 
     def is_ending(self) -> bool:
-        """Whether a stop is under way that somebody else asked for; False where the manager does not tell."""
+        """Whether a stop is under way that somebody else asked for; False where the manager does not say."""
         return False
 
     def is_enabled(self) -> bool | None:
@@ -60,7 +60,7 @@ class Manager:
         return None
 
     def members(self) -> IsMember | None:
-        """Which processes of this machine are production's, now; None where the manager does not tell."""
+        """Which processes of this machine are production's, now; None where the manager does not say."""
         return None
 
     def stop(self) -> None:
@@ -74,7 +74,7 @@ class Manager:
     def needed(self, key: str) -> Any:
         """A declared value that this manager cannot do without."""
         if key not in self.declared:
-            raise Trouble(
+            raise ScriptError(
                 "declaration",
                 f"tokenpeak_production has manager {self.declared.get('manager')!r} but no {key!r}: add it.",
             )
@@ -85,8 +85,8 @@ class Manager:
         ran = process.run(argv, timeout_s)
         if ran.status != 0:
             said = (ran.err or ran.out).strip()[-500:]
-            raise Trouble(
-                "production", f"`{' '.join(argv)}` ended with status {ran.status}: {said or 'it said nothing'}."
+            raise ScriptError(
+                "production", f"`{' '.join(argv)}` ended with status {ran.status}: {said or 'no output'}."
             )
         return ran
 
@@ -98,7 +98,9 @@ def as_user(user: str | None, argv: list[str]) -> list[str]:
     try:
         account = pwd.getpwnam(user)
     except KeyError:
-        raise Trouble("declaration", f"tokenpeak_production.user is {user!r}, which this node does not know.") from None
+        raise ScriptError(
+            "declaration", f"tokenpeak_production.user is {user!r}, which this node does not know."
+        ) from None
     if account.pw_uid == os.geteuid():
         return argv
     return [

@@ -7,10 +7,10 @@ import subprocess
 from urllib.parse import urlsplit
 
 from tokenpeak.node import process, serving
-from tokenpeak.node.identity import IsMember, OfProduction, Stranger
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.identity import ForeignServerError, IsMember, OfProduction
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
-from tokenpeak.node.state import Json, Unreadable
-from tokenpeak.node.trouble import Trouble
+from tokenpeak.node.state import Json, UnreadableError
 
 RECORD = "production.json"
 LOG = "production.log"
@@ -25,7 +25,7 @@ class CommandManager(Manager):
     def _process(self) -> Json:
         declared = self.declared.get("process")
         if declared is not None and not isinstance(declared, dict):
-            raise Trouble("declaration", f"tokenpeak_production.process must be a mapping, not {declared!r}.")
+            raise ScriptError("declaration", f"tokenpeak_production.process must be a mapping, not {declared!r}.")
         return declared or {}
 
     def _argv(self, key: str) -> list[str]:
@@ -42,7 +42,7 @@ class CommandManager(Manager):
         """The process that was started; None where nothing says so, or nothing readable."""
         try:
             return self.state.read(RECORD)
-        except Unreadable:
+        except UnreadableError:
             return None
 
     def _pids(self) -> list[int]:
@@ -61,7 +61,7 @@ class CommandManager(Manager):
         check = OfProduction(self, self.answered_before)
         try:
             return serving.request(f"{parts.scheme}://{parts.netloc}/health", timeout_s=2, check=check).status != 0
-        except Stranger:
+        except ForeignServerError:
             return False
 
     def members(self) -> IsMember | None:
@@ -87,7 +87,7 @@ class CommandManager(Manager):
         left = process.stop_group(leader, grace_s) if leader else []
         left += process.stop_marked(self._mark, grace_s)
         if left:
-            raise Trouble("production", f"Production's processes {left} do not end, not even by SIGKILL.")
+            raise ScriptError("production", f"Production's processes {left} do not end, not even by SIGKILL.")
         self.state.remove_if_possible(RECORD)
 
     def start(self, recorded: Json) -> None:
@@ -104,7 +104,7 @@ class CommandManager(Manager):
             log, cwd = self.state.path(LOG), declared.get("cwd")
             started = process.start_detached(argv, log=log, env=env, cwd=cwd, mark=self._mark)
         except OSError as error:
-            raise Trouble("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
+            raise ScriptError("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
         try:
             self.state.write(RECORD, {**process.identity(started.pid), "argv": argv})
         except OSError:
@@ -118,20 +118,20 @@ class CommandManager(Manager):
         try:
             started = process.start_detached(argv, log=log)
         except OSError as error:
-            raise Trouble("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
+            raise ScriptError("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
         try:
             status = started.wait(START_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             started.kill()
             started.wait()
-            raise Trouble("production", f"`{' '.join(argv)}` did not end within {START_TIMEOUT_S:g} s.") from None
+            raise ScriptError("production", f"`{' '.join(argv)}` did not end within {START_TIMEOUT_S:g} s.") from None
         if status != 0:
             said = (log.read_bytes() if log.exists() else b"")[before:].decode(errors="replace").strip()[-500:]
-            raise Trouble("production", f"`{' '.join(argv)}` ended with status {status}: {said or 'it said nothing'}.")
+            raise ScriptError("production", f"`{' '.join(argv)}` ended with status {status}: {said or 'no output'}.")
 
 
 def _arguments(key: str, declared: object) -> list[str]:
     """A declared command, as words."""
     if not isinstance(declared, list) or not declared:
-        raise Trouble("declaration", f"tokenpeak_production.{key} must be a list of arguments, not {declared!r}.")
+        raise ScriptError("declaration", f"tokenpeak_production.{key} must be a list of arguments, not {declared!r}.")
     return [str(word) for word in declared]

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.node import process
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, control_group, program, user_ids
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager, as_user
 from tokenpeak.node.state import Json
-from tokenpeak.node.trouble import Trouble
 
 LEAST_ID = 12
-"""Digits that tell a container's id from chance."""
+"""Fewest digits of a container's id."""
 FORWARDERS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "pasta.avx2", "conmon")
 """Programs that answer at a container's published ports, as the user of the container's engine."""
 
@@ -50,7 +50,7 @@ class DockerManager(Manager):
         unit = str(self.needed("unit"))
         found = json.loads(self.do(self._command("inspect", "--type", "container", "--", unit)).out)
         if not found:
-            raise Trouble("production", f"{self.program} has no container {unit!r}: correct tokenpeak_production.unit.")
+            raise ScriptError("production", f"{self.program} has no container {unit!r}: set tokenpeak_production.unit.")
         return dict(found[0])
 
     def definition(self) -> Json:
@@ -58,7 +58,7 @@ class DockerManager(Manager):
         found = self._inspect()
         host = found.get("HostConfig") or {}
         if host.get("AutoRemove"):
-            raise Trouble(
+            raise ScriptError(
                 "production",
                 f"The container {self.unit!r} has --rm: stopping would delete it. Start it without --rm.",
             )

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from tokenpeak.node import clock
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, control_group
 from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json
-from tokenpeak.node.trouble import Trouble
 
 
 class KubernetesManager(Manager):
@@ -26,7 +26,7 @@ class KubernetesManager(Manager):
     def _object(self) -> dict[str, Any]:
         unit = str(self.needed("unit"))
         if unit.split("/")[0] not in ("deployment", "statefulset"):
-            raise Trouble(
+            raise ScriptError(
                 "declaration", f"tokenpeak_production.unit is {unit!r}; give deployment/NAME or statefulset/NAME."
             )
         return dict(json.loads(self.do(self._kubectl("get", unit, "-o", "json")).out))
@@ -39,7 +39,7 @@ class KubernetesManager(Manager):
         found = self._object()
         machines = sorted({pod["spec"]["nodeName"] for pod in self._pods(found) if pod["spec"].get("nodeName")})
         if len(machines) > 1:
-            raise Trouble(
+            raise ScriptError(
                 "production",
                 f"{self.unit} has pods on {len(machines)} machines ({', '.join(machines)}), and borrowing one would "
                 "stop them all: give each a Deployment of its own, and name that in its tokenpeak_production.",
@@ -68,7 +68,7 @@ class KubernetesManager(Manager):
         unit = str(self.needed("unit"))
         self.do(self._kubectl("scale", unit, "--replicas=0"))
         if not clock.wait_until(lambda: not self._pods(self._object()), STOP_TIMEOUT_S, poll_s=0.5):
-            raise Trouble("production", f"{unit} still has pods {STOP_TIMEOUT_S:g} s after it was scaled to 0.")
+            raise ScriptError("production", f"{unit} still has pods {STOP_TIMEOUT_S:g} s after it was scaled to 0.")
 
     def _pods(self, found: Json) -> list[dict[str, Any]]:
         """Its pods, less those that ended: one that was evicted is listed until somebody deletes it."""
@@ -88,7 +88,9 @@ def pod_selector(found: Json) -> str:
     words = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     words += [_expression(each) for each in selector.get("matchExpressions") or []]
     if not words:
-        raise Trouble("production", "Its object has no selector, so its pods cannot be told from others: give it one.")
+        raise ScriptError(
+            "production", "The object has no selector, so which pods are its own is not known: give it one."
+        )
     return ",".join(words)
 
 
@@ -102,5 +104,5 @@ def _expression(declared: Json) -> str:
         "DoesNotExist": f"!{key}",
     }
     if operator not in known:
-        raise Trouble("production", f"Its selector has the operator {operator!r}. Known: {', '.join(known)}.")
+        raise ScriptError("production", f"Its selector has the operator {operator!r}. Known: {', '.join(known)}.")
     return known[operator]

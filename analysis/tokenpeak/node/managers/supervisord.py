@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tokenpeak.node import clock, process
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json
-from tokenpeak.node.trouble import Trouble
 
 
 def parse_status(raw: str, unit: str) -> str | None:
@@ -32,7 +32,7 @@ class SupervisordManager(Manager):
         found = parse_status(ran.out, unit)
         if found is None:
             said = (ran.out or ran.err).strip()[-300:]
-            raise Trouble(
+            raise ScriptError(
                 "production", f"supervisord does not answer for {unit!r}: {said}. Correct tokenpeak_production."
             )
         return found
@@ -56,7 +56,7 @@ class SupervisordManager(Manager):
         if self.is_running():
             self.do(self._supervisorctl("stop", str(self.needed("unit"))), STOP_TIMEOUT_S)
         if not clock.wait_until(lambda: not self.is_ending(), STOP_TIMEOUT_S, poll_s=0.25):
-            raise Trouble("production", f"{self.unit} is still stopping after {STOP_TIMEOUT_S:g} s.")
+            raise ScriptError("production", f"{self.unit} is still stopping after {STOP_TIMEOUT_S:g} s.")
 
     def start(self, recorded: Json) -> None:
         """`supervisorctl start`, unless it runs already."""

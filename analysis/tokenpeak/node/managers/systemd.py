@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Mapping
 
 from tokenpeak.node import process
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, in_control_group
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager, as_user
 from tokenpeak.node.state import Json
-from tokenpeak.node.trouble import Trouble
 
 
 def parse_show(raw: str) -> dict[str, str]:
@@ -69,7 +69,7 @@ class SystemdManager(Manager):
         unit = str(self.needed("unit"))
         shown = parse_show(self.do(self._systemctl("show", "--property", names, "--", unit)).out)
         if shown.get("LoadState") not in ("loaded", "masked"):
-            raise Trouble(
+            raise ScriptError(
                 "production",
                 f"systemd has no unit {unit!r} ({shown.get('LoadState')}): correct tokenpeak_production.unit.",
             )
@@ -78,11 +78,11 @@ class SystemdManager(Manager):
     def definition(self) -> Json:
         """The unit's state and files, whole, and which running units stop when it does.
 
-        Raises Trouble for a unit that could not be started again.
+        Raises ScriptError for a unit that could not be started again.
         """
         shown = self._show()
         if problem := loss(str(self.needed("unit")), shown):
-            raise Trouble("production", problem)
+            raise ScriptError("production", problem)
         text = process.run(self._systemctl("cat", "--", str(self.needed("unit")))).out
         return {"state": shown, "files": text, "dependents": self._dependents(str(self.needed("unit")))}
 

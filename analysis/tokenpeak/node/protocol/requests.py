@@ -1,4 +1,4 @@
-"""The requests that a controller makes of a node: launch, finish, restore, uninstall. Both sides build them here.
+"""Requests of a controller to the node script: launch, finish, restore, uninstall, heartbeat.
 
 A request is one JSON object. All of it is checked before anything on the node is touched: a field that is missing,
 unknown, of another type or out of range is an error that names it.
@@ -16,15 +16,17 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, Union
 
-from tokenpeak.node import environment
+from tokenpeak.node import boards, environment
+from tokenpeak.node.engine_builds import engine_build
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import Json
-from tokenpeak.node.trouble import Trouble
 
 REQUEST_BYTES = 1 << 20
 REQUEST_TIMEOUT_S = 30.0
 LEASE_MAX_S = 600.0
 TRIAL_DEADLINE_MAX_S = 86_400.0
 SECONDS_MAX = 31 * 86_400.0
+IDLE_MAX_S = 30.0
 """No declaration allows more."""
 ENGINE_STOP_S = 60.0
 PRODUCTION_READY_S = 900.0
@@ -72,12 +74,22 @@ def _seconds(value: Any) -> str | None:
     return None
 
 
+def _idle_seconds(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= IDLE_MAX_S:
+        return f"is {value!r:.80}, not 0 to {IDLE_MAX_S:g} s"
+    return None
+
+
 def _is_passable(text: str) -> bool:
     """Whether a process can be given it: half of a surrogate pair, which JSON may hold, has no bytes."""
     try:
         return len(text.encode()) < TEXT_MAX
     except UnicodeEncodeError:
         return False
+
+
+def _number(value: Any) -> str | None:
+    return None if type(value) is int and 0 <= value < 1 << 63 else f"is {value!r:.80}, not a number of a heartbeat"
 
 
 def _nonce(value: Any) -> str | None:
@@ -115,14 +127,18 @@ def _variables(value: Any) -> str | None:
 CHECKS: dict[str, Check] = {
     "trial_id": _trial_id,
     "holder": _text,
+    "number": _number,
     "argv": _words,
     "env": _variables,
     "served_model": _text,
+    "engine": _text,
+    "engine_version": _text,
     "deadline_s": _seconds,
     "lease_s": _seconds,
     "trial_deadline_s": _seconds,
     "engine_stop_s": _seconds,
     "production_ready_s": _seconds,
+    "idle_s": _idle_seconds,
     "secret": _secret,
     "restore_production": _flag,
     "keep_lock": _flag,
@@ -155,10 +171,16 @@ class LaunchRequest:
     secret: str | None = None
     key_nonce: str | None = None
     """With the node's secret and the holder, what the trial's API key follows from."""
+    engine: str | None = None
+    """The name of the declared engine build that `argv` starts; None: the default one."""
+    engine_version: str | None = None
+    """The version that this engine is to report; None: any."""
     script: str | None = None
     """The digest of the controller's own node script: one of another version is refused before this is parsed."""
     production_at_start: Json | None = None
     """Whether production ran when the sweep began, and its model: what it is to be again."""
+    idle_s: float = 0.0
+    """How long the node is left idle, with its sampler running, before the engine starts."""
 
 
 @dataclass(frozen=True)
@@ -188,12 +210,20 @@ class UninstallRequest:
     produced: bool = False
 
 
-AnyRequest = Union[LaunchRequest, FinishRequest, RestoreRequest, UninstallRequest]
+@dataclass(frozen=True)
+class HeartbeatRequest:
+    """A line on the lease's channel: its holder is alive. The answer has the same number."""
+
+    number: int
+    holder: str
+
+
+AnyRequest = Union[LaunchRequest, FinishRequest, RestoreRequest, UninstallRequest, HeartbeatRequest]
 Request = TypeVar("Request", bound=AnyRequest)
 
 
 def parse(kind: type[Request], given: Json) -> Request:
-    """The request, every field of it checked; raises Trouble that names each field that is wrong."""
+    """The request, every field of it checked; raises ScriptError that names each field that is wrong."""
     known = {one.name: one for one in fields(kind)}
     wrong = [f"{name!r:.80} is unknown" for name in given if name not in known]
     for name, one in known.items():
@@ -205,12 +235,12 @@ def parse(kind: type[Request], given: Json) -> Request:
             wrong.append(f"{name} is missing")
     if wrong:
         what = kind.__name__.replace("Request", "").lower()
-        raise Trouble("request", f"The {what} request is refused, and nothing was touched: {'; '.join(wrong)}.")
+        raise ScriptError("request", f"The {what} request is refused, and nothing was touched: {'; '.join(wrong)}.")
     return kind(**given)
 
 
 def as_json(request: AnyRequest) -> Json:
-    """The request as it is sent; what a node would refuse raises Trouble here."""
+    """The request as it is sent; what a node would refuse raises ScriptError here."""
     given = asdict(request)
     parse(type(request), given)
     return given
@@ -240,32 +270,37 @@ def too_long(declaration: Json, lease_s: float, trial_deadline_s: float) -> list
 
 
 def check_declared(declaration: Json, request: LaunchRequest) -> None:
-    """Raise Trouble for what the node's own declaration does not allow of a launch."""
+    """Raise ScriptError for what the node's own declaration does not allow of a launch."""
     wrong = too_long(declaration, request.lease_s, max(request.trial_deadline_s, request.deadline_s))
+    engine_build(declaration, request.engine)
     engine = declaration.get("engine") or {}
-    allowed = environment.allowed_names(engine.get("env_allowed"), bool(declaration.get("simulated")))
+    has_chosen = boards.chosen_boards(declaration) is not None
+    allowed = environment.allowed_names(engine.get("env_allowed"), bool(declaration.get("simulated")), has_chosen)
     # A config may empty a variable that the inventory itself sets.
     own = engine.get("env") or {}
     wrong += filter(
         None, (environment.why_not(name, allowed) for name, text in request.env.items() if text or name not in own)
     )
     if wrong:
-        raise Trouble("refused", f"The launch request is refused, and nothing was touched: {'; '.join(wrong)}.")
+        raise ScriptError("refused", f"The launch request is refused, and nothing was touched: {'; '.join(wrong)}.")
 
 
 def read(source: str) -> Json:
     """The JSON object in a file, or on standard input for `-`; an empty one where a terminal or nothing is there."""
     raw = _standard_input() if source == "-" else Path(source).read_bytes()
     if len(raw) > REQUEST_BYTES:
-        raise Trouble("request", f"The request has more than {REQUEST_BYTES} bytes.")
-    if not raw.strip():
-        return {}
+        raise ScriptError("request", f"The request has more than {REQUEST_BYTES} bytes.")
+    return parsed(raw) if raw.strip() else {}
+
+
+def parsed(raw: bytes | str) -> Json:
+    """The JSON object in a text; raises ScriptError for any other text."""
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise Trouble("request", f"The request is not JSON: {error}.") from error
+        raise ScriptError("request", f"The request is not JSON: {error}.") from error
     if not isinstance(value, dict):
-        raise Trouble("request", "The request must be a JSON object.")
+        raise ScriptError("request", "The request must be a JSON object.")
     return value
 
 
@@ -278,7 +313,7 @@ def _standard_input() -> bytes:
     while len(raw) <= REQUEST_BYTES:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
-            raise Trouble(
+            raise ScriptError(
                 "request",
                 f"No whole request came on standard input within {REQUEST_TIMEOUT_S:g} s: close it, or give "
                 "`< /dev/null` for a command without one.",

@@ -1,0 +1,160 @@
+"""What amd-smi and rocm-smi print, read without trusting any of it to be there.
+
+Pure: text in, values out. A value that a driver does not report (`N/A`, a missing key) is None.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tokenpeak.node.smi import MIB, number, word
+
+AMD_SAMPLE = ("amd-smi", "metric", "--json")
+ROCM_SAMPLE = (
+    "rocm-smi",
+    "--showpower",
+    "--showtemp",
+    "--showuse",
+    "--showgpuclocks",
+    "--showmeminfo",
+    "vram",
+    "--json",
+)
+ROCM_COUNTER = "--showenergycounter"
+"""Refused, with the whole command, by a rocm-smi that does not know it (before ROCm 4.5)."""
+ROCM_POWER = ("Current Socket Graphics Package Power (W)", "Average Graphics Package Power (W)")
+"""Since MI300, and before."""
+
+
+def parse_amd_smi(static: str, metric: str) -> list[dict[str, Any]]:
+    """`amd-smi static --json` and `amd-smi metric --json`; old versions answer a list, newer `{"gpu_data": […]}`."""
+    metrics = {entry.get("gpu"): entry for entry in _amd_entries(metric)}
+    found = []
+    for entry in _amd_entries(static):
+        index = entry.get("gpu")
+        asic = _mapping(entry.get("asic"))
+        measured = _mapping(metrics.get(index))
+        used = _amd_value(_mapping(measured.get("mem_usage")).get("used_vram"))
+        total = _amd_value(_mapping(entry.get("vram")).get("size"))
+        limit = _mapping(entry.get("limit"))
+        name = word(asic.get("market_name")) or "AMD GPU"
+        found.append(
+            {
+                "index": int(number(index) or 0),
+                "name": name if name.upper().startswith("AMD") else f"AMD {name}",
+                "uuid": word(entry.get("uuid") or asic.get("asic_serial")),
+                "driver": word(_mapping(entry.get("driver")).get("version")),
+                "vram_bytes": None if total is None else int(total * MIB),
+                "vram_used_bytes": None if used is None else int(used * MIB),
+                "power_limit_w": _amd_value(limit.get("max_power") or limit.get("socket_power_limit")),
+                "compute_capability": word(asic.get("target_graphics_version")),
+                "mig": None,
+                "persistence": None,
+                "ecc": None,
+            }
+        )
+    return found
+
+
+def parse_rocm_smi(raw: str) -> list[dict[str, Any]]:
+    """`rocm-smi --showproductname --showmeminfo vram --showmaxpower --showuniqueid --showdriverversion --json`."""
+    data = _loaded(raw)
+    data = data if isinstance(data, dict) else {}
+    driver = _mapping(data.get("system")).get("Driver version")
+    found = []
+    for card, entry in sorted(data.items()):
+        match = re.fullmatch(r"card(\d+)", card)
+        if not match or not isinstance(entry, dict):
+            continue
+        total, used = number(entry.get("VRAM Total Memory (B)")), number(entry.get("VRAM Total Used Memory (B)"))
+        name = word(entry.get("Card Series") or entry.get("Card series") or entry.get("Card Model")) or "GPU"
+        found.append(
+            {
+                "index": int(match.group(1)),
+                "name": name if name.upper().startswith("AMD") else f"AMD {name}",
+                "uuid": word(entry.get("Unique ID")),
+                "driver": word(driver),
+                "vram_bytes": None if total is None else int(total),
+                "vram_used_bytes": None if used is None else int(used),
+                "power_limit_w": number(entry.get("Max Graphics Package Power (W)")),
+                "compute_capability": word(entry.get("GFX Version")),
+                "mig": None,
+                "persistence": None,
+                "ecc": None,
+            }
+        )
+    return sorted(found, key=lambda gpu: int(gpu["index"]))
+
+
+def parse_amd_sample(metric: str) -> dict[str, float]:
+    """`amd-smi metric --json` as the columns of `parse_sample`."""
+    found: dict[str, float] = {}
+    for entry in _amd_entries(metric):
+        index = int(number(entry.get("gpu")) or 0)
+        clocks = _mapping(_mapping(entry.get("clock")).get("gfx_0"))
+        used = _amd_value(_mapping(entry.get("mem_usage")).get("used_vram"))
+        busy = _amd_value(_mapping(entry.get("usage")).get("gfx_activity"))
+        values = {
+            "power_w": _amd_value(_mapping(entry.get("power")).get("socket_power")),
+            "energy_j": _amd_value(_mapping(entry.get("energy")).get("total_energy_consumption")),
+            "sm_clock_mhz": _amd_value(clocks.get("clk")),
+            "temperature_c": _amd_value(_mapping(entry.get("temperature")).get("hotspot")),
+            "vram_used_bytes": None if used is None else used * MIB,
+            "utilization": None if busy is None else busy / 100,
+        }
+        found.update({f"gpu{index}_{name}": value for name, value in values.items() if value is not None})
+    return found
+
+
+def parse_rocm_sample(raw: str) -> dict[str, float]:
+    """ROCM_SAMPLE's answer as the columns of `parse_sample`.
+
+    A counter of 0 is that of a board without one (before MI200). A second die says 0 W: the first has the package's.
+    """
+    data = _loaded(raw)
+    found: dict[str, float] = {}
+    for card, entry in data.items() if isinstance(data, dict) else ():
+        match = re.fullmatch(r"card(\d+)", card)
+        if not match or not isinstance(entry, dict):
+            continue
+        counter_uj, busy = number(entry.get("Accumulated Energy (uJ)")), number(entry.get("GPU use (%)"))
+        clock = str(entry.get("sclk clock speed:") or "").strip("()")
+        values = {
+            "power_w": next((value for key in ROCM_POWER if (value := number(entry.get(key))) is not None), None),
+            "energy_j": counter_uj / 1e6 if counter_uj else None,
+            "sm_clock_mhz": number(clock),
+            "temperature_c": number(entry.get("Temperature (Sensor junction) (C)")),
+            "vram_used_bytes": number(entry.get("VRAM Total Used Memory (B)")),
+            "utilization": None if busy is None else busy / 100,
+        }
+        found.update({f"gpu{match.group(1)}_{name}": value for name, value in values.items() if value is not None})
+    return found
+
+
+def _loaded(raw: str) -> Any:
+    """JSON that may follow a warning line; None when there is none."""
+    start = min((position for position in (raw.find("{"), raw.find("[")) if position >= 0), default=-1)
+    if start < 0:
+        return None
+    try:
+        return json.loads(raw[start:])
+    except ValueError:
+        return None
+
+
+def _amd_entries(raw: str) -> list[dict[str, Any]]:
+    data = _loaded(raw)
+    if isinstance(data, dict):
+        data = data.get("gpu_data", [])
+    return [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
+
+
+def _amd_value(value: Any) -> float | None:
+    """A plain number, `"750 W"`, or `{"value": 750, "unit": "W"}`."""
+    return number(value.get("value") if isinstance(value, dict) else value)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

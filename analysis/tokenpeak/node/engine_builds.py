@@ -1,0 +1,56 @@
+"""Engine builds of a node's declaration, by name: how each is started, and which version of vLLM it is to be.
+
+`tokenpeak_engines` of the inventory names several, and the first of them is the default. `tokenpeak_engine_command`
+is the short form of one.
+"""
+
+from __future__ import annotations
+
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.state import Json
+
+ONLY = "engine"
+"""The name of the one build that `tokenpeak_engine_command` declares."""
+PATH_COMMAND = ["vllm", "serve"]
+"""What is started where a declaration names no command."""
+
+
+def engine_builds(declaration: Json) -> dict[str, Json]:
+    """The declared builds in their order, each with `command` and `version` (None: any)."""
+    several = declaration.get("engines") or []
+    if several:
+        return {str(one["name"]): _build(one["build"]) for one in several}
+    return {ONLY: _build(declaration.get("engine") or {})}
+
+
+def engine_build(declaration: Json, name: str | None) -> Json:
+    """The build of that name, the default one for None; raises ScriptError for a name that is not declared."""
+    builds = engine_builds(declaration)
+    if name is None:
+        return next(iter(builds.values()))
+    if name not in builds:
+        raise ScriptError(
+            "refused",
+            f"This node declares no engine build {name!r:.80}, but {', '.join(builds)}, and nothing was touched: add "
+            "it to tokenpeak_engines of the inventory, then `make install`.",
+        )
+    return builds[name]
+
+
+def is_version(asked: str | None, found: str | None) -> bool:
+    """Whether a found version is the one that was asked for: `0.32` is met by 0.32.1, and any by `0.32.1+cpu`.
+
+    One that is not known is not denied.
+    """
+    if asked is None or found is None:
+        return True
+    public, wanted = (text.split("+")[0].lower().lstrip("v") for text in (found, asked))
+    return public == wanted or public.startswith(f"{wanted}.")
+
+
+def _build(declared: Json) -> Json:
+    version = declared.get("version")
+    return {
+        "command": [str(word) for word in declared.get("command") or PATH_COMMAND],
+        "version": None if version is None else str(version),
+    }

@@ -1,0 +1,1 @@
+"""Protocol between controller and node script: a type for each request and each answer, for both sides."""

@@ -1,0 +1,403 @@
+"""Answers of the node script, one JSON object for each command: built on the node and parsed by the controller.
+
+A node is not trusted: what it sends is shown and recorded, and must neither fill the controller's memory nor end a
+sweep in a traceback. A field that is missing, unknown, of another type or out of bounds is left out, and `unusable`
+names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Iterator, Literal, Mapping, TypeVar, get_args
+
+from tokenpeak.node.protocol.bounds import (
+    SAMPLES_LIMIT,
+    TEXT,
+    bound,
+    columns,
+    flag,
+    integer,
+    mapping,
+    number,
+    one_of,
+    optional,
+    readers,
+    several,
+    structure,
+    text,
+)
+from tokenpeak.node.state import Json
+
+_UNKNOWN_NAMED = 5
+_word = optional(text())
+_words = optional(text(TEXT))
+_seconds = number(-1e9, 1e10)
+_status = optional(integer(-(1 << 31), (1 << 31) - 1))
+_bytes = optional(integer())
+_sentences = several(text(TEXT), 100_000)
+
+
+PhaseName = Literal[
+    "recording",
+    "arming",
+    "production_stop",
+    "memory_wait",
+    "idle_power",
+    "engine_start",
+    "first_completion",
+    "engine_ready",
+    "engine_failed",
+    "collecting",
+    "engine_stop",
+    "production_start",
+    "verifying",
+    "restored",
+    "finished",
+]
+"""Phases of a launch, then of a finish or a restoration."""
+_phase = one_of(*get_args(PhaseName))
+
+
+@dataclass(frozen=True)
+class PhaseMark:
+    """The phase that a command on the node has begun last, for the status that another command gives."""
+
+    name: PhaseName = bound(_phase)
+
+
+@dataclass(frozen=True)
+class PhaseSpan:
+    """How long a phase of a command took, from its start on."""
+
+    name: str = bound(text())
+    kind: str = bound(one_of("orchestration", "engine_start", "load", "production_start"))
+    started_s: float = bound(_seconds)
+    duration_s: float = bound(_seconds)
+
+
+_phases = several(structure(PhaseSpan), 10_000)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What the sampler wrote during a trial: unix seconds of the node, and a column for each quantity."""
+
+    t_s: tuple[float, ...] = bound(several(_seconds, SAMPLES_LIMIT), ())
+    columns: Mapping[str, tuple[float | None, ...]] = bound(columns)
+
+
+def _samples(value: Any) -> Samples:
+    found: Samples = structure(Samples)(value)
+    if any(len(column) != len(found.t_s) for column in found.columns.values()):
+        raise ValueError
+    return found
+
+
+NO_SAMPLES = Samples(t_s=(), columns={})
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """A board as its maker's tool reports it; null where that does not say."""
+
+    index: int = bound(integer())
+    name: str = bound(text())
+    uuid: str | None = bound(_word)
+    driver: str | None = bound(_word)
+    vram_bytes: int | None = bound(_bytes)
+    vram_used_bytes: int | None = bound(_bytes)
+    power_limit_w: float | None = bound(optional(number()))
+    compute_capability: str | None = bound(_word)
+
+
+@dataclass(frozen=True)
+class BuildState:
+    """An engine build of the declaration, with what its installation says of itself."""
+
+    name: str = bound(text())
+    version: str | None = bound(_word)
+    installed: str | None = bound(_word)
+    help: tuple[str, ...] = bound(_sentences, ())
+    problem: str | None = bound(_words)
+
+
+@dataclass(frozen=True)
+class MeterState:
+    """What a node's power or energy is measured within, and by what."""
+
+    boundary: str = bound(one_of("gpu_boards", "node", "cpu_package", "cpu_and_dram"))
+    by: str = bound(text())
+
+
+@dataclass(frozen=True)
+class ProductionState:
+    """Production as it is: its manager, whether it runs, what it serves and with which arguments."""
+
+    manager: str = bound(text())
+    unit: str | None = bound(_word)
+    running: bool = bound(flag)
+    enabled: bool | None = bound(optional(flag))
+    url: str | None = bound(_words)
+    model: str | None = bound(_words)
+    arguments: tuple[str, ...] = bound(_sentences, ())
+
+
+@dataclass(frozen=True)
+class RestoreOutcome:
+    """How a restoration ended: whether production is as it was, after how long, and whose trial had the node."""
+
+    restored: bool = bound(flag)
+    was_running: bool = bound(flag)
+    model: str | None = bound(_words)
+    downtime_s: float | None = bound(optional(_seconds))
+    message: str = bound(text(TEXT), "")
+    trial_id: str | None = bound(_word)
+    holder: str | None = bound(_word)
+    by: str | None = bound(_word)
+    """The command that restored; null where nothing had to be restored."""
+    at_unix_s: float | None = bound(optional(_seconds))
+
+
+_outcome = optional(structure(RestoreOutcome))
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Production that somebody started during a trial."""
+
+    nonce: str = bound(text())
+    trial_id: str = bound(text())
+    holder: str = bound(text())
+    at_unix_s: float = bound(_seconds)
+
+
+@dataclass(frozen=True)
+class CommandFailure:
+    """Why a command could not do its work."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """What every answer has beside its own fields."""
+
+    script: str | None = bound(_word)
+    """Digest of the node script that answered; null where the package itself runs."""
+    error: CommandFailure | None = None
+    """Sent alone, in place of the other fields."""
+    unusable: tuple[str, ...] = ()
+    """Which fields cannot be used, and why; never sent."""
+
+
+AnyAnswer = TypeVar("AnyAnswer", bound=NodeAnswer)
+
+
+@dataclass(frozen=True)
+class InstallAnswer(NodeAnswer):
+    """The guard is in place."""
+
+    guard: str | None = bound(one_of("systemd", "watchdog"))
+    changed: bool | None = bound(flag)
+
+
+@dataclass(frozen=True)
+class ProbeAnswer(NodeAnswer):
+    """Facts of the node, under the names that the archive has, and its declaration without what may be secret."""
+
+    probed_at: str | None = bound(text())
+    simulated: bool | None = bound(flag)
+    gpus: tuple[GpuState, ...] = bound(several(structure(GpuState), 1000), ())
+    interconnect: str | None = bound(_word)
+    cpu: str | None = bound(text())
+    cpu_cores: int | None = bound(integer(0))
+    memory_bytes: int | None = bound(_bytes)
+    disk_free_bytes: int | None = bound(integer(0))
+    os: str | None = bound(text())
+    kernel: str | None = bound(text())
+    power_meters: tuple[MeterState, ...] = bound(several(structure(MeterState), 10), ())
+    engine_version: str | None = bound(_word)
+    engine_help: tuple[str, ...] = bound(_sentences, ())
+    engines: tuple[BuildState, ...] = bound(several(structure(BuildState), 100), ())
+    engine_env_allowed: tuple[str, ...] = bound(_sentences, ())
+    production: ProductionState | None = bound(optional(structure(ProductionState)))
+    vram_holders: tuple[str, ...] = bound(_sentences, ())
+    engine_port_free: bool | None = bound(flag)
+    model_present: bool | None = bound(optional(flag))
+    problems: tuple[str, ...] = bound(_sentences, ())
+    """What would keep a trial from running."""
+    declaration: Json | None = bound(mapping)
+
+
+@dataclass(frozen=True)
+class LaunchAnswer(NodeAnswer):
+    """How the engine came up, or how far it came."""
+
+    ready: bool | None = bound(flag)
+    failure_phase: str | None = bound(_word)
+    timed_out: bool | None = bound(flag)
+    message: str | None = bound(_words)
+    exit_status: int | None = bound(_status)
+    log_tail: str | None = bound(_words)
+    engine_version: str | None = bound(_word)
+    """What the engine itself reported; null where it was not ready, or reports none."""
+    pid: int | None = bound(optional(integer()))
+    host: str | None = bound(text())
+    port: int | None = bound(integer())
+    api_key_used: bool | None = bound(flag)
+    phases: tuple[PhaseSpan, ...] = bound(_phases, ())
+    started_at_unix_s: float | None = bound(_seconds)
+    production_found_down: bool | None = bound(flag)
+    """Production had ended by itself since the sweep began."""
+    production: ProductionState | None = bound(structure(ProductionState))
+
+
+@dataclass(frozen=True)
+class FinishAnswer(NodeAnswer):
+    """What a trial left on the node, and how production stands; `restoration` is null where it was not asked for."""
+
+    phases: tuple[PhaseSpan, ...] = bound(_phases, ())
+    started_at_unix_s: float | None = bound(_seconds)
+    engine_ran: bool | None = bound(optional(flag))
+    exit_status: int | None = bound(_status)
+    engine_stopped: bool | None = bound(flag)
+    restoration: RestoreOutcome | None = bound(_outcome)
+    given_back_by: str | None = bound(_word)
+    """Whoever ended the trial before: `guard`, `restore`, or `another` where a trial of someone else is there."""
+    production_overlap_unix_s: float | None = bound(optional(_seconds))
+    telemetry: Samples = bound(_samples, NO_SAMPLES)
+    log: str | None = bound(text(1 << 62))
+    """The engine's log: base64 of zlib of UTF-8."""
+
+
+@dataclass(frozen=True)
+class RestoreAnswer(NodeAnswer):
+    """How production stands, and how the restoration before this one ended."""
+
+    phases: tuple[PhaseSpan, ...] = bound(_phases, ())
+    restoration: RestoreOutcome | None = bound(structure(RestoreOutcome))
+    last_restoration: RestoreOutcome | None = bound(_outcome)
+
+
+@dataclass(frozen=True)
+class StatusAnswer(NodeAnswer):
+    """What the node serves, which trial has it, and whether a guard watches."""
+
+    production: ProductionState | None = bound(optional(structure(ProductionState)))
+    problem: str | None = bound(_words)
+    engine: Json | None = bound(optional(mapping))
+    armed: bool | None = bound(flag)
+    """A trial has the node."""
+    guard_alive: bool | None = bound(flag)
+    lease_remaining_s: float | None = bound(optional(_seconds))
+    holder: str | None = bound(_word)
+    trial_id: str | None = bound(_word)
+    secret: str | None = bound(_word)
+    phase: PhaseName | None = bound(optional(_phase))
+    last_restoration: RestoreOutcome | None = bound(_outcome)
+
+
+@dataclass(frozen=True)
+class HeardAnswer(NodeAnswer):
+    """A line of the lease: the number of the heartbeat that it answers."""
+
+    heard: int | None = bound(integer(0))
+
+
+@dataclass(frozen=True)
+class OverlapAnswer(NodeAnswer):
+    """A line of the lease: production was started by somebody during the trial."""
+
+    overlap: Overlap | None = bound(structure(Overlap))
+
+
+@dataclass(frozen=True)
+class LeaseAnswer(NodeAnswer):
+    """The end of a lease: how many heartbeats renewed it."""
+
+    renewals: int | None = bound(integer(0))
+
+
+@dataclass(frozen=True)
+class GuardAnswer(NodeAnswer):
+    """The end of a watch: whether there was a record to watch."""
+
+    watched: bool | None = bound(flag)
+    message: str | None = bound(_words)
+
+
+@dataclass(frozen=True)
+class TelemetryAnswer(NodeAnswer):
+    """The end of the sampler."""
+
+    message: str | None = bound(_words)
+
+
+@dataclass(frozen=True)
+class ProduceAnswer(NodeAnswer):
+    """What became of the inventory's own production; `ready` is null where nothing was started."""
+
+    changed: bool | None = bound(flag)
+    message: str | None = bound(_words)
+    ready: bool | None = bound(optional(flag))
+
+
+@dataclass(frozen=True)
+class UninstallAnswer(NodeAnswer):
+    """TokenPeak is gone from the node, but for what `left` names."""
+
+    removed: bool | None = bound(flag)
+    left: tuple[str, ...] = bound(_sentences, ())
+
+
+ANSWERS: dict[str, type[NodeAnswer]] = {
+    "install": InstallAnswer,
+    "probe": ProbeAnswer,
+    "launch": LaunchAnswer,
+    "finish": FinishAnswer,
+    "restore": RestoreAnswer,
+    "status": StatusAnswer,
+    "lease": LeaseAnswer,
+    "guard": GuardAnswer,
+    "telemetry": TelemetryAnswer,
+    "produce": ProduceAnswer,
+    "uninstall": UninstallAnswer,
+}
+"""By the command that answers."""
+
+
+def as_json(answer: NodeAnswer) -> Json:
+    """The answer's own fields as they are sent; `json.dumps` takes them with `default=vars`."""
+    return {name: getattr(answer, name) for name in readers(type(answer)) if name != "script"}
+
+
+def picked(kind: type[Any], known: Mapping[str, Any]) -> Any:
+    """One of `kind` from the fields that a larger object of the node's own has for it."""
+    return kind(**{one.name: known[one.name] for one in fields(kind) if one.name in known})
+
+
+def parse(kind: type[AnyAnswer], given: Json) -> AnyAnswer:
+    """The answer with all of it that can be used; `unusable` names the rest."""
+    found: dict[str, Any] = {}
+    unusable = []
+    for name, reader in readers(kind).items():
+        if name not in given:
+            unusable.append(f"{name} is missing")
+            continue
+        try:
+            found[name] = reader(given[name])
+        except (ValueError, RecursionError):
+            unusable.append(f"{name} makes no sense")
+    error = given.get("error")
+    if isinstance(error, dict):
+        refusal = CommandFailure(str(error.get("code"))[:200], str(error.get("text") or error)[:TEXT])
+        return kind(script=found.get("script"), error=refusal)
+    return replace(kind(**found), unusable=(*sorted(unusable), *_unknown(kind, given)))
+
+
+def _unknown(kind: type[Any], given: Json) -> Iterator[str]:
+    unknown = sorted(given.keys() - readers(kind).keys())
+    yield from (f"{name!r:.80} is unknown" for name in unknown[:_UNKNOWN_NAMED])
+    if len(unknown) > _UNKNOWN_NAMED:
+        yield f"{len(unknown) - _UNKNOWN_NAMED} more are unknown"
