@@ -1,0 +1,110 @@
+"""Progress of a load on a terminal: a bar while it runs, a table when it has ended."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tokenpeak.console import SafeConsole
+from tokenpeak.loadgen.run import OnStatus, Status
+from tokenpeak.records import Distribution, RunRecord
+from tokenpeak.terminal import echo
+
+
+@contextmanager
+def watching() -> Iterator[OnStatus]:
+    """Shows each status: as a bar on a terminal, as a line per phase elsewhere."""
+    console = SafeConsole(stderr=True)
+    if not console.is_terminal:
+        last: list[tuple[str, str]] = []
+
+        def show_line(status: Status) -> None:
+            if last[-1:] != [(status.level_label, status.phase)]:
+                last.append((status.level_label, status.phase))
+                echo(f"{status.level_label}: {status.phase}", err=True)
+
+        yield show_line
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[rates]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=None, rates="")
+
+        def show(status: Status) -> None:
+            rates = "" if status.output_tok_per_s is None else f"~{status.output_tok_per_s:,.0f} tok/s"
+            if status.ttft_s_p50 is not None:
+                rates += f"  TTFT p50 {status.ttft_s_p50 * 1e3:.0f} ms"
+            progress.update(
+                task,
+                description=f"{status.level_label} {status.phase}",
+                completed=status.requests_done,
+                total=status.requests_total,
+                rates=rates,
+            )
+
+        yield show
+
+
+def _line(title: str, found: Distribution, scale: float, unit: str) -> str:
+    values = (found.mean, found.std, found.p25, found.p50, found.p75, found.p90, found.p95, found.p99)
+    cells = "".join(f"{'–' if value is None else format(value * scale, '.2f'):>10}" for value in values)
+    return f"{title:24}{cells}  {unit}"
+
+
+def summary_text(record: RunRecord) -> str:
+    """A run in words and numbers."""
+    summary, client = record.summary, record.client
+
+    def number(value: float | None, scale: float = 1.0, digits: int = 2) -> str:
+        return "–" if value is None else f"{value * scale:,.{digits}f}"
+
+    heads = "".join(f"{head:>10}" for head in ("mean", "std", "p25", "p50", "p75", "p90", "p95", "p99"))
+    lines = [
+        f"{record.workload.name} at {record.level_label}: {summary.requests_ok} of {summary.requests_sent} requests "
+        f"ended well in {summary.duration_s:.1f} s",
+    ]
+    lines += [
+        f"  {count} × {kind}: {record.failure_messages.get(kind, '')}".rstrip(": ")
+        for kind, count in summary.failures.items()
+    ]
+    lines += [
+        "",
+        f"Output, all requests     {number(summary.output_tok_per_s)} tok/s (peak of one second "
+        f"{number(summary.peak_output_tok_per_s)})",
+        f"Input                    {number(summary.input_tok_per_s)} tok/s",
+        f"Requests                 {number(summary.request_per_s)} /s",
+        f"Tokens                   {summary.input_tokens:,} in, {summary.output_tokens:,} out",
+        "",
+        f"{'':24}{heads}",
+        _line("Time to first token", summary.ttft_s, 1e3, "ms"),
+        _line("Time per output token", summary.tpot_s, 1e3, "ms"),
+        _line("Inter-token latency", summary.itl_s, 1e3, "ms"),
+        _line("End-to-end latency", summary.latency_s, 1e3, "ms"),
+        _line("Output of one request", summary.request_output_tok_per_s, 1, "tok/s"),
+        "",
+        f"Client: {client.processes} process(es), {number(client.cpu_per_token_s, 1e6, 1)} µs CPU per token, dispatch "
+        f"{number(client.dispatch_delay_s.p99, 1e3)} ms late (p99), loop {number(client.loop_lag_s.p99, 1e3)} ms (p99)",
+    ]
+    if record.max_rate is not None:
+        found = record.max_rate
+        lines.append(
+            f"Highest rate within the SLO: {number(found.rate_per_s)} /s, {found.confidence:.0%} within "
+            f"{number(found.low_per_s)} to {number(found.high_per_s)} ({found.ended}, {len(found.probes)} probes)"
+        )
+        lines += [
+            f"  {probe.rate_per_s:10.2f} /s  {probe.requests:6d} requests  {'holds' if probe.holds else 'missed':6}"
+            f"  goodput {number(probe.goodput_request_per_s)} /s  "
+            + ", ".join(f"{name} {value * 1e3:.1f} ms" for name, value in probe.metrics.items())
+            for probe in sorted(found.probes, key=lambda probe: probe.rate_per_s)
+        ]
+    if record.slo_met is not None:
+        counts = [f"{count} of {summary.requests_sent} within {name}" for name, count in summary.within_limits.items()]
+        lines.append(f"SLO: {'met' if record.slo_met else 'missed'}{': ' if counts else ''}{', '.join(counts)}")
+    lines.append(f"Verdict: {record.verdict.status}")
+    lines += [f"  {reason.code}: {reason.text}" for reason in record.verdict.reasons]
+    return "\n".join(lines)

@@ -1,0 +1,215 @@
+"""Prompts of a workload, as request templates. Lengths and texts follow from the seed; a salt goes before each prompt.
+
+Synthetic prompts for `/completions` are token ids, so their lengths are exact. For `/chat/completions`, which takes
+text, they are words that the engine counts as one token each; the chat template adds its own. Conversations are chats.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
+from tokenpeak.loadgen.datasets import read_samples, read_trace
+from tokenpeak.loadgen.tokens import Vocabulary
+from tokenpeak.spec.workload import (
+    ConversationWorkload,
+    DatasetWorkload,
+    FixedWorkload,
+    Length,
+    LengthDistribution,
+    SyntheticWorkload,
+    TraceWorkload,
+    Workload,
+)
+
+SALT_IDS = 6
+POOL = 4096
+"""Distinct requests made ahead for a run without a fixed number; later ones repeat them with a salt of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """The requests of a run, or its conversations, ready to be sent. `resalt`: a repeat needs a salt of its own."""
+
+    templates: tuple[RequestTemplate, ...] = ()
+    conversations: tuple[Conversation, ...] = ()
+    conversation_options: dict[str, object] | None = None
+    think_time_s: float = 0.0
+    resalt: bool = False
+
+
+def lengths(length: Length, number: int, random: np.random.Generator) -> list[int]:
+    """`number` lengths in tokens, each at least 1."""
+    if isinstance(length, int):
+        return [length] * number
+    drawn = _drawn(length, number, random)
+    high = length.high if length.high is not None else np.inf
+    return [int(value) for value in np.clip(np.rint(drawn), length.low, high)]
+
+
+def _drawn(
+    length: LengthDistribution, number: int, random: np.random.Generator
+) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    if length.distribution == "table":
+        values = np.array([value for value, _ in length.table], dtype=float)
+        weights = np.array([weight for _, weight in length.table])
+        return random.choice(values, size=number, p=weights / weights.sum())
+    if length.distribution == "uniform":
+        assert length.high is not None
+        return random.integers(length.low, length.high + 1, number).astype(float)
+    assert length.mean is not None
+    assert length.std is not None
+    if length.distribution == "normal":
+        return random.normal(length.mean, length.std, number)
+    spread = np.log1p((length.std / length.mean) ** 2)
+    return random.lognormal(np.log(length.mean) - spread / 2, np.sqrt(spread), number)
+
+
+def _options(workload: Workload, model: str, output_tokens: int | None, seed: int) -> dict[str, object]:
+    """What a body holds besides its prompt."""
+    options: dict[str, object] = {
+        "model": model,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": workload.temperature,
+        "seed": seed,
+    }
+    if output_tokens is not None:
+        options["max_tokens"] = output_tokens
+        if workload.ignore_eos:
+            options["min_tokens"] = output_tokens
+    if workload.ignore_eos:
+        options["ignore_eos"] = True
+    return options
+
+
+def _text_template(
+    workload: Workload, model: str, prompt: str, output_tokens: int | None, seed: int, salt: str
+) -> RequestTemplate:
+    """A request whose prompt is text, split where a salt goes."""
+    mark = "\u0000"
+    options = _options(workload, model, output_tokens, seed)
+    if workload.endpoint == "chat":
+        options["messages"] = [{"role": "user", "content": mark + prompt}]
+    else:
+        options["prompt"] = mark + prompt
+    prefix, suffix = json.dumps(options, separators=(",", ":")).split(json.dumps(mark)[1:-1], 1)
+    return RequestTemplate(
+        prefix=prefix.encode(), salt=salt.encode(), suffix=suffix.encode(), output_tokens=output_tokens
+    )
+
+
+def _id_template(workload: Workload, model: str, ids: Sequence[int], output_tokens: int, seed: int) -> RequestTemplate:
+    """A request whose prompt is token ids; its first few are its salt."""
+    options = json.dumps(_options(workload, model, output_tokens, seed), separators=(",", ":"))
+    salted = min(SALT_IDS, len(ids) - 1)
+    return RequestTemplate(
+        prefix=(options[:-1] + ',"prompt":[').encode(),
+        salt="".join(f"{token}," for token in ids[:salted]).encode(),
+        suffix=(",".join(map(str, ids[salted:])) + "]}").encode(),
+        output_tokens=output_tokens,
+    )
+
+
+def _words(number: int, vocabulary: Vocabulary, random: np.random.Generator) -> str:
+    chosen = random.integers(0, len(vocabulary.words), number)
+    return " ".join(vocabulary.words[index] for index in chosen)
+
+
+def make(
+    workload: Workload, model: str, vocabulary: Vocabulary, *, number: int | None, seed: int, salt: str
+) -> Prompts:
+    """The requests of a run: `number` of them, or a pool to draw on when the run is bounded by time.
+
+    `seed` fixes lengths; prompts follow from seed and salt, so that two runs ask for the same work in other words.
+    """
+    count = number if number is not None else POOL
+    random = np.random.default_rng([workload.seed, seed])
+    words = np.random.default_rng([workload.seed, seed, *(salt.encode() if workload.salt else b"")])
+    mark = f"{salt} " if workload.salt else ""
+    if isinstance(workload, FixedWorkload):
+        return Prompts(
+            templates=(_text_template(workload, model, workload.prompt, workload.output_tokens, seed, mark),)
+        )
+    if isinstance(workload, SyntheticWorkload):
+        pairs = zip(
+            lengths(workload.input_tokens, count, random), lengths(workload.output_tokens, count, random), strict=True
+        )
+        return Prompts(
+            templates=tuple(
+                _synthetic(workload, model, vocabulary, tokens_in, tokens_out, seed, words)
+                for tokens_in, tokens_out in pairs
+            ),
+            resalt=workload.salt,
+        )
+    if isinstance(workload, DatasetWorkload):
+        samples = read_samples(workload)
+        chosen = random.permutation(len(samples))[:count]
+        return Prompts(
+            templates=tuple(
+                _text_template(workload, model, samples[index].prompt, samples[index].output_tokens, seed, mark)
+                for index in chosen
+            ),
+            resalt=workload.salt,
+        )
+    if isinstance(workload, TraceWorkload):
+        return Prompts(
+            templates=tuple(
+                _synthetic(workload, model, vocabulary, entry.input_tokens, entry.output_tokens, seed, words)
+                for entry in read_trace(workload)[:count]
+            ),
+            resalt=workload.salt,
+        )
+    return _conversations(workload, model, vocabulary, count, random, words, mark, seed)
+
+
+def _conversations(
+    workload: ConversationWorkload,
+    model: str,
+    vocabulary: Vocabulary,
+    count: int,
+    random: np.random.Generator,
+    words: np.random.Generator,
+    mark: str,
+    seed: int,
+) -> Prompts:
+    """Conversations that share starters in turn; each opens with a salt of the run, not of its own."""
+    starters = [
+        mark + _words(tokens, vocabulary, words)
+        for tokens in lengths(workload.starter_tokens, workload.starters, random)
+    ]
+    conversations = []
+    for number in range(-(-count // workload.turns)):
+        said = lengths(workload.turn_input_tokens, workload.turns, random)
+        asked = lengths(workload.output_tokens, workload.turns, random)
+        conversations.append(
+            Conversation(
+                starter=starters[number % len(starters)],
+                turns=tuple(
+                    Turn(text=_words(tokens, vocabulary, words), output_tokens=output)
+                    for tokens, output in zip(said, asked, strict=True)
+                ),
+            )
+        )
+    return Prompts(
+        conversations=tuple(conversations),
+        conversation_options=_options(workload, model, 1, seed),
+        think_time_s=workload.think_time_s,
+    )
+
+
+def _synthetic(
+    workload: Workload,
+    model: str,
+    vocabulary: Vocabulary,
+    input_tokens: int,
+    output_tokens: int,
+    seed: int,
+    random: np.random.Generator,
+) -> RequestTemplate:
+    if workload.endpoint == "chat":
+        return _text_template(workload, model, " " + _words(input_tokens, vocabulary, random), output_tokens, seed, "")
+    ids = random.choice(np.array(vocabulary.ids), input_tokens)
+    return _id_template(workload, model, ids.tolist(), output_tokens, seed)

@@ -1,0 +1,123 @@
+"""Prediction accuracy of a sweep: errors, the winner's share of the hardware limit, classes, and advice.
+
+Pure: a plan, the facts of a node, and trials in; sentences out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tokenpeak.plan.classes import Agreement, agreements
+from tokenpeak.predict.correction import METRICS, MetricError, errors, learn, observed
+from tokenpeak.predict.demand import objective_demand, objective_run
+from tokenpeak.predict.memory_plan import plan_memory
+from tokenpeak.predict.model import ModelFacts
+from tokenpeak.records import NodeFacts, Plan, RunRecord, TrialRecord
+from tokenpeak.results.diagnosis import Advice, diagnose
+from tokenpeak.results.utilization import Utilization, utilization
+from tokenpeak.spec.sweep import SweepSpec
+
+SHOWN = 3
+"""How many classes, corrected predictions and pieces of advice are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hindsight:
+    """What the trials of one kind of hardware teach; empty or None where they show nothing."""
+
+    errors: tuple[MetricError, ...]
+    corrected_errors: tuple[MetricError, ...]
+    """The same with each trial predicted from all the others."""
+    classes: tuple[Agreement, ...]
+    share: Utilization | None
+    """Of the trial with the most output throughput in the objective run."""
+    best: TrialRecord | None
+    advice: tuple[Advice, ...]
+    """From that trial's objective run."""
+
+
+def _speed(run: RunRecord | None) -> float:
+    return (run.summary.output_tok_per_s or 0.0) if run else 0.0
+
+
+def hindsight(
+    spec: SweepSpec,
+    node: NodeFacts,
+    trials: Sequence[TrialRecord],
+    models: Mapping[str, ModelFacts | None],
+) -> Hindsight:
+    """What the trials, all on nodes like `node`, say of their predictions."""
+    good = [trial for trial in trials if trial.status == "ok"]
+    seen = [found for trial in good if (found := observed(trial, spec))]
+    others = []
+    for index, one in enumerate(seen):
+        learned = learn(seen[:index] + seen[index + 1 :])
+        others.append(
+            type(one)(config=one.config, prediction=learned.apply(one.config, one.prediction), measured=one.measured)
+        )
+    runs = [(trial, run) for trial in good if (run := objective_run(trial.runs, spec))]
+    best, run = max(runs, key=lambda pair: _speed(pair[1]), default=(None, None))
+    share: Utilization | None = None
+    advice: tuple[Advice, ...] = ()
+    if best is not None and run is not None:
+        memory = plan_memory(best.config, node, models.get(best.config.model.name), best.config.engine_version)
+        if memory is not None and memory.fits and _speed(run):
+            share = utilization(memory, objective_demand(spec), _speed(run), run.summary.tpot_s.mean)
+        advice = diagnose(best.config, run, best.series, memory)
+    measured = [(trial.config_class, trial.config.config_id, _speed(run)) for trial, run in runs if _speed(run)]
+    return Hindsight(
+        errors=errors(seen),
+        corrected_errors=errors(others) if len(others) > 1 else (),
+        classes=agreements(measured),
+        share=share,
+        best=best,
+        advice=advice,
+    )
+
+
+def hindsight_lines(
+    spec: SweepSpec,
+    plan: Plan,
+    node: NodeFacts,
+    trials: Sequence[TrialRecord],
+    models: Mapping[str, ModelFacts | None],
+) -> list[str]:
+    """Hindsight in sentences; none when no trial gave an objective run."""
+    found = hindsight(spec, node, [trial for trial in trials if trial.hardware == plan.hardware], models)
+    lines = []
+    after = {error.metric: error for error in found.corrected_errors}
+    for error in found.errors:
+        line = (
+            f"prediction of {error.metric}: measured ÷ predicted {error.median_ratio:.2f} in the median of {error.n}, "
+            f"off by {error.mean_absolute_error:.0%}, {error.within_interval:.0%} inside the stated 80% interval"
+        )
+        if error.metric in after:
+            line += f"; off by {after[error.metric].mean_absolute_error:.0%} when predicted from the other trials"
+        lines.append(line)
+    if found.best is not None and found.share is not None:
+        lines.append(f"fastest ({found.best.config.name}): {found.share.sentence()}")
+    lines += [
+        f"class {one.config_class}: {one.configs} configs that should not differ came out within {one.spread:.1%}"
+        for one in found.classes[:SHOWN]
+    ]
+    lines += _untried(spec, plan, trials)
+    lines += [f"advice: {advice.text} ({advice.evidence})" for advice in found.advice[:SHOWN]]
+    return lines
+
+
+def _untried(spec: SweepSpec, plan: Plan, trials: Sequence[TrialRecord]) -> list[str]:
+    """The configs not tried that the corrected predictions rate highest."""
+    same = [trial for trial in trials if trial.hardware == plan.hardware]
+    tried = {trial.config.config_id for trial in same}
+    learned = learn([found for trial in same if (found := observed(trial, spec))])
+    if METRICS[0] not in learned.mean:
+        return []
+    left = [
+        (learned.apply(planned.config, planned.prediction), planned.config.name)
+        for planned in plan.feasible
+        if planned.prediction is not None and planned.config.config_id not in tried
+    ]
+    left.sort(key=lambda pair: -(pair[0].output_tok_per_s or 0.0))
+    return [
+        f"not tried: {name}, predicted {predicted.output_tok_per_s or 0:,.0f} tok/s ±{predicted.uncertainty or 0:.0%}"
+        for predicted, name in left[:SHOWN]
+    ]

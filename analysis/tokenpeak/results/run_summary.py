@@ -1,0 +1,157 @@
+"""Percentiles, throughput and goodput of a run, by the formulas of metrics.py. Pure: requests in, a record out.
+
+Open-loop latencies begin when a request was due, not when it was sent: no coordinated omission.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tokenpeak.records import Distribution, RunSummary, TurnSummary
+from tokenpeak.spec.workload import Slo
+
+Numbers = NDArray[np.float64]
+
+PERCENTILES = (25, 50, 75, 90, 95, 99)
+
+
+def distribution(values: Numbers | Iterable[float]) -> Distribution:
+    """Mean, standard deviation (of the sample) and percentiles (linear between the nearest two)."""
+    numbers = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.float64)
+    if not numbers.size:
+        return Distribution(n=0)
+    at = np.percentile(numbers, PERCENTILES)
+    return Distribution(
+        n=int(numbers.size),
+        mean=float(numbers.mean()),
+        std=float(numbers.std(ddof=1)) if numbers.size > 1 else None,
+        **{f"p{percent}": float(value) for percent, value in zip(PERCENTILES, at, strict=True)},
+    )
+
+
+def per_request(requests: pl.DataFrame, *, from_due: bool) -> pl.DataFrame:
+    """The measured requests that ended well, with `ttft_s`, `latency_s`, `tpot_s`, `speed` and `itl_p99_s`.
+
+    Times count from when a request was due (open loop) or sent (closed loop).
+    """
+    began = "due_s" if from_due else "sent_s"
+    return requests.filter((pl.col("phase") == "measured") & pl.col("error").is_null()).with_columns(
+        ttft_s=pl.col("first_token_s") - pl.col(began),
+        latency_s=pl.col("last_token_s") - pl.col(began),
+        tpot_s=pl.when(pl.col("output_tokens") > 1).then(
+            (pl.col("last_token_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1)
+        ),
+        speed=pl.col("output_tokens") / (pl.col("last_token_s") - pl.col(began)),
+        itl_p99_s=pl.col("event_times_us").list.eval(pl.element().quantile(0.99, "linear")).list.first() / 1e6,
+    )
+
+
+def gaps_s(requests: pl.DataFrame) -> Numbers:
+    """All gaps between token events, in seconds."""
+    exploded = requests["event_times_us"].explode().drop_nulls()
+    return exploded.cast(pl.Float64).to_numpy() / 1e6
+
+
+def token_moments(requests: pl.DataFrame) -> tuple[Numbers, Numbers]:
+    """When token events arrived, and how many tokens each counts as: a request's tokens spread over its events."""
+    moments: list[Numbers] = []
+    weights: list[Numbers] = []
+    rows = requests.filter(pl.col("first_token_s").is_not_null())
+    for first, gaps, tokens, events in rows.select(
+        "first_token_s", "event_times_us", "output_tokens", "events"
+    ).iter_rows():
+        at = first + np.concatenate([[0.0], np.cumsum(np.asarray(gaps, dtype=np.float64)) / 1e6])
+        moments.append(at)
+        weights.append(np.full(at.size, (tokens if tokens is not None else events) / max(events, 1)))
+    if not moments:
+        return np.empty(0), np.empty(0)
+    return np.concatenate(moments), np.concatenate(weights)
+
+
+def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool) -> RunSummary:
+    """The metrics of one run's requests, of which only the measured ones count."""
+    measured = requests.filter(pl.col("phase") == "measured")
+    ok = per_request(requests, from_due=from_due)
+    failures = dict(measured.filter(pl.col("error").is_not_null()).group_by("error").len().sort("error").iter_rows())
+    begin = float(measured["due_s"].min() or 0.0)  # type: ignore[arg-type]
+    last = measured["last_token_s"].max()
+    duration = max(float(last) - begin, 1e-9) if last is not None else 0.0  # type: ignore[arg-type]
+    tokens_in = int(ok["input_tokens"].sum() or 0)
+    tokens_out = int(ok["output_tokens"].sum() or 0)
+    # Warm-up requests still stream when the first measured ones start: their tokens are the engine's throughput too,
+    # but not the measured requests'.
+    moments, weights = token_moments(ok)
+    windows = (
+        np.bincount(np.floor(moments - begin).astype(int).clip(0), weights=weights, minlength=max(1, int(duration)))
+        if moments.size
+        else np.empty(0)
+    )
+
+    def rate(amount: float) -> float | None:
+        return amount / duration if duration > 0 else None
+
+    limits = slo.limits()
+    good = None
+    within_limits: dict[str, int] = {}
+    if limits:
+        all_held = pl.lit(value=True)
+        for metric, percentile, limit in limits:
+            column = {"itl_s": "itl_p99_s"}.get(metric, metric)
+            held = pl.col(column).is_null() | (pl.col(column) <= limit)
+            all_held = all_held & held
+            if metric != "itl_s":
+                within_limits[f"{metric}_{percentile}"] = ok.filter(held).height
+        good = rate(ok.filter(all_held).height)
+    return RunSummary(
+        duration_s=duration,
+        requests_sent=measured.height,
+        requests_ok=ok.height,
+        requests_failed=measured.height - ok.height,
+        failures=failures,
+        input_tokens=tokens_in,
+        output_tokens=tokens_out,
+        request_per_s=rate(ok.height),
+        output_tok_per_s=rate(tokens_out),
+        input_tok_per_s=rate(tokens_in),
+        total_tok_per_s=rate(tokens_in + tokens_out),
+        peak_output_tok_per_s=_peak(moments, weights),
+        windowed_output_tok_per_s=tuple(round(float(value), 3) for value in windows),
+        goodput_request_per_s=good,
+        within_limits=within_limits,
+        request_output_tok_per_s=distribution(ok["speed"].drop_nulls().to_numpy()),
+        ttft_s=distribution(ok["ttft_s"].drop_nulls().to_numpy()),
+        tpot_s=distribution(ok["tpot_s"].drop_nulls().to_numpy()),
+        itl_s=distribution(gaps_s(ok)),
+        latency_s=distribution(ok["latency_s"].drop_nulls().to_numpy()),
+    )
+
+
+def _peak(moments: Numbers, weights: Numbers) -> float | None:
+    """The most tokens in any one second, wherever that second begins."""
+    if not moments.size:
+        return None
+    order = np.argsort(moments)
+    moments = moments[order]
+    total = np.concatenate([[0.0], np.cumsum(weights[order])])
+    ends = np.searchsorted(moments, moments + 1.0)
+    return float(np.max(total[ends] - total[: moments.size]))
+
+
+def turn_summaries(requests: pl.DataFrame, *, from_due: bool) -> tuple[TurnSummary, ...]:
+    """The metrics of each turn of a run's conversations; empty for single requests."""
+    ok = per_request(requests, from_due=from_due).filter(pl.col("turn").is_not_null())
+    return tuple(
+        TurnSummary(
+            turn=int(turn),
+            requests_ok=part.height,
+            input_tokens=int(part["input_tokens"].sum()),
+            output_tokens=int(part["output_tokens"].sum()),
+            ttft_s=distribution(part["ttft_s"].drop_nulls().to_numpy()),
+            tpot_s=distribution(part["tpot_s"].drop_nulls().to_numpy()),
+            latency_s=distribution(part["latency_s"].drop_nulls().to_numpy()),
+        )
+        for turn in sorted(ok["turn"].unique())
+        for part in [ok.filter(pl.col("turn") == turn)]
+    )

@@ -1,0 +1,224 @@
+"""What a hostile engine answers ends in rows and a verdict: within bounded memory and time, and the client lives on."""
+
+import gzip
+import json
+import resource
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from loadgen.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving
+from loadgen.test_broken_servers import failures, measure
+from tokenpeak.loadgen.connection import Exchange
+from tokenpeak.loadgen.metrics_page import Scraper, parse
+from tokenpeak.loadgen.stream import read, text_of
+from tokenpeak.node.serving import complete
+
+MEMORY_LIMIT_BYTES = 700 << 20
+PEAK = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+"""
+
+
+def load_command(url: str, folder: Path, **level: Any) -> tuple[dict[str, Any], int]:
+    """The run record of `tokenpeak load`, and the most memory that one of its processes had."""
+    record = folder / "record.json"
+    tokenpeak = str(Path(sys.executable).with_name("tokenpeak"))
+    argv = [tokenpeak, "load", url, "--model", "m", "--output", str(record), "--input-tokens", "8"]
+    argv += ["--output-tokens", "3", "--concurrency", "2", "--requests", "2"]
+    # What is not bounded is to fail this test, not this machine.
+    limited = ["prlimit", "--as=6442450944", sys.executable, "-c", PEAK, *argv]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=150, check=True)
+    return json.loads(record.read_text()), int(done.stdout.split()[1])
+
+
+def endless(head: bytes, piece: bytes) -> Answer:
+    """Sends a head, then a piece again and again until nobody reads."""
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        connection.sendall(head)
+        while True:
+            connection.sendall(piece)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("head", "piece", "kind"),
+    [
+        pytest.param(HEAD, chunk(b"x" * (1 << 20)), "oversized", id="one line"),
+        pytest.param(HEAD, chunk(event() * 4096), "oversized", id="events", marks=pytest.mark.e2e),
+        pytest.param(HEAD, chunk(b": ping\n\n") * 64, "oversized", id="tiny chunks", marks=pytest.mark.e2e),
+        pytest.param(HEAD + b"1;", b"a" * (1 << 20), "oversized", id="chunk extension", marks=pytest.mark.e2e),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\n",
+            b"x-filler: " + b"a" * 1000 + b"\r\n",
+            "malformed_response",
+            id="headers",
+            marks=pytest.mark.e2e,
+        ),
+        pytest.param(b"HTTP/1.1 200 OK\r\nx-filler: ", b"a" * (1 << 20), "malformed_response", id="header"),
+    ],
+)
+def test_endless_answer(head: bytes, piece: bytes, kind: str, tmp_path: Path) -> None:
+    """An answer without end is cut at a bound, is a row of its kind, and never fills the memory."""
+    with serving(endless(head, piece)) as url:
+        record, peak_bytes = load_command(url, tmp_path)
+
+    assert {kind: 2} == record["summary"]["failures"]
+    assert "invalid" == record["verdict"]["status"]
+    assert peak_bytes < MEMORY_LIMIT_BYTES
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"data: {}\n\n" * 4_000_000, id="events", marks=pytest.mark.e2e),
+        pytest.param(b"\n\n" * 20_000_000, id="blank lines", marks=pytest.mark.e2e),
+        pytest.param(b'data: {"x": [' + b"[]," * 10_000_000 + b"0]}\n\n", id="lists", marks=pytest.mark.e2e),
+        pytest.param(b'data: {"x": ' + b"[" * 500_000 + b"\n\n", id="depth", marks=pytest.mark.e2e),
+        pytest.param(b'data: {"usage": {"completion_tokens": ' + b"9" * 5_000_000 + b"}}\n\n", id="digits"),
+    ],
+)
+def test_costly_answer(body: bytes, tmp_path: Path) -> None:
+    """An answer within the bound that would cost minutes or gigabytes to parse is malformed."""
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        connection.sendall(HEAD + chunk(event(finish="length")) + chunk(body) + chunk(USAGE + DONE) + END)
+
+    began = time.monotonic()
+    with serving(answer) as url:
+        record, peak_bytes = load_command(url, tmp_path)
+
+    assert {"malformed_stream": 2} == record["summary"]["failures"]
+    assert peak_bytes < MEMORY_LIMIT_BYTES
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("count", ["1" + "0" * 30, "-1", '"3"', "true", "3.0", "1e400", "NaN", "[3]"])
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+def test_counts_that_are_none(name: str, count: str, tmp_path: Path) -> None:
+    """A usage that is no count of tokens fails its request, with what it says."""
+    counts = {"prompt_tokens": "4", "completion_tokens": "3"} | {name: count}
+    usage = ", ".join(f'"{key}": {value}' for key, value in counts.items())
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        event_of_usage = b'data: {"choices":[],"usage":{%b}}\n\n' % usage.encode()
+        connection.sendall(HEAD + chunk(event() * 2 + event(finish="length") + event_of_usage + DONE) + END)
+
+    with serving(answer) as url:
+        record = measure(url, tmp_path)
+
+    assert {"bad_usage": 2} == record.summary.failures
+    assert name in record.failure_messages["bad_usage"]
+
+
+def test_odd_answers_in_a_conversation(tmp_path: Path) -> None:
+    """A conversation whose answers hold no text goes on or fails by rows; it never hangs."""
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        odd = b'data: {"choices":[{"index":0,"delta":{"content":7},"finish_reason":"length"}]}\n\n'
+        odd += b'data: {"choices":[{"index":0,"delta":"x"}]}\n\n' + b'data: {"choices": {"a": 1}}\n\n'
+        connection.sendall(HEAD + chunk(odd + USAGE + DONE) + END)
+
+    workload = {"kind": "conversation", "starters": 1, "starter_tokens": 8, "turns": 2}
+    workload |= {"turn_input_tokens": 8, "output_tokens": 3}
+    began = time.monotonic()
+    found = failures(answer, tmp_path, workload=workload, level={"concurrency": 1, "requests": 4}, run_deadline_s=30)
+
+    assert 4 == sum(found.values())
+    assert time.monotonic() - began < 20
+
+
+def test_text_of_odd_events() -> None:
+    """Whatever shape events have, the text of those that have one is read."""
+    exchange = Exchange(0, 0.0)
+    shapes = [b'{"choices": 3}', b'{"choices": [5]}', b'{"choices": [{"delta": []}]}', b'{"choices": [{"text": 1}]}']
+    exchange.packets = [HEAD, *(chunk(b"data: %b\n\n" % shape) for shape in shapes), chunk(event(" a")), END]
+    exchange.times = [0.0] * len(exchange.packets)
+    exchange.status = 200
+
+    assert " a" == text_of(exchange)
+    assert "malformed_stream" == read(exchange, 0.0).error
+
+
+GZIP_HEAD = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n"
+BOMB = gzip.compress(b"# filler\n" * 30_000_000)
+HOSTILE = {
+    "endless": endless(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", b"# filler\n" * 10_000),
+    "endless head": endless(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 10_000),
+    "gzip bomb": lambda connection, _: connection.sendall(GZIP_HEAD % len(BOMB) + BOMB),
+    "never whole": lambda connection, _: connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nup 1"),
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_metrics(answer: Answer) -> None:
+    """A page of metrics without end or bound is no page: no memory is filled, and nobody waits for it long."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.monotonic()
+    with serving(answer, other=answer) as url:
+        scraper = Scraper(f"{url}/metrics", {}, verify=True)
+        try:
+            assert scraper.sample() is None
+        finally:
+            scraper.stop()
+
+    assert time.monotonic() - began < 15
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 100 << 20
+
+
+def drip(connection: socket.socket, request: bytes) -> None:
+    """A head that never ends, a byte at a time."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"x")
+        time.sleep(0.1)
+
+
+def test_dripping_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that comes a byte at a time is waited for no longer than one that does not come."""
+    monkeypatch.setattr("tokenpeak.loadgen.metrics_page.PAGE_LIMIT_S", 1.0, raising=False)
+    with serving(drip, other=drip) as url:
+        scraper = Scraper(f"{url}/metrics", {}, verify=True)
+        thread = Thread(target=scraper.sample, daemon=True)
+        thread.start()
+        thread.join(8)
+        assert not thread.is_alive()
+        scraper.stop()
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e300"])
+def test_metrics_out_of_range(value: str) -> None:
+    """A value that no counter can have leaves its metric out."""
+    found = parse(f"vllm:num_preemptions {value}\nvllm:num_requests_running 1\n")
+
+    assert {"requests_running": 1.0} == found
+
+
+ON_NODES = {**HOSTILE, "drip": drip, "continue": endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n")}
+del ON_NODES["gzip bomb"]
+
+
+@pytest.mark.parametrize("answer", ON_NODES.values(), ids=ON_NODES)
+def test_hostile_engine_on_a_node(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's own question to an engine ends too, whatever is answered: no completion, in little memory."""
+    monkeypatch.setattr("tokenpeak.node.serving.ENDING_S", 0.5, raising=False)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    said: list[str | None] = []
+    with serving(answer, other=answer) as url:
+        thread = Thread(target=lambda: said.append(complete(url, "m", timeout_s=1.0)), daemon=True)
+        thread.start()
+        thread.join(10)
+
+    assert 1 == len(said)
+    assert said[0] is not None
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 100 << 20

@@ -1,0 +1,87 @@
+"""A load host that lies: what it says is bounded and checked, and one sentence names it."""
+
+import json
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadgen.broken_server import serving
+from loadgen.test_generator import Listener
+from loadgen.test_remote_worker_pool import measure
+from tokenpeak.errors import LoadError
+
+ACTS_AS_A_HOST = """
+import json, sys, time
+from tokenpeak.loadgen.wire import source_digest
+def say(text):
+    sys.stdout.write(text); sys.stdout.flush()
+def send(kind, **content):
+    say(json.dumps({"kind": kind, **content}) + "\\n")
+send("hello", source=source_digest(), cores=1)
+for line in sys.stdin:
+    kind = json.loads(line)["kind"]
+    if kind == "prepare": send("prepared", processes=1)
+    if kind == "ping": send("pong", at_s=time.perf_counter())
+    if kind == "assign": send("ready")
+    if kind == "begin":
+        exec(sys.argv[1])
+"""
+REPLY: dict[str, Any] = {
+    "index": 0, "turn": None, "due_s": 0.0, "sent_s": 0.0, "first_byte_s": 0.1, "first_token_s": 0.1,
+    "last_token_s": 0.2, "input_tokens": 8, "cached_tokens": 0, "output_tokens": 4, "events": 4, "event_times_us": "",
+    "status": 200, "error": None, "detail": "", "resent": False,
+}  # fmt: skip
+REST: dict[str, Any] = {
+    "lags": [], "start": 0.0, "wall_s": 1.0, "cpu_s": 0.1, "busiest_share": 0.1, "processes": 1, "stopped": None,
+    "segments": [0, 0, 0, 0], "outages": [],
+}  # fmt: skip
+
+
+def seen(*replies: dict[str, Any], **changes: Any) -> str:
+    """What a host runs that sends this observation."""
+    content = {"kind": "observation", "replies": replies, **REST, **changes}
+    return f"say({json.dumps(json.dumps(content))} + chr(10))"
+
+
+LIES = {
+    "no observation": seen(replies=7),
+    "tokens beyond any count": seen({**REPLY, "output_tokens": 10**30}),
+    "tokens as text": seen({**REPLY, "output_tokens": "4"}),
+    "a negative index": seen({**REPLY, "index": -1}),
+    "an instant that is none": seen({**REPLY, "last_token_s": float("nan")}),
+    "an instant in ten thousand years": seen({**REPLY, "last_token_s": 1e300}),
+    "a status of five digits": seen({**REPLY, "status": 12345}),
+    "an error of a megabyte": seen({**REPLY, "error": "x" * 100_000}),
+    "times that are no times": seen({**REPLY, "event_times_us": "AAA="}),
+    "a field that no reply has": seen({**REPLY, "cost": 1}),
+    "one request twice": seen(REPLY, REPLY),
+    "processor time below nothing": seen(REPLY, cpu_s=-1.0),
+    "no end": "while True: say('x' * 65536)",
+    "lists without end": "say('{\"kind\":\"observation\",\"replies\":[' + '[],' * 20_000_000 + '[]]}' + chr(10))",
+    "progress without sense": "send('progress', progress=[1])",
+    "a message of another kind": "send('prepared', processes=1)\nsend('assign')",
+}
+WHY = {
+    "one request twice": "no message: two replies to one request",
+    "no end": "a line of more than|an observation of more than",
+    "lists without end": "a message of more than",
+    "progress without sense": "no message: progress.",
+    "a message of another kind": "no message: .*'assign'",
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_host_that_lies_is_named(name: str, tmp_path: Path) -> None:
+    """The run is condemned by the host's name in one sentence, within some hundred megabytes."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    host = {"name": "liar", "argv": [sys.executable, "-c", ACTS_AS_A_HOST, LIES[name] + "\nsys.exit()"]}
+
+    why = rf"^Load host liar was lost: it said what is ({WHY.get(name, 'no message: observation.')})"
+    with serving(Listener()) as url, pytest.raises(LoadError, match=why) as refused:
+        measure(url, tmp_path, {"concurrency": 1, "requests": 1}, hosts=[host])
+
+    assert len(str(refused.value)) < 2000
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 600 << 10

@@ -1,0 +1,169 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tokenpeak.errors import LoadError
+from tokenpeak.loadgen.assignment import RequestTemplate
+from tokenpeak.loadgen.prompts import Prompts, make
+from tokenpeak.loadgen.tokens import UNKNOWN
+from tokenpeak.spec.workload import (
+    ConversationWorkload,
+    DatasetWorkload,
+    FixedWorkload,
+    LengthDistribution,
+    SyntheticWorkload,
+    TraceWorkload,
+    Workload,
+)
+from tokenpeak.spec.workload_file import read_workload, schema
+
+
+def prompts(workload: Workload, number: int | None = 4, salt: str = "s1", seed: int = 0) -> Prompts:
+    return make(workload, "m", UNKNOWN, number=number, seed=seed, salt=salt)
+
+
+def body(ask: RequestTemplate) -> dict[str, Any]:
+    return dict(json.loads(ask.prefix + ask.salt + ask.suffix))
+
+
+def bodies(workload: Workload, **keys: Any) -> list[dict[str, Any]]:
+    return [body(ask) for ask in prompts(workload, **keys).templates]
+
+
+def test_synthetic_lengths_are_exact() -> None:
+    """A synthetic prompt is as many token ids as were asked for, and asks for as many tokens."""
+    found = bodies(SyntheticWorkload(name="x", input_tokens=100, output_tokens=7))
+
+    assert {(100, 7, 7, True)} == {
+        (len(request["prompt"]), request["max_tokens"], request["min_tokens"], request["ignore_eos"])
+        for request in found
+    }
+
+
+def test_no_two_synthetic_prompts_share_a_beginning() -> None:
+    """Prompts of a run, and of another run of the same seed, differ from their first block on."""
+    workload = SyntheticWorkload(name="x", input_tokens=32, output_tokens=1)
+    beginnings = [tuple(request["prompt"][:6]) for salt in ("a", "b") for request in bodies(workload, salt=salt)]
+
+    assert len(beginnings) == len(set(beginnings))
+
+
+def test_lengths_do_not_depend_on_the_salt() -> None:
+    """Two runs of one seed ask for the same work in other words."""
+    workload = SyntheticWorkload(
+        name="x", input_tokens=LengthDistribution(distribution="uniform", low=10, high=90), output_tokens=1
+    )
+
+    assert [len(request["prompt"]) for request in bodies(workload, salt="a")] == [
+        len(request["prompt"]) for request in bodies(workload, salt="b")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "mean"),
+    [
+        ({"distribution": "uniform", "low": 50, "high": 150}, 100),
+        ({"distribution": "normal", "mean": 100, "std": 10}, 100),
+        ({"distribution": "lognormal", "mean": 100, "std": 50}, 100),
+        ({"distribution": "table", "table": [[50, 1], [150, 1]]}, 100),
+    ],
+)
+def test_length_distributions(distribution: dict[str, Any], mean: float) -> None:
+    """Each distribution has the mean that it was given."""
+    workload = SyntheticWorkload.model_validate(
+        {"name": "x", "input_tokens": distribution, "output_tokens": 1, "kind": "synthetic"}
+    )
+    found = [len(request["prompt"]) for request in bodies(workload, number=1500)]
+
+    assert mean == pytest.approx(sum(found) / len(found), rel=0.05)
+
+
+def test_fixed_prompt_is_salted_per_run() -> None:
+    """All requests of a run share the prompt and its salt; another run has another salt."""
+    workload = FixedWorkload(name="x", prompt='Say "hi"', output_tokens=2)
+
+    assert ['s1 Say "hi"', 's2 Say "hi"'] == [
+        request["prompt"] for salt in ("s1", "s2") for request in bodies(workload, salt=salt)
+    ]
+
+
+def test_chat_puts_the_prompt_into_a_message() -> None:
+    """A chat request holds its prompt as a user's message."""
+    workload = FixedWorkload(name="x", endpoint="chat", prompt="Hi", output_tokens=2, salt=False)
+
+    assert [[{"role": "user", "content": "Hi"}]] == [request["messages"] for request in bodies(workload)]
+
+
+def test_sharegpt(tmp_path: Path) -> None:
+    """The first human turn is the prompt, and its answer gives the length to ask for."""
+    turns = [{"from": "human", "value": "Question?"}, {"from": "gpt", "value": "a" * 40}]
+    path = tmp_path / "sharegpt.json"
+    path.write_text(json.dumps([{"conversations": turns}, {"conversations": turns[:1]}]))
+
+    found = bodies(DatasetWorkload(name="x", path=str(path), salt=False))
+    assert [("Question?", 10)] == [(request["prompt"], request["max_tokens"]) for request in found]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_dataset_columns(kind: str, tmp_path: Path) -> None:
+    """Columns are mapped, and prompts outside the length limits are left out."""
+    frame = pl.DataFrame({"q": ["short one", "x" * 4000], "n": [5, 6]})
+    path = tmp_path / f"data.{kind}"
+    frame.write_ndjson(path) if kind == "jsonl" else frame.write_parquet(path)
+    workload = DatasetWorkload(
+        name="x", path=str(path), prompt_column="q", output_column="n", max_input_tokens=100, salt=False
+    )
+
+    assert [("short one", 5)] == [(request["prompt"], request["max_tokens"]) for request in bodies(workload)]
+
+
+def test_unknown_column_is_named(tmp_path: Path) -> None:
+    """A column that the file lacks is an error that names the nearest."""
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"prompts": "hi"}\n')
+
+    with pytest.raises(LoadError, match="Did you mean prompts"):
+        prompts(DatasetWorkload(name="x", path=str(path), output_tokens=1))
+
+
+def test_conversations_share_starters() -> None:
+    """Conversations take the starters in turn, and each has its turns."""
+    workload = ConversationWorkload(
+        name="x", starters=2, starter_tokens=20, turns=3, turn_input_tokens=5, output_tokens=4
+    )
+    conversations = prompts(workload, number=12).conversations
+
+    assert 4 == len(conversations)
+    assert 2 == len({each.starter for each in conversations})
+    assert {3} == {len(each.turns) for each in conversations}
+
+
+def test_trace_prompts(tmp_path: Path) -> None:
+    """Each entry of a trace is a request of its lengths, in order of time."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text(
+        '{"timestamp_s": 12, "input_tokens": 9, "output_tokens": 2}\n'
+        '{"timestamp_s": 10, "input_tokens": 30, "output_tokens": 1}\n'
+    )
+
+    found = bodies(TraceWorkload(name="x", path=str(path)))
+    assert [(30, 1), (9, 2)] == [(len(request["prompt"]), request["max_tokens"]) for request in found]
+
+
+def test_workload_file(tmp_path: Path) -> None:
+    """A workload file takes its name from the file, and an unknown key is named with the nearest."""
+    path = tmp_path / "short.yml"
+    path.write_text("{kind: fixed, prompt: Hi, output_tokens: 3}")
+    assert "short" == read_workload(path).name
+    path.write_text("{kind: fixed, prompt: Hi, output_token: 3, output_tokens: 3}")
+
+    with pytest.raises(LoadError, match=r"output_token: unknown key. Did you mean output_tokens"):
+        read_workload(path)
+
+
+def test_schema_names_every_kind() -> None:
+    """The JSON Schema distinguishes the kinds of workloads by `kind`."""
+    assert {"fixed", "synthetic", "dataset", "conversation", "trace"} == set(schema()["discriminator"]["mapping"])

@@ -1,0 +1,232 @@
+"""Load hosts against real local servers: processes of this machine stand for hosts, one of them with another clock."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from loadgen.broken_server import serving
+from loadgen.test_generator import SYNTHETIC, Listener
+from tokenpeak.errors import LoadError
+from tokenpeak.loadgen import remote_worker_pool
+from tokenpeak.loadgen.assignment import Conversation, LoadAssignment, RequestTemplate, Target, Turn, ViolationLimit
+from tokenpeak.loadgen.job import LoadJob, read_outcome, run_job
+from tokenpeak.loadgen.messages import Assign
+from tokenpeak.loadgen.wire import decode_to_worker, encode_to_worker
+from tokenpeak.node.clock import wait_until
+from tokenpeak.records import RunRecord
+
+HOST = [sys.executable, "-m", "tokenpeak.loadgen.remote_worker"]
+ELSEWHEN = ["unshare", "--time", "--monotonic", "100000", "--fork", *HOST]
+"""A host whose clock is more than a day ahead of ours."""
+
+
+def hosts(**argv: list[str]) -> list[dict[str, Any]]:
+    return [{"name": name, "argv": words} for name, words in (argv or {"one": HOST, "two": HOST}).items()]
+
+
+def measure(url: str, folder: Path, level: dict[str, Any], **keys: Any) -> RunRecord:
+    run = {"run_index": 0, "workload": SYNTHETIC, "level": level}
+    job = {"base_url": url, "model": "m", "output_dir": folder, "runs": [run], "hosts": hosts(), **keys}
+    return run_job(LoadJob.model_validate(job))[0]
+
+
+def requests(folder: Path) -> pl.DataFrame:
+    return pl.read_parquet(folder / "requests.parquet")
+
+
+def test_hosts_share_a_closed_loop(tmp_path: Path) -> None:
+    """Two hosts keep as many requests in flight as asked, together; the result is one run with every request once."""
+    listener = Listener(pause_s=0.05)
+    with serving(listener) as url:
+        record = measure(url, tmp_path, {"concurrency": 5, "requests": 41})
+
+    assert 5 == listener.at_once
+    assert 41 == record.summary.requests_ok
+    assert 2 == record.client.processes
+    assert list(range(41)) == requests(tmp_path)["request_index"].to_list()
+    assert [("one", 21), ("two", 20)] == [(host.load_host, host.requests) for host in record.client.hosts]
+
+
+def test_hosts_share_a_timetable(tmp_path: Path) -> None:
+    """Each request of an open loop is due at its own time, whoever sends it, with a prompt of its own."""
+    listener = Listener()
+    with serving(listener) as url:
+        record = measure(url, tmp_path, {"rate_per_s": 50, "requests": 31, "arrivals": "constant"})
+
+    due = requests(tmp_path)["due_s"].to_list()
+    prompts = [tuple(body["prompt"]) for body in listener.bodies()]
+    # Both begin at one moment, as far as this machine is not too busy to wake them.
+    assert [index / 50 for index in range(31)] == pytest.approx([moment - due[0] for moment in due], abs=0.2)
+    assert (31, 31) == (record.summary.requests_ok, len(set(prompts)))
+
+
+def test_more_hosts_than_streams(tmp_path: Path) -> None:
+    """A level of one stream is one host's."""
+    listener = Listener(pause_s=0.02)
+    with serving(listener) as url:
+        record = measure(url, tmp_path, {"concurrency": 1, "requests": 5})
+
+    assert (1, ["one"]) == (listener.at_once, [host.load_host for host in record.client.hosts])
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="a clock of its own needs root")
+def test_host_with_another_clock(tmp_path: Path) -> None:
+    """A host whose clock is a day ahead begins with the others, and its requests stand where they belong."""
+    probe = subprocess.run([*ELSEWHEN[:5], "true"], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip("this kernel has no time namespaces")
+    with serving(Listener()) as url:
+        level = {"rate_per_s": 50, "requests": 31, "arrivals": "constant"}
+        record = measure(url, tmp_path, level, hosts=hosts(one=HOST, two=ELSEWHEN))
+
+    due = requests(tmp_path)["due_s"].to_list()
+    assert [index / 50 for index in range(31)] == pytest.approx([moment - due[0] for moment in due], abs=0.2)
+    assert all(host.clock_error_s < 0.1 for host in record.client.hosts)
+
+
+def test_search_is_shared(tmp_path: Path) -> None:
+    """A search for the highest rate offers each probe from all hosts."""
+    level = {
+        "max_rate_under": {"ttft_p95_ms": 2000},
+        "start_rate_per_s": 40,
+        "screening_requests": 20,
+        "confirming_requests": 20,
+        "max_probes": 2,
+    }
+    with serving(Listener()) as url:
+        record = measure(url, tmp_path, level)
+
+    assert record.max_rate is not None
+    saturating, confirming = record.max_rate.probes
+    assert saturating.concurrency is not None
+    assert confirming.holds
+    assert confirming.state in ("steady", "too_short")
+    assert ["one", "two"] == [host.load_host for host in record.client.hosts]
+
+
+@pytest.mark.parametrize(("blow", "why"), [(signal.SIGKILL, "it ended"), (signal.SIGSTOP, "it said nothing")])
+def test_host_that_is_lost_condemns_the_run(
+    blow: signal.Signals, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that dies or freezes makes the run invalid by its name, and ends the job instead of shrinking it."""
+    monkeypatch.setattr(remote_worker_pool, "SILENCE_S", 3.0)
+    pid = tmp_path / "pid"
+    doomed = ["sh", "-c", f'echo $$ > "{pid}"; exec "$@"', "sh", *HOST]
+
+    listener = Listener(pause_s=0.05)
+
+    def strike() -> None:
+        while len(listener.heard) < 60:
+            time.sleep(0.02)
+        os.kill(int(pid.read_text()), blow)
+
+    level = {"concurrency": 4, "duration_s": 300}
+    runs = [{"run_index": index, "workload": SYNTHETIC, "level": level} for index in range(2)]
+    striker = threading.Thread(target=strike)
+    with serving(listener) as url:
+        striker.start()
+        began = time.monotonic()
+        with pytest.raises(LoadError, match=f"Load host doomed was lost: {why}"):
+            measure(url, tmp_path, level, runs=runs, hosts=hosts(steady=HOST, doomed=doomed))
+        took_s = time.monotonic() - began
+    striker.join()
+
+    (record,) = (RunRecord.model_validate(raw) for raw in json.loads((tmp_path / "runs.json").read_text()))
+    (reason,) = (reason for reason in record.verdict.reasons if reason.code == "load_host_lost")
+    assert ("invalid", True) == (record.verdict.status, "doomed" in reason.text)
+    assert "doomed" in str(read_outcome(tmp_path).lost_host)
+    assert requests(tmp_path).filter(pl.col("error").is_null()).height > 10
+    assert took_s < 60
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (["/nowhere/python"], "No such file"),
+        (["sh", "-c", "echo 'ssh: no route to host' >&2; exit 255"], "no route to host"),
+        (["sh", "-c", "echo Welcome; sleep 5"], "it said what is no message: .*Welcome"),
+    ],
+)
+def test_host_that_does_not_answer_is_named(argv: list[str], why: str, tmp_path: Path) -> None:
+    """A host that cannot be reached, or greets with something else, is an error before any load is offered."""
+    listener = Listener()
+    with serving(listener) as url, pytest.raises(LoadError, match=rf"Load host gone was lost: .*{why}"):
+        measure(url, tmp_path, {"concurrency": 2, "requests": 4}, hosts=hosts(one=HOST, gone=argv))
+
+    # Only the parent's own question for the words that the model knows.
+    assert [] == [body for body in listener.bodies() if body.get("stream")]
+
+
+def test_host_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two versions of the client are two instruments."""
+    monkeypatch.setattr(remote_worker_pool, "source_digest", lambda: "another")
+    with serving(Listener()) as url, pytest.raises(LoadError, match="another version of TokenPeak"):
+        measure(url, tmp_path, {"concurrency": 2, "requests": 4})
+
+
+def test_host_ends_with_its_controller(tmp_path: Path) -> None:
+    """A controller that goes while a load is on leaves nobody sending."""
+    listener = Listener(pause_s=0.05)
+    with serving(listener) as url:
+        job = tmp_path / "job.json"
+        run = {"run_index": 0, "workload": SYNTHETIC, "level": {"concurrency": 4, "duration_s": 60}}
+        content = {"base_url": url, "model": "m", "output_dir": str(tmp_path), "runs": [run], "hosts": hosts()}
+        job.write_text(json.dumps(content))
+        controller = subprocess.Popen([Path(sys.executable).with_name("tokenpeak"), "load", "--job", job])
+        deadline = time.monotonic() + 30
+        while len(listener.heard) < 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        controller.kill()
+        controller.wait()
+        settled = -1
+        while settled != len(listener.heard):
+            assert time.monotonic() < deadline, "load went on"
+            settled = len(listener.heard)
+            time.sleep(1.0)
+
+
+def test_processes_end_with_their_parent(tmp_path: Path) -> None:
+    """A load client that is killed while a server keeps it waiting leaves no process behind."""
+    listener = Listener(pause_s=20)
+    with serving(listener) as url:
+        job = tmp_path / "job.json"
+        run = {"run_index": 0, "workload": SYNTHETIC, "level": {"concurrency": 4, "duration_s": 60}}
+        job.write_text(json.dumps({"base_url": url, "model": "m", "output_dir": str(tmp_path), "runs": [run]}))
+        parent = subprocess.Popen([Path(sys.executable).with_name("tokenpeak"), "load", "--job", job])
+        assert wait_until(lambda: len(listener.heard) == 4, 30)
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        parent.kill()
+        parent.wait()
+
+        assert children
+        assert wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children), 10)
+
+
+def test_assignment_survives_the_wire() -> None:
+    """An assignment arrives as it was sent, bytes included."""
+    target = Target(host="h", port=1, tls=True, head=b"POST \xff\r\n")
+    sent = Assign(
+        assignment=LoadAssignment(
+            target=target,
+            templates=(RequestTemplate(prefix=b"\x00{", salt=b"12,", suffix=b"}", output_tokens=3),),
+            conversations=(Conversation(starter="s", turns=(Turn(text="t", output_tokens=3),)),),
+            conversation_options={"model": "m", "stop": None, "seed": 3},
+            due_s=(0.0, 0.5),
+            caps=((0.0, 4),),
+            violation_limit=ViolationLimit(violations=3, ttft_s=1.0),
+        ),
+        certificates="pem",
+    )
+
+    assert sent == decode_to_worker(encode_to_worker(sent))

@@ -1,0 +1,182 @@
+"""What the engine's own counters say of a run."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from tokenpeak.loadgen.metrics_page import Sample, Scraper, counters, parse, restarted
+
+V1 = """\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_running{engine="1",model_name="m"} 4.0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="m"} 2.0
+# TYPE vllm:num_requests_waiting_by_reason gauge
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 2.0
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{engine="0",model_name="m"} 100.0
+vllm:prompt_tokens_total{engine="1",model_name="m"} 20.0
+# TYPE vllm:prompt_tokens_created gauge
+vllm:prompt_tokens_created{engine="0",model_name="m"} 1.7e+09
+# TYPE vllm:prefix_cache_queries_total counter
+vllm:prefix_cache_queries_total{engine="0",model_name="m"} 100.0
+vllm:prefix_cache_queries_created{engine="0",model_name="m"} 1.7e+09
+# TYPE vllm:request_success_total counter
+vllm:request_success_total{engine="0",finished_reason="stop",model_name="m"} 5.0
+vllm:request_success_total{engine="0",finished_reason="length",model_name="m"} 6.0
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 1.7e+09
+"""
+V0 = """\
+# TYPE vllm:gpu_cache_usage_perc gauge
+vllm:gpu_cache_usage_perc{model_name="m"} 0.5
+"""
+
+
+def sample(at_s: float, **values: float) -> Sample:
+    return Sample(at_s=at_s, values=values)
+
+
+def test_engines_of_one_server_are_one() -> None:
+    """Counts are summed over engines and reasons, shares are averaged; when a counter was created is no count."""
+    expected = {
+        "requests_running": 7.0,
+        "requests_waiting": 2.0,
+        "kv_cache_usage": 0.5,
+        "prompt_tokens": 120.0,
+        "prefix_cache_queries": 100.0,
+        "requests_finished": 11.0,
+        "process_start_time_s": 1.7e9,
+    }
+
+    assert expected == parse(V1)
+    assert {"kv_cache_usage": 0.5} == parse(V0)
+
+
+def test_counters_are_of_the_span_and_gauges_of_what_lies_inside() -> None:
+    """Rates are what the counters grew by; how the engine stood before the run is not how it stood in it."""
+    found = counters(
+        [
+            sample(
+                10.0,
+                prompt_tokens=100,
+                prefix_cache_queries=50,
+                prefix_cache_hits=50,
+                preemptions=2,
+                requests_running=90,
+            ),
+            sample(11.0, requests_running=1, kv_cache_usage=0.2),
+            sample(
+                14.0,
+                prompt_tokens=500,
+                prefix_cache_queries=150,
+                prefix_cache_hits=75,
+                preemptions=5,
+                requests_running=3,
+            ),
+        ]
+    )
+
+    assert found is not None
+    assert 100.0 == found.prompt_tok_per_s
+    assert 0.25 == found.prefix_cache_hit_rate
+    assert 3 == found.preemptions
+    assert 2.0 == found.running_mean
+    assert 3.0 == found.running_max
+    assert 0.2 == found.kv_cache_usage_max
+    assert (None, None) == (found.generation_tok_per_s, found.waiting_mean)
+
+
+def test_one_sample_shows_nothing() -> None:
+    """Nothing grew between a sample and itself; without a query there is no hit rate."""
+    none = counters([sample(0.0, prefix_cache_queries=5, prefix_cache_hits=5)] * 2)
+
+    assert counters([sample(0.0, prompt_tokens=1)]) is None
+    assert none is not None and none.prefix_cache_hit_rate is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({"process_start_time_s": 1.0}, {"process_start_time_s": 1.0}, False),
+        ({"generation_tokens": 5}, {"generation_tokens": 9}, False),
+        ({"process_start_time_s": 1.0}, {"process_start_time_s": 2.0}, True),
+        ({"generation_tokens": 9}, {"generation_tokens": 5}, True),
+        ({"requests_finished": 9}, {"requests_finished": 0}, True),
+        ({"requests_running": 9}, {"requests_running": 0}, False),
+    ],
+)
+def test_engine_that_was_started_again_is_noticed(
+    before: dict[str, float], after: dict[str, float], expected: bool
+) -> None:
+    """By its start time where it exports it, else by a count that fell; gauges may fall."""
+    assert expected == restarted([sample(0.0, **before), sample(1.0, **after)])
+
+
+@contextmanager
+def scraping(pages: Sequence[str]) -> Iterator[Scraper]:
+    """A scraper of a real server that shows each page once, and the last one from then on."""
+    left = list(pages)
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = (left.pop(0) if len(left) > 1 else left[0]).encode()
+            self.send_response(200 if body else 404)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        scraper = Scraper(f"http://127.0.0.1:{server.server_address[1]}/metrics", {}, verify=True)
+        try:
+            yield scraper
+        finally:
+            scraper.stop()
+            server.shutdown()
+            thread.join(5)
+
+
+def gauges(running: int, waiting: int) -> str:
+    """A page of an engine with so many requests."""
+    return f"vllm:num_requests_running {running}\nvllm:num_requests_waiting {waiting}\n"
+
+
+@pytest.mark.parametrize(
+    ("pages", "expected", "looks"),
+    [
+        ([gauges(1, 0), gauges(0, 1), gauges(0, 0)], True, 3),
+        ([gauges(0, 1)], False, None),
+        (["up 1\n"], None, 0),
+        ([""], None, 0),
+    ],
+    ids=["drains", "never", "shows nothing", "no page"],
+)
+def test_waits_until_nothing_runs_or_waits(pages: list[str], expected: bool | None, looks: int | None) -> None:
+    """An engine is drained when it neither runs nor queues anything; one that does not export it is not waited for."""
+    with scraping(pages) as scraper:
+        assert expected is scraper.drained(0.3)
+        assert looks is None or looks == len(scraper.series(0.0).t_s)
+
+
+def test_span_has_the_sample_before_it() -> None:
+    """A run's samples are those of its span with the last one before; the series has all, on the trial's clock."""
+    with scraping([gauges(number, 0) for number in range(1, 5)]) as scraper:
+        taken = [scraper.sample() for _ in range(4)]
+        at = [each.at_s for each in taken if each is not None]
+
+        assert taken[1:3] == scraper.between(at[2], at[2])
+        assert [] == scraper.between(at[0] - 2, at[0] - 1)
+        assert (1.0, 2.0, 3.0, 4.0) == scraper.series(at[0]).columns["requests_running"]
+        assert 0.0 == scraper.series(at[0]).t_s[0]

@@ -1,0 +1,103 @@
+"""The steady-state test against simulated servers below and above their capacity."""
+
+import heapq
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from benchmarks.queue_servers import Server, Slots, Works, arrivals, capacity
+from tokenpeak.results.run_length import open_loop_requests
+from tokenpeak.results.steady_state import MARGIN, RUN_MARGIN, requests_needed, steady_state
+from tokenpeak.spec.workload import OpenLoad, Slo
+
+SERVERS: tuple[tuple[Server, str, float], ...] = (
+    (Slots(1, Works("deterministic")), "poisson", 1.0),
+    (Slots(8, Works("exponential")), "poisson", 2.0),
+    (Slots(8, Works("lognormal", 1.0, 1.0)), "gamma", 3.7),
+    (Slots(32, Works("exponential")), "constant", 1.0),
+    (Slots(10**6, Works("exponential"), 1.0), "poisson", 2.0),
+)
+
+
+def states(load: float, runs: int) -> Counter[str]:
+    """What the test says of runs at a share of capacity, of the length that it asks for."""
+    found: Counter[str] = Counter()
+    for seed in range(runs):
+        server, kind, variance = SERVERS[seed % len(SERVERS)]
+        random = np.random.default_rng([31, seed])
+        number = requests_needed(MARGIN, variance)
+        due = arrivals(kind, number, random)
+        due *= (number - 1) / due[-1] / (load * capacity(server))
+        served = server.serve(due, random)
+        found[steady_state(served.due_s, served.last_s).state] += 1
+    return found
+
+
+@pytest.mark.parametrize("runs", [30, pytest.param(1000, marks=pytest.mark.e2e)])
+def test_errors_of_the_test(runs: int) -> None:
+    """At the margin below capacity at most 1% pass for overloaded, at the margin above at most 1% for steady."""
+    below, above = states(1 / (1 + MARGIN), runs), states(1 + MARGIN, runs)
+
+    assert below["overloaded"] <= max(1, 0.01 * runs), below
+    assert above["steady"] <= max(1, 0.01 * runs), above
+    assert above["overloaded"] >= 0.98 * runs - 1, above
+
+
+def heap_served(due: np.ndarray, works: np.ndarray, slots: int) -> np.ndarray:
+    """When each request ends that comes first to be served first, on so many slots."""
+    free = [0.0] * slots
+    ended = np.empty(due.size)
+    for number, (moment, work) in enumerate(zip(due, works, strict=True)):
+        ended[number] = max(moment, heapq.heappop(free)) + work
+        heapq.heappush(free, float(ended[number]))
+    return ended
+
+
+@pytest.mark.parametrize("runs", [60, pytest.param(1000, marks=pytest.mark.e2e)])
+@pytest.mark.parametrize(("slots", "shape"), [(8, 1.0), (32, 4.0)])
+def test_runs_as_long_as_a_plan_asks_for_answer_rightly(runs: int, slots: int, shape: float) -> None:
+    """At 30% below capacity at most 1% pass for overloaded, at 30% above as few for steady, and almost none is vague.
+
+    The queue is simulated here: service times of gamma form on slots, under Poisson arrivals.
+    """
+    random = np.random.default_rng([slots, runs])
+    found: dict[float, Counter[str]] = {1 / 1.3: Counter(), 1.3: Counter()}
+    for load, states_seen in found.items():
+        rate = load * slots
+        number = open_loop_requests(OpenLoad(rate_per_s=rate, requests=1), Slo(ttft_p95_ms=500))
+        for _ in range(runs):
+            due = np.cumsum(random.exponential(1 / rate, number))
+            ended = heap_served(due, random.gamma(shape, 1 / shape, number), slots)
+            states_seen[steady_state(due, ended, margin=RUN_MARGIN).state] += 1
+    below, above = found.values()
+
+    assert below["overloaded"] <= max(1, 0.01 * runs), below
+    assert above["steady"] <= max(1, 0.01 * runs), above
+    assert below["steady"] >= 0.95 * runs, below
+    assert above["overloaded"] >= 0.95 * runs, above
+
+
+def test_short_runs_say_so() -> None:
+    """Two hundred requests near capacity show nothing, and say how many would."""
+    random = np.random.default_rng(3)
+    served = Slots(8, Works("exponential")).serve(arrivals("poisson", 200, random) / 8.2, random)
+    found = steady_state(served.due_s, served.last_s)
+
+    assert "too_short" == found.state
+    assert found.requests_needed > 500
+
+
+def test_requests_that_never_end_are_in_flight() -> None:
+    """A server that stops answering is overloaded, though no request of it is slow."""
+    due = np.arange(600) / 10
+    ended = np.where(due < 20, due + 0.1, np.inf)
+
+    assert "overloaded" == steady_state(due, ended).state
+
+
+def test_quiet_server_is_steady() -> None:
+    """Requests that never wait are steady after a few dozen."""
+    due = np.arange(300) / 10
+
+    assert "steady" == steady_state(due, due + 0.35).state

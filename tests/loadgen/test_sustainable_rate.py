@@ -1,0 +1,63 @@
+"""The search for the sustainable rate on simulated servers of known capacity, in virtual time."""
+
+import numpy as np
+import pytest
+
+from benchmarks.queue_servers import Slots, capacity, sustainable
+from benchmarks.rate_cases import KINDS, SHARES, searched
+
+FEW = ("8 slots, deterministic, tight", "8 slots, exponential, loose")
+MAX_SECONDS = 240
+ERLANG = ("2 slots, exponential", "8 slots, exponential, tight", "8 slots, exponential, loose", "48 slots, exponential")
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_rate_of_a_server(kind: str) -> None:
+    """At 20 requests a second the answer is within 5%, below capacity, in at most ten probes and four minutes."""
+    case = searched(kind, 1)
+
+    assert abs(case.error) <= 0.05
+    assert (case.answer.rate_per_s or 0) <= 1.01 * case.capacity_per_s
+    assert len(case.probes) <= 10
+    assert case.seconds <= MAX_SECONDS
+
+
+@pytest.mark.parametrize(
+    "kind", ["4 slots, deterministic, loose", *(pytest.param(kind, marks=pytest.mark.e2e) for kind in KINDS)]
+)
+def test_truth_of_a_kind(kind: str) -> None:
+    """The rates that the answers are judged by are those of long simulations."""
+    server, arriving, limits = KINDS[kind]
+
+    assert SHARES[kind] == pytest.approx(sustainable(server, arriving, limits) / capacity(server), rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ERLANG)
+def test_truth_of_exponential_slots(kind: str) -> None:
+    """The percentile of TTFT is at its limit at the stated rate, by the Erlang formula."""
+    server, _, ((_, percent, limit_s),) = KINDS[kind]
+    assert isinstance(server, Slots)
+    slots, rate = server.slots, SHARES[kind] * server.slots
+    blocked = 1.0
+    for number in range(1, slots + 1):
+        blocked = rate * blocked / (number + rate * blocked)
+    waiting = blocked / (1 - rate / slots * (1 - blocked))
+    # The wait of those who wait is exponential, and a share of the work follows until the first token.
+    wait, first = slots - rate, 1 / server.first_share
+    later = (first * np.exp(-wait * limit_s) - wait * np.exp(-first * limit_s)) / (first - wait)
+    late = (1 - waiting) * np.exp(-first * limit_s) + waiting * later
+
+    assert 1 - percent / 100 == pytest.approx(late, rel=0.005)
+
+
+@pytest.mark.e2e
+def test_two_hundred_cases() -> None:
+    """The intervals hold the truth as often as they say, and no answer is above capacity."""
+    cases = [searched(kind, seed) for kind in KINDS for seed in range(-(-200 // len(KINDS)))]
+
+    assert 0.85 <= np.mean([case.covered for case in cases])
+    assert np.mean([abs(case.error) <= 0.05 for case in cases]) >= 0.8
+    assert all((case.answer.rate_per_s or 0) <= 1.01 * case.capacity_per_s for case in cases)
+    assert np.median([len(case.probes) for case in cases]) <= 8
+    assert max(len(case.probes) for case in cases) <= 10
+    assert max(case.seconds for case in cases) <= 1.05 * MAX_SECONDS
