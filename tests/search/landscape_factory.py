@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from tokenpeak.plan.matrix import build_plan
-from tokenpeak.plan.spec import parse_spec
 from tokenpeak.records import Gpu, NodeFacts, Plan
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.space import Axis, space_of
+from tokenpeak.spec.sweep import parse_spec
 
 V100 = "V100"
 HARDWARE = ("V100", "A100", "H100", "H200")
@@ -99,7 +99,7 @@ def plan_of(hardware: str) -> Plan:
     gpus = tuple(
         Gpu(index=index, name=gpu, vram_bytes=vram_gib * 2**30, compute_capability=capability) for index in range(count)
     )
-    return build_plan(spec, [NodeFacts(node="node", source="declared", gpus=gpus)], None, version)[0]
+    return build_plan(spec, [NodeFacts(node="node", source="declared", gpus=gpus, engine_version=version)])[0]
 
 
 def landscape(
@@ -107,14 +107,14 @@ def landscape(
 ) -> Landscape:
     """The landscape of this seed.
 
-    `effect` is the size (log) of what an axis adds unforeseen, a third of it for pairs and a tenth for each config;
+    `effect` is the size (log) of what an axis adds to the prediction, a third of it for pairs, a tenth for each config;
     `noise` is between launches; `crash` is the share of configs that fail.
     """
     plan = plan_of(hardware)
     space = space_of(plan)
     generator = np.random.default_rng([seed, HARDWARE.index(hardware)])
-    foretold = np.where(np.isnan(space.expected), np.nanmin(space.expected), space.expected)
-    level = generator.uniform(0.7, 1.2) * np.log(foretold)
+    predicted = np.where(np.isnan(space.expected), np.nanmin(space.expected), space.expected)
+    level = generator.uniform(0.7, 1.2) * np.log(predicted)
     for place, axis in enumerate(space.axes):
         level = level + effect * _shape(axis, generator)[space.levels[:, place]]
     for one, other in itertools.combinations(range(len(space.axes)), 2):

@@ -1,4 +1,4 @@
-"""Adaptive search: what it promises on landscapes whose truth its predictor does not know."""
+"""Adaptive search: its hit rates on landscapes whose truth its predictor does not know."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from landscape_factory import HARDWARE, landscape, plan_of
 
-from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
-from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Strategy, Wait
+from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Strategy, Wait
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.replay import Prior, Replay, replay, summarize
 from tokenpeak.search.strategy import make_strategy
+from tokenpeak.spec.sweep import SearchSpec
 
 ADAPTIVE = SearchSpec(strategy="adaptive", trials=10)
 
@@ -65,7 +65,7 @@ def test_resume_with_trials_on_several_nodes_gives_the_same_remaining_trials(nod
     strategy = make_strategy(ADAPTIVE, known.plan)
     history: list[Outcome] = []
     running: list[Proposal] = []
-    while not isinstance(step := strategy.propose(history, {trial.key for trial in running}), Stop) or running:
+    while not isinstance(step := strategy.propose(history, {trial.key for trial in running}), Finished) or running:
         if len(history) % 3 == 1:
             again = make_strategy(ADAPTIVE, known.plan)
 
@@ -76,7 +76,7 @@ def test_resume_with_trials_on_several_nodes_gives_the_same_remaining_trials(nod
             history.append(measured(running.pop(0), known))
 
 
-def test_finalists_are_launched_again_in_blocks_and_the_choice_once_more() -> None:
+def test_finalists_are_launched_again_in_blocks_and_the_choice_in_a_holdout_run() -> None:
     """After the screening three finalists get three fresh launches each, and the choice one more."""
     known = landscape("H100", 1)
     history = carried_out(make_strategy(ADAPTIVE, known.plan), known)
@@ -118,14 +118,14 @@ def test_parallel_nodes_get_different_trials_and_wait_for_the_end_of_screening()
             running.append(step)
             if len(running) < 3:
                 continue
-        elif isinstance(step, Stop) and not running:
+        elif isinstance(step, Finished) and not running:
             break
         else:
             waited = waited or isinstance(step, Wait)
         history.append(measured(running.pop(0), known))
 
     assert waited
-    assert isinstance(strategy.propose(history, ()), Stop)
+    assert isinstance(strategy.propose(history, ()), Finished)
     assert len(history) == len({(outcome.config_id, outcome.replicate) for outcome in history})
 
 
@@ -141,7 +141,7 @@ def test_configs_that_break_the_slo_are_not_chosen() -> None:
     assert slow == make_strategy(ADAPTIVE, plan).choose(history)
 
 
-def test_what_failed_by_chance_is_tried_once_more() -> None:
+def test_what_failed_by_chance_is_tried_again() -> None:
     """A launch that failed for a reason outside the config is made again; when that fails too, it is let be."""
     plan = plan_of("A100")
     plan = plan.model_copy(update={"feasible": plan.feasible[:4]})
@@ -158,7 +158,7 @@ def test_what_failed_by_chance_is_tried_once_more() -> None:
     again, after = (strategy.propose([*made, *failed[:number]], ()) for number in (1, 2))
 
     assert isinstance(again, Proposal) and (first, 1) == again.key
-    assert isinstance(after, Stop) and "every config has been tried" in after.reason
+    assert isinstance(after, Finished) and "every config has been tried" in after.reason
 
 
 def test_nothing_that_works_is_said() -> None:
@@ -174,7 +174,7 @@ def test_nothing_that_works_is_said() -> None:
     history = carried_out(strategy, dead)
     end = strategy.propose(history, ())
 
-    assert isinstance(end, Stop) and "no config ran" in end.reason
+    assert isinstance(end, Finished) and "no config ran" in end.reason
     assert strategy.choose(history) is None
 
 

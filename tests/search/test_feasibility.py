@@ -31,7 +31,7 @@ def test_without_failures_all_is_expected_to_work() -> None:
     assert after.mean() > before.mean()
 
 
-def test_drawn_regions_fail_as_often_as_is_believed() -> None:
+def test_drawn_regions_fail_as_often_as_their_probability() -> None:
     """What worked fails in no drawn region and what failed in all; elsewhere as often as `chance_to_work` says."""
     space = space_of(plan_of("A100"))
     rules = draw_rules(space, np.random.default_rng(0))

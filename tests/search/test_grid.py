@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from landscape_factory import plan_of
 
-from tokenpeak.plan.spec import SearchSpec
-from tokenpeak.search.history import Outcome, Proposal, Stop, Strategy
+from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy
 from tokenpeak.search.strategy import make_strategy
+from tokenpeak.spec.sweep import SearchSpec
 
 
 def carried_out(strategy: Strategy, *, failing: frozenset[str] = frozenset(), most: int = 500) -> list[Outcome]:
@@ -52,7 +52,7 @@ def test_failed_configs_are_not_launched_again() -> None:
 
 @pytest.mark.parametrize("fails_again", [True, False])
 def test_a_failure_that_says_nothing_has_one_more_launch_at_the_end(*, fails_again: bool) -> None:
-    """A config whose only launch met a full GPU is launched once more, after all others, whatever comes of it."""
+    """A config whose only launch met a full GPU is launched again, after all others, whatever comes of it."""
     plan = plan_of("V100")
     strategy = make_strategy(SearchSpec(anchor_every=None), plan)
     first, *others = carried_out(strategy)
@@ -61,9 +61,9 @@ def test_a_failure_that_says_nothing_has_one_more_launch_at_the_end(*, fails_aga
 
     assert isinstance(step, Proposal)
     assert (first.config_id, 1) == step.key
-    assert isinstance(strategy.propose([failed, *others], {step.key}), Stop)
+    assert isinstance(strategy.propose([failed, *others], {step.key}), Finished)
     second = replace(failed, replicate=1) if fails_again else replace(first, replicate=1)
-    assert isinstance(strategy.propose([failed, *others, second], ()), Stop)
+    assert isinstance(strategy.propose([failed, *others, second], ()), Finished)
 
 
 def test_configs_that_achieve_nothing_are_no_finalists() -> None:
@@ -74,7 +74,7 @@ def test_configs_that_achieve_nothing_are_no_finalists() -> None:
     history = [replace(outcome, value=0.0) for outcome in carried_out(strategy, most=36)]
     step = strategy.propose(history, ())
 
-    assert Stop(reason="every config has been tried; no config ran within the SLO") == step
+    assert Finished(reason="every config has been tried; no config ran within the SLO") == step
     assert strategy.choose(history) is None
 
 
@@ -95,7 +95,7 @@ def test_budgets_end_a_search(limits: dict[str, object], made: int) -> None:
 
 
 def test_interrupted_trials_are_made_again() -> None:
-    """An interrupted trial counts as never made."""
+    """An interrupted trial does not count."""
     strategy = make_strategy(SearchSpec(), plan_of("V100"))
     first = strategy.propose([], ())
     assert isinstance(first, Proposal)
@@ -114,7 +114,7 @@ def test_running_trials_are_not_proposed() -> None:
 
     assert isinstance(second, Proposal) and first.key != second.key
     everything = {(planned.config.config_id, launch) for planned in plan.feasible for launch in range(9)}
-    assert isinstance(strategy.propose([], everything), Stop)
+    assert isinstance(strategy.propose([], everything), Finished)
 
 
 def test_one_of_each_class_comes_first() -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.plan.highest import USUAL, as_foreseen, climbers, launches_to_find
+from tokenpeak.plan.highest import as_predicted, climbers, launches_to_find
 from tokenpeak.plan.matrix import build_plan
-from tokenpeak.plan.spec import SearchSpec, parse_spec
 from tokenpeak.records import Gpu, NodeFacts, Plan
-from tokenpeak.search.highest import Attempt, Found, Try, climb, climb_words, next_highest
-from tokenpeak.search.history import Outcome, Proposal, Stop, Strategy, Wait
+from tokenpeak.search.highest import Attempt, HighestValue, NextValue, climb, climb_words, next_highest
+from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait
 from tokenpeak.search.strategy import make_strategy
+from tokenpeak.spec.axes import USUAL
+from tokenpeak.spec.sweep import SearchSpec, parse_spec
 
 AXIS = "gpu_memory_utilization"
 SHARES = USUAL[AXIS]
@@ -20,7 +21,7 @@ SHARES = USUAL[AXIS]
 def found_for(limit: float) -> tuple[float | None, int]:
     """The answer and its launches on a machine where values up to `limit` survive."""
     attempts: list[Attempt] = []
-    while isinstance(step := next_highest(attempts, SHARES), Try):
+    while isinstance(step := next_highest(attempts, SHARES), NextValue):
         attempts.append(Attempt(value=step.value, survived=step.value <= limit))
     return step.value, len(attempts)
 
@@ -43,7 +44,7 @@ def test_what_survives_idle_but_not_the_load_is_too_high() -> None:
     """A value that once failed is never the answer, even if it survived before."""
     attempts = [Attempt(value=0.95, survived=True), Attempt(value=0.95, survived=False)]
 
-    assert next_highest(attempts, SHARES) == Try(value=0.91)
+    assert next_highest(attempts, SHARES) == NextValue(value=0.91)
 
 
 def plan_of(**axes: object) -> Plan:
@@ -64,7 +65,7 @@ def plan_of(**axes: object) -> Plan:
         Path("highest.yml"),
     )
     gpu = Gpu(index=0, name="NVIDIA L4", vram_bytes=24 * 2**30, compute_capability="8.9")
-    return build_plan(spec, [NodeFacts(node="node", source="declared", gpus=(gpu,))], None, "0.32.0")[0]
+    return build_plan(spec, [NodeFacts(node="node", source="declared", gpus=(gpu,), engine_version="0.32.0")])[0]
 
 
 def grid_plan() -> Plan:
@@ -86,26 +87,26 @@ def outcome(plan: Plan, key: tuple[str, int], limit: float, *, cause: str = "out
     )
 
 
-Told = tuple[list[Outcome], set[tuple[str, int]], Proposal | Wait | Stop]
-"""What a strategy was told, and what it answered."""
+Asked = tuple[list[Outcome], set[tuple[str, int]], Proposal | Wait | Finished]
+"""What a strategy was given, and what it answered."""
 
 
 def carried_out(
-    strategy: Strategy, plan: Plan, limit: float, *, nodes: int = 1, told: list[Told] | None = None
+    strategy: Strategy, plan: Plan, limit: float, *, nodes: int = 1, asked: list[Asked] | None = None
 ) -> tuple[list[Outcome], list[Proposal]]:
     """A sweep on so many nodes; its outcomes and what was proposed, in order."""
     made, proposed, running = list[Outcome](), list[Proposal](), list[Proposal]()
     for _ in range(200):
         pending = {trial.key for trial in running}
         step = strategy.propose(made, pending)
-        if told is not None:
-            told.append((made.copy(), pending, step))
+        if asked is not None:
+            asked.append((made.copy(), pending, step))
         if isinstance(step, Proposal):
             running.append(step)
             proposed.append(step)
         if running and (len(running) == nodes or not isinstance(step, Proposal)):
             made.append(outcome(plan, running.pop(0).key, limit))
-        elif isinstance(step, Stop):
+        elif isinstance(step, Finished):
             return made, proposed
     raise AssertionError("the search does not end")
 
@@ -137,11 +138,11 @@ def test_resume_goes_on_as_it_would_have(nodes: int) -> None:
     """A strategy made anew at any point, with the trials that run then, answers as the first one did."""
     plan = grid_plan()
     search = SearchSpec(strategy="adaptive", finalists=2)
-    told: list[Told] = []
-    whole, _ = carried_out(make_strategy(search, plan), plan, 0.93, nodes=nodes, told=told)
+    asked: list[Asked] = []
+    whole, _ = carried_out(make_strategy(search, plan), plan, 0.93, nodes=nodes, asked=asked)
 
-    assert len(told) > len(whole)
-    for history, pending, step in told:
+    assert len(asked) > len(whole)
+    for history, pending, step in asked:
         assert step == make_strategy(search, plan).propose(history, pending)
 
 
@@ -159,13 +160,13 @@ def test_the_next_value_waits_for_the_last() -> None:
 
 
 def test_who_asks_for_most_memory_climbs() -> None:
-    """The config to which the prediction leaves least room for the KV cache is the one whose survival tells most."""
+    """The config to which the prediction leaves least room for the KV cache is the one whose survival shows most."""
     first, second = climbers(grid_plan())
 
     assert ["8192", "2048"] == [ladder[0].config.choices["max_num_batched_tokens"] for ladder in (first, second)]
 
 
-def climbed(plan: Plan, *told: tuple[float, str | None]) -> Found | Try | None:
+def climbed(plan: Plan, *asked: tuple[float, str | None]) -> HighestValue | NextValue | None:
     """Where the climb stands after launches at these values with these causes of failure; None: it survived."""
     ids = {float(rung.config.choices[AXIS]): rung.config.config_id for ladder in climbers(plan)[:1] for rung in ladder}
     history = [
@@ -176,7 +177,7 @@ def climbed(plan: Plan, *told: tuple[float, str | None]) -> Found | Try | None:
             value=1.0 if cause is None else None,
             failure_cause=cause,
         )
-        for number, (value, cause) in enumerate(told)
+        for number, (value, cause) in enumerate(asked)
     ]
     made = climb(plan, history)
     return made.step if made else None
@@ -186,13 +187,13 @@ def test_causes_that_say_nothing_of_the_value_do_not_count_once() -> None:
     """A launch that met a taken port is made again; a value whose launches hang twice is taken for too high."""
     plan = grid_plan()
 
-    assert Try(value=0.95) == climbed(plan, (0.95, "port_taken"))
-    assert Try(value=0.91) == climbed(plan, (0.95, "hung"), (0.95, "hung"))
+    assert NextValue(value=0.95) == climbed(plan, (0.95, "port_taken"))
+    assert NextValue(value=0.91) == climbed(plan, (0.95, "hung"), (0.95, "hung"))
 
 
 def test_too_little_memory_is_no_reason_to_go_down() -> None:
     """Where the KV cache is too small only higher values are left."""
-    assert Try(value=0.98) == climbed(grid_plan(), (0.95, "kv_cache_too_small"))
+    assert NextValue(value=0.98) == climbed(grid_plan(), (0.95, "kv_cache_too_small"))
 
 
 def test_config_that_no_value_mends_is_left() -> None:
@@ -204,7 +205,7 @@ def test_config_that_no_value_mends_is_left() -> None:
     )
     made = climb(plan, [broken])
 
-    assert made is not None and second == made.rungs and Try(value=0.95) == made.step
+    assert made is not None and second == made.rungs and NextValue(value=0.95) == made.step
 
 
 def test_nothing_that_survives_ends_the_search() -> None:
@@ -214,7 +215,7 @@ def test_nothing_that_survives_ends_the_search() -> None:
     history, _ = carried_out(strategy, plan, 0.5)
     end = strategy.propose(history, ())
 
-    assert isinstance(end, Stop) and "no gpu_memory_utilization launched" in end.reason
+    assert isinstance(end, Finished) and "no gpu_memory_utilization launched" in end.reason
     assert strategy.choose(history) is None
 
 
@@ -222,13 +223,13 @@ def test_trials_bound_the_climb_and_the_search_together() -> None:
     """With seven trials of which the climb and the baseline take five, two are left."""
     plan = plan_of(**{AXIS: "highest", "max_num_batched_tokens": [1024, 2048, 4096, 8192]})
     for trials in (3, 7):
-        told: list[Told] = []
+        asked: list[Asked] = []
         search = SearchSpec(trials=trials, anchor_every=None)
-        _, proposed = carried_out(make_strategy(search, plan), plan, 0.93, told=told)
-        end = told[-1][2]
+        _, proposed = carried_out(make_strategy(search, plan), plan, 0.93, asked=asked)
+        end = asked[-1][2]
 
         assert trials == len(proposed)
-        assert isinstance(end, Stop) and end.reason.startswith("all trials are made")
+        assert isinstance(end, Finished) and end.reason.startswith("all trials are made")
 
 
 def test_what_was_found_is_said() -> None:
@@ -247,8 +248,10 @@ def test_what_was_found_is_said() -> None:
     )
 
 
-def test_plan_foresees_few_launches() -> None:
+def test_plan_counts_few_launches() -> None:
     """Of 19 values and two batch sizes, two configs and the baseline are searched after about five launches."""
     plan = grid_plan()
 
-    assert (39, 3, 5) == (len(plan.feasible), len(as_foreseen(plan).feasible), launches_to_find(plan))
+    assert 39 == len(plan.feasible)
+    assert 3 == len(as_predicted(plan).feasible)
+    assert 5 == launches_to_find(plan)

@@ -9,29 +9,29 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from exhaustive_bench import choices
 
+from benchmarks.exhaustive_search import choices
 from tokenpeak import paths
 from tokenpeak.cli.replay import replay
-from tokenpeak.plan.spec import SearchSpec, parse_spec
+from tokenpeak.ranking.ties import winner_group
 from tokenpeak.search.history import Outcome
 from tokenpeak.search.landscape import landscapes_of
 from tokenpeak.search.strategy import make_strategy
-from tokenpeak.stats.ties import winner_group
+from tokenpeak.spec.sweep import SearchSpec, parse_spec
+from tokenpeak.store.archive import Archive
 from tokenpeak.store.pack import unpacked
-from tokenpeak.store.raw import Archive
 
 LANDSCAPES = paths.ROOT / "analysis" / "landscapes"
 RECORDED = LANDSCAPES / "landscape-cpu.tar.zst"
 
 
 def searched(workload: str, *, seeds: int) -> dict[str, Any]:
-    """What `tokenpeak replay` tells of searches of the recorded landscape."""
+    """What `tokenpeak replay` reports of searches of the recorded landscape."""
     command = [str(RECORDED), "--workload", workload, "--seeds", str(seeds), "--format", "json"]
     result = CliRunner().invoke(replay, command)
     assert 0 == result.exit_code, result.output
-    told: dict[str, Any] = json.loads(result.output)
-    return told
+    reported: dict[str, Any] = json.loads(result.output)
+    return reported
 
 
 def test_forty_configs_are_recorded_with_three_launches() -> None:

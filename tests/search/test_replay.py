@@ -12,11 +12,11 @@ from landscape_factory import landscape
 from archive_factory import AXES, GPUS, OUTPUT_TOKENS, make_archive
 from tokenpeak.cli.replay import replay as command
 from tokenpeak.errors import ArchiveError
-from tokenpeak.plan.spec import SweepSpec
 from tokenpeak.records import ModelName
 from tokenpeak.search.landscape import landscape_of_rows, landscapes_of
 from tokenpeak.search.replay import Searcher, replay
 from tokenpeak.search.space import space_of
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.pack import pack
 
 
@@ -81,7 +81,9 @@ def test_command_reads_csv(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     found = json.loads(result.output)["landscapes"][0]
 
-    assert (6, 12, 2) == (found["configs"], found["launches"], found["failed_launches"])
+    assert 6 == found["configs"]
+    assert 12 == found["launches"]
+    assert 2 == found["failed_launches"]
 
 
 def test_unknown_columns_are_named() -> None:
@@ -121,8 +123,8 @@ def test_broken_csv_is_an_error(text: str, why: str, tmp_path: Path) -> None:
 
 def test_a_table_of_latencies_is_searched_for_the_least() -> None:
     """The value's column says which way is better, and a prediction in its unit ranks configs the same way."""
-    rows = [{"seqs": seqs, "foretold": str(0.11 * int(seqs)), "ttft_s_p95": str(0.1 * int(seqs))} for seqs in "124"]
-    found = landscape_of_rows("x", rows, axes=["seqs"], predicted="foretold")
+    rows = [{"seqs": seqs, "predicted": str(0.11 * int(seqs)), "ttft_s_p95": str(0.1 * int(seqs))} for seqs in "124"]
+    found = landscape_of_rows("x", rows, axes=["seqs"], predicted="predicted")
     expected = space_of(found.plan, metric=found.metric).expected
 
     assert "ttft_s_p95" == found.metric

@@ -7,7 +7,7 @@ from landscape_factory import plan_of
 from tokenpeak.search.space import space_of
 
 
-@pytest.mark.parametrize(("metric", "told"), [("output_tok_per_s", True), ("power_w", False)])
-def test_predictor_says_nothing_of_power(metric: str, *, told: bool) -> None:
+@pytest.mark.parametrize(("metric", "predicts"), [("output_tok_per_s", True), ("power_w", False)])
+def test_predictor_says_nothing_of_power(metric: str, *, predicts: bool) -> None:
     """Much throughput is not little power: where the prediction says nothing of an objective, nothing is expected."""
-    assert told == bool(np.isfinite(space_of(plan_of("V100"), metric=metric).expected).any())
+    assert predicts == bool(np.isfinite(space_of(plan_of("V100"), metric=metric).expected).any())

@@ -1,15 +1,14 @@
-"""Search that learns: the next trial is where most is to be gained by what is believed after all trials so far.
+"""Adaptive search: the next trial has the highest acquisition under the posterior of all trials so far.
 
-Screening starts with the baselines, then launches the config by which the best is expected to gain most. That may be
-the second launch of one that looked good, when launches are noisy. Once a config has failed, the question is also where
-failures begin: then, with a predictor, the next is the config that is most likely as good as the best, the launch after
-it included, which its result decides. Screening ends when the trials are used up or no untried config has a fair chance
-of being notably better. Finalists are then launched again, in randomized blocks, so that the choice rests on launches
-that it was not picked by; the choice itself is launched once more, asked other requests, and that launch tells what it
-is worth.
+Screening starts with the baselines. Then it launches the config with the largest expected gain of the best, which may
+be the second launch of a good config when launches are noisy. Once a config has failed and there is a prediction, it
+launches the config that is most likely as good as the best, the launch after it included. Screening ends when the
+trials are used up or no untried config has a fair chance of being notably better. Finalists are then launched again, in
+randomized blocks, so that the choice rests on launches that did not select the finalists. The holdout run measures the
+chosen config on fresh requests.
 
-There is no search state: every answer is computed from the history, so a resumed sweep goes on as if nothing had
-happened. Trials that run now count as made, with an unknown result.
+There is no search state: each proposal is computed from the history, so a resumed sweep continues as if it had not been
+interrupted. Trials that run now count as made, with an unknown result.
 """
 
 import itertools
@@ -23,38 +22,36 @@ from functools import cached_property
 import numpy as np
 
 from tokenpeak.metrics import Direction
-from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
+from tokenpeak.search.acquisition import SAMPLES, PosteriorSamples
 from tokenpeak.search.budget import Budget
+from tokenpeak.search.early_stop import early_stop_threshold
 from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_failing, draw_rules
-from tokenpeak.search.finals import FINALISTS, Finals
-from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Wait, next_replicate
-from tokenpeak.search.members import Members, draw_members
-from tokenpeak.search.racing import hopeless_beyond
+from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
+from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Wait, next_replicate
+from tokenpeak.search.mixture import Components, draw_components
+from tokenpeak.search.posterior import Posterior, condition
 from tokenpeak.search.space import Floats, space_of
-from tokenpeak.search.surrogate import Belief, believe
 from tokenpeak.search.trends import trend
-from tokenpeak.search.worlds import WORLDS, Worlds
+from tokenpeak.spec.sweep import SearchSpec
 
 FAIR_CHANCE = 0.003
 """Screening ends when no untried config is better by half the margin with at least this probability."""
 FEWEST_TRIALS = 10
-"""Screening does not end by itself before so many results: fewer tell too little of how noisy launches are."""
-SCREENING_LAUNCHES = 2
-"""A config is launched at most so often in the screening; later launches have replicate numbers from here on."""
+"""Screening does not end by itself before so many results: fewer show too little of how noisy launches are."""
 CAUTION = 0.3
 """While nothing has worked but something failed, so much the log chance to work counts beside the log objective:
-another failure costs a launch, and the far end of the space tells little of the best."""
+another failure costs a launch, and the far end of the space shows little of the best."""
 FAIR_SHARE = 0.25
 """After a failure a config is launched only if it is at least this share as likely to be as good as the best as the
-likeliest; what it would tell comes on top."""
+likeliest; the information that it would give comes on top."""
 NEXT_BUT_ONE = 0.8
-"""What a hit is worth then that takes two launches; less than 1, or a search may go on asking and never take."""
+"""What a hit is worth then that takes two launches; less than 1, or a search may explore without end."""
 MOST_POINTS = 256
-"""Of a larger space, worlds are drawn for so many points: those that were launched and those with the best outlook."""
+"""Of a larger space, posterior samples cover so many points: those launched and those with the best outlook."""
 OWN_SHARE = 0.3
-"""Who chooses among what was measured holds that a config differs from what its axes say by this share of their
-amplitude: while searching, a result is to tell of others; in the end it speaks for itself."""
+"""For the final choice the residual of a config is larger by this share of the amplitude of its axes: while searching,
+a result informs about other configs; in the end it counts for its own config."""
 POOR_CHANCE = 0.02
 """A config is no finalist when the probability that it is within the margin of the best is below this."""
 
@@ -79,8 +76,8 @@ class Adaptive:
         self._trend = np.zeros(self._space.size) if silent else trend(self._space)
 
     @cached_property
-    def _members(self) -> Members:
-        return draw_members(self._space, self._generator("members"), informed=self._informed)
+    def _components(self) -> Components:
+        return draw_components(self._space, self._generator("members"), informed=self._informed)
 
     @cached_property
     def _rules(self) -> Rules:
@@ -94,11 +91,11 @@ class Adaptive:
     def _generator(self, purpose: str) -> np.random.Generator:
         return np.random.default_rng(random.Random(f"{self._seed} {purpose}").getrandbits(64))  # noqa: S311
 
-    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
-        """The next trial, by what all trials so far tell."""
+    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Finished:
+        """The next trial, from all trials so far."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]
         if spent := self._budget.spent(done, pending):
-            return Stop(reason=spent)
+            return Finished(reason=spent)
         screened = [outcome for outcome in done if outcome.replicate < SCREENING_LAUNCHES]
         running = [key for key in pending if key[1] < SCREENING_LAUNCHES]
         step = self._screen(screened, running, done, pending)
@@ -107,17 +104,24 @@ class Adaptive:
         if running:
             return Wait(reason=f"{step}; what follows depends on trials that are running")
         if self._finalists == 0:
-            return Stop(reason=step)
+            return Finished(reason=step)
         return self._finals.step(self._pick_finalists(screened), step, done, pending)
 
     def choose(self, history: Sequence[Outcome]) -> str | None:
-        """The config to take by what all trials tell; None when none ran within the SLO."""
+        """The recommended config after all trials; None when none ran within the SLO."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]
         points = self._feasible_points(done)
         if not points:
             return None
-        average = self._believe_in_the_end(done).average()
+        average = self._final_posterior(done).average()
         return self._space.configs[max(points, key=lambda point: average[point])]
+
+    def finalists(self, done: Sequence[Outcome]) -> list[str] | None:
+        """The configs that are launched again in the finals; None while the screening goes on."""
+        screened = [outcome for outcome in done if outcome.replicate < SCREENING_LAUNCHES]
+        if isinstance(self._screen(screened, (), done, ()), Proposal):
+            return None
+        return self._pick_finalists(screened) if self._finalists else []
 
     def _screen(
         self,
@@ -143,16 +147,16 @@ class Adaptive:
             return "every config has been tried"
         if self._anchor_due(launches.total(), done, pending):
             return self._later_launch(self._baseline[0], done, pending, "anchor: shows whether the node drifts")
-        belief = self._believe(screened, [self._space.point_of[config_id] for config_id, _ in running])
-        worked, failed = self._told(screened)
+        posterior = self._posterior(screened, [self._space.point_of[config_id] for config_id, _ in running])
+        worked, failed = self._worked_and_failed(screened)
         works = chance_to_work(self._rules, worked, failed)
         feasible = self._feasible_points(screened)
         if not feasible:
             caution = CAUTION if failed else 1.0
-            score = np.where(open_, belief.average() + caution * np.log(works), -np.inf)
-            return proposal(self._space.configs[self._best(score)], "most promising by what is known before trials")
-        gain = belief.expected_gain(feasible) * works
-        better = belief.chance_over(feasible, self._margin / 2) * works
+            score = np.where(open_, posterior.average() + caution * np.log(works), -np.inf)
+            return proposal(self._space.configs[self._best(score)], "best by the prior")
+        gain = posterior.expected_gain(feasible) * works
+        better = posterior.chance_over(feasible, self._margin / 2) * works
         if len(screened) >= FEWEST_TRIALS and better[open_].max() < FAIR_CHANCE:
             return f"no untried config has a {FAIR_CHANCE:.1%} chance of being better by {self._search.margin / 2:.1%}"
         # Without a predictor too much may be true for hits to be counted; there the expected gain does better.
@@ -167,20 +171,24 @@ class Adaptive:
             point = self._best(np.where(open_, gain, -np.inf))
             reason = f"expected gain {math.expm1(gain[point]):.1%}"
             if point in feasible:
-                return proposal(self._space.configs[point], f"once more: {reason}")
+                return proposal(self._space.configs[point], f"again: {reason}")
             reason += f", {better[point]:.0%} chance of more than half the margin"
-        bar = hopeless_beyond(done, margin=self._search.margin, sign=self._sign) if self._search.stop_hopeless else None
-        return replace(proposal(self._space.configs[point], reason), hopeless_beyond=bar)
+        threshold = (
+            early_stop_threshold(done, margin=self._search.margin, sign=self._sign)
+            if self._search.stop_hopeless
+            else None
+        )
+        return replace(proposal(self._space.configs[point], reason), early_stop_threshold=threshold)
 
     def _chances(
         self, screened: Sequence[Outcome], running: Sequence[tuple[str, int]], open_: Region, *, is_last: bool
     ) -> tuple[Floats, Floats]:
         """For each point, how likely it is the first as good as the best, and a score with the launch after it."""
-        worlds = self._worlds(screened)
+        samples = self._samples(screened)
         tried = [*self._feasible_points(screened), *(self._space.point_of[config_id] for config_id, _ in running)]
-        first = worlds.chance_to_hit(tried)
+        first = samples.chance_to_hit(tried)
         likely = open_ & (first >= FAIR_SHARE * first[open_].max())
-        score = first if is_last else first + NEXT_BUT_ONE * worlds.chance_after(tried, open_, likely)
+        score = first if is_last else first + NEXT_BUT_ONE * samples.chance_after(tried, open_, likely)
         return first, np.where(likely, score, -np.inf)
 
     def _put_off(self, screened: Sequence[Outcome], launches: Counter[str]) -> Region:
@@ -210,9 +218,9 @@ class Adaptive:
         self, config_id: str, done: Sequence[Outcome], pending: Collection[tuple[str, int]], reason: str
     ) -> Proposal:
         """A launch beyond the screening's."""
-        taken = {outcome.replicate for outcome in done if outcome.config_id == config_id}
-        taken |= {replicate for pending_id, replicate in pending if pending_id == config_id}
-        replicate = next(number for number in itertools.count(SCREENING_LAUNCHES) if number not in taken)
+        used = {outcome.replicate for outcome in done if outcome.config_id == config_id}
+        used |= {replicate for pending_id, replicate in pending if pending_id == config_id}
+        replicate = next(number for number in itertools.count(SCREENING_LAUNCHES) if number not in used)
         return Proposal(config_id=config_id, replicate=replicate, reason=reason)
 
     def _pick_finalists(self, screened: Sequence[Outcome]) -> list[str]:
@@ -220,49 +228,51 @@ class Adaptive:
         points = self._feasible_points(screened)
         if not points:
             return []
-        belief = self._believe_in_the_end(screened)
-        average = belief.average()
+        posterior = self._final_posterior(screened)
+        average = posterior.average()
         ranked = sorted(points, key=lambda point: -average[point])
-        near = belief.chance_over(points, -self._margin)
+        near = posterior.chance_over(points, -self._margin)
         chosen = [point for point in ranked if near[point] >= POOR_CHANCE or point == ranked[0]]
         return [self._space.configs[point] for point in chosen[: max(1, self._finalists)]]
 
-    def _believe_in_the_end(self, outcomes: Sequence[Outcome]) -> Belief:
-        return self._believe(outcomes, (), self._members.with_own(OWN_SHARE))
+    def _final_posterior(self, outcomes: Sequence[Outcome]) -> Posterior:
+        return self._posterior(outcomes, (), self._components.with_own(OWN_SHARE))
 
-    def _believe(self, outcomes: Sequence[Outcome], running: Sequence[int], members: Members | None = None) -> Belief:
+    def _posterior(
+        self, outcomes: Sequence[Outcome], running: Sequence[int], components: Components | None = None
+    ) -> Posterior:
         measured = [
             (self._space.point_of[outcome.config_id], self._logarithm(outcome))
             for outcome in outcomes
             if outcome.value is not None and outcome.value > 0 and outcome.config_id in self._space.point_of
         ]
         points, values = [point for point, _ in measured], [value for _, value in measured]
-        return believe(self._space, members or self._members, self._trend, points, values, running)
+        return condition(self._space, components or self._components, self._trend, points, values, running)
 
-    def _worlds(self, outcomes: Sequence[Outcome]) -> Worlds:
-        """What may be true after these outcomes; in a large space, of the points that matter."""
-        belief = self._believe(outcomes, ())
-        worked, failed = self._told(outcomes)
+    def _samples(self, outcomes: Sequence[Outcome]) -> PosteriorSamples:
+        """Posterior samples after these outcomes; in a large space, of the points that matter."""
+        posterior = self._posterior(outcomes, ())
+        worked, failed = self._worked_and_failed(outcomes)
         generator = self._generator(f"worlds {len(outcomes)}")
-        fails = draw_failing(self._rules, worked, failed, WORLDS, generator)
-        outlook = belief.weights @ (belief.mean + belief.deviation)
+        fails = draw_failing(self._rules, worked, failed, SAMPLES, generator)
+        outlook = posterior.weights @ (posterior.mean + posterior.deviation)
         outlook[worked] = np.inf
         points = np.sort(np.argsort(-outlook, kind="stable")[:MOST_POINTS])
-        values = np.full((WORLDS, self._space.size), -np.inf)
-        values[:, points], noise = belief.draw(WORLDS, points, generator)
+        values = np.full((SAMPLES, self._space.size), -np.inf)
+        values[:, points], noise = posterior.sample(SAMPLES, points, generator)
         values[fails] = -np.inf
-        return Worlds(values=values, tolerance=np.maximum(self._margin / 2, noise))
+        return PosteriorSamples(values=values, tolerance=np.maximum(self._margin / 2, noise))
 
-    def _told(self, outcomes: Sequence[Outcome]) -> tuple[list[int], list[int]]:
+    def _worked_and_failed(self, outcomes: Sequence[Outcome]) -> tuple[list[int], list[int]]:
         """The points that worked, and those that failed for a reason that lies in them."""
-        told = [
+        known = [
             (self._space.point_of[outcome.config_id], outcome.feasible)
             for outcome in outcomes
             if outcome.config_id in self._space.point_of
-            and (outcome.feasible or outcome.slo_met is False or outcome.failure_cause not in TRANSIENT_CAUSES)
+            and (outcome.feasible or outcome.slo_met is False or outcome.about_the_config)
         ]
-        worked = sorted({point for point, fine in told if fine})
-        return worked, sorted({point for point, fine in told if not fine} - set(worked))
+        worked = sorted({point for point, fine in known if fine})
+        return worked, sorted({point for point, fine in known if not fine} - set(worked))
 
     def _feasible_points(self, outcomes: Sequence[Outcome]) -> list[int]:
         found = {

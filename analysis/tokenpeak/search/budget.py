@@ -1,13 +1,12 @@
-"""How much of a machine's time a search may take."""
+"""Budget of a search: how much of a machine's time it may use."""
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
 from tokenpeak.search.history import Outcome
+from tokenpeak.spec.sweep import SearchSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +25,7 @@ class Budget:
         if search.time is not None:
             limits.append((search.time * max(1, len(plan.nodes)), f"time: {search.time:g} s"))
         if search.gpu_hours is not None:
-            limits.append((search.gpu_hours * 3600 / gpus_of(plan.hardware), f"gpu_hours: {search.gpu_hours:g}"))
+            limits.append((search.gpu_hours * 3600 / plan.gpus, f"gpu_hours: {search.gpu_hours:g}"))
         if not limits:
             return cls()
         node_s, limit = min(limits)
@@ -40,9 +39,3 @@ class Budget:
         if mean_s * (len(done) + len(pending) + 1) <= self.node_s:
             return None
         return f"another trial of about {mean_s:.0f} s would exceed {self.limit}"
-
-
-def gpus_of(hardware: str) -> int:
-    """The number of GPUs in a node's hardware, as NodeFacts.hardware writes it; 1 for a CPU."""
-    match = re.match(r"(\d+)x ", hardware)
-    return int(match.group(1)) if match else 1

@@ -1,4 +1,4 @@
-"""What failures say of points that were not tried: rules that would explain them, weighed by how well they do.
+"""Feasibility: what failures say of untried points, by rules weighed by how well they explain the failures.
 
 A rule is a region of the space in which a launch fails: one side of a plane through several axes, values of one axis, a
 conjunction of two, or what two such regions cover. Mostly it is a plane: what fails is mostly memory, to which axes add
@@ -15,7 +15,7 @@ from tokenpeak.search.space import Axis, Floats, Space
 
 RULES = 2000
 NO_RULE = 0.5
-"""Belief, before any trial, that no region of the space fails."""
+"""Prior probability that no region of the space fails."""
 TWO_CAUSES = 0.25
 """Share of the rules to which another is joined: launches of one space may fail for two reasons."""
 BY_CHANCE = 0.02

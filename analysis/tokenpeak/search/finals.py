@@ -1,8 +1,8 @@
-"""The end of a search: the best are launched again in randomized blocks, and the choice once more.
+"""Finals: the finalists are launched again in randomized blocks, and the choice in a holdout run.
 
-Blocks are fresh launches that no finalist was picked by, in an order drawn anew for each block, so that what changes on
-the node meanwhile favours none of them. The last launch of all tells what the choice is worth: it is asked other
-requests, and the choice was not made by it.
+Blocks are fresh launches that did not select the finalists, in an order drawn anew for each block, so that what changes
+on the node meanwhile favours none of them. The holdout run measures the choice on fresh requests, which did not select
+it.
 """
 
 import math
@@ -11,11 +11,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tokenpeak.plan.spec import SearchSpec
-from tokenpeak.search.history import Outcome, Proposal, Stop, Wait, by_own_fault
+from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, by_own_fault
+from tokenpeak.spec.sweep import SearchSpec
 
 FINALISTS = 3
 """Finalists of an adaptive search, where the spec does not say."""
+SCREENING_LAUNCHES = 2
+"""An adaptive search launches a config at most so often before; later launches have replicate numbers from here on."""
 FINAL_LAUNCHES = 3
 """Fresh launches of each finalist, at least."""
 
@@ -31,29 +33,44 @@ class Finals:
 
     def step(
         self, finalists: Sequence[str], why: str, done: Sequence[Outcome], pending: Collection[tuple[str, int]]
-    ) -> Proposal | Wait | Stop:
+    ) -> Proposal | Wait | Finished:
         """The next launch of a finalist, of the choice, or the end; `why` is why the search went no further."""
         if not finalists:
-            return Stop(reason=f"{why}; no config ran within the SLO")
-        blocks = max(self.search.replicates, FINAL_LAUNCHES) if len(finalists) > 1 else 0
-        final = range(self.first, self.first + blocks)
-        taken = {(outcome.config_id, outcome.replicate) for outcome in done} | set(pending)
+            return Finished(reason=f"{why}; no config ran within the SLO")
+        final = self._final(len(finalists))
+        blocks = len(final)
+        used = {(outcome.config_id, outcome.replicate) for outcome in done} | set(pending)
         failed = by_own_fault(done)
         for block, replicate in enumerate(final):
             order = random.Random(f"{self.seed} block {block}").sample(finalists, len(finalists))  # noqa: S311
             for config_id in order:
-                if (config_id, replicate) not in taken and config_id not in failed:
+                if (config_id, replicate) not in used and config_id not in failed:
                     reason = f"finalist, block {block + 1} of {blocks} ({why})"
                     return Proposal(config_id=config_id, replicate=replicate, reason=reason)
         if any(config_id in finalists and replicate in final for config_id, replicate in pending):
             return Wait(reason="the choice depends on finalists that are running")
         choice = self._choice(finalists, final, done)
         if choice is None:
-            return Stop(reason=f"{why}; every finalist failed in a further launch")
-        if (choice, final.stop) not in taken:
-            reason = "the choice once more, asked other requests: a launch that it was not picked by"
-            return Proposal(config_id=choice, replicate=final.stop, reason=reason, other_requests=True)
-        return Wait(reason="the choice is being measured once more") if pending else Stop(reason=why)
+            return Finished(reason=f"{why}; every finalist failed in a further launch")
+        if (choice, final.stop) not in used:
+            reason = "holdout run of the choice: requests that did not select it"
+            return Proposal(config_id=choice, replicate=final.stop, reason=reason, holdout=True)
+        return Wait(reason="the holdout run of the choice is running") if pending else Finished(reason=why)
+
+    def remaining(self, finalists: Sequence[str], unknown: int, done: Sequence[Outcome]) -> int:
+        """How many launches are still to come of these finalists and of so many that are not known yet."""
+        failed = by_own_fault(done)
+        alive = [config_id for config_id in finalists if config_id not in failed]
+        if not (alive or unknown) or any(outcome.holdout for outcome in done):
+            return 0
+        final = self._final(len(finalists) + unknown)
+        used = {(outcome.config_id, outcome.replicate) for outcome in done}
+        known = sum((config_id, replicate) not in used for config_id in alive for replicate in final)
+        return known + unknown * len(final) + 1
+
+    def _final(self, finalists: int) -> range:
+        """The numbers of each finalist's launches; one alone needs none to be chosen."""
+        return range(self.first, self.first + (max(self.search.replicates, FINAL_LAUNCHES) if finalists > 1 else 0))
 
     def _choice(self, finalists: Sequence[str], final: range, done: Sequence[Outcome]) -> str | None:
         """The finalist with the best mean over the blocks alone; None when all failed."""

@@ -1,25 +1,25 @@
-"""Search without learning: every config, or a random sample, in a randomized order that the seed fixes."""
+"""Grid and random search: every config, or a random sample, in a randomized order that the seed fixes."""
 
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from tokenpeak.metrics import Direction
-from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
 from tokenpeak.search.budget import Budget
 from tokenpeak.search.finals import Finals
-from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Wait, by_own_fault
+from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Wait, by_own_fault
+from tokenpeak.spec.sweep import SearchSpec
 
 
 class Grid:
-    """Each config once in random order, then each once more, and so on: randomized blocks of replicates.
+    """Each config once in random order, then each again, and so on: randomized blocks of replicates.
 
     Configs of one class cannot differ under the workload: one of each class is tried first, the rest as budget remains.
     Baselines come first; the first of them is launched again after each `anchor_every` trials, so that drift shows.
     Without baselines the first config of the order is the anchor. A config that cannot work is not launched again; one
-    whose launches all failed for reasons that say nothing of it is launched once more at the end.
+    whose launches all failed for reasons that say nothing of it is launched again at the end.
     """
 
     def __init__(self, search: SearchSpec, plan: Plan, *, direction: Direction) -> None:
@@ -33,23 +33,37 @@ class Grid:
         first = 2 + max(replicate for _, replicate in self._order)
         self._finals = Finals(search=search, seed=f"{search.seed} {plan.hardware}", first=first, sign=sign)
 
-    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
+    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Finished:
         """The first trial of the order that was not made and is not running; after the last, those of finalists."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]
         if spent := self._budget.spent(done, pending):
-            return Stop(reason=spent)
+            return Finished(reason=spent)
         tried = [outcome for outcome in done if outcome.replicate < self._finals.first]
         running = [key for key in pending if key[1] < self._finals.first]
         step = self._next(tried, running)
         if isinstance(step, Proposal):
             return step
         if not self._finalists:
-            return Stop(reason=step)
+            return Finished(reason=step)
         if running:
             return Wait(reason=f"{step}; finalists depend on trials that are running")
         means = self._means(tried)
         best = sorted(means, key=means.__getitem__, reverse=True)[: self._finalists]
         return self._finals.step(best, step, done, pending)
+
+    def remaining(self, done: Sequence[Outcome]) -> int:
+        """How many launches are still to come if all of them work, without a budget of time."""
+        tried = [outcome for outcome in done if outcome.replicate < self._finals.first]
+        launches = list(self._launches(tried))
+        left = len(launches) if self._trials is None else max(0, min(len(launches), self._trials - len(tried)))
+        if not self._finalists:
+            return left
+        means = self._means(tried)
+        if not left:
+            best = sorted(means, key=means.__getitem__, reverse=True)[: self._finalists]
+            return self._finals.remaining(best, 0, done)
+        candidates = means.keys() | {proposal.config_id for proposal in launches[:left]}
+        return left + self._finals.remaining([], min(self._finalists, len(candidates)), done)
 
     def choose(self, history: Sequence[Outcome]) -> str | None:
         """The config with the best mean over its launches."""
@@ -60,20 +74,26 @@ class Grid:
         """The next trial of the order, or why there is none."""
         if self._trials is not None and len(tried) + len(running) >= self._trials:
             return "all trials are made"
+        return next(self._launches(tried, running), "every config has been tried")
+
+    def _launches(self, tried: Sequence[Outcome], running: Collection[tuple[str, int]] = ()) -> Iterator[Proposal]:
+        """The launches of the order that are neither made nor running, then those that are due again."""
         taken = {(outcome.config_id, outcome.replicate) for outcome in tried} | set(running)
         failed = by_own_fault(tried)
         for number, (config_id, replicate) in enumerate(self._order, start=1):
             if (config_id, replicate) in taken or config_id in failed:
                 continue
             reason = f"number {number} of {len(self._order)} in random order"
-            return Proposal(config_id=config_id, replicate=replicate, reason=reason)
+            yield Proposal(config_id=config_id, replicate=replicate, reason=reason)
         planned = Counter(config_id for config_id, _ in self._order)
+        causes_of: dict[str, list[str | None]] = {}
+        for outcome in tried:
+            causes_of.setdefault(outcome.config_id, []).append(outcome.failure_cause)
         for config_id, launches in planned.items():
-            causes = [outcome.failure_cause for outcome in tried if outcome.config_id == config_id]
+            causes = causes_of.get(config_id, [])
             if len(causes) == launches and TRANSIENT_CAUSES.issuperset(causes) and (config_id, launches) not in taken:
-                reason = f"once more: {causes[-1]} says nothing of the config"
-                return Proposal(config_id=config_id, replicate=launches, reason=reason)
-        return "every config has been tried"
+                reason = f"again: {causes[-1]} says nothing of the config"
+                yield Proposal(config_id=config_id, replicate=launches, reason=reason)
 
     def _means(self, history: Sequence[Outcome]) -> dict[str, float]:
         """The mean over its launches of each config that ran within the SLO, best high."""

@@ -5,15 +5,16 @@ Values that work are assumed to lie below those that do not, so each launch halv
 trial like any other, with the whole load, and the search then goes on with the configs that have the value found.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from tokenpeak.plan.highest import as_foreseen, at_value, climbers, first_of, value_on
-from tokenpeak.plan.spec import SearchSpec
+from tokenpeak.plan.highest import as_predicted, at_value, climbers, first_of, value_on
 from tokenpeak.records import Plan, PlannedConfig
 from tokenpeak.search.budget import Budget
-from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Proposal, Stop, Strategy, Wait, next_replicate
+from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Strategy, Wait, next_replicate
+from tokenpeak.spec.sweep import SearchSpec
 
 TOO_HIGH = frozenset({"out_of_memory", "crashed", "unknown"})
 """Causes of failures that a lower value may mend."""
@@ -32,32 +33,29 @@ class Attempt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Try:
+class NextValue:
     """The value to launch next."""
 
     value: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class HighestValue:
     """The highest value that survived; None when even the lowest failed."""
 
     value: float | None
 
 
-def next_highest(attempts: Sequence[Attempt], values: Sequence[float]) -> Try | Found:
+def next_highest(attempts: Sequence[Attempt], values: Sequence[float]) -> NextValue | HighestValue:
     """The next of `values` (ascending) to launch, or the answer; a function of the attempts alone.
 
     A value that failed once is not tried again: what fails at times is too high. Attempts at other values are ignored.
     """
-    place = {value: index for index, value in enumerate(values)}
-    known = [attempt for attempt in attempts if attempt.value in place]
+    known = [attempt for attempt in attempts if attempt.value in values]
     top = len(values) - 1
-    failed = min((place[attempt.value] for attempt in known if not attempt.survived), default=top + 1)
-    survived = [place[attempt.value] for attempt in known if attempt.survived]
-    worked = max((index for index in survived if index < failed), default=-1)
+    worked, failed = _bounds(known, values)
     if failed - worked <= 1:
-        return Found(value=values[worked] if worked >= 0 else None)
+        return HighestValue(value=values[worked] if worked >= 0 else None)
     if not known:
         chosen = first_of(len(values))
     elif failed > top:
@@ -68,7 +66,23 @@ def next_highest(attempts: Sequence[Attempt], values: Sequence[float]) -> Try | 
         chosen = max(0, failed - 2 ** (1 + sum(not attempt.survived for attempt in known)))
     else:
         chosen = (failed + worked) // 2
-    return Try(value=values[chosen])
+    return NextValue(value=values[chosen])
+
+
+def launches_left(attempts: Sequence[Attempt], values: Sequence[float]) -> int:
+    """About how many launches are still to come beside the one at the value found; 0 when it is found."""
+    worked, failed = _bounds([attempt for attempt in attempts if attempt.value in values], values)
+    if failed - worked <= 1:
+        return 0
+    return math.ceil(math.log2(failed - worked if worked >= 0 else failed))
+
+
+def _bounds(attempts: Sequence[Attempt], values: Sequence[float]) -> tuple[int, int]:
+    """The places of the highest value that survived (−1: none yet) and of the lowest that failed above it."""
+    place = {value: index for index, value in enumerate(values)}
+    failed = min((place[attempt.value] for attempt in attempts if not attempt.survived), default=len(values))
+    survived = [place[attempt.value] for attempt in attempts if attempt.survived]
+    return max((index for index in survived if index < failed), default=-1), failed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +90,11 @@ class Climb:
     """How far the search for the highest value is. `rungs` are the climbing config at each value, ascending."""
 
     rungs: tuple[PlannedConfig, ...]
-    step: Try | Found
+    step: NextValue | HighestValue
     launches: int
     """That it took so far, those included that said nothing."""
+    left: int
+    """About how many are still to come, beside the one at the value found."""
     failures: tuple[tuple[str, str], ...]
     """The name of each value that failed, with the cause, in the order of the launches."""
 
@@ -112,7 +128,7 @@ def _climb(plan: Plan, rungs: tuple[PlannedConfig, ...], done: Sequence[Outcome]
         rung = planned_of.get(outcome.config_id)
         if rung is None:
             continue
-        if stuck or isinstance(step, Found):
+        if stuck or isinstance(step, HighestValue):
             break
         launches += 1
         value, cause = value_on(plan, rung), outcome.failure_cause or ""
@@ -130,13 +146,14 @@ def _climb(plan: Plan, rungs: tuple[PlannedConfig, ...], done: Sequence[Outcome]
             values = [other for other in values if other > value]
         else:
             stuck = True
-        step = Found(value=None) if stuck else next_highest(attempts, values)
-    return Climb(rungs=rungs, step=step, launches=launches, failures=tuple(failures)), stuck
+        step = HighestValue(value=None) if stuck else next_highest(attempts, values)
+    left = 0 if stuck else launches_left(attempts, values)
+    return Climb(rungs=rungs, step=step, launches=launches, left=left, failures=tuple(failures)), stuck
 
 
 def found_name(plan: Plan, made: Climb) -> str | None:
     """The name of the value found, as the axis has it; None before, and when none survived."""
-    if not isinstance(made.step, Found) or made.step.value is None or plan.highest is None:
+    if not isinstance(made.step, HighestValue) or made.step.value is None or plan.highest is None:
         return None
     return next(rung.config.choices[plan.highest] for rung in made.rungs if value_on(plan, rung) == made.step.value)
 
@@ -156,16 +173,16 @@ def climb_words(plan: Plan, history: Sequence[Outcome]) -> str | None:
         what = f"{plan.highest}={name} is the highest of {low} to {high} that launched and carried the whole load"
         rest = " The other configs are tried at that value alone." if len(climbers(plan)) > 1 else ""
         return f"{what}, found in {launches}{failures}.{rest}"
-    if isinstance(made.step, Found):
+    if isinstance(made.step, HighestValue):
         return f"No {plan.highest} of {low} to {high} launched and carried the whole load, by {launches}{failures}."
     return f"The highest {plan.highest} of {low} to {high} is not found yet, after {launches}{failures}."
 
 
 def searched(plan: Plan, history: Sequence[Outcome]) -> Plan:
-    """The plan with what is searched of it: the configs with the value found, or foreseen before it is."""
+    """The plan with what is searched of it: the configs with the value found, or predicted before it is."""
     made = climb(plan, history)
     name = found_name(plan, made) if made else None
-    return as_foreseen(plan) if name is None else at_value(plan, name)
+    return as_predicted(plan) if name is None else at_value(plan, name)
 
 
 class Highest:
@@ -184,11 +201,11 @@ class Highest:
         self._baseline = [config.config_id for config in found if plan.highest not in config.choices]
         self._made: dict[tuple[str, int], Strategy] = {}
 
-    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
+    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Finished:
         """The next launch of the climb, or what the strategy proposes among the configs with the value found."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]
         if spent := self._budget.spent(done, pending):
-            return Stop(reason=spent)
+            return Finished(reason=spent)
         launched = {outcome.config_id for outcome in done} | {config_id for config_id, _ in pending}
         made = climb(self._plan, done)
         assert made is not None, "only a plan with such an axis is searched so"
@@ -199,17 +216,17 @@ class Highest:
             if config_id not in launched:
                 return self._proposal(config_id, done, pending, "baseline: gains are stated against it")
         rungs = {value_on(self._plan, rung): rung.config.config_id for rung in made.rungs}
-        if isinstance(made.step, Found):
-            return Stop(reason=f"no {self._plan.highest} launched and carried the whole load")
+        if isinstance(made.step, HighestValue):
+            return Finished(reason=f"no {self._plan.highest} launched and carried the whole load")
         if self._search.trials is not None and len(done) + len(pending) >= self._search.trials:
-            return Stop(reason=f"all trials are made; {self._plan.highest} is not found")
+            return Finished(reason=f"all trials are made; {self._plan.highest} is not found")
         if any(config_id in rungs.values() for config_id, _ in pending):
             return Wait(reason=f"the next {self._plan.highest} depends on a trial that is running")
         reason = f"{self._plan.highest}: launch {made.launches + 1} to find the highest that survives the load"
         return self._proposal(rungs[made.step.value], done, pending, reason)
 
     def choose(self, history: Sequence[Outcome]) -> str | None:
-        """The config to take of those with the value found; None before it is found."""
+        """The recommended config of those with the value found; None before it is found."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]
         made = climb(self._plan, done)
         name = found_name(self._plan, made) if made else None

@@ -1,18 +1,21 @@
-"""What a search reads and answers: ended trials in, a proposal, a pause or an end out; and what a strategy is."""
+"""History of a search: outcomes in; a proposal, a wait or the end out; and the protocol of a strategy."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tokenpeak.plan.demand import objective_run
-from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.predict.demand import objective_run
+from tokenpeak.ranking.objective import objective_value
 from tokenpeak.records import TrialRecord
-from tokenpeak.stats.objective import objective_value
+from tokenpeak.spec.sweep import SweepSpec
 
 Status = Literal["ok", "failed", "interrupted"]
 
 TRANSIENT_CAUSES = frozenset({"vram_taken", "port_taken", "hung", "node_unreachable", "interrupted", "load_failed"})
 """Failures that say nothing about the config: its next launch may do."""
+
+BADLY_MEASURED = "badly_measured"
+"""Cause of a launch that went well but whose runs for the objective describe the load client or the network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +28,16 @@ class Outcome:
     value: float | None = None
     node: str = ""
     slo_met: bool | None = None
-    """Every SLO limit held in the objective run; None when there is no SLO or it could not be told."""
+    """Every SLO limit held in the objective run; None without an SLO, or when that is not known."""
     failure_cause: str | None = None
     duration_s: float = 0.0
+    holdout: bool = False
+    """A holdout run: its load was drawn from fresh seeds."""
+
+    @property
+    def about_the_config(self) -> bool:
+        """It says whether the config works: it failed for no reason outside it, and was measured well."""
+        return self.failure_cause not in TRANSIENT_CAUSES | {BADLY_MEASURED}
 
     @property
     def feasible(self) -> bool:
@@ -42,9 +52,9 @@ class Proposal:
     config_id: str
     replicate: int
     reason: str
-    other_requests: bool = False
-    """The load is drawn from other seeds than in every other trial."""
-    hopeless_beyond: float | None = None
+    holdout: bool = False
+    """A holdout run: the load is drawn from fresh seeds."""
+    early_stop_threshold: float | None = None
     """An objective that is worse than this makes the trial's other runs superfluous; None: all runs are made."""
 
     @property
@@ -54,7 +64,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stop:
+class Finished:
     """Nothing more is worth trying; the reason is for the user. Final: the same history always stops."""
 
     reason: str
@@ -74,16 +84,16 @@ class Strategy(Protocol):
     as if it had not been interrupted, and a recorded sweep can be replayed.
     """
 
-    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Stop:
+    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Finished:
         """The next trial, from the trials that ended, in the order in which they ended, and those that run now.
 
-        `pending` holds their (config_id, replicate). Interrupted trials count as never made. `Wait` is given only
+        `pending` holds their (config_id, replicate). Interrupted trials are not in the history. `Wait` is given only
         while something is pending.
         """
         ...
 
     def choose(self, history: Sequence[Outcome]) -> str | None:
-        """The config to take by what these trials tell; None when none ran within the SLO."""
+        """The recommended config after these trials; None when none ran within the SLO."""
         ...
 
 
@@ -96,24 +106,42 @@ def outcome_of(trial: TrialRecord, spec: SweepSpec) -> Outcome:
         status=trial.status,
         value=objective_value(trial.runs, spec) if trial.status == "ok" else None,
         node=trial.node,
-        slo_met=run.slo_met if run and spec.objective.metric != "max_rate_per_s" else None,
-        failure_cause=trial.failure.cause if trial.failure else None,
+        slo_met=judged_slo(spec, run.slo_met if run else None),
+        failure_cause=_cause(trial, spec),
         duration_s=trial.duration_s or 0.0,
+        holdout=trial.holdout,
     )
+
+
+def _cause(trial: TrialRecord, spec: SweepSpec) -> str | None:
+    """Why the trial has no value: its failure, or that no run for the objective describes the engine.
+
+    A sustainable rate is read from every level of its workload.
+    """
+    if trial.failure is not None:
+        return trial.failure.cause
+    workload, level = spec.objective_run()
+    rate = spec.objective.metric == "max_rate_per_s"
+    own = [run for run in trial.runs if run.workload.name == workload and (rate or run.level_label == level)]
+    return BADLY_MEASURED if own and not any(run.verdict.well_measured for run in own) else None
+
+
+def judged_slo(spec: SweepSpec, slo_met: bool | None) -> bool | None:
+    """Whether the objective run met the SLO; None for a sustainable rate, which meets it by definition."""
+    return slo_met if spec.objective.metric != "max_rate_per_s" else None
 
 
 def history_of(trials: Iterable[TrialRecord], spec: SweepSpec, hardware: str) -> list[Outcome]:
     """What the trials of one hardware taught, in the order in which they ended; interrupted ones taught nothing."""
-    told = [trial for trial in trials if trial.hardware == hardware and trial.status != "interrupted"]
-    told.sort(key=lambda trial: trial.started_at.timestamp() + (trial.duration_s or 0.0))
-    return [outcome_of(trial, spec) for trial in told]
+    ended = [trial for trial in trials if trial.hardware == hardware and trial.status != "interrupted"]
+    return [outcome_of(trial, spec) for trial in sorted(ended, key=lambda trial: trial.ended_at)]
 
 
 def next_replicate(config_id: str, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> int:
     """The number of the config's next launch: 0 for the first."""
-    taken = {outcome.replicate for outcome in history if outcome.config_id == config_id}
-    taken |= {replicate for pending_id, replicate in pending if pending_id == config_id}
-    return next(number for number in range(len(taken) + 1) if number not in taken)
+    used = {outcome.replicate for outcome in history if outcome.config_id == config_id}
+    used |= {replicate for pending_id, replicate in pending if pending_id == config_id}
+    return next(number for number in range(len(used) + 1) if number not in used)
 
 
 def by_own_fault(history: Sequence[Outcome]) -> set[str]:

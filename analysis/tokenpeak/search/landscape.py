@@ -1,4 +1,4 @@
-"""A landscape: what every config of a plan was measured to be, to replay searches against."""
+"""Landscape: the measured objective of every config of a plan, to replay searches against."""
 
 import hashlib
 import json
@@ -10,12 +10,12 @@ from statistics import fmean
 
 from tokenpeak.errors import ArchiveError, suggestion
 from tokenpeak.metrics import BY_NAME, metric_of
-from tokenpeak.plan.matrix import foretold_again
-from tokenpeak.plan.spec import SweepSpec, parse_spec
+from tokenpeak.plan.matrix import predicted_again
+from tokenpeak.ranking.intervals import variance
+from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import Config, ModelName, Plan, PlannedConfig, Prediction, SweepRecord, TrialRecord
 from tokenpeak.search.history import outcome_of
-from tokenpeak.stats.intervals import variance
-from tokenpeak.stats.objective import metric_direction
+from tokenpeak.spec.sweep import SweepSpec, parse_spec
 
 LEAST_MARGIN = 0.01
 """A choice within 1% of the best is a hit, or within the noise between launches where that is more."""
@@ -81,7 +81,7 @@ def landscapes_of(
     found = []
     for plan in sweep.plans:
         if asked_else and any(planned.prediction for planned in plan.feasible):
-            plan = foretold_again(plan, spec, nodes[plan.nodes[0]])
+            plan = predicted_again(plan, spec, nodes[plan.nodes[0]])
         tried = launches.get(plan.hardware, {})
         known = tuple(planned for planned in plan.feasible if planned.config.config_id in tried)
         landscape = Landscape(
@@ -121,7 +121,7 @@ def landscape_of_rows(
     if unknown := [column for column in named if column not in columns]:
         raise ArchiveError(f"{name} has no column {unknown[0]!r}. {suggestion(unknown[0], columns)}")
     measured = value or next((column for column in VALUE_COLUMNS if column in columns), columns[-1])
-    told = metric or (measured if metric_of(measured) else "output_tok_per_s")
+    objective = metric or (measured if metric_of(measured) else "output_tok_per_s")
     others = {measured, predicted, *NOT_AXES, *(column for column in columns if metric_of(column))}
     chosen = list(axes) or [column for column in columns if column not in others]
     if not chosen:
@@ -132,20 +132,20 @@ def landscape_of_rows(
         choices = {axis: row[axis] for axis in chosen}
         config_id = hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:12]
         if config_id not in configs:
-            foretold = _positive(name, row.get(predicted) if predicted else None)
-            configs[config_id] = _planned(config_id, choices, told, foretold)
+            expected = _positive(name, row.get(predicted) if predicted else None)
+            configs[config_id] = _planned(config_id, choices, objective, expected)
         launches.setdefault(config_id, []).append(_positive(name, row.get(measured)))
     plan = Plan(hardware=name, nodes=(name,), theoretical=len(configs), feasible=tuple(configs.values()))
     landscape = Landscape(
-        name=name, plan=plan, metric=told, launches={key: tuple(values) for key, values in launches.items()}
+        name=name, plan=plan, metric=objective, launches={key: tuple(values) for key, values in launches.items()}
     )
     if not landscape.truth():
         raise ArchiveError(f"{name}: column {measured!r} holds no value.")
     return landscape
 
 
-def _planned(config_id: str, choices: dict[str, str], metric: str, foretold: float | None) -> PlannedConfig:
-    """A row's config; what was foretold of the metric stands as a speed, and as the times that go with it."""
+def _planned(config_id: str, choices: dict[str, str], metric: str, expected: float | None) -> PlannedConfig:
+    """A row's config; what was expected of the metric stands as a speed, and as the times that go with it."""
     config = Config(
         config_id=config_id,
         name=", ".join(f"{axis}={word}" for axis, word in choices.items()),
@@ -153,8 +153,8 @@ def _planned(config_id: str, choices: dict[str, str], metric: str, foretold: flo
         model=ModelName(name="unknown", served_name="unknown"),
     )
     prediction = None
-    if foretold is not None:
-        speed = 1 / foretold if metric_direction(metric) == "lower" else foretold
+    if expected is not None:
+        speed = 1 / expected if metric_direction(metric) == "lower" else expected
         prediction = Prediction(output_tok_per_s=speed, ttft_s=1 / speed, tpot_s=1 / speed)
     return PlannedConfig(config=config, config_class=config_id, prediction=prediction)
 

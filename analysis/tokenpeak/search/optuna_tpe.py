@@ -1,7 +1,7 @@
 """Optuna's tree-structured Parzen estimator behind the same interface, to compare with in replays.
 
 The study is rebuilt from the history for each proposal. Axes are categorical, as Optuna is usually given vLLM flags;
-a combination outside of the plan, or already tried, is told as pruned and another asked for.
+a combination outside of the plan, or already tried, is reported as pruned, and Optuna gives another.
 """
 
 import math
@@ -12,10 +12,10 @@ from typing import Any
 import optuna
 
 from tokenpeak.metrics import Direction
-from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
-from tokenpeak.search.history import Outcome, Proposal, Stop
+from tokenpeak.search.history import Finished, Outcome, Proposal
 from tokenpeak.search.space import space_of
+from tokenpeak.spec.sweep import SearchSpec
 
 ASKED_AT_MOST = 200
 STARTUP_TRIALS = 4
@@ -23,7 +23,7 @@ STARTUP_TRIALS = 4
 
 
 class OptunaTpe:
-    """TPE over the plan's axes. Failed launches are told with the worst value seen, as is usual.
+    """TPE over the plan's axes. Failed launches are reported with the worst value seen, as is usual.
 
     `as_shipped` leaves Optuna's own settings, which tuners of vLLM use: ten random trials first, each axis by itself.
     """
@@ -43,12 +43,12 @@ class OptunaTpe:
             for axis in self._space.axes
         }
 
-    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Stop:
+    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Finished:
         """The next config that TPE asks for."""
         tried = {outcome.config_id for outcome in history} | {config_id for config_id, _ in pending}
         limit = min(self._search.trials or self._space.size, self._space.size)
         if len(tried) >= limit:
-            return Stop(reason="all trials are made")
+            return Finished(reason="all trials are made")
         study = self._study(history)
         for _ in range(ASKED_AT_MOST):
             trial = study.ask(self._domain)
@@ -74,6 +74,8 @@ class OptunaTpe:
         values = [self._sign * math.log(outcome.value) for outcome in history if outcome.feasible and outcome.value]
         worst = min(values, default=0.0)
         for outcome in history:
+            if not outcome.about_the_config:
+                continue
             row = self._rows[self._space.point_of[outcome.config_id]]
             value = self._sign * math.log(outcome.value) if outcome.feasible and outcome.value else worst
             params = {axis.name: level for axis, level in zip(self._space.axes, row, strict=True)}

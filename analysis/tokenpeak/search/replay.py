@@ -1,4 +1,4 @@
-"""What a strategy would have done on a landscape that is known, over many seeds.
+"""Replay: what a strategy would have done on a known landscape, over many seeds.
 
 Each seed draws anew which launch of a config a trial meets, and the strategy's own lots. A hit is a choice whose true
 mean is within the margin of the best.
@@ -13,12 +13,12 @@ from statistics import fmean, median
 from typing import Literal
 
 from tokenpeak.metrics import Direction
-from tokenpeak.plan.spec import SearchSpec
+from tokenpeak.ranking.intervals import clopper_pearson_interval
 from tokenpeak.records import Plan, PlannedConfig, Prediction
 from tokenpeak.search.history import Outcome, Proposal, Strategy
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.strategy import make_strategy
-from tokenpeak.stats.intervals import clopper_pearson_interval
+from tokenpeak.spec.sweep import SearchSpec
 
 Searcher = Literal["adaptive", "random", "grid", "optuna", "optuna-shipped"]
 """`optuna` is its TPE sampler set for few trials, for comparison; `optuna-shipped` has the settings it comes with."""

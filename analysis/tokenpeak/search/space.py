@@ -1,4 +1,4 @@
-"""A plan's configs as points: one coordinate for each axis, and a class whose points should not differ."""
+"""Search space: a plan's configs as points, one coordinate for each axis, and equivalence classes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class Space:
 
     `levels[point, axis]` is the index of the axis's value; `head[point]` is the first point of its class, whose
     configs cannot differ under the workload if the plan is right. `expected` is what the predictor says of each
-    point's objective on a scale of its own, more being better; NaN where it cannot tell.
+    point's objective on a scale of its own, more being better; NaN without a prediction.
     """
 
     axes: tuple[Axis, ...]

@@ -3,11 +3,11 @@
 from tokenpeak.errors import PlanError
 from tokenpeak.metrics import metric_of
 from tokenpeak.plan.highest import climbers
-from tokenpeak.plan.spec import SearchSpec
 from tokenpeak.records import Plan
 from tokenpeak.search.grid import Grid
 from tokenpeak.search.highest import Highest
 from tokenpeak.search.history import Strategy
+from tokenpeak.spec.sweep import SearchSpec
 
 
 def make_strategy(search: SearchSpec, plan: Plan, *, metric: str = "output_tok_per_s") -> Strategy:

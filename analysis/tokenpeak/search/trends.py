@@ -1,4 +1,4 @@
-"""Which way flags usually pull throughput: the little that is known when no predictor speaks.
+"""Trends: the usual effect of flags on throughput, the prior without a prediction.
 
 Each is a slope in log objective over the whole range of an axis, small enough for a few trials to overrule.
 """

@@ -1,0 +1,120 @@
+"""The frames that checks read, and the few ways in which they pick rows."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tokenpeak.errors import FactsError, suggestion
+from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory
+from tokenpeak.predict.model import model_facts
+from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
+from tokenpeak.spec.sweep import SweepSpec
+
+Row = Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One sweep's frames, with the columns of store.tables and one `axis_NAME` for each axis."""
+
+    spec: SweepSpec
+    nodes: pl.DataFrame
+    configs: pl.DataFrame
+    trials: pl.DataFrame
+    runs: pl.DataFrame
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The sweep's axes that the runs have."""
+        return tuple(axis for axis in self.spec.axes if f"axis_{axis}" in self.runs.columns)
+
+    @property
+    def objective(self) -> str:
+        """The column of the objective; throughput where the objective is none of a run."""
+        metric = self.spec.objective.metric
+        return metric if metric in self.runs.columns else "output_tok_per_s"
+
+    def select(self, where: Mapping[str, object], runs: pl.DataFrame | None = None) -> pl.DataFrame:
+        """The runs whose columns are these; FactsError for a column that there is not."""
+        frame = self.runs if runs is None else runs
+        for column, value in where.items():
+            name = column if column in frame.columns else f"axis_{column}"
+            if name not in frame.columns:
+                raise FactsError(f"Claims name a column {column!r}. {suggestion(column, frame.columns)}")
+            wanted = value if isinstance(value, list) else [value]
+            text = [str(item).lower() if isinstance(item, bool) else str(item) for item in wanted]
+            frame = frame.filter(_text(pl.col(name)).is_in(text))
+        return frame
+
+    def one(self, where: Mapping[str, object]) -> Row | None:
+        """The first of these runs; None when there is none."""
+        found = self.select(where)
+        return found.row(0, named=True) if found.height else None
+
+    def counted(self) -> pl.DataFrame:
+        """The runs that are not invalid."""
+        return self.runs.filter(pl.col("verdict") != "invalid")
+
+    def objective_runs(self) -> pl.DataFrame:
+        """The objective's runs that are not invalid."""
+        workload, level = self.spec.objective_run()
+        return self.counted().filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
+
+    def memory_plan(self, row: Row) -> MemoryPlan | None:
+        """How the run's config uses its node's memory, by the hardware's and the model's facts; None without them."""
+        configs = self.configs.filter(pl.col("config_id") == row["config_id"])
+        nodes = self.nodes.filter(pl.col("node") == row["node"])
+        if configs.is_empty() or nodes.is_empty():
+            return None
+        config, node = configs.row(0, named=True), nodes.row(0, named=True)
+        gpus = tuple(Gpu.model_validate(gpu) for gpu in json.loads(node["gpus"]))
+        facts = NodeFacts(
+            node=node["node"],
+            source="declared",
+            gpus=gpus,
+            cpu=node["cpu"],
+            cpu_cores=node["cpu_cores"],
+            memory_bytes=node["memory_bytes"],
+            engine_version=node["engine_version"],
+        )
+        if not gpus:
+            return None
+        return plan_memory(
+            Config(
+                config_id=config["config_id"],
+                name=config["config_name"],
+                model=ModelName(name=config["model_name"], served_name=config["served_name"]),
+                flags=json.loads(config["flags"]),
+                env=json.loads(config["env"]),
+                engine_version=config["engine_version"],
+            ),
+            facts,
+            model_facts(config["model_name"]),
+        )
+
+    def gpus_of(self, node: object) -> tuple[str, int]:
+        """The device's name and how many of them the node has."""
+        found = self.nodes.filter(pl.col("node") == node)
+        return (str(found["gpu_name"][0]), int(found["gpu_count"][0])) if found.height else ("", 0)
+
+
+def _text(column: pl.Expr) -> pl.Expr:
+    return column.cast(pl.String)
+
+
+def value(row: Row, column: str) -> float | None:
+    """The row's figure; None when it is unknown."""
+    found = row.get(column)
+    return float(found) if isinstance(found, int | float) else None
+
+
+def place(row: Row) -> str:
+    """Where a figure stands, for a reader: config, load and node."""
+    return f"{row['config_name']} at {row['level_label']} on {row['node']}"
+
+
+def names(columns: Sequence[str]) -> list[str]:
+    """Column names of axes."""
+    return [f"axis_{column}" for column in columns]

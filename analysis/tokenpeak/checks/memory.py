@@ -1,0 +1,140 @@
+"""Sizes of weights and KV cache: formulas that ignore grouped-query attention, and capacities without a length."""
+
+from tokenpeak.checks.evidence import Evidence, value
+from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, agrees, figure
+from tokenpeak.predict.model import ModelFacts, model_facts
+from tokenpeak.predict.quantization import quantization_named
+
+GIB = 1024**3
+
+
+def _unknown(model: str) -> CheckOutcome:
+    return CheckOutcome(verdict="undecided", computation=(f"The facts of {model} are not known.",))
+
+
+def _per_token(facts: ModelFacts) -> str:
+    heads, width = facts.kv_heads, facts.head_size
+    each = facts.kv_bytes_per_token()
+    return f"2 (K and V) × {facts.layers} layers × {heads} KV heads × {width} × 2 bytes = {figure(each)} bytes a token"
+
+
+def kv_cache_size(_: Evidence, *, model: str, tokens: int, stated_bytes: float) -> CheckOutcome:
+    """Whether the stated size of the KV cache follows from the model's KV heads, rather than from all its heads."""
+    facts = model_facts(model)
+    if facts is None:
+        return _unknown(model)
+    computed = facts.kv_bytes_of_sequence(tokens)
+    group = facts.heads / facts.kv_heads
+    lines = [
+        f"{_per_token(facts)}.",
+        f"× {tokens:,} tokens = {figure(computed / 1e9)} GB ({figure(computed / GIB)} GiB).",
+        f"Stated: {figure(stated_bytes / 1e9)} GB, {figure(stated_bytes / computed)} times as much; "
+        f"{facts.heads} query heads share {facts.kv_heads} KV heads, {figure(group)} each.",
+    ]
+    if agrees(stated_bytes, computed, 0.05):
+        return CheckOutcome(verdict="supported", computation=tuple(lines))
+    return CheckOutcome(
+        verdict="contradicted",
+        computation=tuple(lines),
+        corrected=f"{figure(computed / 1e9)} GB ({figure(computed / GIB)} GiB)",
+    )
+
+
+def kv_capacity(
+    _: Evidence, *, model: str, kv_cache_bytes: float, stated_sequences: float, tokens_per_sequence: int | None = None,
+    max_model_len: int,
+) -> CheckOutcome:  # fmt: skip
+    """Whether so much KV cache serves so many sequences; without their length that cannot be so in general."""
+    facts = model_facts(model)
+    if facts is None:
+        return _unknown(model)
+    each = facts.kv_bytes_per_token()
+    room = kv_cache_bytes / each
+    full = room / max_model_len
+    lines = [
+        f"{_per_token(facts)}.",
+        f"{figure(kv_cache_bytes / 1e9)} GB ÷ {figure(each)} bytes = {figure(room)} tokens.",
+        f"÷ {figure(stated_sequences)} sequences = {figure(room / stated_sequences)} tokens each; "
+        f"at the full {max_model_len:,} tokens: {figure(full)} sequences.",
+    ]
+    if tokens_per_sequence is not None:
+        count = room / tokens_per_sequence
+        lines.append(f"At {tokens_per_sequence:,} tokens each: {figure(count)} sequences.")
+        if agrees(stated_sequences, count, 0.15):
+            return CheckOutcome(verdict="supported", computation=tuple(lines))
+        return CheckOutcome(
+            verdict="contradicted",
+            computation=tuple(lines),
+            corrected=f"{figure(count)} sequences of {tokens_per_sequence:,} tokens",
+        )
+    if full >= stated_sequences:
+        return CheckOutcome(verdict="supported", computation=tuple(lines))
+    return CheckOutcome(
+        verdict="not_supported",
+        computation=(*lines, "No length is stated, and the number depends on nothing else."),
+        corrected=f"{figure(room)} tokens: {figure(stated_sequences)} sequences up to "
+        f"{figure(room / stated_sequences)} "
+        f"tokens each, or {figure(full)} of {max_model_len:,}",
+    )
+
+
+def weights_size(
+    evidence: Evidence, *, model: str, stated_bytes: float, quantization: str | None = None, config: str | None = None
+) -> CheckOutcome:
+    """Whether the weights take the stated bytes, by the model's parameters and by what the archive gives."""
+    facts = model_facts(model)
+    if facts is None:
+        return _unknown(model)
+    method = quantization_named(quantization) if quantization else facts.quantization
+    computed = facts.weight_bytes("auto", method)
+    bits = method.bits if method else 16
+    lines = [
+        f"{figure(facts.linear_parameters / 1e9)}·10⁹ parameters × {figure(bits)} bits ÷ 8 + "
+        f"{figure((facts.parameters - facts.linear_parameters) / 1e9)}·10⁹ × 2 bytes = {figure(computed / 1e9)} GB.",
+        f"Stated: {figure(stated_bytes / 1e9)} GB.",
+    ]
+    if config is not None:
+        own = evidence.trials.filter(config_name=config)
+        seen = own["weights_bytes"].drop_nulls()
+        if seen.len():
+            lines.append(f"The archive itself gives {figure(float(seen[0]) / 1e9)} GB for {config}.")
+            if not agrees(float(seen[0]), computed, 0.25):
+                return CheckOutcome(
+                    verdict="undecided",
+                    computation=(*lines, "The archive's own figure and the parameters disagree."),
+                )
+    if agrees(stated_bytes, computed, 0.25):
+        return CheckOutcome(verdict="supported", computation=tuple(lines))
+    return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected=f"{figure(computed / 1e9)} GB")
+
+
+def guard(evidence: Evidence) -> Guarded:
+    """No KV cache, stated or predicted, is off by the factor by which query heads outnumber KV heads."""
+    findings: list[Finding] = []
+    looked_at = 0
+    models = dict(evidence.configs.select("config_id", "model_name").iter_rows())
+    for row in evidence.trials.iter_rows(named=True):
+        seen, predicted = value(row, "kv_cache_tokens"), value(row, "predicted_kv_cache_tokens")
+        facts = model_facts(str(models.get(row["config_id"], "")))
+        if facts is None or not seen or not predicted:
+            continue
+        group = facts.heads / facts.kv_heads
+        if group < 2:
+            continue
+        looked_at += 1
+        ratio = seen / predicted
+        if agrees(ratio, group, 0.1) or agrees(ratio, 1 / group, 0.1):
+            findings.append(
+                Finding(
+                    check="memory",
+                    where=f"{row['config_name']} on {row['node']}",
+                    text=(
+                        f"the engine has a KV cache of {figure(seen)} tokens and {figure(predicted)} were predicted: "
+                        f"the factor "
+                        f"is that of {facts.heads} heads over {facts.kv_heads} KV heads, which a formula left out"
+                    ),
+                    value=predicted,
+                    limit=seen,
+                )
+            )
+    return Guarded(looked_at=looked_at, findings=tuple(findings))

@@ -1,0 +1,265 @@
+"""Comparisons without matched pairs, and second variables that changed along with the one compared."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from tokenpeak.checks.evidence import Evidence
+from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, Verdict, figure, percent
+from tokenpeak.spec.sweep import MARGIN
+
+SHOWN = 8
+
+
+def matched(
+    evidence: Evidence,
+    *,
+    axis: str,
+    better: str,
+    worse: str,
+    equal: Sequence[str],
+    where: Mapping[str, object] | None = None,
+    require: Sequence[str] = (),
+    metric: str | None = None,
+    clean: bool = False,
+    margin: float = MARGIN,
+    universal: bool = True,
+    null_where: Mapping[str, object] | None = None,
+) -> CheckOutcome:
+    """Whether one alternative of an axis beats another wherever all of `equal` is the same.
+
+    `require` names columns that must agree too and are not the sweep's axes. `clean` leaves out runs with failed
+    requests. `null_where` names pairs in which the axis can make no difference: they show the noise.
+    """
+    column = metric or evidence.objective
+    pairs = _pairs(evidence, axis, better, worse, [*equal, *require], where or {}, column, clean)
+    lines = [f"{len(pairs)} pairs of {axis} {better} and {worse} that agree in {', '.join([*equal, *require])}."]
+    if not pairs:
+        near = _pairs(evidence, axis, better, worse, [*equal, *require][:-1], where or {}, column, clean)
+        lines += [f"Nearest, not matched: {words}" for words, _ in near[:3]]
+        return CheckOutcome(
+            verdict="undecided",
+            computation=tuple(lines),
+            corrected="no matched pair is published",
+        )
+    noise = margin
+    if null_where is not None:
+        null = _pairs(evidence, axis, better, worse, [*equal, *require], null_where, column, clean)
+        noise = max([margin, *(abs(effect) for _, effect in null)])
+        lines += [f"{words} (no difference possible)" for words, _ in null]
+    lines += [words for words, _ in pairs[:SHOWN]]
+    ahead = sum(effect > noise for _, effect in pairs)
+    behind = sum(effect < -noise for _, effect in pairs)
+    level = len(pairs) - ahead - behind
+    lines.append(f"Ahead by more than {noise:.1%}: {ahead}; level: {level}; behind: {behind}.")
+    return CheckOutcome(
+        verdict=_verdict(ahead, behind, level, universal=universal),
+        computation=tuple(lines),
+        corrected=""
+        if ahead == len(pairs)
+        else f"{axis} {better} is ahead of {worse} in {ahead} of {len(pairs)} pairs, behind in {behind}",
+    )
+
+
+def _verdict(ahead: int, behind: int, level: int, *, universal: bool) -> Verdict:
+    if behind and (universal or behind >= ahead):
+        return "contradicted"
+    if ahead and (not level or not universal):
+        return "supported"
+    return "not_supported"
+
+
+def _pairs(
+    evidence: Evidence,
+    axis: str,
+    better: str,
+    worse: str,
+    equal: Sequence[str],
+    where: Mapping[str, object],
+    column: str,
+    clean: bool,
+) -> list[tuple[str, float]]:
+    """Each pair in words and by how much the better is ahead."""
+    runs = evidence.select(where, evidence.counted()).filter(pl.col(column).is_not_null())
+    if clean:
+        runs = runs.filter(pl.col("requests_failed").fill_null(0) == 0)
+    runs = _with_keys(runs, [axis, *equal])
+    keys = [f"key_{name}" for name in equal]
+    last = runs.sort("replicate").group_by(*keys, f"key_{axis}", maintain_order=True).last()
+    sides = [last.filter(pl.col(f"key_{axis}") == side) for side in (better, worse)]
+    joined = (
+        sides[0].join(sides[1], on=keys, suffix="_other")
+        if keys
+        else sides[0].join(sides[1], how="cross", suffix="_other")
+    )
+    found = []
+    for row in joined.sort(keys or [column]).iter_rows(named=True):
+        first, second = float(row[column]), float(row[f"{column}_other"])
+        named = ", ".join(str(row[key]) for key in keys)
+        effect = first / second - 1
+        found.append((f"{named}: {better} {figure(first)} against {worse} {figure(second)}, {percent(effect)}", effect))
+    return found
+
+
+def _with_keys(runs: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """The runs with each name as a text column `key_NAME`: an axis, a column, or a key of the workload."""
+    asked = [json.loads(text) for text in runs["workload"]]
+    columns = []
+    for name in names:
+        if f"axis_{name}" in runs.columns:
+            columns.append(pl.col(f"axis_{name}").alias(f"key_{name}"))
+        elif name in runs.columns:
+            columns.append(pl.col(name).cast(pl.String).alias(f"key_{name}"))
+        else:
+            texts = [None if item.get(name) is None else str(item[name]) for item in asked]
+            columns.append(pl.lit(pl.Series(f"key_{name}", texts, dtype=pl.String)).alias(f"key_{name}"))
+    return runs.with_columns(columns)
+
+
+def best_of_each(
+    evidence: Evidence, *, axis: str, better: str, others: Sequence[str], resolution: float = 0.0
+) -> CheckOutcome:
+    """Whether the best config of one alternative beats the best of each other by more than the figures resolve."""
+    column = evidence.objective
+    runs = evidence.objective_runs().filter(pl.col(column).is_not_null())
+    bests: dict[str, float] = {}
+    worst: dict[str, float] = {}
+    for name in (better, *others):
+        own = runs.filter(pl.col(f"axis_{axis}") == name)[column]
+        if own.is_empty():
+            return CheckOutcome(verdict="undecided", computation=(f"No run has {axis} {name}.",))
+        bests[name], worst[name] = float(own.max()), float(own.min())  # type: ignore[arg-type]
+    lines = [f"{axis} {name}: best {figure(bests[name])}, worst {figure(worst[name])}." for name in bests]
+    ahead = [bests[better] - bests[name] for name in others]
+    leads = " and ".join(f"{name} by {figure(lead)}" for name, lead in zip(others, ahead, strict=True))
+    lines.append(f"{better} leads {leads}; the figures resolve {figure(resolution)}.")
+    if all(lead > resolution for lead in ahead):
+        return CheckOutcome(verdict="supported", computation=tuple(lines))
+    verdict: Verdict = "contradicted" if any(lead < -resolution for lead in ahead) else "not_supported"
+    return CheckOutcome(
+        verdict=verdict,
+        computation=tuple(lines),
+        corrected=f"best of each: {', '.join(f'{figure(best)} at {name}' for name, best in bests.items())}",
+    )
+
+
+def scaling(evidence: Evidence, *, metric: str | None = None, margin: float = MARGIN) -> CheckOutcome:
+    """Whether more GPUs of a kind are slower for a model that fits one: every model and context, clean runs only."""
+    column = metric or evidence.objective
+    runs = evidence.objective_runs().filter(
+        pl.col(column).is_not_null(), pl.col("requests_failed").fill_null(0) == 0, pl.col("replicate") == 0
+    )
+    if "axis_parallelism" in runs.columns:
+        runs = runs.filter(pl.col("axis_parallelism") != "pipeline")
+    gpus = evidence.nodes.select("node", "gpu_name", "gpu_count")
+    keys = [f"axis_{axis}" for axis in evidence.axes if axis not in ("parallelism", "tensor_parallel_size")]
+    runs = runs.join(gpus, on="node")
+    single, several = (runs.filter(condition) for condition in (pl.col("gpu_count") == 1, pl.col("gpu_count") > 1))
+    joined = several.join(single, on=["gpu_name", *keys], suffix="_one").sort("gpu_name", *keys, "gpu_count")
+    lines: list[str] = []
+    slower = faster = 0
+    for row in joined.iter_rows(named=True):
+        effect = row[column] / row[f"{column}_one"] - 1
+        slower += effect < -margin
+        faster += effect > margin
+        words = " ".join(str(row[key]) for key in keys)
+        if effect > margin or len(lines) < SHOWN:
+            lines.append(
+                f"{words}: {row['node']} {figure(row[column])} against "
+                f"{row['node_one']} {figure(row[f'{column}_one'])}, "
+                f"{percent(effect)}."
+            )
+    lines.append(f"Slower on more GPUs: {slower}; faster: {faster}; level: {joined.height - slower - faster}.")
+    if not joined.height:
+        return CheckOutcome(verdict="undecided", computation=("No model ran on one GPU and on several of its kind.",))
+    if faster:
+        larger = joined.filter(pl.col(column) > pl.col(f"{column}_one") * (1 + margin))[keys[0]].unique().sort()
+        return CheckOutcome(
+            verdict="contradicted",
+            computation=tuple(lines),
+            corrected=f"slower in {slower} of {joined.height}, faster in {faster} ({', '.join(larger.to_list())})",
+        )
+    return CheckOutcome(verdict="supported" if slower == joined.height else "not_supported", computation=tuple(lines))
+
+
+def guard(evidence: Evidence) -> Guarded:
+    """Each axis has configs that differ in it alone, so that its effect can be separated."""
+    runs = evidence.objective_runs()
+    column = evidence.objective
+    runs = runs.filter(pl.col(column).is_not_null()) if column in runs.columns else runs
+    findings: list[Finding] = []
+    looked_at = 0
+    for axis in evidence.axes:
+        name = f"axis_{axis}"
+        own = runs.filter(pl.col(name).is_not_null())
+        if own[name].n_unique() < 2:
+            continue
+        looked_at += 1
+        rest = [f"axis_{other}" for other in evidence.axes if other != axis]
+        groups = own.group_by("hardware", *rest).agg(pl.col(name).n_unique().alias("kinds"))
+        if not groups.filter(pl.col("kinds") > 1).height:
+            findings.append(
+                Finding(
+                    check="pairs",
+                    where=axis,
+                    text=f"no two configs differ in {axis} alone, so its effect cannot be separated from the others",
+                )
+            )
+    return Guarded(looked_at=looked_at, findings=tuple(findings))
+
+
+def guard_second_variables(evidence: Evidence) -> Guarded:
+    """Runs that share a workload's name and a load level were asked the same, by the same engine release."""
+    findings: list[Finding] = []
+    looked_at = 0
+    for (workload, level), group in evidence.counted().group_by("workload_name", "level_label", maintain_order=True):
+        looked_at += 1
+        contents = [json.loads(text) for text in group["workload"].unique(maintain_order=True)]
+        if len(contents) > 1:
+            keys = [key for key in contents[0] if len({json.dumps(one.get(key)) for one in contents}) > 1]
+            findings.append(
+                Finding(
+                    check="second_variables",
+                    where=f"{workload} at {level}",
+                    text=f"runs of one name were asked differently: {', '.join(keys)} changed along with the configs",
+                )
+            )
+    asked = dict(evidence.configs.select("config_id", "engine_version").unique("config_id").iter_rows())
+    # A trial whose engine is known to be another has failed, and is compared with none.
+    started = evidence.trials.filter(
+        pl.col("engine_version").is_not_null(), pl.col("failure_cause").ne_missing("wrong_engine")
+    )
+    for _, group in started.group_by("config_id", maintain_order=True):
+        looked_at += 1
+        versions = sorted(group["engine_version"].unique().to_list())
+        if len(versions) > 1:
+            findings.append(
+                Finding(
+                    check="second_variables",
+                    where=str(group["config_name"][0]),
+                    text=f"launches of one config ran engine {' and '.join(versions)}",
+                )
+            )
+    for row in started.iter_rows(named=True):
+        wanted, ran = asked.get(row["config_id"]), str(row["engine_version"])
+        if wanted is not None and ran.split("+")[0] != str(wanted).split("+")[0]:
+            findings.append(
+                Finding(
+                    check="second_variables",
+                    where=f"{row['trial_id']} ({row['config_name']})",
+                    text=f"engine {wanted} was asked for and {ran} ran",
+                )
+            )
+    plain = started.filter(pl.col("config_id").is_in([key for key, version in asked.items() if version is None]))
+    for (hardware,), group in plain.group_by("hardware", maintain_order=True):
+        versions = sorted(group["engine_version"].unique().to_list())
+        if len(versions) > 1:
+            findings.append(
+                Finding(
+                    check="second_variables",
+                    where=str(hardware),
+                    text=f"configs are compared across engine {' and '.join(versions)}, which no axis names",
+                )
+            )
+    return Guarded(looked_at=looked_at, findings=tuple(findings))

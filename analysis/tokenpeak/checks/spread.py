@@ -1,0 +1,189 @@
+"""Effects smaller than the run-to-run spread, plateaus, rates at a boundary, and changes that were stated."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from tokenpeak.checks.evidence import Evidence, value
+from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, figure, percent
+
+
+def plateau(evidence: Evidence, *, ranks: int, stated_share: float, resolution: float) -> CheckOutcome:
+    """Whether the first ranks lie within a share of the best."""
+    values = _ranked(evidence)
+    if len(values) < ranks:
+        return CheckOutcome(verdict="undecided", computation=(f"Only {len(values)} rows are published.",))
+    first, last = values[0], values[ranks - 1]
+    spread = 1 - last / first
+    lines = (
+        f"Rank 1: {figure(first)}; rank {ranks}: {figure(last)}; 1 − {figure(last)} ÷ {figure(first)} = {spread:.2%}.",
+        f"One step of the published digits is {resolution / first:.2%}, so the ranks differ by "
+        f"{(first - last) / resolution:.0f} step.",
+    )
+    if spread < stated_share:
+        return CheckOutcome(verdict="supported", computation=lines)
+    return CheckOutcome(verdict="contradicted", computation=lines, corrected=f"{spread:.2%}")
+
+
+def _ranked(evidence: Evidence) -> list[float]:
+    runs = evidence.objective_runs()
+    found = runs[evidence.objective].drop_nulls().sort(descending=True)
+    return [float(item) for item in found]
+
+
+def best_against_worst(
+    evidence: Evidence,
+    *,
+    stated_share: float,
+    power_w: float,
+    stated_worst: float | None = None,
+    tokens_per_day: float | None = None,
+    within: float = 0.005,
+) -> CheckOutcome:
+    """Whether the worst config costs the stated share more than the best, at equal power; per day, if tokens are."""
+    values = _ranked(evidence)
+    if len(values) < 2:
+        return CheckOutcome(verdict="undecided", computation=("Fewer than two rows are published.",))
+    best, worst = values[0], values[-1]
+    more, less = best / worst - 1, 1 - worst / best
+    joule = power_w / best, power_w / worst
+    lines = [
+        f"Best {figure(best)}, worst {figure(worst)} tok/s: {figure(power_w)} W ÷ tok/s = {figure(joule[0])} and "
+        f"{figure(joule[1])} J/token.",
+        f"{figure(joule[1])} ÷ {figure(joule[0])} − 1 = {percent(more)}; stated {percent(stated_share)}.",
+    ]
+    if stated_worst is not None:
+        lines.append(f"Stated for the worst: {figure(stated_worst)}, which is {figure(power_w / stated_worst)} tok/s.")
+    if tokens_per_day is not None:
+        lines.append(
+            f"{figure(tokens_per_day)} tokens a day × {stated_share:.1%} = "
+            f"{figure(tokens_per_day * stated_share)} as stated; "
+            f"with {less:.1%} saved: {figure(tokens_per_day * less)}."
+        )
+        lines.append("Both rest on rated power at every speed: nothing was measured, so only throughput is compared.")
+    if min(abs(stated_share - more), abs(stated_share - less)) <= within:
+        return CheckOutcome(verdict="supported", computation=tuple(lines))
+    corrected = f"{figure(joule[1])} J/token, {percent(more)}"
+    if tokens_per_day is not None:
+        corrected = f"{less:.1%}, worth {figure(tokens_per_day * less)} tokens a day"
+    return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected=corrected)
+
+
+def highest_rate(evidence: Evidence, *, baseline: str) -> CheckOutcome:
+    """Whether no config held the SLO at a higher rate than the baseline's best launch."""
+    rates = _rates(evidence)
+    own = [rate for name, rate in rates if name == baseline]
+    others = [(name, rate) for name, rate in rates if name != baseline]
+    if not own or not others:
+        return CheckOutcome(verdict="undecided", computation=("Baseline or other configs have no rate.",))
+    best = max(rate for _, rate in others)
+    broken = evidence.runs.filter(pl.col("slo_met").not_())["rate_per_s"]
+    above = broken.filter(broken > max(own)).min()
+    lines = [
+        f"{baseline}: {', '.join(figure(rate) for rate in own)} req/s.",
+        f"Others: {', '.join(f'{name} {figure(rate)}' for name, rate in others)} req/s.",
+    ]
+    if isinstance(above, float):
+        lines.append(
+            f"The next rate tried is {figure(above)}: a gain below {percent(above / max(own) - 1)} would not show."
+        )
+    if best <= max(own):
+        return CheckOutcome(verdict="supported", computation=tuple(lines))
+    return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected=f"{figure(best)} req/s held")
+
+
+def _rates(evidence: Evidence) -> list[tuple[str, float]]:
+    trials = evidence.trials.filter(pl.col("objective").is_not_null())
+    return [(str(name), float(rate)) for name, rate in trials.select("config_name", "objective").iter_rows()]
+
+
+def boundary_spread(evidence: Evidence, *, baseline: str) -> CheckOutcome:
+    """Whether launches of the baseline differ as much as any config differs from them."""
+    rates = _rates(evidence)
+    own = [rate for name, rate in rates if name == baseline]
+    others = [rate for name, rate in rates if name != baseline]
+    if len(own) < 2 or not others:
+        return CheckOutcome(verdict="undecided", computation=("The baseline was launched once.",))
+    spread = max(own) - min(own)
+    effect = max(abs(rate - max(own)) for rate in others)
+    from_mean = max(abs(rate - sum(own) / len(own)) for rate in others)
+    lines = (
+        f"Launches of {baseline}: {', '.join(figure(rate) for rate in own)}: "
+        f"a spread of {figure(spread)} req/s (n={len(own)}).",
+        f"Configs against its better launch: at most {figure(effect)}; "
+        f"against its mean: at most {figure(from_mean)} req/s.",
+    )
+    if spread >= max(effect, from_mean):
+        return CheckOutcome(verdict="supported", computation=lines)
+    return CheckOutcome(verdict="contradicted", computation=lines, corrected=f"an effect of {figure(effect)} req/s")
+
+
+def stated_changes(
+    evidence: Evidence,
+    *,
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+    changes: Mapping[str, float],
+    digits: int = 2,
+    factors: Sequence[str] = (),
+) -> CheckOutcome:
+    """Whether metrics changed by the stated shares (or factors, for those listed) from one run to another."""
+    first, second = evidence.one(before), evidence.one(after)
+    if first is None or second is None:
+        return CheckOutcome(verdict="undecided", computation=("The archive lacks one of the two runs.",))
+    lines: list[str] = []
+    wrong: list[str] = []
+    for name, stated in changes.items():
+        old, new = value(first, name), value(second, name)
+        if old is None or new is None:
+            return CheckOutcome(verdict="undecided", computation=(*lines, f"{name} is not known for both."))
+        ratio = new / old
+        computed = ratio if name in factors else ratio - 1
+        allowed = 0.5 * 10 ** (-1 if name in factors else -digits)
+        shown = f"{figure(ratio)} times" if name in factors else percent(computed)
+        lines.append(f"{name}: {figure(old)} to {figure(new)}, {shown}; stated {_as_stated(stated, name in factors)}.")
+        if abs(computed - stated) > allowed + 1e-9:
+            wrong.append(f"{name} {shown}")
+    lines.append("One launch each: how much of it is run-to-run spread the two figures do not show.")
+    if wrong:
+        return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected="; ".join(wrong))
+    return CheckOutcome(verdict="supported", computation=tuple(lines))
+
+
+def _as_stated(stated: float, factor: bool) -> str:
+    return f"{figure(stated)} times" if factor else percent(stated)
+
+
+def guard(evidence: Evidence) -> Guarded:
+    """Launches of one config on one node agree to a fifth; a wider spread hides what settings do."""
+    findings: list[Finding] = []
+    looked_at = 0
+    trials = evidence.trials.filter(pl.col("objective") > 0, ~pl.col("holdout"))
+    for (hardware,), group in trials.group_by("hardware", maintain_order=True):
+        means: list[float] = []
+        squares, freedom = 0.0, 0
+        for _, launches in group.group_by("config_id", maintain_order=True):
+            logs = [math.log(float(item)) for item in launches["objective"]]
+            mean = sum(logs) / len(logs)
+            means.append(mean)
+            squares += sum((item - mean) ** 2 for item in logs)
+            freedom += len(logs) - 1
+        if not freedom or len(means) < 2:
+            continue
+        looked_at += 1
+        noise, effect = math.sqrt(squares / freedom), max(means) - min(means)
+        if effect < 2 * noise:
+            findings.append(
+                Finding(
+                    check="spread",
+                    where=str(hardware),
+                    text=(
+                        f"best and worst config differ by {percent(math.expm1(effect))}, launches of one config by "
+                        f"{percent(math.expm1(noise))} (one standard deviation): the ranking shows nothing"
+                    ),
+                    value=effect,
+                    limit=2 * noise,
+                )
+            )
+    return Guarded(looked_at=looked_at, findings=tuple(findings))

@@ -1,0 +1,187 @@
+"""The recommended config of a winner group: the closest to what runs now, the cheapest or the coolest.
+
+The configs of a winner group are tied, so the best mean among them is no reason to recommend one. Settings decide
+instead: they can be counted. Cost and energy are measured by the same few launches; configs tied for the least of them
+are a tie again, of which the closest is recommended. A config that broke the SLO is recommended only where all did. The
+terminal and the site both use this module.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tokenpeak.errors import FactsError
+from tokenpeak.plan.baseline import DEFAULTS
+from tokenpeak.ranking.objective import objective_direction
+from tokenpeak.ranking.ties import Verdicts, winner_group
+from tokenpeak.records import Config
+from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.vllm.flags import known_flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What one launch of a config gave in the objective's run; None: not known, or energy that is only estimated."""
+
+    config: Config
+    slo_met: bool | None
+    cost_per_1m_output_tok: float | None
+    energy_j_per_output_tok: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The recommended config, out of a group of how many, and why it is that one: no reason where it stands alone."""
+
+    config: Config
+    group: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Least:
+    """What `cheapest` and `coolest` compare, in words."""
+
+    quantity: Callable[[Launch], float | None]
+    unit: str
+    least: str
+    unknown: str
+
+
+def choose(
+    spec: SweepSpec,
+    verdicts: Verdicts,
+    launches: Sequence[Launch],
+    planned: Sequence[Config],
+    engine_version: str | None,
+) -> Choice | None:
+    """The recommended config by the spec's `search.prefer`; None where no config gave a result.
+
+    `launches` are those that the verdicts rest on. `planned` holds the baselines, tried or not; what a config leaves
+    unset stands at the default of `engine_version`.
+    """
+    configs = {launch.config.config_id: launch.config for launch in launches}
+    group = [standing.config for standing in verdicts.standings if standing.may_be_recommended]
+    if len(group) < 2:
+        return Choice(config=configs[group[0]], group=1, reasons=()) if group else None
+    # The highest rate within the SLO has been judged by it already.
+    judged = spec.objective.metric != "max_rate_per_s"
+    broken = {launch.config.config_id for launch in launches if judged and launch.slo_met is False}
+    left = [config_id for config_id in group if config_id not in broken] or group
+    reasons = []
+    if len(left) < len(group):
+        reasons.append(f"{len(group) - len(left)} of the {len(group)} broke the SLO")
+    if len(left) > 1 and spec.search.prefer != "closest":
+        left, words = _least(spec, spec.search.prefer, left, launches)
+        reasons.append(words)
+    if len(left) > 1:
+        left, words = _closest([configs[each] for each in left], _reference(spec, planned), engine_version)
+        reasons.append(words)
+    recommended = left[0]
+    return Choice(
+        config=configs[recommended],
+        group=len(group),
+        reasons=(_tie_words(spec, verdicts, recommended, len(group)), *reasons),
+    )
+
+
+def _tie_words(spec: SweepSpec, verdicts: Verdicts, recommended: str, group: int) -> str:
+    """How the recommended config stands to the first of its group."""
+    tied = "tied with" if verdicts.noise is not None else f"within {spec.search.margin:.0%} of"
+    others = f"{tied} {group - 1} other{'s' if group > 2 else ''}"
+    first = verdicts.standings[0]
+    if first.config == recommended:
+        return f"{others}, and measured best"
+    mean = next(standing.mean for standing in verdicts.standings if standing.config == recommended)
+    ahead = f"{abs(first.mean / mean - 1):.1%}"
+    word = "lower" if objective_direction(spec) == "lower" else "higher"
+    best = "which" if group == 2 else "the best of which"
+    return f"{others}, {best} measured {f'{ahead} {word}' if ahead != '0.0%' else 'the same'}"
+
+
+def _least(
+    spec: SweepSpec, prefer: Literal["cheapest", "coolest"], group: Sequence[str], launches: Sequence[Launch]
+) -> tuple[list[str], str]:
+    """The configs of the group that are tied for the least cost or energy, and how that was decided."""
+    kinds = {
+        "cheapest": Least(
+            quantity=lambda launch: launch.cost_per_1m_output_tok,
+            unit=f"{spec.energy.currency} per 1M output tokens",
+            least="costs least",
+            unknown="no energy.price_per_node_hour is given, so cost cannot decide",
+        ),
+        "coolest": Least(
+            quantity=lambda launch: launch.energy_j_per_output_tok,
+            unit="J per output token",
+            least="needs least energy",
+            unknown="energy was not measured, so it cannot decide",
+        ),
+    }
+    kind = kinds[prefer]
+    values: dict[str, list[float]] = {}
+    for config_id in group:
+        own = [kind.quantity(launch) for launch in launches if launch.config.config_id == config_id]
+        if known := [value for value in own if value]:
+            values[config_id] = known
+    if not values:
+        return list(group), kind.unknown
+    found = winner_group(values, higher_is_better=False, margin=spec.search.margin)
+    least = [standing.config for standing in found.standings if standing.may_be_recommended]
+    if len(least) > 1:
+        return [each for each in group if each in least], f"which of {len(least)} {kind.least} is undecided"
+    others = ", ".join(f"{standing.mean:.3g}" for standing in found.standings[1:3])
+    instead = f" instead of {others}{' and more' if len(values) > 3 else ''}" if others else ""
+    return least, f"recommended because it {kind.least}: {found.standings[0].mean:.3g}{instead} {kind.unit}"
+
+
+def _reference(spec: SweepSpec, planned: Sequence[Config]) -> Config | None:
+    """What runs now, as far as the sweep knows: production, or the baseline the user named, else the defaults."""
+    names = [*(name for name in spec.search.baseline if name != DEFAULTS), DEFAULTS]
+    known = {config.name: config for config in planned}
+    return next((known[name] for name in names if name in known), None)
+
+
+def _closest(group: Sequence[Config], reference: Config | None, version: str | None) -> tuple[list[str], str]:
+    """The config of the group (best first) that changes the fewest settings of the reference, and by how many."""
+    changes = {config.config_id: _changes(config, reference, version) for config in group}
+    recommended = min(changes, key=changes.__getitem__)
+    runs = reference is not None and reference.name != DEFAULTS
+    of = reference.name if reference is not None and runs else "the engine's defaults"
+    first, fewest = changes[group[0].config_id], changes[recommended]
+    if not fewest:
+        same = f"recommended because it changes nothing of {of}"
+        return [recommended], f"{same}: keep what runs now" if runs else same
+    settings = f"{fewest} setting{'s' if fewest > 1 else ''} of {of}"
+    if fewest < first:
+        return [recommended], f"recommended because it changes {settings} instead of {first}"
+    return [recommended], f"none of these changes fewer settings of {of} than its {fewest}"
+
+
+def _changes(config: Config, reference: Config | None, version: str | None) -> int:
+    """How many settings differ from the reference's; None stands for the engine's defaults."""
+    flags = reference.flags if reference is not None else {}
+    env = reference.env if reference is not None else {}
+    runs = reference.engine_version if reference is not None else None
+    ours, theirs = _defaults(config.engine_version or version), _defaults(runs or version)
+    differing = sum(
+        _set(config.flags, name, ours) != _set(flags, name, theirs) for name in config.flags.keys() | flags.keys()
+    )
+    differing += sum(config.env.get(name) != env.get(name) for name in config.env.keys() | env.keys())
+    if reference is not None:
+        differing += (config.model.name, config.model.revision) != (reference.model.name, reference.model.revision)
+        differing += config.engine_version != runs
+    return differing
+
+
+def _set(flags: dict[str, bool | int | float | str | None], name: str, defaults: dict[str, object]) -> object:
+    """A flag's value; the engine's default where the flag is left out."""
+    value = flags.get(name)
+    return defaults.get(name) if value is None else value
+
+
+def _defaults(version: str | None) -> dict[str, object]:
+    """Each flag's default; none are known of an engine that is not vLLM."""
+    try:
+        return {name: facts.default for name, facts in known_flags(version).items()}
+    except FactsError:
+        return {}

@@ -1,0 +1,102 @@
+"""Drift of a machine over a sweep, from launches of the same config.
+
+A steady change shows as a line through the anchor's log values over time. A change that is no line (a jump, a
+neighbour that comes and goes) shows as spread around it. Neither is removed from figures: they stay as measured.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
+from tokenpeak.spec.sweep import MARGIN
+
+FEWEST_LAUNCHES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """What the anchor says. `change` is last over first by the line, with bounds; `spread` is around the line (log).
+
+    none: no change beyond noise, or less than the margin; the bounds say what they leave open.
+    steady: a change along the line. erratic: the anchor varies by more than the margin around any line, so configs must
+    be compared within blocks or not at all. unknown: too few launches of the anchor.
+    """
+
+    verdict: Literal["none", "steady", "erratic", "unknown"]
+    change: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+    spread: float | None = None
+
+
+def drift(anchor: Sequence[tuple[float, float]], *, margin: float = MARGIN, confidence: float = CONFIDENCE) -> Drift:
+    """The drift seen by the anchor's launches: (seconds after the sweep's start, objective) each, in any order."""
+    if len(anchor) < FEWEST_LAUNCHES:
+        return Drift(verdict="unknown")
+    times, logs = [time for time, _ in anchor], [math.log(value) for _, value in anchor]
+    middle, level = fmean(times), fmean(logs)
+    squares = sum((time - middle) ** 2 for time in times)
+    if squares == 0:
+        return Drift(verdict="unknown")
+    slope = sum((time - middle) * (log - level) for time, log in zip(times, logs, strict=True)) / squares
+    left = sum((log - level - slope * (time - middle)) ** 2 for time, log in zip(times, logs, strict=True))
+    freedom = len(anchor) - 2
+    spread = math.sqrt(left / freedom)
+    half = t_critical(freedom, confidence) * spread / math.sqrt(squares)
+    length = max(times) - min(times)
+    low, high = (slope - half) * length, (slope + half) * length
+    verdict: Literal["none", "steady", "erratic"] = "none"
+    if spread > math.log1p(margin):
+        verdict = "erratic"
+    elif not low <= 0 <= high and abs(slope * length) > math.log1p(margin):
+        verdict = "steady"
+    return Drift(
+        verdict=verdict,
+        change=math.exp(slope * length),
+        change_low=math.exp(low),
+        change_high=math.exp(high),
+        spread=spread,
+    )
+
+
+def drift_words(
+    launches: Sequence[tuple[str, str, float, float]], *, baseline: Sequence[str], margin: float
+) -> list[str]:
+    """What each node's anchor says, in a sentence; none of a node whose anchor has too few launches.
+
+    `launches`: (node, config's name, seconds after the sweep's start, objective). The anchor is the first baseline that
+    gave a result, else the config that was launched first: a config that was picked by what it gave, such as a
+    finalist, would seem to fall.
+    """
+    found = []
+    nodes = list(dict.fromkeys(node for node, *_ in launches))
+    for node in nodes:
+        own = sorted((at_s, name, value) for where, name, at_s, value in launches if where == node)
+        names = [name for _, name, _ in own]
+        anchor = next((name for name in baseline if name in names), names[0])
+        values = [(at_s, value) for at_s, name, value in own if name == anchor]
+        seen = drift(values, margin=margin)
+        of = f"{len(values)} launches of {anchor}" + (f" on {node}" if len(nodes) > 1 else "")
+        if seen.verdict == "steady" and seen.change and seen.change_low and seen.change_high:
+            found.append(
+                f"The node drifted over the sweep by {seen.change - 1:+.1%} ({seen.change_low - 1:+.1%} to "
+                f"{seen.change_high - 1:+.1%}), by {of}: configs launched far apart differ by as much for that alone, "
+                "and nothing here is corrected for it."
+            )
+        elif seen.verdict == "erratic" and seen.spread is not None:
+            found.append(
+                f"{of} vary by {seen.spread:.1%}, more than the margin: only configs launched again, in blocks, can "
+                "be compared."
+            )
+        elif seen.verdict == "none" and seen.change_low is not None and seen.change_high is not None:
+            if 1 / (1 + margin) <= seen.change_low and seen.change_high <= 1 + margin:
+                found.append(f"{of} show no drift beyond {margin:.0%}.")
+            else:
+                found.append(
+                    f"{of} cannot separate a drift from noise: it lies between {seen.change_low - 1:+.1%} and "
+                    f"{seen.change_high - 1:+.1%} over the sweep."
+                )
+    return found

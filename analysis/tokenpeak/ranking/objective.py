@@ -1,0 +1,98 @@
+"""Objective: the one number that a spec wants best, read from a trial's runs."""
+
+import math
+from collections.abc import Sequence
+
+from tokenpeak.metrics import STATISTICS, Direction, metric_of, with_derived
+from tokenpeak.predict.demand import objective_run
+from tokenpeak.records import Distribution, RunRecord
+from tokenpeak.spec.energy import EnergyFactors
+from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.workload import ExternalLoad, OpenLoad
+
+DEFAULT_STATISTIC = "p50"
+"""What a distribution's bare name stands for as an objective."""
+
+
+def objective_value(runs: Sequence[RunRecord], spec: SweepSpec) -> float | None:
+    """The objective of a trial with these runs; None when they do not give it."""
+    if spec.objective.metric == "max_rate_per_s":
+        return _max_rate_per_s(runs, spec.objective_run()[0])
+    run = objective_run(runs, spec)
+    return metric_value(run, spec.objective.metric, spec.energy) if run else None
+
+
+def objective_direction(spec: SweepSpec) -> Direction:
+    """Whether the objective is to be high or low."""
+    return metric_direction(spec.objective.metric)
+
+
+def metric_direction(column: str) -> Direction:
+    """Whether the metric called `column` is to be high or low."""
+    found = metric_of(column)
+    return found[0].direction if found else "neither"
+
+
+def objective_directions(spec: SweepSpec) -> tuple[Direction, ...]:
+    """Which way each objective is better, the first and those of `objective.also`."""
+    return tuple(metric_direction(name) for name in (spec.objective.metric, *spec.objective.also))
+
+
+def objective_values(runs: Sequence[RunRecord], spec: SweepSpec) -> tuple[float | None, ...]:
+    """Each objective of a trial with these runs, the first and those of `objective.also`."""
+    run = objective_run(runs, spec)
+    also = (metric_value(run, name, spec.energy) if run is not None else None for name in spec.objective.also)
+    return (objective_value(runs, spec), *also)
+
+
+def metric_value(run: RunRecord, column: str, factors: EnergyFactors) -> float | None:
+    """The run's metric called `column`, such as `output_tok_per_s` or `ttft_s_p95`; None when it was not measured."""
+    found = metric_of(column)
+    if found is None:
+        return None
+    metric, statistic = found
+    if metric.distribution:
+        distribution: Distribution = getattr(run.summary, metric.name)
+        value: float | None = getattr(distribution, statistic or DEFAULT_STATISTIC)
+        return value
+    return metric_values(run, factors).get(metric.name)
+
+
+def metric_values(run: RunRecord, factors: EnergyFactors) -> dict[str, float | None]:
+    """Each metric of the run that is one number, the derived ones by the mean of factors that differ by the hour.
+
+    None: not measured.
+    """
+    fields = {**dict(run.summary), **dict(run.energy or ()), **dict(factors.typical)}
+    known = {name: float(value) for name, value in fields.items() if isinstance(value, int | float)}
+    spread = {name: value for name, value in fields.items() if isinstance(value, Distribution)}
+    statistics = {f"{name}_{each}": getattr(value, each) for name, value in spread.items() for each in STATISTICS}
+    saturation = run.max_rate.saturation_per_s if run.max_rate is not None else None
+    return with_derived(known | statistics | {"saturation_per_s": saturation})
+
+
+def column_of(metric: str) -> str:
+    """The column of runs that holds a metric: a distribution's bare name stands for its median."""
+    found = metric_of(metric)
+    bare = found is not None and found[0].distribution and found[1] is None
+    return f"{metric}_{DEFAULT_STATISTIC}" if bare else metric
+
+
+def _max_rate_per_s(runs: Sequence[RunRecord], workload: str) -> float | None:
+    """The highest rate within the SLO of the workload's runs; None when none held.
+
+    A search says which it is; of rates that were tried, it is the highest that held below the first that did not.
+    """
+    own = [run for run in runs if run.workload.name == workload]
+    found = [
+        run.max_rate.rate_per_s
+        for run in own
+        if run.max_rate is not None and run.max_rate.rate_per_s is not None and run.verdict.status != "invalid"
+    ]
+    tried = [
+        (run.level.rate_per_s, run.rate_held)
+        for run in own
+        if isinstance(run.level, OpenLoad | ExternalLoad) and run.level.rate_per_s is not None
+    ]
+    breaks = min((rate for rate, held in tried if held is False), default=math.inf)
+    return max([*found, *(rate for rate, held in tried if held and rate < breaks)], default=None)

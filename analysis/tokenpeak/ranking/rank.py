@@ -1,0 +1,48 @@
+"""Ranking of configs by the geometric mean of the objective over their launches.
+
+The one ranking: ties, the terminal, the site's pages and its CSVs, and the column `rank` of the configs in exports and
+in Postgres take it from here.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+NOTHING = "a launch achieved nothing"
+"""Why a config with a value has no rank: a launch gave 0, as a goodput may be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedConfig:
+    """One config with a value. `rank` is None where a launch gave 0, which has no logarithm; `mean` is 0 then."""
+
+    config: str
+    rank: int | None
+    mean: float
+    launches: int
+
+
+def ranks(launches: Mapping[str, Sequence[float]], *, higher_is_better: bool = True) -> tuple[RankedConfig, ...]:
+    """The configs that have values, best first and those without a rank last, by each launch's value of the objective.
+
+    Equal means keep the order in which the configs are given, which is that of their first launches.
+    """
+    sign = -1.0 if higher_is_better else 1.0
+    logs = {
+        config: fmean(math.log(value) for value in values) for config, values in launches.items() if _is_ranked(values)
+    }
+    found = [
+        RankedConfig(config=config, rank=rank, mean=math.exp(logs[config]), launches=len(launches[config]))
+        for rank, config in enumerate(sorted(logs, key=lambda config: sign * logs[config]), start=1)
+    ]
+    found += [
+        RankedConfig(config=config, rank=None, mean=0.0, launches=len(values))
+        for config, values in launches.items()
+        if len(values) and config not in logs
+    ]
+    return tuple(found)
+
+
+def _is_ranked(values: Sequence[float]) -> bool:
+    return len(values) > 0 and min(values) > 0

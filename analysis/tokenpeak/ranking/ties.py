@@ -1,0 +1,230 @@
+"""Winner and tie group: the configs that the launches cannot separate from the best, or that are as good in practice.
+
+Launches are the unit. Configs are ranked by geometric mean; the spread between launches is pooled over all of them.
+A single winner is named in two ways. It beats each other config by more than the margin and by Student's t at the
+two-sided level: with two configs tied for best that is wrong as often as the level says, with more of them less often,
+and whatever the rest is (Gutmann and Maymin, 1987). Or it stands out: the others are not distinguishable, it is
+further from their common mean than chance allows for the best of so many, and it beats each of them by more than the
+margin and by OUTLIER_GAP standard errors; many configs that are alike show more of the second best than its own few
+launches do. With all configs alike, both together name one in 5% of sweeps over two and in 2% over ten; at worst, with
+two tied for best and the rest just too near to be separated from them, in 16%. Otherwise the r-th is left out when it
+is behind the first by more than the margin and than the studentized range of r means allows, and so is everything
+ranked below it (Newman and Keuls's steps).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import fmean
+from typing import Literal
+
+from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
+from tokenpeak.ranking.rank import ranks
+from tokenpeak.spec.sweep import MARGIN
+
+OUTLIER_GAP = 1.25
+"""Standard errors by which a config that stands out beats each other."""
+
+WIDEST = math.log(2)
+"""Half of the widest informative interval of a log value: one from half to double the value."""
+
+ROUNDING = 1e-12
+"""Log values that differ by less are the same number."""
+
+Standing = Literal["winner", "tied", "equal", "worse", "unknown"]
+"""winner: the best, alone or first of its group. tied: not distinguishable from it. equal: worse with confidence, by
+less than the margin. worse: left out. unknown: no launch was repeated, or so few that one may be anywhere from half to
+double its value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standings:
+    """One config among others. `ratio` is its mean over the best's."""
+
+    config: str
+    rank: int
+    standing: Standing
+    mean: float
+    launches: int
+    ratio: float
+    is_near: bool
+    """Its mean is within the margin of the best's."""
+
+    @property
+    def in_group(self) -> bool:
+        """Nothing shows that it is worse."""
+        return self.standing != "worse"
+
+    @property
+    def may_be_recommended(self) -> bool:
+        """It is the best or as good; where no launch was repeated, it is within the margin."""
+        return self.is_near if self.standing == "unknown" else self.in_group
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts:
+    """All configs, best first, and how much launches vary (standard deviation of log; None when that is not known).
+
+    `spread` is that deviation as it was seen, also where it is too wide, or of too few launches, to decide anything.
+    """
+
+    standings: tuple[Standings, ...]
+    without_rank: tuple[str, ...] = ()
+    """Configs of which a launch achieved nothing."""
+    noise: float | None
+    spread: float | None
+    freedom: int
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The winner group, best first."""
+        return tuple(standing.config for standing in self.standings if standing.in_group)
+
+    @property
+    def winner(self) -> str | None:
+        """The config that is better than all others beyond noise and margin; None when it is a tie."""
+        return self.group[0] if len(self.group) == 1 else None
+
+
+def winner_group(
+    launches: Mapping[str, Sequence[float]],
+    *,
+    higher_is_better: bool = True,
+    margin: float = MARGIN,
+    confidence: float = CONFIDENCE,
+) -> Verdicts:
+    """The standings of configs by their launches' values, one for each launch; those without a rank have none."""
+    sign = 1.0 if higher_is_better else -1.0
+    ranked = ranks(launches, higher_is_better=higher_is_better)
+    order = [one.config for one in ranked if one.rank is not None]
+    logs = {config: [math.log(value) for value in launches[config]] for config in order}
+    means = {config: fmean(values) for config, values in logs.items()}
+    freedom = sum(len(values) - 1 for values in logs.values())
+    squares = sum((value - means[config]) ** 2 for config, values in logs.items() for value in values)
+    spread = math.sqrt(squares / freedom) if freedom else None
+    noise = None if spread is None or t_critical(freedom, confidence) * spread > WIDEST else spread
+    counts = {config: len(values) for config, values in logs.items()}
+    critical = t_critical(freedom, confidence) if freedom else math.inf
+    if _beats_all(order, means, counts, noise, critical, margin):
+        alone = True
+    else:
+        alone = _beats_all(order, means, counts, noise, OUTLIER_GAP, margin) and _stands_out(
+            order, means, counts, noise, freedom, confidence
+        )
+    found: list[Standings] = []
+    below_out = True
+    for rank in range(len(order), 0, -1):
+        config, best = order[rank - 1], order[0]
+        behind = _behind(means, best, config, sign)
+        error = _error(noise, len(logs[best]), len(logs[config]))
+        is_behind = error is not None and _beyond(_studentized(behind, error), rank, len(order), freedom, confidence)
+        standing: Standing
+        if rank == 1:
+            standing = "winner"
+        elif error is None:
+            standing = "unknown"
+        elif alone or (is_behind and behind > math.log1p(margin) and below_out):
+            standing = "worse"
+        else:
+            standing = "equal" if is_behind else "tied"
+        below_out = below_out and standing == "worse"
+        ratio = means[config] - means[best]
+        found.append(
+            Standings(
+                config=config,
+                rank=rank,
+                standing=standing,
+                mean=math.exp(means[config]),
+                launches=len(logs[config]),
+                ratio=math.exp(ratio),
+                is_near=abs(math.expm1(ratio)) <= margin,
+            )
+        )
+    without_rank = tuple(one.config for one in ranked if one.rank is None)
+    return Verdicts(
+        standings=tuple(reversed(found)), without_rank=without_rank, noise=noise, spread=spread, freedom=freedom
+    )
+
+
+def _beats_all(
+    order: Sequence[str],
+    means: Mapping[str, float],
+    counts: Mapping[str, int],
+    noise: float | None,
+    critical: float,
+    margin: float,
+) -> bool:
+    """Whether the first is ahead of each other by more than the margin and by `critical` standard errors."""
+    best = order[0] if order else ""
+    for config in order[1:]:
+        error = _error(noise, counts[best], counts[config])
+        if error is None or abs(means[best] - means[config]) <= max(math.log1p(margin), critical * error):
+            return False
+    return len(order) > 1
+
+
+def _stands_out(
+    order: Sequence[str],
+    means: Mapping[str, float],
+    counts: Mapping[str, int],
+    noise: float | None,
+    freedom: int,
+    confidence: float,
+) -> bool:
+    """Whether the others are alike, and the first is too far from their common mean to be the best of as many alike."""
+    best, others = order[0], order[1:]
+    if noise is None or len(others) < 2:
+        return False
+    widest = _error(noise, counts[others[0]], counts[others[-1]])
+    assert widest is not None, "there is noise"
+    apart = _studentized(abs(means[others[0]] - means[others[-1]]), widest)
+    if _beyond(apart, len(others), len(others), freedom, confidence):
+        return False
+    launches = sum(counts[config] for config in others)
+    common = sum(counts[config] * means[config] for config in others) / launches
+    error = noise * math.sqrt(1 / counts[best] + 1 / launches)
+    critical = t_critical(freedom, 1 - 2 * (1 - confidence) / len(order))
+    return abs(means[best] - common) > critical * error
+
+
+def _behind(means: Mapping[str, float], best: str, config: str, sign: float) -> float:
+    """How far (log) the config is behind the best."""
+    return sign * (means[best] - means[config])
+
+
+def _studentized(difference: float, error: float) -> float:
+    """A difference of means in the studentized range's unit; launches that all gave the same show any difference."""
+    if difference < ROUNDING:
+        return 0.0
+    return difference * math.sqrt(2) / error if error > 0 else math.inf
+
+
+def _beyond(studentized: float, means: int, most: int, freedom: int, confidence: float) -> bool:
+    """Whether a studentized range of `means` means is beyond chance.
+
+    The critical value grows with the number of means, so that those of two and of `most` settle nearly all cases; each
+    exact one costs a tenth of a second.
+    """
+    if studentized > _range_critical(most, freedom, confidence):
+        return True
+    if means > 1 and studentized <= _range_critical(2, freedom, confidence):
+        return False
+    return studentized > _range_critical(means, freedom, confidence)
+
+
+def _error(noise: float | None, first: int, second: int) -> float | None:
+    """Standard error of the difference of two means."""
+    return None if noise is None else noise * math.sqrt(1 / first + 1 / second)
+
+
+@lru_cache(maxsize=4096)
+def _range_critical(means: int, freedom: int, confidence: float) -> float:
+    """The critical value of the studentized range; of two means it is √2 times Student's t."""
+    if means < 2:
+        return 0.0
+    if means == 2:
+        return t_critical(freedom, confidence) * math.sqrt(2)
+    from scipy import stats  # a second of processor time, which a sweep without relaunches need not spend
+
+    return float(stats.studentized_range.ppf(confidence, means, freedom))

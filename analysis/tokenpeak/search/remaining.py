@@ -1,0 +1,127 @@
+"""Trials to come: how many launches a search still makes, over plan and history; the only count of them.
+
+The plan counts with an empty history, the progress line and the live page with what has ended so far. What nobody can
+know yet is taken as it is likeliest: launches work, and an adaptive search goes on to the number of trials that it may
+make, or, without one, to one launch of each class of configs.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tokenpeak.plan.estimate import Estimate, estimate, trial_time
+from tokenpeak.predict.model import ModelFacts
+from tokenpeak.ranking.objective import metric_direction
+from tokenpeak.records import NodeFacts, Plan
+from tokenpeak.search.budget import Budget
+from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
+from tokenpeak.search.grid import Grid
+from tokenpeak.search.highest import HighestValue, climb, searched
+from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome
+from tokenpeak.spec.sweep import SearchSpec, SweepSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialCount:
+    """How far a sweep is: trials that ended, and those that are still to come."""
+
+    ended: int = 0
+    remaining: int
+
+    @property
+    def total(self) -> int:
+        """About how many trials the sweep makes in all."""
+        return self.ended + self.remaining
+
+
+def trial_count(spec: SweepSpec, searches: Iterable[tuple[Plan, Sequence[Outcome]]]) -> TrialCount:
+    """The count over each hardware's plan with its history."""
+    counts = [
+        (sum(outcome.status != "interrupted" for outcome in history), remaining(spec, plan, history))
+        for plan, history in searches
+    ]
+    return TrialCount(ended=sum(ended for ended, _ in counts), remaining=sum(left for _, left in counts))
+
+
+def remaining(spec: SweepSpec, plan: Plan, history: Sequence[Outcome]) -> int:
+    """How many trials of one hardware have not ended yet, those that run now included.
+
+    `history` holds the trials that ended; interrupted ones are requeued and do not count.
+    """
+    done = [outcome for outcome in history if outcome.status != "interrupted"]
+    left = _launches(spec.search, plan, done, metric=spec.objective.metric)
+    budget = Budget.of(spec.search, plan)
+    each_s = fmean(outcome.duration_s for outcome in done) if done else plan.estimated_trial_s
+    if budget.node_s is None or not each_s:
+        return left
+    # The first trial is made in any case: nobody knows better how long it takes.
+    return min(left, max(0 if done else 1, int(budget.node_s / each_s) - len(done)))
+
+
+def cost_of(
+    spec: SweepSpec, plan: Plan, nodes: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]
+) -> Estimate:
+    """What carrying out the whole plan on its nodes takes."""
+    own = [node for node in nodes if node.node in plan.nodes]
+    return estimate(spec, trial_time(spec, plan, own, models), own, trials=remaining(spec, plan, ()))
+
+
+def _launches(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str) -> int:
+    """The launches to come without a budget of time."""
+    if not plan.feasible:
+        return 0
+    made = climb(plan, done)
+    if made is not None:
+        if isinstance(made.step, HighestValue) and made.step.value is None:
+            return 0
+        return _beside_climb(search, searched(plan, done), done, made.left, metric=metric)
+    if search.strategy == "adaptive":
+        return _adaptive(search, plan, done, metric=metric)
+    return Grid(search, plan, direction=metric_direction(metric)).remaining(done)
+
+
+def _beside_climb(search: SearchSpec, plan: Plan, done: Sequence[Outcome], finding: int, *, metric: str) -> int:
+    """The launches to come of a search for the highest value: of the climb, then among configs with the value."""
+    configs = {planned.config.config_id for planned in plan.feasible}
+    own = [outcome for outcome in done if outcome.config_id in configs]
+    if search.trials is None:
+        return finding + _launches(search, plan, own, metric=metric)
+    finding = min(finding, max(0, search.trials - len(done)))
+    trials = max(1, search.trials - finding - (len(done) - len(own)))
+    return finding + _launches(search.model_copy(update={"trials": trials}), plan, own, metric=metric)
+
+
+def _adaptive(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str) -> int:
+    """The launches to come of an adaptive search: of its screening, its anchors and its finals."""
+    finals = Finals(search=search, seed="", first=SCREENING_LAUNCHES, sign=1.0)
+    if (known := _finalists(search, plan, done, metric=metric)) is not None:
+        return finals.remaining(known, 0, done)
+    screened = [outcome for outcome in done if outcome.replicate < SCREENING_LAUNCHES]
+    settled = {outcome.config_id for outcome in screened if outcome.failure_cause not in TRANSIENT_CAUSES}
+    unknown = sum(planned.config.config_id not in settled for planned in plan.feasible)
+    most = search.trials or len({planned.config_class for planned in plan.feasible})
+    left = max(1, min(most - len(screened), unknown))
+    anchors = _anchors(search, plan, done, len(screened) + left)
+    candidates = len({outcome.config_id for outcome in screened if outcome.feasible}) + left
+    asked = FINALISTS if search.finalists is None else search.finalists
+    return left + anchors + finals.remaining([], min(asked, candidates, len(plan.feasible)), done)
+
+
+def _finalists(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str) -> list[str] | None:
+    """The finalists of an adaptive search; None while its screening goes on."""
+    if not done:
+        return None
+    # Imported here: its model of the space costs a second of processor time that a plan does not need.
+    from tokenpeak.search.adaptive import Adaptive
+
+    return Adaptive(search, plan, metric=metric, direction=metric_direction(metric)).finalists(done)
+
+
+def _anchors(search: SearchSpec, plan: Plan, done: Sequence[Outcome], screened: int) -> int:
+    """How often the first baseline is still launched again in a screening of so many launches."""
+    configs = {planned.config.name: planned.config.config_id for planned in plan.feasible}
+    anchor = next((configs[name] for name in search.baseline if name in configs), None)
+    if search.anchor_every is None or anchor is None:
+        return 0
+    launches = sum(outcome.config_id == anchor for outcome in done)
+    return max(0, (screened - 1) // search.anchor_every + 1 - max(1, launches))

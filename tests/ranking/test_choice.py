@@ -1,0 +1,144 @@
+"""The recommended config of a winner group: by settings, cost or energy, and only by what launches can separate."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import pytest
+
+from archive_factory import config_of, sweep_spec
+from tokenpeak.ranking.choice import Choice, Launch, choose
+from tokenpeak.ranking.ties import winner_group
+from tokenpeak.records import Config
+
+CONFIGS = {
+    "fast": config_of({"max_num_seqs": 64, "max_num_batched_tokens": 4096}, name="fast"),
+    "near": config_of({"max_num_seqs": 64}, name="near"),
+    "production": config_of({"max_num_seqs": 128}, name="production"),
+    "slow": config_of({"max_num_seqs": 8}, name="slow"),
+}
+VALUES = {"fast": (101.0, 103.0, 105.0), "near": (100.0, 102.0, 104.0), "slow": (50.0, 51.0, 52.0)}
+"""Launches that cannot separate fast and near; fast has the better mean."""
+
+
+def chosen(
+    values: Mapping[str, Sequence[float]] = VALUES,
+    *,
+    prefer: Literal["closest", "cheapest", "coolest"] = "closest",
+    planned: Sequence[Config] = tuple(CONFIGS.values()),
+    costs: Mapping[str, Sequence[float]] | None = None,
+    joules: Mapping[str, Sequence[float]] | None = None,
+    broken: Sequence[str] = (),
+) -> Choice:
+    """The choice among configs by their launches' objectives, costs and energies."""
+    spec = sweep_spec()
+    spec = spec.model_copy(update={"search": spec.search.model_copy(update={"prefer": prefer})})
+    launches = [
+        Launch(
+            config=CONFIGS[name],
+            slo_met=name not in broken,
+            cost_per_1m_output_tok=costs[name][launch] if costs else None,
+            energy_j_per_output_tok=joules[name][launch] if joules else None,
+        )
+        for name, own in values.items()
+        for launch in range(len(own))
+    ]
+    verdicts = winner_group({CONFIGS[name].config_id: own for name, own in values.items()})
+    found = choose(spec, verdicts, launches, planned, "0.32.0")
+    assert found is not None
+    return found
+
+
+def test_of_a_tie_the_closest_to_production_is_recommended() -> None:
+    """The config that changes fewer settings of production goes before one that measured a little more."""
+    found = chosen()
+
+    assert ("near", 2) == (found.config.name, found.group)
+    assert (
+        "tied with 1 other, which measured 1.0% higher; "
+        "recommended because it changes 1 setting of production instead of 2" == "; ".join(found.reasons)
+    )
+
+
+def test_production_in_the_group_is_kept() -> None:
+    """What runs now and is tied with the best stays."""
+    found = chosen(VALUES | {"production": (99.0, 101.0, 103.0)})
+
+    assert "production" == found.config.name
+    assert "; ".join(found.reasons).endswith("recommended because it changes nothing of production: keep what runs now")
+
+
+def test_a_winner_alone_is_recommended_without_a_word() -> None:
+    """Where nothing is tied there is nothing to choose."""
+    found = chosen({"fast": VALUES["fast"], "slow": VALUES["slow"]})
+
+    assert "fast" == found.config.name
+    assert 1 == found.group
+    assert () == found.reasons
+
+
+def test_without_production_the_engines_defaults_are_what_it_is_close_to() -> None:
+    """A setting written out at the engine's own default is no change of it."""
+    spelled = config_of({"max_num_seqs": 64, "gpu_memory_utilization": 0.92}, name="fast")
+    launches = [
+        Launch(config=config, slo_met=None, cost_per_1m_output_tok=None, energy_j_per_output_tok=None)
+        for config in (spelled, CONFIGS["fast"])
+    ]
+    verdicts = winner_group({spelled.config_id: [100.0], CONFIGS["fast"].config_id: [101.0]})
+    found = choose(sweep_spec(), verdicts, launches, (), "0.32.0")
+    assert found is not None
+
+    assert spelled.config_id == found.config.config_id
+    assert "; ".join(found.reasons).endswith(
+        "recommended because it changes 3 settings of the engine's defaults instead of 4"
+    )
+
+
+def test_the_cheapest_is_recommended_where_costs_differ() -> None:
+    """A cost that is least with confidence decides, whatever it changes."""
+    costs = {"fast": (2.0, 2.01, 2.02), "near": (3.0, 3.01, 3.02), "slow": (9.0, 9.0, 9.0)}
+    found = chosen(prefer="cheapest", costs=costs)
+
+    assert "fast" == found.config.name
+    assert "; ".join(found.reasons).endswith(
+        "recommended because it costs least: 2.01 instead of 3.01 USD per 1M output tokens"
+    )
+
+
+def test_undecided_costs_leave_it_to_the_closest() -> None:
+    """A cost read from the same few launches as the throughput is a tie too, and the words say so."""
+    costs = {"fast": (1.98, 1.94, 1.90), "near": (2.0, 1.96, 1.92), "slow": (9.0, 9.0, 9.0)}
+    found = chosen(prefer="cheapest", costs=costs)
+
+    assert "near" == found.config.name
+    assert "; which of 2 costs least is undecided; recommended because it changes 1 setting of production" in "; ".join(
+        found.reasons
+    )
+
+
+@pytest.mark.parametrize(
+    ("prefer", "words"),
+    [("cheapest", "no energy.price_per_node_hour is given"), ("coolest", "energy was not measured")],
+)
+def test_what_is_not_known_decides_nothing(prefer: Literal["cheapest", "coolest"], words: str) -> None:
+    """Without a price or measured energy the closest is recommended, and the words say why."""
+    found = chosen(prefer=prefer)
+
+    assert "near" == found.config.name
+    assert words in "; ".join(found.reasons)
+
+
+def test_the_coolest_is_recommended_by_measured_energy() -> None:
+    """Joules per token decide among those that tie."""
+    joules = {"fast": (0.10, 0.101, 0.102), "near": (0.15, 0.151, 0.152), "slow": (0.01, 0.01, 0.01)}
+    found = chosen(prefer="coolest", joules=joules)
+
+    assert "fast" == found.config.name
+    assert "needs least energy: 0.101 instead of 0.151 J per output token" in "; ".join(found.reasons)
+
+
+def test_a_config_that_broke_the_slo_is_not_recommended_for_its_closeness() -> None:
+    """Of a tie, one that broke the SLO in a launch goes last."""
+    found = chosen(broken=["near"])
+
+    assert "fast" == found.config.name
+    assert "tied with 1 other, and measured best; 1 of the 2 broke the SLO" == "; ".join(found.reasons)

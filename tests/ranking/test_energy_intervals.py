@@ -1,0 +1,85 @@
+"""Two launches of one config on boards that warm up: their energy differs significantly in few cases."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from metered_boards import FAMILIES, Load, metered_run
+from tokenpeak.ranking.energy_intervals import LaunchEnergy, energy_intervals
+
+CASES_EACH = 40
+RUN_S = 10.0
+PER_DEGREE = 0.0015
+"""Of its power: what a board draws more for each degree."""
+Pair = tuple[LaunchEnergy, LaunchEnergy]
+
+
+def launch(random: np.random.Generator, capability: str, load: Load, *, more: float = 1.0) -> LaunchEnergy | None:
+    """One launch in a sweep in which the board goes from 45 to 70 °C; None where it has no figure."""
+    scale = more * random.normal(1, 0.005)
+    mean_w = FAMILIES[capability][0] * load.decode
+    own = Load(
+        decode=load.decode * scale, prefill=load.prefill * scale, prefill_s=load.prefill_s, decode_s=load.decode_s
+    )
+    warm_w = mean_w * PER_DEGREE * (random.uniform(45, 70) - 57.5)
+    found = metered_run(random, capability, RUN_S, by_counter=True, load=own, warmer_w=warm_w).found
+    if found.energy_j is None:
+        return None
+    return LaunchEnergy(joule=found.energy_j, low=found.energy_low_j, high=found.energy_high_j)
+
+
+@cache
+def pairs(more: float) -> list[Pair]:
+    """Two launches each, the second one of a config that draws so many times as much, on all families."""
+    found = []
+    for capability in FAMILIES:
+        random = np.random.default_rng([17, int(float(capability) * 10), int(1000 * more)])
+        for _ in range(CASES_EACH):
+            load = Load(decode=random.uniform(0.35, 0.7), prefill=0.75, prefill_s=0.05, decode_s=random.uniform(0.1, 1))
+            two = launch(random, capability, load), launch(random, capability, load, more=more)
+            if two[0] is not None and two[1] is not None:
+                found.append((two[0], two[1]))
+    assert len(found) > 3 * CASES_EACH
+    return found
+
+
+def differs(two: Pair) -> bool:
+    """Whether the intervals of two configs with one launch each leave no overlap."""
+    (low, high), (other_low, other_high) = energy_intervals({"one": two[:1], "other": two[1:]}).values()
+    return low > other_high or other_low > high
+
+
+def test_two_launches_of_one_config_are_tied() -> None:
+    """In at most 5% of cases they seem to differ; by the sensors' intervals alone they do in many."""
+    by_sensor = [one.low > other.high or other.low > one.high for one, other in pairs(1.0)]  # type: ignore[operator]
+
+    assert np.mean([differs(two) for two in pairs(1.0)]) <= 0.05
+    assert np.mean(by_sensor) > 0.05
+
+
+def test_a_config_that_draws_much_more_is_separated() -> None:
+    """Ties are not had by intervals that hold everything."""
+    assert np.mean([differs(two) for two in pairs(1.15)]) >= 0.9
+
+
+def test_spread_that_repeated_launches_show_widens_all_intervals() -> None:
+    """Launches of one config that differ by 20% make one of another config as uncertain."""
+    calm = {"a": [LaunchEnergy(joule=1.0), LaunchEnergy(joule=1.01)], "b": [LaunchEnergy(joule=1.1)]}
+    wild = {"a": [LaunchEnergy(joule=1.0), LaunchEnergy(joule=1.2)], "b": [LaunchEnergy(joule=1.1)]}
+    (low, high), (wild_low, wild_high) = energy_intervals(calm)["b"], energy_intervals(wild)["b"]
+
+    assert wild_high / wild_low > 1.05 * high / low
+
+
+def test_many_launches_show_their_own_spread() -> None:
+    """Forty launches that hardly differ outweigh the usual spread, and the sensor's interval stays."""
+    alike = [LaunchEnergy(joule=1.0 + 0.001 * (number % 2)) for number in range(40)]
+    low, high = energy_intervals({"a": alike, "b": [LaunchEnergy(joule=1.0)]})["b"]
+    sensed = [LaunchEnergy(joule=1.0, low=0.96, high=1.04)]
+
+    assert high - low < 0.04
+    assert energy_intervals({"a": alike, "b": sensed})["b"] == (
+        pytest.approx(0.96, abs=0.005),
+        pytest.approx(1.04, abs=0.005),
+    )

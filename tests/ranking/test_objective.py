@@ -1,0 +1,124 @@
+"""The objective is one number of one run, or of all rates of a workload."""
+
+from pathlib import Path
+
+import pytest
+
+from archive_factory import make_archive, sweep_spec, trial_record
+from tokenpeak.ranking.objective import metric_value, objective_direction, objective_value
+from tokenpeak.records import Reason, TrialRecord, Verdict
+from tokenpeak.report import open_archive, rates
+from tokenpeak.spec.sweep import Objective, SweepSpec
+from tokenpeak.spec.workload import OpenLoad
+
+
+def aiming_at(**objective: str) -> SweepSpec:
+    """The synthetic spec with another objective."""
+    return sweep_spec().model_copy(update={"objective": Objective(**objective)})
+
+
+def test_objective_of_the_chosen_run() -> None:
+    """Metric, statistic and level are read from the run that the spec names."""
+    trial, _ = trial_record(sweep_spec())
+    spec = aiming_at(metric="ttft_s_p95", level="rate=8/s")
+
+    assert trial.runs[2].summary.ttft_s.p95 == objective_value(trial.runs, spec)
+    assert "lower" == objective_direction(spec)
+
+
+def test_a_bare_distribution_means_its_median() -> None:
+    """`ttft_s` without a statistic is the p50."""
+    trial, _ = trial_record(sweep_spec())
+
+    assert trial.runs[0].summary.ttft_s.p50 == objective_value(trial.runs, aiming_at(metric="ttft_s"))
+
+
+def test_invalid_runs_have_no_objective() -> None:
+    """A run that may not be ranked gives no value."""
+    trial, _ = trial_record(sweep_spec(), requests=10)
+
+    assert objective_value(trial.runs, sweep_spec()) is None
+
+
+def test_highest_rate_within_the_slo() -> None:
+    """The highest rate whose run held every limit."""
+    trial, _ = trial_record(sweep_spec())
+    held = [run.level.rate_per_s for run in trial.runs[1:] if run.slo_met]  # type: ignore[union-attr]
+
+    assert max(held, default=None) == objective_value(trial.runs, aiming_at(metric="max_rate_per_s"))
+
+
+@pytest.mark.parametrize(
+    ("codes", "slo_met", "expected"),
+    [((), False, 4.0), (("overloaded",), True, 4.0), (("late_dispatch",), False, 16.0), (("preemptions",), True, 16.0)],
+)
+def test_a_rate_above_one_that_broke_is_not_the_highest(
+    tmp_path: Path, codes: tuple[str, ...], slo_met: bool, expected: float
+) -> None:
+    """Rates of 4 and 16 held, and 8 is in doubt: objective and rates page say the same, whatever the doubt is."""
+    path = make_archive(tmp_path / "a", axes={"max_num_seqs": [64]}, gpus=["NVIDIA L4"], seconds=3).path
+    (file,) = (path / "trials").glob("*.json")
+    trial = TrialRecord.model_validate_json(file.read_text())
+    verdict = Verdict(
+        status="invalid" if codes else "valid", reasons=tuple(Reason(code=code, text="") for code in codes)
+    )
+    runs = tuple(
+        run.model_copy(
+            update={"slo_met": slo_met, "verdict": verdict}
+            if run.level_label == "rate=8/s"
+            else {"slo_met": True, "verdict": Verdict(status="valid")}
+        )
+        for run in trial.runs
+    )
+    file.write_text(trial.model_copy(update={"runs": runs}).model_dump_json())
+    view = open_archive(path)
+    (shown,) = rates.highest_rates(rates.open_runs(view, view.hardware[0], "short")).iter_rows(named=True)
+
+    assert expected == shown["holds"]
+    assert expected == objective_value(runs, aiming_at(metric="max_rate_per_s"))
+
+
+def test_cost_needs_a_price() -> None:
+    """Without a price per hour there is no cost, rather than none at all."""
+    trial, _ = trial_record(sweep_spec())
+    spec = sweep_spec()
+    free = spec.energy.model_copy(update={"price_per_node_hour": None})
+
+    assert metric_value(trial.runs[0], "cost_per_1m_output_tok", free) is None
+    speed = trial.runs[0].summary.output_tok_per_s
+    assert speed is not None
+    assert pytest.approx(2.5 / 3600 / speed * 1e6) == metric_value(trial.runs[0], "cost_per_1m_output_tok", spec.energy)
+
+
+def test_rates_of_invalid_runs_do_not_count() -> None:
+    """A rate is not shown to be sustainable by a run that may not be ranked."""
+    trial, _ = trial_record(sweep_spec())
+    spec = aiming_at(metric="max_rate_per_s")
+    held = [run for run in trial.runs if run.slo_met and isinstance(run.level, OpenLoad)]
+    invalid = [run.model_copy(update={"verdict": Verdict(status="invalid")}) for run in held]
+
+    assert held
+    assert objective_value(held, spec) is not None
+    assert objective_value(invalid, spec) is None
+
+
+@pytest.mark.parametrize(
+    "codes", [(), ("overloaded",), ("preemptions",), ("client_slow",), ("overloaded", "client_slow")]
+)
+@pytest.mark.parametrize("status", ["valid", "invalid", "not_judged"])
+def test_a_sustainable_rate_is_alike_for_objective_and_rates_page(
+    tmp_path: Path, status: str, codes: tuple[str, ...]
+) -> None:
+    """Whatever a run's verdict, the page's frame and the highest rate agree on whether its rate is sustainable."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [64]}, gpus=("NVIDIA L4",), seconds=2)
+    (trial,) = archive.trials()
+    verdict = Verdict(status=status, reasons=tuple(Reason(code=code, text=code) for code in codes))  # type: ignore[arg-type]
+    run = trial.runs[1].model_copy(update={"verdict": verdict, "slo_met": True})
+    (archive.path / "trials" / f"{trial.trial_id}.json").unlink()
+    archive.write_trial(trial.model_copy(update={"runs": (trial.runs[0], run)}), None, "")
+    view = open_archive(archive.path)
+    (held,) = rates.open_runs(view, view.hardware[0], "short")["held"]
+    aim = view.spec.model_copy(update={"objective": Objective(metric="max_rate_per_s")})
+
+    assert run.rate_held == held
+    assert (held is True) == (objective_value((run,), aim) is not None)
