@@ -20,7 +20,7 @@ IN_TRIAL = (
     "verifying",
 )
 ANY = ("probing", *IN_TRIAL)
-BORROWED = ("engine starting", "warming up", "under load", "engine stopping")
+BY_TRIAL = ("engine starting", "warming up", "under load", "engine stopping")
 """Production is down on purpose."""
 LOADED = ("under load",)
 
@@ -39,7 +39,7 @@ def _catalogue() -> Where:
     """Name → the phases in which it may strike, and between which bounds it lasts (None: until the run's end)."""
     found: Where = {}
     for role in HOST_ROLES:
-        phases = {"client": LOADED, "lease": BORROWED}.get(role, ANY)
+        phases = {"client": LOADED, "lease": BY_TRIAL}.get(role, ANY)
         found[f"kill:{role}"] = (phases, None)
         found[f"stop:{role}"] = (phases, SHORT_S)
     found["suspend:controller"] = (IN_TRIAL, LONG_S)
@@ -48,23 +48,23 @@ def _catalogue() -> Where:
             "engine": ("warming up", "under load"),
             "telemetry": LOADED,
             "production": ("production starting", "verifying"),
-            "node-lease": BORROWED,
+            "node-lease": BY_TRIAL,
         }.get(role, IN_TRIAL)
         found[f"kill:{role}"] = (phases, None)
         if role != "production":
             found[f"stop:{role}"] = (phases, SHORT_S)
     for how in ("stopped", "disabled", "masked", "removed"):
-        found[f"guard:{how}"] = (BORROWED, None)
+        found[f"guard:{how}"] = (BY_TRIAL, None)
     for how in ("masked", "disabled", "removed"):
-        found[f"production:{how}"] = (BORROWED, None)
+        found[f"production:{how}"] = (BY_TRIAL, None)
     found["production:restarted"] = (("arming", "verifying"), None)
     found["production:started"] = (("under load",), None)
     for name in STATE_FILES:
         for hurt in HURTS:
-            found[f"file:{name}:{hurt}"] = (BORROWED, None)
-    found["folder:deleted"] = (BORROWED, None)
-    found["folder:readonly"] = (BORROWED, None)
-    found["disk:full"] = (BORROWED, None)
+            found[f"file:{name}:{hurt}"] = (BY_TRIAL, None)
+    found["folder:deleted"] = (BY_TRIAL, None)
+    found["folder:readonly"] = (BY_TRIAL, None)
+    found["disk:full"] = (BY_TRIAL, None)
     found["way:delay:0.4"] = (ANY, (4.0, 10.0))
     found["way:hang"] = (ANY, SHORT_S)
     found["way:hang-long"] = (IN_TRIAL, LONG_S)
@@ -78,7 +78,7 @@ def _catalogue() -> Where:
     found["operator:second-sweep"] = (ANY, None)
     found["operator:interrupt"] = (ANY, None)
     found["operator:hang-up"] = (ANY, None)
-    found["results:deleted"] = (BORROWED, None)
+    found["results:deleted"] = (BY_TRIAL, None)
     return found
 
 

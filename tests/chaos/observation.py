@@ -184,7 +184,7 @@ def look(enter: Sequence[str], nvidia_smi: str) -> Look:
 
     memory = run(nvidia_smi, "--query-gpu=memory.used", "--format=csv,noheader,nounits").split()
     units = run("systemctl", "list-units", "--all", "--no-legend", "--plain", "tokenpeak-engine-*")
-    lines = run("ps", "-eo", "pid=,args=").splitlines()
+    lines = run("ps", "-ww", "-eo", "pid=,args=").splitlines()
     return Look(
         definition_sha256=hashlib.sha256(run("systemctl", "cat", PRODUCTION_UNIT).encode()).hexdigest(),
         enabled=run("systemctl", "is-enabled", PRODUCTION_UNIT).strip(),

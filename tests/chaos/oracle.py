@@ -27,7 +27,7 @@ DOWNTIME_S, DOWNTIME_SHARE = 3.0, 0.15
 MATCH_S = 0.5
 """A request's end by the client's clock and by the engine's."""
 PACE_SHARE = 0.85
-"""A valid run's rate over what the engine gave while it was left alone."""
+"""A valid run's rate over what the engine gave while nothing struck it."""
 STALL_S = 0.8
 ENDED_S = 150.0
 """A controller ends within this, and what faults hold up beside."""
@@ -147,7 +147,7 @@ def _silenced(seen: Observation) -> list[tuple[float, float]]:
 def _attended_until(seen: Observation, begin: float, end: float) -> float:
     """The last moment of a span at which a sweep's controller lived and could be heard."""
     last = begin
-    for controller in seen.controllers:
+    for controller in (controller for controller in seen.controllers if controller.sweeps):
         until = min(end, controller.ended_s or end)
         if controller.began_s > end or until < begin:
             continue
@@ -180,6 +180,10 @@ def _given_back(seen: Observation) -> Iterator[Finding]:
         + limits.slack_s
         + _held_up_s(seen)
     )
+    if "brought back by the operator" in " ".join(seen.notes):
+        yield Finding(
+            "production_down", f"Production was not back {alone_s:.1f} s after the sweep's end: `make restore`."
+        )
     for begin, end in down_spans(seen.samples):
         until = end if end is not None else seen.samples[-1].t
         quiet_from = _attended_until(seen, begin, until)

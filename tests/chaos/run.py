@@ -8,6 +8,7 @@ plays a list of one's own. Exit status 1 when a run failed.
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -216,6 +217,8 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="keep what was seen of failing runs below this folder")
     parser.add_argument("--keep-all", action="store_true", help="with --keep: of runs without a finding, too")
     asked = parser.parse_args()
+    # What was set up is taken away, however this is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     reason = why_no_rig()
     if reason:
         print(f"skipped: {reason}")

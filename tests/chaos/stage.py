@@ -29,8 +29,14 @@ HERE = Path(__file__).parent
 WITNESS = "/run/witness"
 LEASE_S = 6.0
 SLACK_S = 15.0
+BOARD, MEMORY_SHARE = "NVIDIA A100-SXM4-80GB", 0.4
+"""Production and an engine fit beside each other, so that one that should not be there shows."""
+LOAD_S = 8
+"""Of load: long enough that production which somebody starts serves within it, and that a flapping cable is felt."""
 SPEC_OF_RUN: dict[str, Any] = {
     **SPEC,
+    "fixed": {"name": "fixed", "flags": {"max_model_len": 2048, "gpu_memory_utilization": MEMORY_SHARE}},
+    "workloads": [{**SPEC["workloads"][0], "levels": [{"concurrency": 4, "duration_s": LOAD_S, "warmup_requests": 4}]}],
     "deadlines": {
         "engine_ready_s": 15,
         "run_s": 20,
@@ -52,7 +58,7 @@ class ChaosBench(Bench):
         self.root.mkdir(parents=True, exist_ok=True)
         self.node.sh("mkdir", "-p", MACHINE, "/run/boards", WITNESS)
         self.node.sh("ln", "-sfn", "/run/boards", f"{MACHINE}/state")
-        machine = (sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", "NVIDIA L4", "--start-s", "0.3")
+        machine = (sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", BOARD, "--start-s", "0.3")
         self.node.sh(*machine)
         witnessed = shlex.join([sys.executable, str(HERE / "standin_engine.py"), WITNESS])
         self.node.sh("sh", "-c", f"head -n -1 {MACHINE}/vllm > {MACHINE}/witnessed")
@@ -61,6 +67,7 @@ class ChaosBench(Bench):
         self.node.write(faults_bench.ENGINE, f'#!/bin/sh\nexec {MACHINE}/witnessed "$@"\n')
         self.node.sh("chmod", "755", f"{MACHINE}/witnessed", faults_bench.ENGINE)
         unit = faults_bench.production_unit(self.node.address).replace(f"{MACHINE}/vllm", f"{MACHINE}/witnessed")
+        unit = unit.replace("--port 8000", f"--port 8000 --gpu-memory-utilization {MEMORY_SHARE}")
         self.node.write("/etc/systemd/system/prod.service", unit)
         self.node.sh("systemctl", "daemon-reload")
         self.node.sh("systemctl", "enable", "-q", "prod.service")
@@ -153,7 +160,7 @@ class Stage:
         self.bench.production_start_s = old.production_start_s
         self.bench._write_home()
         shutil.rmtree(old.root.parent, ignore_errors=True)
-        self.node.sh("sh", "-c", f"rm -f {WITNESS}/8099-* {STATE}/phase")
+        self.node.sh("sh", "-c", f"rm -f {WITNESS}/8099-* {STATE}/phase.json")
 
     def down(self) -> None:
         """Take everything away."""

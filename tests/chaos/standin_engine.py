@@ -43,7 +43,7 @@ def watch_requests(witness: Witness) -> None:
     """Let each answer of the simulated engine's server be logged with its tokens and times."""
     from tokenpeak.sim import http
 
-    answer, end = http.Connection._answer, http.Connection.end
+    answer, end = http.HttpConnection._answer, http.HttpConnection.end
 
     def begun(self: Any, request: Any) -> None:
         self.witnessed_s = time.time()
@@ -58,7 +58,7 @@ def watch_requests(witness: Witness) -> None:
             tokens = int(found[-1]) if found else 0
             witness.note("request", began=round(self.witnessed_s, 4), status=reply.status or 200, tokens=tokens)
 
-    http.Connection._answer, http.Connection.end = begun, ended
+    http.HttpConnection._answer, http.HttpConnection.end = begun, ended
 
 
 def main() -> int:

@@ -231,7 +231,18 @@ def guard_left(seen: Observation) -> None:
     seen.after = replace(LOOK, memory_mib=22000, processes=["1 python3 tokenpeak-node.pyz guard"])
 
 
+def deaf_guard(seen: Observation) -> None:
+    """A guard that ignores the lease: production comes back when an operator brings it back, and that hides nothing."""
+    seen.faults = [struck("kill:controller", 14)]
+    seen.controllers[0].status, seen.controllers[0].ended_s = -9, BEGAN + 14
+    rescue = Controller(who="restore", arguments=["restore"], began_s=BEGAN + 46, ended_s=BEGAN + 51, status=0)
+    seen.controllers.append(rescue)
+    seen.samples = samples([(8.0, 50.0)], (10.0, 49.0), 60)
+    seen.notes = ["production was brought back by the operator"]
+
+
 DEFECTS = {
+    deaf_guard: {"production_down"},
     lease_of_another: {"production_down"},
     left_down: {"never_back", "exit_zero_while_down", "active_changed", "memory"},
     downtime_of_a_slow_way: {"attended_too_long", "downtime"},

@@ -21,7 +21,7 @@ from tests.rig.conftest import PYTHON, STATE, RigNode
 
 from tokenpeak import paths
 from tokenpeak.node import clock
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.archive import Archive
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -216,7 +216,7 @@ class Bench:
 
     def sweep(self, name: str = "one") -> Controller:
         """Start a sweep, with nothing left from the one before."""
-        self.node.sh("rm", "-f", f"{STATE}/phase")
+        self.node.sh("rm", "-f", f"{STATE}/phase.json")
         return self.start("sweep", "--inventory", "rig", "--sweep", name, "--no-report")
 
     def on_disk(self, name: str) -> Path:
@@ -226,8 +226,8 @@ class Bench:
     def phase(self) -> str | None:
         """What the node says it is doing."""
         try:
-            return self.on_disk("phase").read_text() or None
-        except OSError:
+            return str(json.loads(self.on_disk("phase.json").read_text())["name"])
+        except (OSError, ValueError):
             return None
 
     def load_phase(self) -> str | None:
@@ -262,7 +262,11 @@ class Bench:
     def engine_processes(self) -> list[str]:
         """Command lines on the node that belong to a trial."""
         words = ("--port 8099", "--port=8099", "tokenpeak-node.pyz telemetry")
-        return [line for line in self.node.sh("ps", "-eo", "args").splitlines() if any(word in line for word in words)]
+        return [
+            line
+            for line in self.node.sh("ps", "-ww", "-eo", "args").splitlines()
+            if any(word in line for word in words)
+        ]
 
     def archives(self) -> list[Path]:
         """The archives of this home, oldest first."""

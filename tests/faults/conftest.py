@@ -71,7 +71,7 @@ def place() -> Iterator[Path]:
 
 
 def number_of(place: Path) -> int:
-    """What tells this process's nodes from those of others."""
+    """What distinguishes this process's nodes from those of others."""
     return int((place / "number").read_text())
 
 

@@ -38,7 +38,7 @@ PHASES: dict[str, Callable[[Bench, Controller], bool]] = {
 
 
 def kill(bench: Bench, controller: Controller) -> float:
-    """SIGKILL of the controller: nobody tells the node anything any more."""
+    """SIGKILL of the controller: the node hears of nobody any more."""
     struck = time.monotonic()
     controller.process.kill()
     recovered_s = bench.recovered_s(struck, within_s=LEASE_S + bench.production_start_s + SLACK_S)

@@ -17,7 +17,7 @@ from tests.faults.test_matrix import PHASES
 from tests.rig.conftest import STATE
 
 from tokenpeak.node import clock
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.archive import Archive
 
 pytestmark = [pytest.mark.faults]
 
@@ -29,7 +29,7 @@ BROKEN = {
     "crash_after_requests:3": "",
     "ignore_sigterm": None,
 }
-"""What the simulated engine is told → the cause that is recorded; empty: any; None: the trial succeeds."""
+"""What the simulated engine is to do → the cause that is recorded; empty: any; None: the trial succeeds."""
 
 
 def broken_spec() -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_broken_engines(bench: Bench, record_property: Record) -> None:
     for fault, cause in BROKEN.items():
         found = causes[fault.split(":")[0]]
         assert (cause is None and found is None) or (cause == "" and found) or found == cause, causes
-    # A hang says nothing of the config, so it is launched once more.
+    # A hang says nothing of the config, so it is launched again.
     launches = Counter(trial.config.name.split("=")[-1] for trial in trials)
     assert {"hang_at_start": 2, "oom_at_start": 1, "crash_after_requests": 1, "ignore_sigterm": 1} == launches
     assert all(trial.restoration and trial.restoration.restored for trial in trials)
@@ -100,24 +100,46 @@ def started_at(bench: Bench) -> str:
     return bench.node.sh("systemctl", "show", "-p", names, "prod.service")
 
 
+STRUCK = "/run/disk-filled"
+
+FILLING_SYSTEMCTL = f"""#!/bin/sh
+# A launch holds the node's lock when it asks systemd for production's state, and then writes its record.
+if [ -e {STATE}/lock.json ] && [ ! -e {STRUCK} ]; then
+  touch {STRUCK}
+  fallocate -l "$(df --output=avail -B1 /root | tail -1)" {FILLER}
+  cat /dev/zero > {REST} 2>/dev/null
+fi
+exec /usr/bin/systemctl "$@"
+"""
+
+
+def let_recording_fill_the_disk(bench: Bench) -> None:
+    """The node's disk is full once the next launch has looked at production, before it writes its record."""
+    path = "/usr/local/bin/systemctl"
+    bench.node.write(path, FILLING_SYSTEMCTL)
+    bench.node.sh("chmod", "755", path)
+
+
 @pytest.mark.faults_ci
 def test_disk_full_while_recording(small: Bench, record_property: Record) -> None:
     """Production is not touched when the record cannot be written; with room again the sweep is completed."""
     record_property("cell", "node's disk full while recording")
+    let_recording_fill_the_disk(small)
     before = started_at(small)
-    controller, _ = small.begin(lambda _, seen: "are feasible" in seen.said)
-    fill_nearly(small)
-    assert small.await_phase(controller, lambda _, seen: " begins" in seen.said)
-    fill(small)
-    controller.wait(200)
+    controller = small.sweep()
+    status = controller.wait(200)
     after = started_at(small)
+    struck = small.node.sh("sh", "-c", f"ls {STRUCK} {FILLER}")
     answered = small.answers()
     small.node.sh("rm", FILLER, REST)
 
     archive = small.finish_sweep(before=0, controller=controller)
 
+    assert f"{FILLER}\n{STRUCK}" == struck.strip()
     assert "No space left" in controller.said
-    assert (before, True) == (after, answered)
+    assert status == 1
+    assert before == after
+    assert answered
     small.check_archive(archive)
     small.check_as_it_was()
 

@@ -45,10 +45,11 @@ def test_guard_masked_and_stopped(rig_node: RigNode) -> None:
     rig_node.sh("sh", "-c", script)
     assert not rig_node.node("status")["guard_alive"]
 
-    beats = "for i in 1 2 3; do echo $i sweep-1; sleep 1; done"
-    rig_node.sh("sh", "-c", f"({beats}) | {PYTHON} {STATE}/tokenpeak-node.pyz lease --state {STATE}")
+    beats = """for i in 1 2 3; do echo "{\\"number\\": $i, \\"holder\\": \\"sweep-1\\"}"; sleep 1; done"""
+    heard = rig_node.sh("sh", "-c", f"({beats}) | {PYTHON} {STATE}/tokenpeak-node.pyz lease --state {STATE}")
     guarded = rig_node.node("status")["guard_alive"]
 
+    assert '"renewals": 3' in heard
     assert guarded
     assert given_back(rig_node, 60), "and it gives the node back when the controller falls silent"
     assert [] == processes(rig_node, "--port 8099")

@@ -54,7 +54,7 @@ def test_unknown_and_changed_host_keys_are_refused(strict: Bench, tmp_path: Path
     """A node is reached by no command before its key is known, and by none after it has changed; each says why."""
     commands = [("probe", "--inventory", "rig"), ("status", "--inventory", "rig"), ("restore", "--inventory", "rig")]
     unknown = [said_by(strict, *command) for command in commands]
-    untouched = not disk(strict, "var/lib/tokenpeak").exists()
+    untouched = not disk(strict, "var/lib/tokenpeak").is_dir()
 
     scanned = subprocess.run(["ssh-keyscan", "-t", "ed25519", strict.node.address], capture_output=True, check=True)
     known_hosts(strict).write_bytes(scanned.stdout)

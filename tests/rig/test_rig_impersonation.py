@@ -27,7 +27,7 @@ def heard(node: RigNode) -> str:
 
 
 def test_port_of_production_is_taken_during_a_trial(rig_node: RigNode) -> None:
-    """A unit that loads while another user answers at its address is not believed to be back; its key stays here."""
+    """A unit that loads while another user answers at its address does not count as back; its key stays here."""
     key = "VLLM_API_KEY=the-key-of-production"
     unit = production_unit(rig_node.address, 8000).replace(
         "[Service]\n", f"[Service]\nEnvironment={key}\nRestartSec=1\n"

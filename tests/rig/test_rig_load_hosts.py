@@ -18,11 +18,11 @@ from tests.faults.conftest import boot_node, place  # noqa: F401
 from tests.rig.conftest import RigNode
 
 from tokenpeak.errors import LoadError
-from tokenpeak.load.calibrate import Calibration, Way
-from tokenpeak.load.job import LoadJob, run_job
-from tokenpeak.load.timetable import serving_argv, started
+from tokenpeak.loadgen.calibration import Calibration, NetworkPath
+from tokenpeak.loadgen.job import LoadJob, run_job
+from tokenpeak.loadgen.test_server_process import serving_argv, started
 from tokenpeak.records import RunRecord
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.archive import Archive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 
@@ -90,10 +90,10 @@ def cut_under_load(host: RigNode, progress: Path) -> None:
 
 
 def offer(pair: list[RigNode], folder: Path, level: dict[str, object], *, cut: bool = False) -> RunRecord:
-    """Offer a level from both over SSH to a timetable server at this machine's end of their cables."""
+    """Offer a level from both over SSH to a test server at this machine's end of their cables."""
     workload = {"kind": "synthetic", "name": "timetable", "input_tokens": 16, "output_tokens": 16}
     runs = [{"run_index": 0, "workload": workload, "level": level}]
-    client = (sys.executable, "-m", "tokenpeak.load.host")
+    client = (sys.executable, "-m", "tokenpeak.loadgen.remote_worker")
     ssh = [(host.name, host.ssh_argv(*client)) for host in pair]
     hosts = [{"name": name, "argv": [argv[0], "-o", "ServerAliveInterval=2", *argv[1:]]} for name, argv in ssh]
     with started(serving_argv("10.77.0.1", 0, 0.05, 0.02)) as port:
@@ -149,7 +149,7 @@ def test_two_load_hosts(yard: Yard) -> None:
     assert [[("lh1", 6), ("lh2", 6)]] * 2 == [
         [(host.load_host, host.requests) for host in run.client.hosts] for run in runs
     ]
-    # Half a round trip, of which the delay is most; what this machine adds when it is busy is told as well.
+    # Half a round trip, of which the delay is most; what this machine adds when it is busy is reported as well.
     assert all(yard.delay_s / 2 < run.client.hosts[1].clock_error_s for run in runs)
     for run in runs:
         for host in run.client.hosts:
@@ -167,7 +167,7 @@ def test_cable_of_a_load_host_is_pulled(yard: Yard) -> None:
     spec["deadlines"] |= {"run_s": 120, "lease_s": 60}
     yard.bench.write_spec("long", spec)
     controller = yard.bench.sweep("long")
-    yard.bench.await_phase(controller, lambda _, told: " load\n" in told.said)
+    yard.bench.await_phase(controller, lambda _, seen: " load\n" in seen.said)
     time.sleep(5)
     yard.load_hosts[1].testnode("cut")
     status = controller.wait(1200)
@@ -182,7 +182,7 @@ def test_cable_of_a_load_host_is_pulled(yard: Yard) -> None:
 
 
 def test_calibration_on_the_way_to_a_node(yard: Yard) -> None:
-    """A timetable server is put on the node over SSH, measured from the load hosts, and gone afterwards."""
+    """A test server is put on the node over SSH, measured from the load hosts, and gone afterwards."""
     bench = yard.bench
     delay_s = delayed(bench.node.name)
     controller = bench.start("calibrate", "--inventory", "rig", "--streams", "2", "--seconds", "1")
@@ -191,9 +191,9 @@ def test_calibration_on_the_way_to_a_node(yard: Yard) -> None:
     found = Calibration.model_validate_json(kept.read_bytes())
 
     assert 0 == status, controller.said
-    assert Way(load_hosts=("lh1", "lh2"), server=bench.node.name) == found.way
+    assert NetworkPath(load_hosts=("lh1", "lh2"), server=bench.node.name) == found.way
     assert delay_s < found.round_trip_s <= found.points[0].ttft_error_p50_s + 0.01
-    assert "timetable" not in bench.node.sh("ps", "-eo", "args")
+    assert "timetable" not in bench.node.sh("ps", "-ww", "-eo", "args")
     assert "" == bench.node.sh("find", "/tmp", "-name", "timetable").strip()
     bench.check_as_it_was()
     print(controller.said)

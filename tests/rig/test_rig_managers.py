@@ -63,7 +63,10 @@ def test_supervisord(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     started.terminate()
     started.wait(timeout=20)
-    assert (True, False, True, True) == (launched["ready"], during, finished["restoration"]["restored"], after)
+    assert launched["ready"]
+    assert not during
+    assert finished["restoration"]["restored"]
+    assert after
 
 
 STORAGE = '[storage]\ndriver="overlay"\ngraphroot="/run/pod/storage"\nrunroot="/run/pod/run"\n'

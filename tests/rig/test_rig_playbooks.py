@@ -22,6 +22,17 @@ pytestmark = [pytest.mark.e2e]
 ANSWER = re.compile(r"^(?:ok|changed|fatal): \[([^\]]+)\][^=]*=> (\{.*\})$", re.MULTILINE)
 
 
+LAUNCH = """- hosts: all
+  become: "{{ tokenpeak_become | default(false) }}"
+  tasks:
+    - ansible.builtin.import_role:
+        name: engine
+        tasks_from: launch
+        rolespec_validate: false
+"""
+"""A trial up to the engine's start; trial.yml goes on from there."""
+
+
 class Controller:
     """Runs playbooks against rig nodes as a user would."""
 
@@ -58,6 +69,11 @@ class Controller:
         self.secret.write_text("canary-in-the-secret-file")
         self.secret.chmod(0o600)
         self.said = ""
+        self.playbooks = folder / "playbooks"
+        self.playbooks.mkdir()
+        for entry in paths.PLAYBOOKS.iterdir():
+            (self.playbooks / entry.name).symlink_to(entry)
+        (self.playbooks / "launch.yml").write_text(LAUNCH)
 
     def play(self, playbook: str, **extravars: Any) -> dict[str, dict[str, Any]]:
         """Run a playbook; each node's answer to its last node command."""
@@ -74,7 +90,7 @@ class Controller:
                 "-v",
                 "-i",
                 str(self.inventory),
-                str(paths.PLAYBOOKS / playbook),
+                str(self.playbooks / playbook),
                 "-e",
                 json.dumps(extravars),
             ],

@@ -19,7 +19,7 @@ ENGINE = {"command": [PYTHON, SERVER, "serve"], "user": "engine", "limits": {"Li
 
 
 def sudoers_line() -> str:
-    """The line that the documentation tells administrators to write."""
+    """The line that the documentation asks administrators to write."""
     text = (paths.PLAYBOOKS / "README.md").read_text()
     return next(line for line in text.splitlines() if "NOPASSWD" in line)
 
@@ -226,5 +226,7 @@ def test_host_keys(boot: Callable[..., RigNode], tmp_path: Path) -> None:
     known.write_text(f"{node.address} {kind} {key}\n")
     changed = reached()
 
-    assert (False, True, False) == (unknown, accepted, changed), why
+    assert not unknown, why
+    assert accepted, why
+    assert not changed, why
     assert "Host key verification failed" in why

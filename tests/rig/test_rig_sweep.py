@@ -15,7 +15,7 @@ import yaml
 from tests.faults.bench import SPEC, Bench
 from tests.faults.conftest import boot_node, place  # noqa: F401
 
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.archive import Archive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 

@@ -13,7 +13,7 @@ from tests.faults.bench import CHATTER, MODEL, SPEC, TOKENPEAK, Bench
 from tests.faults.conftest import boot_node, place  # noqa: F401
 
 from leak_search import leaks
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.archive import Archive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 

@@ -5,10 +5,12 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tokenpeak.errors import TokenpeakError, suggestion
+from tokenpeak.exit_status import ExitStatus
 from tokenpeak.paths import state_dir
 from tokenpeak.terminal import echo, excepthook
 
@@ -55,6 +57,14 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(module, COMMANDS[cmd_name])
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """The command's own result; Ctrl-C ends it with the status of an interruption."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            echo("Interrupted.", err=True)
+            ctx.exit(ExitStatus.INTERRUPTED)
+
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="tokenpeak")
@@ -63,7 +73,7 @@ def tokenpeak() -> None:
 
 
 def main() -> None:
-    """Run the command line; an error that a user can act on is printed without a traceback, exit status 1."""
+    """Run the command line; an error that a user can act on is printed without a traceback."""
     if os.environ.get("LC_ALL") in ("C", "POSIX"):
         # As cron and scripts set it; Ansible works in no locale but a UTF-8 one.
         os.environ["LC_ALL"] = "C.UTF-8"
@@ -72,7 +82,7 @@ def main() -> None:
         tokenpeak(standalone_mode=True)
     except TokenpeakError as error:
         echo(f"tokenpeak: {error}", err=True)
-        sys.exit(1)
+        sys.exit(error.exit_status)
     except OSError as error:
         if error.errno not in _NO_ACCESS or error.filename is None:
             raise
@@ -83,4 +93,4 @@ def main() -> None:
             f"tokenpeak: {error.filename}: {error.strerror}. Give access or make room{elsewhere if kept else ''}.",
             err=True,
         )
-        sys.exit(1)
+        sys.exit(ExitStatus.ERROR)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.errors import ArchiveError, suggestion
+from tokenpeak.errors import InputError, suggestion
 from tokenpeak.terminal import echo
 
 
@@ -31,18 +31,26 @@ def archive(
 
     What names machines, people or secrets is said first, and replaced, unless --keep-everything.
     """
-    from tokenpeak.report.release import is_published, release
+    from tokenpeak.report.cleaned_copy import is_published, release
+    from tokenpeak.store.archive import Archive
     from tokenpeak.store.pack import SUFFIX, pack, without_prompts, without_requests
-    from tokenpeak.store.raw import Archive
 
     if keep_everything and no_node_names:
-        raise ArchiveError("--keep-everything and --no-node-names contradict each other. Give one of them.")
+        raise InputError("--keep-everything and --no-node-names contradict each other. Give one of them.")
     folder = _folder(sweep_id)
     published = is_published(Archive(folder).read_sweep()) and not no_node_names
     with tempfile.TemporaryDirectory() as scratch:
         clean = Path(scratch) / "clean" / folder.name
         findings = release(folder, clean, node_names=published)
-        _say(folder, findings.lines(), findings.left_out, keep_everything=keep_everything)
+        fate = "It is packed as it is" if keep_everything else "It is replaced; --keep-everything packs it as it is"
+        say_findings(folder, findings.lines(), fate)
+        if findings.left_out:
+            verb, count, first = (
+                "Also packed" if keep_everything else "Left out",
+                len(findings.left_out),
+                findings.left_out[0],
+            )
+            echo(f"  {verb}: {count:,} files that are no part of the format (first {first})")
         if not keep_everything:
             clean = clean.rename(clean.with_name(Archive(clean).read_sweep().sweep_id))
         target = output or paths.RESULTS / f"{(folder if keep_everything else clean).name}{SUFFIX}"
@@ -68,18 +76,14 @@ def archive(
     echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
 
 
-def _say(folder: Path, found: list[str], left_out: list[str], *, keep_everything: bool) -> None:
-    """What names machines, people or secrets, and what becomes of it."""
+def say_findings(folder: Path, found: list[str], fate: str) -> None:
+    """Say what names machines, people or secrets, and what becomes of it."""
     if found:
-        fate = "It is packed as it is" if keep_everything else "It is replaced; --keep-everything packs it as it is"
         echo(f"{folder.name} names machines, people or secrets. {fate}:")
     else:
         echo(f"{folder.name} names no machine, person or secret, as far as its fields and patterns show.")
     for line in found:
         echo(f"  {line}")
-    if left_out:
-        verb = "Also packed" if keep_everything else "Left out"
-        echo(f"  {verb}: {len(left_out):,} files that are no part of the format (first {left_out[0]})")
 
 
 def _folder(sweep_id: str) -> Path:
@@ -89,4 +93,4 @@ def _folder(sweep_id: str) -> Path:
     for folder in (Path(sweep_id), *known):
         if (folder / "sweep.json").is_file() and (folder == Path(sweep_id) or folder.name == sweep_id):
             return folder
-    raise ArchiveError(f"No sweep {sweep_id!r}. {suggestion(sweep_id, [folder.name for folder in known])}")
+    raise InputError(f"No sweep {sweep_id!r}. {suggestion(sweep_id, [folder.name for folder in known])}")

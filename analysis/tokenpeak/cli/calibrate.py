@@ -1,4 +1,4 @@
-"""`tokenpeak calibrate`: what the load client can measure, here or on the way to a server."""
+"""`tokenpeak calibrate`: what the load client can measure, here or on the network path to a server."""
 
 import contextlib
 import tempfile
@@ -12,20 +12,20 @@ import click
 from tokenpeak.terminal import echo
 
 
-@click.command(name="calibrate", short_help="Measure the load client's own error on its way to a server.")
+@click.command(name="calibrate", short_help="Measure the load client's own error on the path to a server.")
 @click.option("--streams", type=int, multiple=True, help="Streams to try; may be given several times.")
 @click.option("--rate", "rates", type=float, multiple=True, help="Tokens per second of each stream.")
 @click.option("--seconds", type=float, default=4.0, show_default=True, help="How long each point is measured.")
 @click.option("--tls", is_flag=True, help="Over https, with a certificate made for it.")
-@click.option("--inventory", "inventory_name", help="From its load hosts, to a timetable server put on its node.")
+@click.option("--inventory", "inventory_name", help="From its load hosts, to a test server put on its node.")
 @click.option("--node", "node_name", help="Which node of the inventory; the first when not given.")
-@click.option("--through", "url", help="To a timetable server (see --serve) at this URL: behind a proxy, a tunnel.")
+@click.option("--through", "url", help="To a test server (see --serve) at this URL: behind a proxy, a tunnel.")
 @click.option("--ca-file", type=click.Path(path_type=Path), help="Certificates to trust besides the system's.")
 @click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
 @click.option("--serve", metavar="ADDRESS:PORT", help="Serve the timetable there until Ctrl-C, and measure nothing.")
 def calibrate(serve: str | None, **given: Any) -> None:
-    """Hold the load client against an exact timetable and keep its error for that way to the server."""
-    from tokenpeak.load import calibrate as module
+    """Measure the load client's error against the test server and keep it for that network path."""
+    from tokenpeak.loadgen import calibration as module
 
     if serve is not None:
         _serve(serve)
@@ -46,37 +46,37 @@ def calibrate(serve: str | None, **given: Any) -> None:
 
 
 def _prepared(given: dict[str, Any], folder: Path) -> tuple[Any, Any]:
-    """The way as it was asked for, and what serves at its end."""
-    from tokenpeak.load.calibrate import Setup, Way
-    from tokenpeak.load.timetable import own_certificate, timetable_server
+    """The network path that was asked for, and what serves at its end."""
+    from tokenpeak.loadgen.calibration import NetworkPath, Setup
+    from tokenpeak.loadgen.test_server_process import local_test_server, own_certificate
 
     url = given["url"]
     if given["tls"]:
         if url is not None or given["inventory_name"] is not None:
-            raise click.UsageError("--tls is for this machine; give --through https://… for another way.")
+            raise click.UsageError("--tls is for this machine; give --through https://… for another path.")
         certificate = own_certificate(folder)
-        return Setup(way=Way(tls=True), ca_file=certificate.certificate), lambda ttft_s, itl_s: timetable_server(
-            ttft_s, itl_s, certificate
-        )
+        return Setup(
+            way=NetworkPath(tls=True), ca_file=certificate.certificate
+        ), lambda ttft_s, itl_s: local_test_server(ttft_s, itl_s, certificate)
     if given["inventory_name"] is not None:
         setup, server = _on_node(given["inventory_name"], given["node_name"], placed=url is None)
     else:
-        setup, server = Setup(), timetable_server
+        setup, server = Setup(), local_test_server
     if url is not None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        way = setup.way.model_copy(update={"tls": parts.scheme == "https", "server": str(parts.hostname)})
+        path = setup.way.model_copy(update={"tls": parts.scheme == "https", "server": str(parts.hostname)})
         trust = {"ca_file": given["ca_file"], "verify_tls": not given["insecure"]}
-        return setup.model_copy(update={"way": way, **trust}), lambda _ttft_s, _itl_s: contextlib.nullcontext(url)
+        return setup.model_copy(update={"way": path, **trust}), lambda _ttft_s, _itl_s: contextlib.nullcontext(url)
     return setup, server
 
 
 def _on_node(inventory_name: str, node_name: str | None, *, placed: bool) -> tuple[Any, Any]:
-    """The way from an inventory's load hosts to its node, which is looked at only where the server is placed there."""
-    from tokenpeak.drive.calibrate import node_server, node_setup
-    from tokenpeak.drive.inventory import read_inventory
-    from tokenpeak.drive.load_hosts import prepare_load_hosts
-    from tokenpeak.drive.probe import probe
+    """The path from an inventory's load hosts to its node, which is probed only where the server is placed there."""
     from tokenpeak.errors import NodeError
+    from tokenpeak.sweep.calibration import node_server, node_setup
+    from tokenpeak.sweep.inventory import read_inventory
+    from tokenpeak.sweep.load_hosts import prepare_load_hosts
+    from tokenpeak.sweep.probe import probe
 
     inventory = read_inventory(inventory_name)
     node = inventory.node(node_name) if node_name else inventory.nodes[0]
@@ -92,8 +92,8 @@ def _on_node(inventory_name: str, node_name: str | None, *, placed: bool) -> tup
 
 
 def _serve(where: str) -> None:
-    from tokenpeak.load.calibrate import TOKEN_RATE_PER_STREAM, TTFT_S
-    from tokenpeak.load.timetable import serving_argv, started
+    from tokenpeak.loadgen.calibration import TOKEN_RATE_PER_STREAM, TTFT_S
+    from tokenpeak.loadgen.test_server_process import serving_argv, started
 
     address, colon, port = where.rpartition(":")
     if not colon or not port.isdigit():

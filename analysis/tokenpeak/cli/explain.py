@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from tokenpeak.plan.hindsight import hindsight_lines
 from tokenpeak.plan.matrix import model_facts_of
-from tokenpeak.plan.spec import ModelSpec, parse_spec
+from tokenpeak.results.prediction_accuracy import hindsight_lines
 from tokenpeak.search.highest import searched
 from tokenpeak.search.history import history_of
-from tokenpeak.store.raw import Archive, find_archives
+from tokenpeak.spec.sweep import ModelSpec, parse_spec
+from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.terminal import echo
 
 

@@ -1,9 +1,12 @@
 """`tokenpeak export`: archives in other tools' formats."""
 
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.terminal import echo
 
 FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet")
@@ -13,21 +16,51 @@ FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet")
 @click.argument("archives", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True, help="What to write.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("exported"), show_default=True, help="Folder.")
-def export(archives: tuple[Path, ...], form: str, output: Path) -> None:
-    """Write ARCHIVES as tables, with columns.csv to say what each column is, or as results of vllm bench serve."""
+@click.option("--keep-everything", is_flag=True, help="Write everything as it is, with names, addresses and secrets.")
+def export(archives: tuple[Path, ...], form: str, output: Path, *, keep_everything: bool) -> None:
+    """Write ARCHIVES as tables, with columns.csv to say what each column is, or as results of vllm bench serve.
+
+    What names machines, people or secrets is replaced, unless --keep-everything.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        given = list(archives) if keep_everything else _cleaned(archives, Path(scratch))
+        written = _write(given, form, output)
+    echo(f"Wrote {len(written)} files into {output}")
+
+
+def _cleaned(archives: Sequence[Path], scratch: Path) -> list[Path]:
+    """Copies that may leave, made as `tokenpeak archive` makes them."""
+    from tokenpeak.cli.archive import say_findings
+    from tokenpeak.report.cleaned_copy import is_published, release
+    from tokenpeak.store.archive import find_archives
+
+    copies = []
+    for number, archive in enumerate(find_archives(list(archives))):
+        copy = scratch / str(number)
+        try:
+            findings = release(archive.path, copy, node_names=is_published(archive.read_sweep()))
+        except (ArchiveError, SpecError) as error:
+            echo(f"WARNING {archive.path.name} is left out: {error}")
+            continue
+        say_findings(archive.path, findings.lines(), "It is replaced; --keep-everything writes it as it is")
+        copies.append(copy)
+    if not copies:
+        raise ArchiveError("None of the archives could be read; nothing was written.")
+    return copies
+
+
+def _write(archives: list[Path], form: str, output: Path) -> list[Path]:
     from tokenpeak.exchange.export import export_tables, export_vllm_bench
     from tokenpeak.names import inside
+    from tokenpeak.store.archive import find_archives
     from tokenpeak.store.frames import open_frames
-    from tokenpeak.store.raw import find_archives
 
     if form in ("csv", "parquet"):
-        written = export_tables(open_frames(list(archives)), output, form)
-    else:
-        written = [
-            path
-            for archive in find_archives(list(archives))
-            for path in export_vllm_bench(
-                archive, inside(output, archive.read_sweep().sweep_id), detailed=form == "vllm-bench-detailed"
-            )
-        ]
-    echo(f"Wrote {len(written)} files into {output}")
+        return export_tables(open_frames(archives), output, form)
+    return [
+        path
+        for archive in find_archives(archives)
+        for path in export_vllm_bench(
+            archive, inside(output, archive.read_sweep().sweep_id), detailed=form == "vllm-bench-detailed"
+        )
+    ]

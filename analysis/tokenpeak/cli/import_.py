@@ -12,9 +12,9 @@ from tokenpeak.terminal import echo
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", help="Name of the archive's folder; made of date and format when absent.")
 @click.option("--output", type=click.Path(path_type=Path), default=paths.RESULTS, help="Folder of archives.")
-@click.option("--gpu", help="The device that it ran on, as nvidia-smi names it, where the files do not tell.")
+@click.option("--gpu", help="The device that it ran on, as nvidia-smi names it, where the files do not say.")
 @click.option("--gpus", type=click.IntRange(1, 4096), default=1, show_default=True, help="How many of them.")
-@click.option("--engine-version", help="The vLLM release, where the files do not tell.")
+@click.option("--engine-version", help="The vLLM release, where the files do not say.")
 def import_(
     sources: tuple[Path, ...], name: str | None, output: Path, gpu: str | None, gpus: int, engine_version: str | None
 ) -> None:

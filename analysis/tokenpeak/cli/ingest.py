@@ -24,7 +24,7 @@ def ingest(archives: tuple[Path, ...]) -> None:
     for file in frames.malformed:
         echo(f"skipped {file}", err=True)
     with open_database() as database:
-        echo(f"Using {database.told}.")
+        echo(f"Using {database.description}.")
         counts = database.ingest(frames)
     rows = ", ".join(f"{count:,} {table}" for table, count in counts.items())
     echo(f"Loaded {', '.join(frames.sweeps['sweep_id'])}: {rows}.")

@@ -4,9 +4,10 @@ import sys
 
 import click
 
-from tokenpeak.drive.inventory import read_inventory
-from tokenpeak.drive.probe import install as put
-from tokenpeak.drive.rotation import rotate as replace_secret
+from tokenpeak.exit_status import ExitStatus
+from tokenpeak.sweep.inventory import read_inventory
+from tokenpeak.sweep.probe import install as put
+from tokenpeak.sweep.rotation import rotate as replace_secret
 from tokenpeak.terminal import echo
 
 
@@ -36,4 +37,4 @@ def install(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, ro
     if rotate:
         echo("Nodes of other inventories get the new secret, and lose the old one, when they are next installed.")
     if not all(node.ok for node in result.nodes.values()):
-        sys.exit(1)
+        sys.exit(ExitStatus.ERROR)

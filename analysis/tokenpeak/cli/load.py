@@ -1,13 +1,18 @@
 """`tokenpeak load`: offer a load to any OpenAI-compatible server and say what was seen."""
 
 import json
+import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo
+
+if TYPE_CHECKING:
+    from tokenpeak.records import RunRecord
 
 
 @click.command(name="load", short_help="Offer a load to a server and measure how it is served.")
@@ -17,10 +22,9 @@ from tokenpeak.terminal import echo
 @click.option("--rate", type=float, help="Requests due per second (open loop).")
 @click.option(
     "--arrivals",
-    type=click.Choice(["constant", "poisson", "gamma"]),
     default="poisson",
     show_default=True,
-    help="How the gaps between due requests are drawn.",
+    help="How the gaps between due requests are drawn: constant, poisson or gamma.",
 )
 @click.option("--burstiness", type=float, default=1.0, show_default=True, help="Shape of gamma arrivals.")
 @click.option("--max-concurrency", type=int, help="Cap on an open loop's requests in flight.")
@@ -56,10 +60,11 @@ from tokenpeak.terminal import echo
 @click.option("--workload-schema", is_flag=True, help="Print the JSON Schema of a workload file and exit.")
 def load(url: str | None, job_path: Path | None, workload_schema: bool, output: Path | None, **given: Any) -> None:
     """Offer a load to the OpenAI-compatible server at URL and measure how it is served."""
-    from tokenpeak.load.job import read_job, run_job, write_atomically
+    from tokenpeak.atomic import write_atomically
+    from tokenpeak.loadgen.job import read_job, run_job
 
     if workload_schema:
-        from tokenpeak.load.workload_file import schema
+        from tokenpeak.spec.workload_file import schema
 
         echo(json.dumps(schema(), indent=2))
         return
@@ -68,7 +73,7 @@ def load(url: str | None, job_path: Path | None, workload_schema: bool, output: 
         return
     if url is None or not given["model"]:
         raise click.UsageError("Give the server's URL and --model, or --job.")
-    from tokenpeak.load.progress import summary_text, watching
+    from tokenpeak.loadgen.progress import summary_text, watching
 
     with tempfile.TemporaryDirectory() as folder:
         job = _job(url, Path(folder), given)
@@ -79,8 +84,17 @@ def load(url: str | None, job_path: Path | None, workload_schema: bool, output: 
     if output is not None:
         write_atomically(output, record.model_dump_json(indent=1) + "\n")
     echo(summary_text(record))
+    sys.exit(_status(record))
+
+
+def _status(record: "RunRecord") -> ExitStatus:
+    """What the run says to a script: whether any request ended well, the run is valid, and the SLO is held."""
     if not record.summary.requests_ok:
-        raise SystemExit(1)
+        return ExitStatus.ERROR
+    if not record.verdict.well_measured:
+        return ExitStatus.INVALID
+    missed = record.rate_held is False or (record.max_rate is not None and record.max_rate.rate_per_s is None)
+    return ExitStatus.MISSED if missed else ExitStatus.GOOD
 
 
 def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
@@ -88,8 +102,8 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
     from pydantic import ValidationError
 
     from tokenpeak.errors import LoadError
-    from tokenpeak.load.job import LoadJob
-    from tokenpeak.load.workload_file import read_workload
+    from tokenpeak.loadgen.job import LoadJob
+    from tokenpeak.spec.workload_file import read_workload
 
     if sum(given[name] is not None for name in ("concurrency", "rate", "max_rate_under")) != 1:
         raise click.UsageError("Give one of --concurrency, --rate and --max-rate-under.")

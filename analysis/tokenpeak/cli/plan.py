@@ -11,22 +11,25 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tokenpeak.drive.allowance import require_deadlines
-from tokenpeak.drive.inventory import Inventory, read_inventory
-from tokenpeak.drive.probe import last_facts
+from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, SpecError, suggestion
 from tokenpeak.plan.baseline import with_baselines
-from tokenpeak.plan.demand import objective_demand
-from tokenpeak.plan.estimate import Estimate, estimate
-from tokenpeak.plan.fit import fit, missing_hardware, missing_model
-from tokenpeak.plan.highest import as_foreseen, highest_lines
-from tokenpeak.plan.hub import facts_from_hub
+from tokenpeak.plan.estimate import Estimate
+from tokenpeak.plan.highest import as_predicted, highest_lines
 from tokenpeak.plan.matrix import build_plan, model_facts_of
-from tokenpeak.plan.model import ModelFacts
-from tokenpeak.plan.predict import slo_rate_per_s
-from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
-from tokenpeak.records import Dropped, NodeFacts, Plan, PlannedConfig, Prediction
-from tokenpeak.terminal import SafeConsole, echo
+from tokenpeak.predict.demand import objective_demand
+from tokenpeak.predict.hub import facts_from_hub
+from tokenpeak.predict.memory_plan import missing_hardware, missing_model, plan_memory
+from tokenpeak.predict.model import ModelFacts
+from tokenpeak.predict.prediction import slo_rate_per_s
+from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
+from tokenpeak.search.remaining import cost_of
+from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
+from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of, planning_env
+from tokenpeak.sweep.downtime_budget import require_deadlines
+from tokenpeak.sweep.inventory import Inventory, read_inventory
+from tokenpeak.sweep.probe import last_facts
+from tokenpeak.terminal import echo
 
 ROWS = 40
 """Most configs that the table lists; `--all` and the JSON have every one."""
@@ -64,12 +67,22 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
         )
     for node in inventory.nodes:
         require_deadlines(spec, node.name, {"limits": node.limits})
-    facts = known_facts(inventory)
-    spec, left_out = with_baselines(spec, facts, inventory.model, inventory.engine_version)
-    models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, inventory.model).items()}
-    plans = build_plan(spec, facts, inventory.model, inventory.engine_version)
-    estimates = [estimate(spec, one, _nodes_of(one, facts), models) for one in plans]
-    notes = [*_notes(facts, models), *left_out]
+    facts, model = known_facts(inventory), declared_model(inventory)
+    spec, left_out = with_baselines(spec, facts, model)
+    models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, model).items()}
+    plans = build_plan(spec, facts, model)
+    estimates = [cost_of(spec, one, facts, models) for one in plans]
+    # Imported here: they need SciPy, which takes a second that --help should not cost.
+    from tokenpeak.results.energy_length import short_energy_runs
+    from tokenpeak.results.run_length import short_runs
+
+    kinds = [(one, _nodes_of(one, facts)[0]) for one in plans]
+    short = short_runs(spec)
+    named = [(each.workload, each.level) for each in short]
+    notes = [*_notes(facts, models), *left_out, *(each.words for each in short)]
+    for each in short_energy_runs(spec, kinds, models):
+        # A level that is to be longer anyway is named once.
+        notes += [each.words] if (each.workload, each.level) not in named else []
     if format_ == "json":
         document = as_json(inventory.name, spec, plans, estimates, notes)
         echo(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
@@ -89,13 +102,15 @@ def known_facts(inventory: Inventory) -> list[NodeFacts]:
     probed = {fact.node: fact for fact in last_facts(inventory.name)}
     found, without = [], []
     for node in inventory.nodes:
-        fact = probed.get(node.name) or node.declared_facts()
+        fact = probed.get(node.name) or declared_facts(node)
         if fact is None and node.is_local:
-            fact = _this_machine(node.name, inventory.engine_version)
+            fact = _this_machine(node.name, engine_builds_of(node))
         if fact is None:
             without.append(node.name)
         else:
-            now = {"engine_env": node.planning_env, "engine_env_allowed": node.engine_env_allowed}
+            now: dict[str, Any] = {"engine_env": planning_env(node), "engine_env_allowed": node.engine_env_allowed}
+            if fact.source == "declared" or not fact.engines:
+                now["engines"] = engine_builds_of(node)
             found.append(fact.model_copy(update=now))
     if without:
         raise FactsError(
@@ -105,14 +120,15 @@ def known_facts(inventory: Inventory) -> list[NodeFacts]:
     return found
 
 
-def _this_machine(name: str, engine_version: str | None) -> NodeFacts:
+def _this_machine(name: str, engines: tuple[EngineBuild, ...]) -> NodeFacts:
     return NodeFacts(
         node=name,
         source="declared",
         cpu=platform.processor() or platform.machine(),
         cpu_cores=os.cpu_count(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        engine_version=engine_version,
+        engine_version=engines[0].version,
+        engines=engines,
     )
 
 
@@ -179,17 +195,19 @@ def print_plan(
     everything: bool,
 ) -> None:
     """One kind of hardware: classes best first, the dropped by rule, advice, and the cost."""
-    foreseen = as_foreseen(one)
+    predicted = as_predicted(one)
     classes = Counter(planned.config_class for planned in one.feasible)
     console.print(f"\n{one.hardware} on {', '.join(one.nodes)}", style="bold")
+    for reason in one.apart:
+        console.print(reason, markup=False)
     console.print(
         f"{one.theoretical} configs = {len(one.feasible)} feasible in {len(classes)} classes + "
         f"{len(one.dropped)} dropped"
     )
     for line in highest_lines(one):
         console.print(f"{line}; below, those at the value that is launched first")
-    classes = Counter(planned.config_class for planned in foreseen.feasible)
-    shown = sorted(foreseen.feasible, key=lambda planned: -_speed(planned.prediction))
+    classes = Counter(planned.config_class for planned in predicted.feasible)
+    shown = sorted(predicted.feasible, key=lambda planned: -_speed(planned.prediction))
     if not everything:
         first: dict[str, PlannedConfig] = {}
         for planned in shown:
@@ -199,7 +217,7 @@ def print_plan(
     if len(classes) > ROWS and not everything:
         console.print(f"… and {len(classes) - ROWS} more classes; --all lists every config")
     _print_dropped(console, one.dropped, everything=everything)
-    advice = Counter(sentence for planned in foreseen.feasible for sentence in planned.advice)
+    advice = Counter(sentence for planned in predicted.feasible for sentence in planned.advice)
     for sentence, count in advice.most_common():
         console.print(f"advice ({count} configs): {sentence}")
     energy = "unknown energy" if cost.energy_kwh is None else f"{cost.energy_kwh:.2g} kWh of the devices"
@@ -225,29 +243,34 @@ def _table(
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("class", "config" if everything else "configs, and one of them"):
         table.add_column(column, overflow="fold")
-    for column in ("KV tokens", "tok/s", "TTFT", "TPOT", "SLO rate", "±", "of limit"):
+    for column in ("KV tokens", "tok/s", "TTFT mean", "TPOT mean", "SLO rate", "±", "of limit"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("bound by", no_wrap=True)
     for planned in shown:
         of_class = "" if everything else f"{classes[planned.config_class]}: "
         row = [planned.config_class, of_class + planned.config.name]
-        foretold = planned.prediction
-        if foretold is None or foretold.output_tok_per_s is None or foretold.ttft_s is None or foretold.tpot_s is None:
+        predicted = planned.prediction
+        if (
+            predicted is None
+            or predicted.output_tok_per_s is None
+            or predicted.ttft_s is None
+            or predicted.tpot_s is None
+        ):
             table.add_row(*row, *["–"] * 7, "not predicted")
             continue
-        limit = foretold.limit_output_tok_per_s
-        sits = fit(planned.config, node, models.get(planned.config.model.name), planned.config.engine_version)
-        rate = slo_rate_per_s(sits, objective_demand(spec), spec.slo) if sits else None
+        limit = predicted.limit_output_tok_per_s
+        memory = plan_memory(planned.config, node, models.get(planned.config.model.name), planned.config.engine_version)
+        rate = slo_rate_per_s(memory, objective_demand(spec), spec.slo) if memory else None
         table.add_row(
             *row,
-            f"{foretold.kv_cache_tokens or 0:,}",
-            f"{foretold.output_tok_per_s:,.0f}",
-            f"{foretold.ttft_s * 1000:,.0f} ms",
-            f"{foretold.tpot_s * 1000:.1f} ms",
+            f"{predicted.kv_cache_tokens or 0:,}",
+            f"{predicted.output_tok_per_s:,.0f}",
+            f"{predicted.ttft_s * 1000:,.0f} ms",
+            f"{predicted.tpot_s * 1000:.1f} ms",
             "–" if rate is None else f"{rate:.3g}/s",
-            f"{foretold.uncertainty:.0%}" if foretold.uncertainty is not None else "–",
-            f"{foretold.output_tok_per_s / limit:.0%}" if limit else "–",
-            (foretold.binding or "–").replace("_", " "),
+            f"{predicted.uncertainty:.0%}" if predicted.uncertainty is not None else "–",
+            f"{predicted.output_tok_per_s / limit:.0%}" if limit else "–",
+            (predicted.binding or "–").replace("_", " "),
         )
     return table
 

@@ -5,20 +5,21 @@ import sys
 import click
 from rich.table import Table
 
+from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, suggestion
-from tokenpeak.plan.demand import Demand
-from tokenpeak.plan.fit import fit
-from tokenpeak.plan.hardware import GIB, gpu_facts, gpu_names
-from tokenpeak.plan.model import model_facts
-from tokenpeak.plan.physics import activation_peak_bytes, graph_bytes
-from tokenpeak.plan.predict import predict as foretell
-from tokenpeak.plan.published import Comparison, a100x8, presets, summary
 from tokenpeak.plan.rules import dropped_because
+from tokenpeak.predict.demand import Demand
+from tokenpeak.predict.engine_memory import activation_peak_bytes, graph_bytes
+from tokenpeak.predict.hardware import GIB, gpu_facts, gpu_names
+from tokenpeak.predict.memory_plan import plan_memory
+from tokenpeak.predict.model import model_facts
+from tokenpeak.predict.prediction import predict as predict_run
+from tokenpeak.predict.published import Comparison, a100x8, presets, summary
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
-from tokenpeak.terminal import SafeConsole
+from tokenpeak.vllm.flags import DEFAULT_RELEASE
 
 
-@click.command(short_help="Foretell the speed of a model on a device.")
+@click.command(short_help="Predict the speed of a model on a device.")
 @click.argument("model", required=False, help="Hub name, or the folder of a config.json.")
 @click.option(
     "--gpu", "gpu_name", default="NVIDIA H100 80GB HBM3", show_default=True, help="Device, as nvidia-smi names it."
@@ -32,7 +33,7 @@ from tokenpeak.terminal import SafeConsole
 @click.option("--dtype", default="auto", show_default=True, help="As --dtype of the engine.")
 @click.option("--quantization", help="As --quantization of the engine; else what the checkpoint says.")
 @click.option("--eager", is_flag=True, help="Without graphs, as --enforce-eager of the engine.")
-@click.option("--engine-version", default="0.32.0", show_default=True, help="Release of vLLM, for its defaults.")
+@click.option("--engine-version", default=DEFAULT_RELEASE, show_default=True, help="Release of vLLM, for its defaults.")
 @click.option(
     "--memory",
     default=0.9,
@@ -63,7 +64,7 @@ def predict(
     output_tokens: int,
     published: bool,
 ) -> None:
-    """Foretell the speed of MODEL on a device, and what binds it; touches nothing."""
+    """Predict the speed of MODEL on a device, and what binds it; touches nothing."""
     console = SafeConsole(width=None if sys.stdout.isatty() else 170, highlight=False)
     if published:
         _published(console)
@@ -74,12 +75,12 @@ def predict(
     if facts is None:
         raise FactsError(
             f"The model {model!r} is unknown here. Name the folder of its config.json, or add that file's keys to "
-            "analysis/tokenpeak/plan/data/models.json."
+            "analysis/tokenpeak/predict/data/models.json."
         )
     if gpu is None:
         raise FactsError(
             f"{gpu_name!r} is not in the hardware table. {suggestion(gpu_name, gpu_names())} "
-            "Add it, each figure with a source, to analysis/tokenpeak/plan/data/gpus.json."
+            "Add it, each figure with a source, to analysis/tokenpeak/predict/data/gpus.json."
         )
     gpus = tuple(Gpu(index=index, name=gpu_name) for index in range(tensor_parallel * pipeline_parallel))
     node = NodeFacts(node="asked", source="declared", gpus=gpus, engine_version=engine_version)
@@ -100,14 +101,14 @@ def predict(
     if forbidden := dropped_because(config, node, facts, engine_version):
         console.print(f"cannot run: {forbidden[1]}", markup=False)
         return
-    sits = fit(config, node, facts, engine_version)
-    if sits is None:
+    plan = plan_memory(config, node, facts, engine_version)
+    if plan is None:
         raise FactsError(
             f"How wide weights of {quantization or facts.name} are is unknown here. Name a method of METHODS in "
-            "plan/quantization.py, or add it there."
+            "predict/quantization.py, or add it there."
         )
-    if not sits.fits:
-        console.print(f"may not fit: {sits.reason}", markup=False)
+    if not plan.fits:
+        console.print(f"may not fit: {plan.reason}", markup=False)
         return
     asked = Demand(
         input_tokens=input_tokens,
@@ -120,8 +121,8 @@ def predict(
         concurrency=concurrency,
         rate_per_s=None,
     )
-    found = foretell(sits, asked)
-    deployment = sits.deployment
+    found = predict_run(plan, asked)
+    deployment = plan.deployment
     console.print(
         f"{facts.name}: {facts.parameters / 1e9:.2f} B parameters, {facts.active_parameters / 1e9:.2f} B active, "
         f"{facts.kv_bytes_per_token(deployment.kv_dtype):,.0f} B of KV cache a token"
@@ -129,11 +130,11 @@ def predict(
     console.print(
         f"memory of each {gpu.name}: weights {deployment.weight_bytes_per_gpu / GIB:.1f} GiB, activations "
         f"{activation_peak_bytes(deployment) / GIB:.1f}, graphs {graph_bytes(deployment) / GIB:.1f}, "
-        f"KV cache {sits.kv_cache_bytes / GIB:.1f} ({sits.kv_cache_tokens:,} tokens)"
+        f"KV cache {plan.kv_cache_bytes / GIB:.1f} ({plan.kv_cache_tokens:,} tokens)"
     )
     speed, limit = found.output_tok_per_s or 0.0, found.limit_output_tok_per_s or 0.0
     console.print(
-        f"{speed:,.0f} output tok/s for {concurrency} in flight, TTFT {(found.ttft_s or 0) * 1000:,.0f} ms, "
+        f"{speed:,.0f} output tok/s for {concurrency} in flight, mean TTFT {(found.ttft_s or 0) * 1000:,.0f} ms, "
         f"TPOT {(found.tpot_s or 0) * 1000:.1f} ms, ±{found.uncertainty or 0:.0%} (80%)"
     )
     console.print(

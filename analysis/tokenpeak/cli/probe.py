@@ -8,14 +8,17 @@ from dataclasses import replace
 import click
 from rich.table import Table
 
-from tokenpeak.drive.inventory import Inventory, read_inventory
-from tokenpeak.drive.load_hosts import prepare_load_hosts
-from tokenpeak.drive.probe import Probe
-from tokenpeak.drive.probe import probe as probe_nodes
-from tokenpeak.drive.stop import Stop, stop_on_signals
+from tokenpeak.console import SafeConsole
 from tokenpeak.errors import NodeError
+from tokenpeak.exit_status import ExitStatus
+from tokenpeak.node.engine_builds import ONLY
 from tokenpeak.records import NodeFacts
-from tokenpeak.terminal import SafeConsole, echo
+from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
+from tokenpeak.sweep.inventory import Inventory, read_inventory
+from tokenpeak.sweep.load_hosts import prepare_load_hosts
+from tokenpeak.sweep.probe import Probe
+from tokenpeak.sweep.probe import probe as probe_nodes
+from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Put the node script on the nodes and look; stops nothing.")
@@ -32,10 +35,10 @@ from tokenpeak.terminal import SafeConsole, echo
 def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     """Put TokenPeak's command on each node and look: hardware, production, engine, free port. Stops nothing."""
     inventory = read_inventory(inventory_name, nodes=nodes)
-    stop = Stop()
-    with stop_on_signals(stop, lambda _: None):
-        found = probe_nodes(inventory, cancelled=stop.gentle)
-        load = _load_hosts(inventory, stop)
+    interrupt = Interrupt()
+    with interrupt_on_signals(interrupt, lambda _: None):
+        found = probe_nodes(inventory, cancelled=interrupt.gentle)
+        load = _load_hosts(inventory, interrupt)
     if style == "json":
         echo(json.dumps({**_as_json(found), "load_hosts": load}, indent=2))
     else:
@@ -45,15 +48,15 @@ def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         for name, problem in load.items():
             echo(f"PROBLEM {problem}" if problem else f"{name} offers load")
     if found.complaints() or any(load.values()):
-        sys.exit(1)
+        sys.exit(ExitStatus.ERROR)
 
 
-def _load_hosts(inventory: Inventory, stop: Stop) -> dict[str, str | None]:
+def _load_hosts(inventory: Inventory, interrupt: Interrupt) -> dict[str, str | None]:
     """Each load host, and what is wrong with it or None."""
     found: dict[str, str | None] = {}
     for host in inventory.load_hosts:
         try:
-            prepare_load_hosts(replace(inventory, load_hosts=(host,)), say=lambda _: None, cancelled=stop.gentle)
+            prepare_load_hosts(replace(inventory, load_hosts=(host,)), say=lambda _: None, cancelled=interrupt.gentle)
             found[host.name] = None
         except NodeError as error:
             found[host.name] = str(error)
@@ -70,7 +73,7 @@ def _as_json(found: Probe) -> dict[str, object]:
 
 def _table(found: Probe) -> Table:
     table = Table(box=None, pad_edge=False)
-    for title in ("node", "hardware", "memory", "engine", "production", "port free"):
+    for title in ("node", "hardware", "memory", "engine", "production", "port free", "power of"):
         table.add_column(title)
     for ready in found.answered.values():
         facts = ready.facts
@@ -78,11 +81,19 @@ def _table(found: Probe) -> Table:
             facts.node + (" (simulated)" if facts.simulated else ""),
             facts.hardware,
             _memory(facts),
-            facts.engine_version or "none",
+            _engines(facts),
             _production(facts),
             {True: "yes", False: "no", None: "?"}[facts.engine_port_free],
+            _meters(facts),
         )
     return table
+
+
+def _engines(facts: NodeFacts) -> str:
+    """Each engine build with the version that is installed; of the short form's one build the version alone."""
+    if len(facts.builds) == 1 and facts.builds[0].name == ONLY:
+        return facts.engine_version or "none"
+    return ", ".join(f"{build.name} {build.installed or 'none'}" for build in facts.builds)
 
 
 def _memory(facts: NodeFacts) -> str:
@@ -90,6 +101,12 @@ def _memory(facts: NodeFacts) -> str:
     if vram:
         return " + ".join(f"{count} × {size}" for size, count in vram.items())
     return f"{facts.memory_bytes / 2**30:.0f} GiB RAM" if facts.memory_bytes else "?"
+
+
+def _meters(facts: NodeFacts) -> str:
+    """What is measured, and by what."""
+    named = {"gpu_boards": "boards", "cpu_and_dram": "CPU + memory", "cpu_package": "CPU", "node": "node"}
+    return ", ".join(f"{named[meter.boundary]} ({meter.by})" for meter in facts.power_meters) or "nothing"
 
 
 def _production(facts: NodeFacts) -> str:

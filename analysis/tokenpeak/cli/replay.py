@@ -74,7 +74,7 @@ def replay(
 ) -> None:
     """Search ARCHIVES (folders, .tar.zst, or CSV files with a row for each launch) again, knowing the results.
 
-    Tells how often the choice is as good as the best (within 1%, or the noise between launches where that is more),
+    Shows how often the choice is as good as the best (within 1%, or the noise between launches where that is more),
     how much it falls short, and how many trials it takes to meet such a config, beside random and grid search.
     """
     # One thread for each process: the matrices are small.
@@ -127,9 +127,9 @@ def _from_csv(
 
 
 def _from_archives(path: Path, metric: str | None, workload: str | None, level: str | None) -> "list[Landscape]":
-    from tokenpeak.plan.spec import parse_spec
     from tokenpeak.search.landscape import landscapes_of
-    from tokenpeak.store.raw import find_archives
+    from tokenpeak.spec.sweep import parse_spec
+    from tokenpeak.store.archive import find_archives
 
     found: list[Landscape] = []
     archives = find_archives([path])

@@ -5,6 +5,8 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli.interruptible import interruptible
+from tokenpeak.errors import InputError
 from tokenpeak.terminal import echo
 
 
@@ -17,9 +19,33 @@ from tokenpeak.terminal import echo
 )
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
 @click.option("--node-names", is_flag=True, help="Show nodes under their own names and addresses.")
-def report(archives: tuple[Path, ...], output: Path, *, node_names: bool) -> None:
+@click.option(
+    "--param",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter for the notebooks: objective=ttft_s_p95, pue=1.1. May be repeated.",
+)
+def report(archives: tuple[Path, ...], output: Path, parameters: tuple[str, ...], *, node_names: bool) -> None:
     """Build the site from ARCHIVES (default: results); needs no database, node or network."""
-    from tokenpeak.report.site import build_site
+    from tokenpeak.report.site import build_site, leave
 
-    page = build_site(archives or (paths.RESULTS,), output, node_names=node_names, say=echo)
+    # Absolute now: a notebook runs in the folder of its page.
+    place = output.absolute()
+    with interruptible(lambda: leave(place)):
+        given = _given(parameters)
+        page = build_site(archives or (paths.RESULTS,), output, node_names=node_names, parameters=given, say=echo)
     echo(f"Open {page}")
+
+
+def _given(parameters: tuple[str, ...]) -> dict[str, str]:
+    """Name → value; one without a sign or given twice is an InputError."""
+    found: dict[str, str] = {}
+    for text in parameters:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise InputError(f"--param {text!r} is no NAME=VALUE, such as pue=1.1.")
+        if name in found:
+            raise InputError(f"--param gives {name} twice: {found[name]!r} and {value!r}. Give one of them.")
+        found[name] = value
+    return found

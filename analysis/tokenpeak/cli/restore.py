@@ -4,7 +4,8 @@ import sys
 
 import click
 
-from tokenpeak.drive.resolution import Resolution, hosts_path
+from tokenpeak.exit_status import ExitStatus
+from tokenpeak.sweep.by_name import play
 from tokenpeak.terminal import echo
 
 
@@ -13,26 +14,20 @@ from tokenpeak.terminal import echo
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:
     """Give the nodes back: engine ended, production as it was recorded, lock broken. Safe at any time."""
-    resolution = Resolution(hosts_path(inventory_name))
-    # Half a second of imports, while Ansible reads the inventory.
-    from tokenpeak.drive.inventory import nodes_by_name
-    from tokenpeak.drive.restoration import restoration_of
-    from tokenpeak.drive.runner import run_playbook
-    from tokenpeak.drive.version import is_another, renewal
+    inventory, result = play("restore.yml", inventory_name, nodes)
+    from tokenpeak.sweep.restoration import restored_by
+    from tokenpeak.sweep.version import is_another, renewal
 
-    inventory = nodes_by_name(inventory_name, resolution, nodes)
-    result = run_playbook("restore.yml", inventory)
     unrestored = 0
     for name, node in result.nodes.items():
         if node.is_not_installed:
             echo(f"{name}: TokenPeak was never put on this node, so there is nothing to give back.")
             continue
-        reason = node.unreachable or node.failure or "restore.yml gave no answer"
-        restoration = restoration_of(node.answers.get("restore"), reason)
-        unrestored += not restoration.restored
-        downtime = f" Production was down for {restoration.downtime_s:.1f} s." if restoration.downtime_s else ""
-        echo(f"{name}: {'' if restoration.restored else 'NOT restored: '}{restoration.message}{downtime}")
+        outcome = restored_by(node)
+        unrestored += not outcome.restored
+        downtime = f" Production was down for {outcome.downtime_s:.1f} s." if outcome.downtime_s else ""
+        echo(f"{name}: {'' if outcome.restored else 'NOT restored: '}{outcome.message}{downtime}")
         if "restore" in node.answers and is_another(node.answers["restore"]):
             echo(f"NOTE {name}: {renewal(inventory, name)}")
     if unrestored:
-        sys.exit(1)
+        sys.exit(ExitStatus.ERROR)

@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli.interruptible import interruptible
+from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo
 
 
@@ -18,16 +20,13 @@ from tokenpeak.terminal import echo
 def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, node_names: bool) -> None:
     """Serve the site of ARCHIVES (default: results) while a sweep runs; ends with Ctrl-C."""
     from tokenpeak.report import live
+    from tokenpeak.report.site import leave
 
     output.mkdir(parents=True, exist_ok=True)
     listening = live.server(output, host, port)
     threading.Thread(target=listening.serve_forever, daemon=True).start()
     echo(f"http://{host}:{listening.server_address[1]}/ and, while a sweep runs, /live.html")
-    stop = threading.Event()
-    try:
-        live.watch(archives or (paths.RESULTS,), output, node_names=node_names, stop=stop, say=echo)
-    except KeyboardInterrupt:
-        echo("Stopped; the site stays where it is.")
-    finally:
-        stop.set()
-        listening.shutdown()
+    # Absolute now: a notebook runs in the folder of its page.
+    place = output.absolute()
+    with interruptible(lambda: leave(place), said="Stopped; the site stays where it is.", status=ExitStatus.GOOD):
+        live.watch(archives or (paths.RESULTS,), output, node_names=node_names, stop=threading.Event(), say=echo)

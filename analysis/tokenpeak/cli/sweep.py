@@ -7,28 +7,30 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.drive.endpoint import endpoint_inventory, look_at
-from tokenpeak.drive.inventory import Inventory, read_inventory
-from tokenpeak.drive.progress import Progress
-from tokenpeak.drive.stop import Stop, stop_on_signals
-from tokenpeak.drive.summary import plan_lines, summary_lines
-from tokenpeak.drive.sweep import SweepOutcome, new_sweep, plan_sweep, prepare, resume_sweep
-from tokenpeak.drive.turns import PER_CORE, default_turns
+from tokenpeak.cli.interruptible import interruptible
 from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
+from tokenpeak.exit_status import ExitStatus
 from tokenpeak.names import inside
 from tokenpeak.plan.baseline import with_baselines
-from tokenpeak.plan.endpoint import EndpointSpec
-from tokenpeak.plan.spec import SweepSpec, read_spec, sweep_names
 from tokenpeak.records import EndRecord
-from tokenpeak.store.raw import Archive
+from tokenpeak.spec.endpoint import EndpointSpec
+from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
+from tokenpeak.store.archive import Archive
+from tokenpeak.sweep.concurrency_limiter import PER_CORE, default_parallel
+from tokenpeak.sweep.controller import SweepOutcome, new_sweep, plan_sweep, prepare, resume_sweep
+from tokenpeak.sweep.declared import declared_model
+from tokenpeak.sweep.endpoint import endpoint_inventory, look_at
+from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
+from tokenpeak.sweep.inventory import Inventory, read_inventory
+from tokenpeak.sweep.progress import ProgressDisplay
+from tokenpeak.sweep.terminal_summary import plan_lines, summary_lines
 from tokenpeak.terminal import echo
 
 _STOP_WORDS = {
-    "gentle": "Ending: current trials are torn down and production is given back. Once more: at once.",
-    "abrupt": "Aborting: only production is still given back. Once more: even that is left to the nodes' guards.",
+    "gentle": "Ending: current trials are torn down and production is given back. Again: at once.",
+    "abrupt": "Aborting: only production is still given back. Again: even that is left to the nodes' guards.",
     "let go": "Left to the guards: the nodes give production back themselves when their lease has lapsed.",
 }
-_INTERRUPTED = 130
 
 
 @click.command(short_help="Find the best settings: probe, plan, try, restore, render.")
@@ -39,7 +41,7 @@ _INTERRUPTED = 130
 @click.option(
     "--parallel",
     type=click.IntRange(min=1),
-    default=default_turns,
+    default=default_parallel,
     show_default=f"{PER_CORE} for each core here",
     help="How many nodes work at once; each takes some 260 MB of memory here.",
 )
@@ -54,17 +56,17 @@ def sweep(
     with_report: bool,
 ) -> None:
     """Probe, plan, try every config, give production back, load, render. Exit status 0 only if all of it went well."""
-    progress = Progress()
-    stop = Stop()
-    with stop_on_signals(stop, lambda level: progress.say(_STOP_WORDS[level])):
+    progress = ProgressDisplay()
+    interrupt = Interrupt()
+    with interrupt_on_signals(interrupt, lambda level: progress.say(_STOP_WORDS[level])):
         try:
             if sweep_id is not None:
                 sweep_id = Path(sweep_id).name
-                outcome = resume_sweep(sweep_id, parallel=parallel, progress=progress, stop=stop)
+                outcome = resume_sweep(sweep_id, parallel=parallel, progress=progress, interrupt=interrupt)
             else:
-                outcome = _begin(inventory_name, sweep_name, nodes, parallel, progress, stop)
+                outcome = _begin(inventory_name, sweep_name, nodes, parallel, progress, interrupt)
         finally:
-            if stop.let_go():
+            if interrupt.let_go():
                 name = (
                     inventory_name
                     if sweep_id is None
@@ -72,19 +74,24 @@ def sweep(
                 )
                 progress.say(f"Look with: make status INVENTORY={name}")
     _conclude(outcome)
-    if stop.gentle():
+    if interrupt.gentle():
         echo(f"Interrupted. Go on with: make sweep RESUME={outcome.record.sweep_id}")
-        sys.exit(_INTERRUPTED)
+        sys.exit(ExitStatus.INTERRUPTED)
     if outcome.end.status != "completed":
         echo(f"Not completed. Go on with: make sweep RESUME={outcome.record.sweep_id}")
     echo(f"\nResults: {outcome.archive.path}")
     reported = _report(outcome, progress) if with_report else True
     if not (reported and outcome.is_success):
-        sys.exit(1)
+        sys.exit(ExitStatus.ERROR)
 
 
 def _begin(
-    inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], parallel: int, progress: Progress, stop: Stop
+    inventory_name: str,
+    sweep_name: str | None,
+    nodes: tuple[str, ...],
+    parallel: int,
+    progress: ProgressDisplay,
+    interrupt: Interrupt,
 ) -> SweepOutcome:
     """A new sweep; an inventory is read only where it names the sweep or its nodes are needed."""
     spec = read_spec(sweep_name) if sweep_name is not None else None
@@ -92,8 +99,8 @@ def _begin(
         inventory = read_inventory(inventory_name, nodes=nodes)
         spec = _spec(inventory, sweep_name)
         if spec.endpoint is None:
-            return _start(spec, inventory, parallel, progress, stop)
-    return _measure(spec, spec.endpoint, progress, stop)
+            return _start(spec, inventory, parallel, progress, interrupt)
+    return _measure(spec, spec.endpoint, progress, interrupt)
 
 
 def _spec(inventory: Inventory, sweep_name: str | None) -> SweepSpec:
@@ -105,22 +112,24 @@ def _spec(inventory: Inventory, sweep_name: str | None) -> SweepSpec:
     return read_spec(name)
 
 
-def _start(spec: SweepSpec, inventory: Inventory, parallel: int, progress: Progress, stop: Stop) -> SweepOutcome:
-    found = prepare(inventory, progress, stop)
+def _start(
+    spec: SweepSpec, inventory: Inventory, parallel: int, progress: ProgressDisplay, interrupt: Interrupt
+) -> SweepOutcome:
+    found = prepare(inventory, progress, interrupt)
     facts = [ready.facts for ready in found.usable.values()]
-    spec, notes = with_baselines(spec, facts, inventory.model, inventory.engine_version)
+    spec, notes = with_baselines(spec, facts, declared_model(inventory))
     plans = plan_sweep(spec, inventory, found)
     _print(notes)
     _print(plan_lines(plans))
-    return new_sweep(spec, inventory, found, plans, parallel=parallel, progress=progress, stop=stop)
+    return new_sweep(spec, inventory, found, plans, parallel=parallel, progress=progress, interrupt=interrupt)
 
 
-def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: Progress, stop: Stop) -> SweepOutcome:
+def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: ProgressDisplay, interrupt: Interrupt) -> SweepOutcome:
     """The sweep of a server that is there already."""
     progress.say(f"{endpoint.url} is measured as it is: nothing is launched or stopped, no node is touched")
     inventory, found = endpoint_inventory(endpoint), look_at(endpoint)
     plans = plan_sweep(spec, inventory, found)
-    return new_sweep(spec, inventory, found, plans, parallel=1, progress=progress, stop=stop)
+    return new_sweep(spec, inventory, found, plans, parallel=1, progress=progress, interrupt=interrupt)
 
 
 def _conclude(outcome: SweepOutcome) -> None:
@@ -148,24 +157,25 @@ def downtime_lines(end: EndRecord) -> Iterator[str]:
         yield f"That is {sum(down.values()):.0f} s for the sweep."
 
 
-def _report(outcome: SweepOutcome, progress: Progress) -> bool:
+def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
     """Load Postgres and build the site of this and all former sweeps; false when the site could not be built.
 
     Raw files are kept in any case.
     """
     # Imported here: notebooks and Postgres cost a second that measuring does not need.
-    from tokenpeak.report.site import build_site
+    from tokenpeak.report.site import build_site, leave
     from tokenpeak.store.database import open_database
     from tokenpeak.store.frames import open_frames
 
     try:
         with open_database() as database:
             database.ingest(open_frames([outcome.archive.path]))
-            progress.say(f"Loaded into {database.told}")
+            progress.say(f"Loaded into {database.description}")
     except DatabaseError as error:
         echo(f"PROBLEM Postgres was not loaded; make ingest does it later: {error}")
     try:
-        page = build_site([paths.RESULTS], paths.SITE_BUILD)
+        with interruptible(lambda: leave(paths.SITE_BUILD), said="Interrupted; make report builds the site."):
+            page = build_site([paths.RESULTS], paths.SITE_BUILD)
     except (ArchiveError, ReportError) as error:
         echo(f"PROBLEM the site was not built; make report does it later: {error}")
         return False

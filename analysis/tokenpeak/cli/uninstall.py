@@ -4,8 +4,10 @@ import sys
 
 import click
 
-from tokenpeak.drive.inventory import read_inventory
-from tokenpeak.drive.runner import run_playbook
+from tokenpeak.exit_status import ExitStatus
+from tokenpeak.node.protocol.answers import UninstallAnswer
+from tokenpeak.sweep.inventory import read_inventory
+from tokenpeak.sweep.runner import run_playbook
 from tokenpeak.terminal import echo
 
 
@@ -17,7 +19,7 @@ from tokenpeak.terminal import echo
 )
 @click.option("--load-hosts", is_flag=True, help="Remove the load client's folder from the load hosts too.")
 def uninstall(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, load_hosts: bool) -> None:
-    """Remove script, state folder, guard, guard command and what an engine left. A node that a trial has is left alone.
+    """Remove script, state folder, guard, guard command and what an engine left. A node with a trial stays as it is.
 
     Production is not touched. What stays on a node is said, with the reason.
     """
@@ -28,10 +30,10 @@ def uninstall(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, 
         if node.is_not_installed:
             echo(f"{name}: TokenPeak is not on this node.")
             continue
-        answer = node.answers.get("uninstall", {})
-        is_done = is_done and node.ok and bool(answer.get("removed"))
+        answer = node.answer(UninstallAnswer) or UninstallAnswer()
+        is_done = is_done and node.ok and bool(answer.removed)
         echo(f"{name}: {node.unreachable or node.failure or 'removed'}")
-        for words in answer.get("left") or []:
+        for words in answer.left:
             echo(f"  {words}")
     if load_hosts and inventory.load_hosts:
         hosts = [host.name for host in inventory.load_hosts]
@@ -39,4 +41,4 @@ def uninstall(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, 
             is_done = is_done and host.ok
             echo(f"{name}: {host.unreachable or host.failure or 'load client removed'}")
     if not is_done:
-        sys.exit(1)
+        sys.exit(ExitStatus.ERROR)

@@ -1,0 +1,353 @@
+"""Controller of a sweep: one spec carried out on one inventory, from probing to the end record, new or resumed."""
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tokenpeak import paths
+from tokenpeak.atomic import write_atomically
+from tokenpeak.errors import InputError, NodeError, PlanError, suggestion
+from tokenpeak.loadgen.calibration import calibration_record, checked
+from tokenpeak.loadgen.datasets import read_samples, read_trace
+from tokenpeak.names import inside
+from tokenpeak.plan.matrix import build_plan, model_facts_of
+from tokenpeak.predict.hub import facts_from_hub
+from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
+from tokenpeak.search.remaining import cost_of
+from tokenpeak.spec.sweep import SweepSpec, parse_spec
+from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
+from tokenpeak.store.archive import Archive
+from tokenpeak.sweep.archive_keeper import KeptArchive
+from tokenpeak.sweep.calibration import calibrate_command, network_paths
+from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
+from tokenpeak.sweep.declared import declared_model
+from tokenpeak.sweep.downtime_budget import DowntimeBudget, require_deadlines
+from tokenpeak.sweep.endpoint import EndpointWorker, endpoint_inventory, look_at
+from tokenpeak.sweep.interrupt import Interrupt
+from tokenpeak.sweep.inventory import Inventory, read_inventory
+from tokenpeak.sweep.load_hosts import prepare_load_hosts
+from tokenpeak.sweep.node_worker import NodeWorker
+from tokenpeak.sweep.probe import Probe, ReadyNode, probe
+from tokenpeak.sweep.progress import ProgressDisplay
+from tokenpeak.sweep.provenance import read_provenance
+from tokenpeak.sweep.resume import downtime_before_s, give_back, holder, open_before_s, unchanged
+from tokenpeak.sweep.secret import master_secret
+from tokenpeak.sweep.terminal_summary import Describer
+from tokenpeak.sweep.trial import TrialSite
+from tokenpeak.sweep.trial_queue import TrialQueue, last_number
+from tokenpeak.sweep.trial_request import load_runs
+from tokenpeak.sweep.worker import Worker
+
+_JOIN_POLL_S = 0.25
+_RANDOM_BYTES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOutcome:
+    """How a sweep stands now that its controller leaves it."""
+
+    archive: Archive
+    record: SweepRecord
+    spec: SweepSpec
+    end: EndRecord
+    trials: tuple[TrialRecord, ...]
+    complaints: tuple[str, ...]
+    """What went wrong on the way; a node that was left out from the start is none."""
+
+    @property
+    def is_success(self) -> bool:
+        """It completed, no node was lost on the way, and production is back everywhere."""
+        return self.end.status == "completed" and not self.end.unrestored and not self.complaints
+
+
+def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrupt) -> Probe:
+    """Probe the nodes and say what is wrong with them; raises NodeError when none is left to work on."""
+    progress.say(f"Probing {', '.join(node.name for node in inventory.nodes)}")
+    found = probe(inventory, on_event=None, cancelled=interrupt.gentle)
+    if not found.usable:
+        lines = "\n  ".join(found.complaints())
+        raise NodeError(f"No node of inventory {inventory.name} can run a trial; nothing was stopped.\n  {lines}")
+    for complaint in found.complaints():
+        progress.say(f"PROBLEM {complaint}")
+    return found
+
+
+def plan_sweep(spec: SweepSpec, inventory: Inventory, found: Probe) -> tuple[Plan, ...]:
+    """The matrix for the nodes that can be worked on; raises PlanError when nothing is feasible anywhere."""
+    for name, ready in found.usable.items():
+        require_deadlines(spec, name, ready.declaration)
+    facts = [ready.facts for ready in found.usable.values()]
+    model = declared_model(inventory)
+    known = model_facts_of(spec, model)
+    asked = {name: fact or facts_from_hub(name) for name, fact in known.items()} if spec.endpoint is None else {}
+    models = {name: fact for name, fact in asked.items() if fact is not None}
+    plans = build_plan(spec, facts, model, models)
+    if not any(plan.feasible for plan in plans):
+        reasons = sorted({f"{dropped.rule}: {dropped.reason}" for plan in plans for dropped in plan.dropped})
+        raise PlanError("No config of the matrix can work on these nodes.\n  " + "\n  ".join(reasons))
+    feasible = [plan for plan in plans if plan.feasible]
+    if spec.endpoint is not None:
+        return tuple(feasible)
+    return tuple(
+        plan.model_copy(update={"estimated_duration_s": cost_of(spec, plan, facts, asked).duration_s})
+        for plan in feasible
+    )
+
+
+def new_sweep(
+    spec: SweepSpec,
+    inventory: Inventory,
+    found: Probe,
+    plans: Sequence[Plan],
+    *,
+    parallel: int,
+    progress: ProgressDisplay,
+    interrupt: Interrupt,
+    results: Path = paths.RESULTS,
+) -> SweepOutcome:
+    """Carry out `spec` on the probed nodes, `parallel` of them at once, into a new archive below `results`."""
+    _check_files(spec, inventory)
+    prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
+    calibrations, doubts = checked(
+        network_paths(inventory, spec.endpoint), [(run.workload, run.level) for run in load_runs(spec)]
+    )
+    for doubt in doubts:
+        progress.say(f"WARNING {doubt} {calibrate_command(inventory, spec.endpoint)}")
+    started_at = datetime.now(UTC)
+    archive = new_archive(results, f"{started_at:%Y%m%d-%H%M%S}-{spec.name}-{inventory.name}")
+    usable = found.usable
+    record = SweepRecord(
+        sweep_id=archive.path.name,
+        name=spec.name,
+        inventory=inventory.name,
+        started_at=started_at,
+        simulated=any(ready.facts.simulated for ready in usable.values()),
+        study=spec.study,
+        spec=spec.model_dump(mode="json"),
+        nodes=tuple(ready.facts for ready in usable.values()),
+        plans=tuple(plans),
+        provenance=read_provenance(),
+        load_hosts=tuple(host.name for host in inventory.load_hosts),
+        calibration=calibration_record(calibrations),
+    )
+    archive.write_sweep(record)
+    job = _Job(
+        record=record,
+        spec=spec,
+        inventory=inventory,
+        usable=usable,
+        archive=archive,
+        earlier=(),
+        parallel=parallel,
+        left_out=tuple(found.complaints()),
+    )
+    with _alone(record.sweep_id) as folder:
+        return _carry_out(job, folder, progress, interrupt)
+
+
+def resume_sweep(
+    sweep_id: str, *, parallel: int, progress: ProgressDisplay, interrupt: Interrupt, results: Path = paths.RESULTS
+) -> SweepOutcome:
+    """Go on with a sweep that was interrupted: its own spec and plan, without the trials that are recorded."""
+    archive = Archive(inside(results, sweep_id, may_link=True))
+    if not (archive.path / "sweep.json").is_file():
+        known = sorted(path.parent.name for path in results.glob("*/sweep.json"))
+        raise InputError(f"No sweep {sweep_id!r} in {results}. {suggestion(sweep_id, known)}")
+    record = archive.read_sweep()
+    spec = parse_spec(record.spec, archive.path / "sweep.json")
+    trials = tuple(archive.trials())
+    for malformed in archive.malformed:
+        progress.say(f"PROBLEM {malformed} Its trial is made again.")
+    planned = {name for plan in record.plans for name in plan.nodes}
+    if spec.endpoint is not None:
+        inventory = endpoint_inventory(spec.endpoint)
+    else:
+        inventory = read_inventory(record.inventory)
+        there = tuple(node.name for node in inventory.nodes if node.name in planned)
+        if not there:
+            raise NodeError(
+                f"Inventory {inventory.name} has none of the nodes of sweep {sweep_id} any more "
+                f"({', '.join(sorted(planned))}): put one back, or start a new sweep."
+            )
+        inventory = inventory.limited_to(there)
+    _check_files(spec, inventory)
+    with _alone(sweep_id) as folder:
+        if spec.endpoint is not None:
+            found = look_at(spec.endpoint)
+        else:
+            give_back(inventory, archive, trials, progress, interrupt)
+            found = prepare(inventory, progress, interrupt)
+            for name, ready in found.usable.items():
+                require_deadlines(spec, name, ready.declaration)
+        prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
+        job = _Job(
+            record=record,
+            spec=spec,
+            inventory=inventory,
+            usable=unchanged(found.usable, record, progress),
+            archive=archive,
+            earlier=trials,
+            parallel=parallel,
+            is_resumed=True,
+            left_out=tuple(found.complaints()),
+        )
+        return _carry_out(job, folder, progress, interrupt)
+
+
+def _check_files(spec: SweepSpec, inventory: Inventory) -> None:
+    """Raise LoadError for a workload's file that the load client could not read; load hosts have files of their own."""
+    if inventory.load_hosts:
+        return
+    for workload in (plan.workload for plan in spec.workloads):
+        if isinstance(workload, DatasetWorkload | TraceWorkload):
+            here = workload.model_copy(update={"path": str(paths.ROOT / Path(workload.path).expanduser())})
+            read_samples(here) if isinstance(here, DatasetWorkload) else read_trace(here)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """A sweep that is ready to go on: its record, the nodes that are there, and the trials that were made before."""
+
+    record: SweepRecord
+    spec: SweepSpec
+    inventory: Inventory
+    usable: Mapping[str, ReadyNode]
+    archive: Archive
+    earlier: tuple[TrialRecord, ...]
+    parallel: int
+    left_out: tuple[str, ...]
+    is_resumed: bool = False
+
+
+def _carry_out(job: _Job, folder: Path, progress: ProgressDisplay, interrupt: Interrupt) -> SweepOutcome:
+    """Make the trials that are missing, one worker for each node, and write how it ended."""
+    sweep_id = job.record.sweep_id
+    counter = folder / "last-number"
+    counted = int(counter.read_text()) if counter.exists() else 0
+    trial_queue = TrialQueue(
+        job.spec,
+        job.record.plans,
+        job.earlier,
+        last_number=max(counted, last_number(job.archive.path)),
+        on_number=lambda number: write_atomically(counter, str(number)),
+    )
+    count = trial_queue.count()
+    progress.say(f"Sweep {sweep_id}: {count.ended} trials recorded, about {count.total} in all")
+    at_once = min(job.parallel, len(job.usable))
+    if at_once < len(job.usable):
+        progress.say(f"{at_once} of {len(job.usable)} nodes work at once (--parallel); the others serve meanwhile")
+    progress.expect(count, tuple(job.usable), at_once)
+    site = TrialSite(
+        inventory=job.inventory,
+        folder=folder,
+        secret=master_secret(),
+        holder=holder(sweep_id),
+        provenance=read_provenance(),
+        interrupt=interrupt,
+        production_at_start={facts.node: facts.production for facts in job.record.nodes if facts.production},
+    )
+    describer = Describer(job.spec, trial_queue)
+    kept = KeptArchive(job.archive, job.record, job.earlier, progress.say)
+    before_s = downtime_before_s(job.archive, job.earlier)
+    budget = DowntimeBudget(job.spec, earlier=job.earlier, before_s=before_s)
+    limiter = ConcurrencyLimiter(job.parallel)
+    worker_of = NodeWorker if job.spec.endpoint is None else EndpointWorker
+    workers: list[Worker] = [
+        worker_of(
+            node=name,
+            ready=ready,
+            spec=job.spec,
+            sweep_id=sweep_id,
+            site=site,
+            trial_queue=trial_queue,
+            budget=budget,
+            limiter=limiter,
+            restore_pending=job.is_resumed and job.spec.endpoint is None,
+            archive=kept,
+            progress=progress,
+            describe=describer.describe,
+        )
+        for name, ready in job.usable.items()
+    ]
+    with progress.shown():
+        for worker in workers:
+            worker.start()
+        _join(workers, trial_queue, kept, interrupt)
+    complaints = list(dict.fromkeys(problem for worker in workers for problem in worker.problems))
+    unfinished = [plan.hardware for plan in job.record.plans if not trial_queue.is_finished(plan.hardware)]
+    if unfinished and not interrupt.gentle() and not budget.refused:
+        complaints.append(f"Not all trials were made on {', '.join(unfinished)}.")
+    if kept.problem is not None:
+        complaints.append(kept.problem)
+    carried_s = {name: s for name, s in open_before_s(job.archive, job.earlier).items() if name not in job.usable}
+    end = EndRecord(
+        sweep_id=sweep_id,
+        status="interrupted" if unfinished and not budget.refused else "completed",
+        ended_at=datetime.now(UTC),
+        trials=len(trial_queue.records),
+        production_downtime_s={
+            name: round(budget.downtime_s.get(name, 0.0), 3)
+            for name in sorted({*before_s, *(worker.node for worker in workers if worker.gives_back)})
+        },
+        open_downtime_s={name: round(s, 3) for name, s in {**carried_s, **budget.open_s}.items()},
+        unrestored=tuple(worker.node for worker in workers if worker.restore_pending),
+        problems=(*job.left_out, *complaints, *([budget.refused] if budget.refused else [])),
+    )
+    kept.write_end(end)
+    return SweepOutcome(
+        archive=job.archive,
+        record=job.record,
+        spec=job.spec,
+        end=end,
+        trials=tuple(trial_queue.records),
+        complaints=tuple(complaints),
+    )
+
+
+def _join(workers: Sequence[Worker], trial_queue: TrialQueue, kept: KeptArchive, interrupt: Interrupt) -> None:
+    """Wait for every worker, waking up often enough that signals are heard and a deleted archive is noticed."""
+    for worker in workers:
+        while worker.is_alive():
+            worker.join(_JOIN_POLL_S)
+            kept.check()
+            if interrupt.gentle():
+                trial_queue.close()
+
+
+def new_archive(results: Path, words: str) -> Archive:
+    """An archive in a new folder, named by `words` and at random: sweeps elsewhere may begin in the same second."""
+    results.mkdir(parents=True, exist_ok=True)
+    while True:
+        path = inside(results, f"{words}-{secrets.token_hex(_RANDOM_BYTES)}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return Archive(path)
+
+
+@contextmanager
+def _alone(sweep_id: str) -> Iterator[Path]:
+    """The private folder of a sweep, emptied, and locked against another controller on this machine."""
+    folder = inside(paths.state_dir() / "work", sweep_id)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.chmod(0o700)
+    descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise NodeError(f"Sweep {sweep_id} is running already; follow or end that one.") from error
+        for left in folder.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left)
+        yield folder
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,172 @@
+"""Inventory as Ansible resolves it: its nodes, its load hosts, and their variables.
+
+Ansible itself merges groups and renders Jinja, in one process on this machine (resolver.py); no node is contacted.
+Only the variables named here are read, and only of the nodes that are asked for: what is wrong with another node's
+variables is no matter of theirs. The node's own declaration is rendered on the node by install.yml. Facts and model
+that variables declare are read in declared.py, so that this is quick to import.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenpeak import paths
+from tokenpeak.errors import InventoryError, suggestion
+from tokenpeak.node import environment
+from tokenpeak.node.boards import Chosen, chosen_boards
+from tokenpeak.spec.secrets import secret_in_environment
+from tokenpeak.sweep.resolution import LOAD_HOSTS, Resolution, hosts_path
+
+if TYPE_CHECKING:
+    from tokenpeak.sweep.resolver import ResolvedHosts
+
+_WANTED = (
+    "^(tokenpeak_(become|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version|engines|facts|gpus"
+    "|guard_command|lease_max_s|load_home|load_python|model|simulated|tdp_w|trial_deadline_max_s)"
+    "|ansible_(become|host|port|user|connection|private_key_file|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A host of the inventory with the variables that the controller needs."""
+
+    name: str
+    variables: Mapping[str, Any]
+
+    @property
+    def is_local(self) -> bool:
+        """The node is this machine, reached without SSH."""
+        return self.variables.get("ansible_connection") == "local"
+
+    @property
+    def becomes_root(self) -> bool:
+        """Commands there take sudo, as Ansible's own tasks do: `ansible_become` is stronger than what plays say."""
+        return bool(self.variables.get("ansible_become", self.variables.get("tokenpeak_become")))
+
+    @property
+    def guard_command(self) -> str | None:
+        """The command that is run as root through sudo, where a trial has no other rights; None where it needs none."""
+        return text(self.variables.get("tokenpeak_guard_command"))
+
+    @property
+    def tdp_w(self) -> float | None:
+        """The power that the inventory declares for the node's processors at full load; None when it does not."""
+        value = self.variables.get("tokenpeak_tdp_w")
+        return float(value) if value is not None else None
+
+    @property
+    def engine_env_allowed(self) -> tuple[str, ...]:
+        """The names and patterns of environment variables that a config may set on the node."""
+        declared = self.variables.get("tokenpeak_engine_env_allowed")
+        if declared is not None and not isinstance(declared, list):
+            raise InventoryError(f"tokenpeak_engine_env_allowed of node {self.name} is {declared!r}; give a list.")
+        names = [str(entry) for entry in declared] if declared is not None else None
+        if wrong := environment.wrong_patterns(names or ()):
+            raise InventoryError(f"tokenpeak_engine_env_allowed of node {self.name}: {', '.join(wrong)}.")
+        simulated = bool(self.variables.get("tokenpeak_simulated", False))
+        return environment.allowed_names(names, simulated, self.chosen_boards is not None)
+
+    @property
+    def chosen_boards(self) -> Chosen:
+        """The boards on which the node's trials run; None: all."""
+        env = self.variables.get("tokenpeak_engine_env")
+        return chosen_boards({"gpus": self.variables.get("tokenpeak_gpus"), "engine": {"env": env}})
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The maxima of a lease and of a trial's deadline that the inventory declares, as in the node's declaration."""
+        found = {}
+        for name in ("lease_max_s", "trial_deadline_max_s"):
+            value = self.variables.get(f"tokenpeak_{name}")
+            if value is None:
+                continue
+            try:
+                found[name] = float(value)
+            except (TypeError, ValueError):
+                raise InventoryError(f"tokenpeak_{name} of node {self.name} is {value!r}; give seconds.") from None
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """Nodes and what they have in common, and the hosts that offer the load; without any, this machine does."""
+
+    name: str
+    hosts_path: Path
+    nodes: tuple[Node, ...]
+    load_hosts: tuple[Node, ...] = ()
+
+    @property
+    def default_sweep(self) -> str | None:
+        """The sweep that the inventory names; None when it names none."""
+        return text(self.shared("tokenpeak_default_sweep"))
+
+    @property
+    def simulated(self) -> bool:
+        """Its nodes are simulated, and everything measured on them is marked so."""
+        return any(node.variables.get("tokenpeak_simulated", False) for node in self.nodes)
+
+    def node(self, name: str) -> Node:
+        """The node called `name`."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        known = [node.name for node in self.nodes]
+        raise InventoryError(f"Inventory {self.name} has no node {name!r}. {suggestion(name, known)}")
+
+    def limited_to(self, names: tuple[str, ...]) -> "Inventory":
+        """The inventory with these nodes only; all of them when `names` is empty."""
+        if not names:
+            return self
+        return replace(self, nodes=tuple(self.node(name) for name in names))
+
+    def shared(self, variable: str) -> Any:
+        """The value of a variable that the nodes share; InventoryError when they differ, because a sweep has one."""
+        values = {json.dumps(node.variables.get(variable), sort_keys=True) for node in self.nodes}
+        if len(values) > 1:
+            raise InventoryError(
+                f"Nodes of inventory {self.name} differ in {variable}: {', '.join(sorted(values))}. "
+                "Give it once in group_vars/all.yml, or make two inventories."
+            )
+        return json.loads(values.pop())
+
+
+def read_inventory(name: str, folder: Path = paths.INVENTORIES, *, nodes: tuple[str, ...] = ()) -> Inventory:
+    """The inventory called `name` in `folder`, limited to `nodes` when any are given, with its load hosts.
+
+    Raises InventoryError naming the nearest when there is no such inventory or node, and for a variable of these hosts
+    that cannot be rendered, or holds a secret where none belongs; the others' are not looked at.
+    """
+    resolution = Resolution(hosts_path(name, folder), wanted=_WANTED, nodes=nodes)
+    answer = resolution.answer()
+    inventory = _inventory(name, resolution.hosts_path, answer).limited_to(nodes)
+    for host in (*inventory.nodes, *inventory.load_hosts):
+        for variable, reason in answer["failures"].get(host.name, {}).items():
+            what = f"Variable {variable}" if variable else "Variables"
+            raise InventoryError(f"{what} of node {host.name} in {resolution.hosts_path.parent}: {reason}")
+    for node in inventory.nodes:
+        if secret := secret_in_environment("tokenpeak_engine_env", node.variables.get("tokenpeak_engine_env")):
+            raise InventoryError(f"Node {node.name} in {resolution.hosts_path.parent}: {secret}.")
+    return inventory
+
+
+def nodes_by_name(name: str, resolution: Resolution, nodes: tuple[str, ...] = ()) -> Inventory:
+    """The inventory called `name` with its nodes' names alone, for what must work whatever their variables are."""
+    return _inventory(name, resolution.hosts_path, resolution.answer()).limited_to(nodes)
+
+
+def _inventory(name: str, path: Path, answer: "ResolvedHosts") -> Inventory:
+    hosts = {host: Node(name=host, variables=answer["variables"].get(host, {})) for host in sorted(answer["groups"])}
+    nodes = tuple(node for host, node in hosts.items() if LOAD_HOSTS not in answer["groups"][host])
+    if not nodes:
+        raise InventoryError(f"{path} has no hosts; put yours into it.")
+    load_hosts = tuple(node for host, node in hosts.items() if LOAD_HOSTS in answer["groups"][host])
+    return Inventory(name=name, hosts_path=path, nodes=nodes, load_hosts=load_hosts)
+
+
+def text(value: object) -> str | None:
+    """A variable's value as a text; None where it has none."""
+    return None if value is None else str(value)

@@ -1,0 +1,227 @@
+"""Lease of a node: renewals from the controller, on a channel of their own.
+
+A small process (over SSH, or here for a local node) reads heartbeats from its standard input and renews the node's
+lease. When this controller dies, the pipe closes, renewals stop, and the node's guard gives production back. The
+channel is separate from Ansible's, so that neither a long task nor a lost one says anything about the controller.
+"""
+
+import json
+import shlex
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from tokenpeak.node.protocol.answers import HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
+from tokenpeak.node.protocol.requests import HeartbeatRequest, as_json
+from tokenpeak.sweep.host_keys import with_remedy
+from tokenpeak.sweep.inventory import Node
+
+_BEATS_PER_LEASE = 4
+_LONGEST_BEAT_S = 15.0
+_SHORTEST_BEAT_S = 0.5
+_CLOSE_TIMEOUT_S = 3.0
+_TRY_TIMEOUT_S = 60.0
+
+
+def node_command(node: Node, arguments: Sequence[str]) -> list[str]:
+    """`arguments` as an argv that runs on the node, as root where the inventory says that it takes sudo."""
+    return host_command(node, [*(["sudo", "-n"] if node.becomes_root else []), *arguments])
+
+
+def host_command(host: Node, arguments: Sequence[str]) -> list[str]:
+    """`arguments` as an argv that runs on the host with the connection that its inventory describes."""
+    variables = host.variables
+    if host.is_local:
+        return list(arguments)
+    command = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ConnectTimeout=10"]
+    key = variables.get("ansible_ssh_private_key_file") or variables.get("ansible_private_key_file")
+    for option, value in (("-p", variables.get("ansible_port")), ("-l", variables.get("ansible_user")), ("-i", key)):
+        if value:
+            command += [option, str(value)]
+    for variable in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
+        command += shlex.split(str(variables.get(variable) or ""))
+    return [*command, str(variables.get("ansible_host") or host.name), shlex.join(arguments)]
+
+
+def lease_command(node: Node, declaration: dict[str, Any]) -> list[str]:
+    """The argv that renews the node's lease, from where install.yml put the node's command."""
+    state_dir = str(declaration["state_dir"])
+    python = str(declaration.get("python") or "python3")
+    if node.guard_command:
+        return node_command(node, ["sudo", "-n", node.guard_command, "lease"])
+    return node_command(node, [python, "-I", f"{state_dir}/tokenpeak-node.pyz", "lease", "--state", state_dir])
+
+
+def lease_problem(argv: Sequence[str]) -> str | None:
+    """Why a lease would not be renewed by this command: its last words at an end without a heartbeat; None if it is."""
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_TRY_TIMEOUT_S,
+            start_new_session=True,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return _ending(done.stdout, done.returncode) if done.returncode else None
+
+
+class LeaseChannel:
+    """Heartbeats to one node from entering the context to leaving it; a process that ends is started anew.
+
+    Each names the `holder`, whose lease alone it renews. The node answers each, so that `problem` can say whether it
+    hears them now. `on_loss` gets the process's last words when it ends by itself, once for each that differ;
+    `on_overlap` what the node noted of production that somebody started during a trial.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        holder: str,
+        lease_s: float,
+        on_loss: Callable[[str], None],
+        on_overlap: Callable[[Overlap], None] = lambda _: None,
+    ) -> None:
+        self._argv = list(argv)
+        self._holder = holder
+        self._on_loss = on_loss
+        self._on_overlap = on_overlap
+        self._reported: set[str] = set()
+        self._last_loss = ""
+        self._beat_s = min(_LONGEST_BEAT_S, max(_SHORTEST_BEAT_S, lease_s / _BEATS_PER_LEASE))
+        self._beats = 0
+        self._heard = 0
+        """The number of the last beat that the node has answered."""
+        self.heard_at_unix_s: float | None = None
+        """When the node last answered one; None before the first."""
+        self._changed = threading.Condition()
+        self._is_wanted = threading.Event()
+        """A beat is to be sent at once."""
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._is_wanted.set()
+        self._thread.join(timeout=_CLOSE_TIMEOUT_S * 2)
+
+    def problem(self, timeout_s: float) -> str | None:
+        """Why the node does not hear this controller; None once it has answered a beat sent after this call."""
+        with self._changed:
+            due = self._beats + 1
+            self._is_wanted.set()
+            if self._changed.wait_for(lambda: self._heard >= due, timeout_s):
+                return None
+            return self._last_loss or f"it answered nothing for {timeout_s:g} s"
+
+    def _keep(self) -> None:
+        while not self._closing.is_set():
+            with tempfile.TemporaryFile() as said:
+                try:
+                    process = subprocess.Popen(
+                        self._argv,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=said,
+                        start_new_session=True,  # Ctrl-C must not reach it before the nodes are restored
+                    )
+                except OSError as error:
+                    self._report(str(error))
+                    self._closing.wait(self._beat_s)
+                    continue
+                other: list[bytes] = []
+                reader = threading.Thread(target=self._hear, args=(process, other), daemon=True)
+                reader.start()
+                self._beat(process)
+                _end(process)
+                reader.join(timeout=_CLOSE_TIMEOUT_S)
+                if not self._closing.is_set():
+                    said.seek(0)
+                    self._report(_ending(said.read() + b"".join(other), process.returncode))
+            self._closing.wait(min(1.0, self._beat_s))
+
+    def _report(self, words: str) -> None:
+        self._last_loss = words
+        if words not in self._reported:
+            self._reported.add(words)
+            self._on_loss(words)
+
+    def _hear(self, process: subprocess.Popen[bytes], other: list[bytes]) -> None:
+        """Take the node's answers in until the process has ended; lines that are none go to `other`."""
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                try:
+                    answer = json.loads(line)
+                except ValueError:
+                    answer = None
+                given = answer if isinstance(answer, dict) else {}
+                if (heard := parse(HeardAnswer, given).heard) is not None:
+                    with self._changed:
+                        self._heard = max(self._heard, heard)
+                        self.heard_at_unix_s = time.time()
+                        self._changed.notify_all()
+                elif (overlap := parse(OverlapAnswer, given).overlap) is not None:
+                    self._on_overlap(overlap)
+                else:
+                    other.append(line)
+
+    def _beat(self, process: subprocess.Popen[bytes]) -> None:
+        """Write heartbeats until the channel closes or its process is gone."""
+        assert process.stdin is not None
+        while process.poll() is None:
+            self._is_wanted.clear()
+            with self._changed:
+                self._beats += 1
+                number = self._beats
+            try:
+                beat = as_json(HeartbeatRequest(number=number, holder=self._holder))
+                process.stdin.write(f"{json.dumps(beat)}\n".encode())
+                process.stdin.flush()
+            except OSError:
+                return
+            self._is_wanted.wait(self._beat_s)
+            if self._closing.is_set():
+                return
+
+
+def _ending(said: bytes, status: int) -> str:
+    """Why a channel's process ended, from what it printed."""
+    return with_remedy(_last_words(said)) or f"it ended with status {status}"
+
+
+def _last_words(said: bytes) -> str:
+    """The last line that is not empty; of a node command's answer, its error."""
+    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    try:
+        answer = json.loads(lines[-1])
+    except ValueError:
+        answer = None
+    refusal = parse(LeaseAnswer, answer).error if isinstance(answer, dict) else None
+    return lines[-1].strip() if refusal is None else refusal.text
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the pipe and see the process go; it is ended when it does not go by itself."""
+    assert process.stdin is not None
+    try:
+        process.stdin.close()
+    except OSError:
+        process.kill()  # the pipe broke: nobody reads it any more
+    try:
+        process.wait(timeout=_CLOSE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,124 @@
+"""Node worker: the lease, the trials and the restore of a node that is borrowed from production."""
+
+import time
+from collections.abc import Callable
+
+from tokenpeak.errors import TokenpeakError
+from tokenpeak.node.protocol.answers import Overlap
+from tokenpeak.sweep.downtime_budget import Later
+from tokenpeak.sweep.lease import LeaseChannel, lease_command
+from tokenpeak.sweep.restoration import restored_by, unrestored
+from tokenpeak.sweep.runner import Event, run_playbook
+from tokenpeak.sweep.trial import TrialResult, run_trial
+from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest
+from tokenpeak.sweep.worker import Worker
+
+_HEARD_WITHIN_S = 30.0
+"""A connection and a login of a slow node."""
+_HEARD_POLL_S = 2.0
+
+
+class NodeWorker(Worker):
+    """Drives a node that is borrowed: leased from its first trial on, given back after each row of trials."""
+
+    _channel: LeaseChannel | None = None
+    _trial_id: str | None = None
+    _is_overlapped = False
+    _is_unrestored = False
+    """Whether the last trial ended without production having been seen back."""
+    _over: frozenset[str] = frozenset()
+    """Trials whose outage is over and counted: a node that could not note it reports it again."""
+
+    def _session(self) -> Later | None:
+        # The lease goes on while the node waits for a slot, so that no other sweep takes the node.
+        try:
+            return super()._session()
+        finally:
+            self._let_lapse()
+
+    def _hindrance(self) -> str | None:
+        """Production that is not back, or a lease that could not be renewed: in either case nothing is stopped."""
+        if self._is_unrestored:
+            self._restore()
+            if self.restore_pending:
+                return f"{self.node}: no trial begins there before its production is seen back"
+        if self._channel is None:
+            argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
+            lease_s = self._spec.deadlines.lease_s
+            self._channel = LeaseChannel(argv, self._site.holder, lease_s, self._warn_of_lease, self._take_overlap)
+            self._channel.__enter__()
+        until_s = time.monotonic() + _HEARD_WITHIN_S
+        while (problem := self._channel.problem(_HEARD_POLL_S)) is not None:
+            if time.monotonic() >= until_s or self._site.interrupt.gentle():
+                break
+        if problem is None:
+            return None
+        return f"{self.node}: its lease could not be renewed, so no trial begins there: {problem}"
+
+    def _let_lapse(self) -> float | None:
+        """Renew the lease no more; when the node last answered a renewal, in seconds since the epoch."""
+        channel, self._channel = self._channel, None
+        if channel is None:
+            return None
+        channel.__exit__()
+        return channel.heard_at_unix_s
+
+    def _carry_out(
+        self, request: TrialRequest, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
+    ) -> TrialResult:
+        self._trial_id, self._is_overlapped = request.trial_id, False
+        self.restore_pending = self._is_down = True
+        result = run_trial(
+            request,
+            self._site,
+            on_files=on_files,
+            on_event=on_event,
+            is_overlapped=lambda: self._is_overlapped,
+            let_lapse=self._let_lapse,
+        )
+        restoration = result.record.restoration
+        self._is_down = restoration is None or not restoration.restored
+        self._is_unrestored = restoration is not None and not restoration.restored
+        if restoration is not None and restoration.restored:
+            self._over |= {request.trial_id}
+        return result
+
+    def _take_overlap(self, noted: Overlap) -> None:
+        """The node has seen production run in the midst of a trial: end the trial, if it is still the one."""
+        if self._is_overlapped or (noted.trial_id, noted.holder) != (self._trial_id, self._site.holder):
+            return
+        self._is_overlapped = True
+        self._progress.say(
+            f"PROBLEM {self.node} {self._trial_id}: somebody started production during the trial. The engine is ended, "
+            "production is left to run, and the trial is made again."
+        )
+
+    def _warn_of_lease(self, words: str) -> None:
+        lease_s = self._spec.deadlines.lease_s
+        self._progress.say(
+            f"WARNING {self.node}: the connection that renews its lease ended: {words}. It is opened anew; should that "
+            f"go on for {lease_s:g} s, the node gives itself back and the trial is lost."
+        )
+
+    def _restore(self) -> None:
+        """Give the node back for good: production as recorded, lock released.
+
+        A node that is free, or that another sweep has, stays as it is. Should this not get through, the guard acts.
+        """
+        self._let_lapse()
+        try:
+            result = run_playbook(
+                "restore.yml",
+                self._site.inventory,
+                nodes=[self.node],
+                extravars=self._site.restore_extravars(self.node),
+                cancelled=self._site.interrupt.let_go,
+            ).nodes[self.node]
+            outcome = restored_by(result, self._site.holder, self._trial_id if self._is_down else None)
+        except TokenpeakError as error:
+            outcome = unrestored(str(error))
+        is_counted = outcome.trial_id in self._over
+        self._budget.add_downtime(self.node, None if is_counted else outcome.downtime_s, is_over=outcome.restored)
+        self.restore_pending = self._is_unrestored = not outcome.restored
+        if self.restore_pending:
+            self._complain(f"{self.node}: production is not back: {outcome.message}")

@@ -1,0 +1,211 @@
+"""Probe of the nodes: TokenPeak's script is put there and their facts are read; nothing is stopped.
+
+The facts of the last probe of an inventory are kept in the state folder, so that a plan can be made without a node.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tokenpeak import paths
+from tokenpeak.atomic import write_atomically
+from tokenpeak.errors import InventoryError, NodeError
+from tokenpeak.names import inside
+from tokenpeak.node.bundle import write_bundle
+from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
+from tokenpeak.records import NodeFacts
+from tokenpeak.sweep import secret, version
+from tokenpeak.sweep.declared import declared_facts, planning_env
+from tokenpeak.sweep.inventory import Inventory
+from tokenpeak.sweep.lease import lease_command, lease_problem
+from tokenpeak.sweep.runner import Event, NodeResult, PlaybookResult, run_playbook
+
+_TRIED_AT_ONCE = 16
+_LACKS_RIGHTS = ("Permission denied", "sudo password", "a password is required")
+"""What Ansible's and sudo's words have in common when a user may not do what root may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadyNode:
+    """A node that answered: its facts, and its declaration as rendered on the node itself."""
+
+    facts: NodeFacts
+    declaration: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What probing an inventory found: nodes that answered, and why each other one did not."""
+
+    answered: Mapping[str, ReadyNode]
+    unreachable: Mapping[str, str]
+    failed: Mapping[str, str]
+
+    @property
+    def usable(self) -> dict[str, ReadyNode]:
+        """The nodes on which a trial can run: they answered, and nothing found there stands in its way."""
+        return {name: ready for name, ready in self.answered.items() if not ready.facts.problems}
+
+    def complaints(self) -> list[str]:
+        """A line for everything that keeps a node out of a sweep."""
+        lines = [f"{name} is unreachable: {reason}" for name, reason in self.unreachable.items()]
+        lines += [f"{name} could not be probed: {reason}" for name, reason in self.failed.items()]
+        for name, ready in self.answered.items():
+            lines += [f"{name}: {problem}" for problem in ready.facts.problems]
+        return lines
+
+
+def install(
+    inventory: Inventory,
+    *,
+    nodes: Sequence[str] = (),
+    user: str | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> PlaybookResult:
+    """Put TokenPeak's command on the nodes, logging in as `user` where that is not the inventory's own."""
+    with tempfile.TemporaryDirectory(prefix="tokenpeak-secrets-") as folder:
+        secret.write_node_secrets(Path(folder), inventory.nodes)
+        extravars = {
+            "tokenpeak_pyz": str(_bundle()),
+            "tokenpeak_secret_file": folder + "/{{ inventory_hostname }}",
+            "tokenpeak_secret_name": secret.master_secret().name,
+            "tokenpeak_retired_secrets": list(secret.retired()),
+        }
+        if user is not None:
+            extravars["ansible_user"] = user
+        return run_playbook(
+            "install.yml", inventory, nodes=nodes, extravars=extravars, on_event=on_event, cancelled=cancelled
+        )
+
+
+def _bundle() -> Path:
+    folder = paths.state_dir() / "node"
+    folder.mkdir(parents=True, exist_ok=True)
+    return write_bundle(folder / "tokenpeak-node.pyz")
+
+
+def probe(
+    inventory: Inventory,
+    *,
+    on_event: Callable[[Event], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Probe:
+    """Install TokenPeak's command and, where the inventory asks for it, the engine; then read the facts of each node.
+
+    Raises NodeError when Ansible could not run at all or the user cancelled; a node that fails is an entry.
+    """
+    unreachable: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    # Where a trial has the rights for one command only, root has installed it before.
+    own = [node.name for node in inventory.nodes if not node.guard_command]
+    remaining = [node.name for node in inventory.nodes if node.guard_command]
+    if own:
+        installed = install(inventory, nodes=own, on_event=on_event, cancelled=cancelled)
+        unreachable = {name: result.unreachable for name, result in installed.nodes.items() if result.unreachable}
+        failed = {name: _with_rights(result.failure) for name, result in installed.nodes.items() if result.failure}
+        remaining += [name for name, result in installed.nodes.items() if result.ok]
+    answered: dict[str, ReadyNode] = {}
+    if remaining and not cancelled():
+        probed = run_playbook("probe.yml", inventory, nodes=remaining, on_event=on_event, cancelled=cancelled)
+        unreachable |= {name: result.unreachable for name, result in probed.nodes.items() if result.unreachable}
+        for name, result in probed.nodes.items():
+            if result.unreachable:
+                continue
+            try:
+                answered[name] = _ready(name, result, inventory)
+            except NodeError as error:
+                failed[name] = str(error)
+        failed |= _not_leasable(inventory, answered) | _without_gpus(inventory, answered)
+        answered = {name: ready for name, ready in answered.items() if name not in failed}
+    if cancelled():
+        raise NodeError("Cancelled while probing; no production was touched.")
+    found = Probe(answered=answered, unreachable=unreachable, failed=failed)
+    _keep(inventory.name, [ready.facts for ready in answered.values()])
+    return found
+
+
+def _not_leasable(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> dict[str, str]:
+    """The nodes whose lease could not be renewed, so that every trial there would be lost, and what to do."""
+    argvs = [lease_command(inventory.node(name), dict(ready.declaration)) for name, ready in answered.items()]
+    with ThreadPoolExecutor(_TRIED_AT_ONCE) as pool:
+        problems_by_node = dict(zip(answered, pool.map(lease_problem, argvs), strict=True))
+    return {
+        name: f"its lease could not be renewed ({words}). Besides Ansible, plain SSH must get there with a key, and "
+        "sudo without a password: ansible_password and ansible_become_password serve Ansible alone"
+        for name, words in problems_by_node.items()
+        if words
+    }
+
+
+def _without_gpus(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> dict[str, str]:
+    """The nodes that show none of the GPUs that the inventory declares: a broken driver makes no CPU node of them."""
+    declared = {name: declared_facts(inventory.node(name)) for name in answered}
+    return {
+        name: f"no GPU is found there, but tokenpeak_facts declares {len(facts.gpus)} ({facts.gpus[0].name}): run "
+        "nvidia-smi (rocm-smi, amd-smi) on the node and mend what it says, or correct tokenpeak_facts"
+        for name, facts in declared.items()
+        if facts is not None and facts.gpus and not answered[name].facts.gpus
+    }
+
+
+def _with_rights(failure: str) -> str:
+    """What kept the node script from being installed, and how it gets the rights where those are what it lacks."""
+    if not any(words in failure for words in _LACKS_RIGHTS):
+        return failure
+    return (
+        f"{failure}. Log in as root (ansible_user: root), or set ansible_become: true and let that user's sudo ask for "
+        "no password; see playbooks/README.md for nodes where neither may be"
+    )
+
+
+def last_facts(inventory_name: str) -> tuple[NodeFacts, ...]:
+    """What the last probe of the inventory found; nothing when there was none."""
+    path = _facts_path(inventory_name)
+    if not path.is_file():
+        return ()
+    try:
+        return tuple(NodeFacts.model_validate(entry) for entry in json.loads(path.read_text()))
+    except (ValueError, ValidationError) as error:
+        raise NodeError(f"{path} cannot be read ({error}). Remove it and probe again.") from error
+
+
+def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
+    answer = result.answer(ProbeAnswer)
+    if result.is_not_installed:
+        raise NodeError(f"TokenPeak's command is not there: make install INVENTORY={inventory.name} INSTALL_USER=root")
+    if result.failure or answer is None:
+        raise NodeError(result.failure or "its probe printed nothing")
+    if version.is_another(answer):
+        raise NodeError(version.renewal(inventory, name))
+    if answer.unusable:
+        raise NodeError(f"its probe printed facts that make no sense: {', '.join(answer.unusable)}")
+    facts = json.loads(json.dumps(as_json(answer), default=vars))
+    declaration = facts.pop("declaration")
+    try:
+        return ReadyNode(
+            facts=NodeFacts.model_validate(
+                {"engine_env": planning_env(inventory.node(name)), **facts, "node": name, "source": "probed"}
+            ),
+            declaration=declaration,
+        )
+    except ValidationError as error:
+        raise NodeError(f"its probe printed facts that make no sense: {error}") from error
+
+
+def _keep(inventory_name: str, facts: Sequence[NodeFacts]) -> None:
+    if not facts:
+        return
+    path = _facts_path(inventory_name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps([fact.model_dump(mode="json") for fact in facts]))
+
+
+def _facts_path(inventory_name: str) -> Path:
+    return inside(paths.state_dir() / "probes", f"{inventory_name}.json", error=InventoryError)

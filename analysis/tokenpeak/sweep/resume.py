@@ -1,0 +1,131 @@
+"""Resume of a sweep whose controller has gone: nodes that it still holds, and the downtime of production so far."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from tokenpeak.errors import NodeError
+from tokenpeak.node.protocol.answers import StatusAnswer
+from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
+from tokenpeak.store.archive import Archive
+from tokenpeak.sweep.interrupt import Interrupt
+from tokenpeak.sweep.inventory import Inventory
+from tokenpeak.sweep.probe import ReadyNode
+from tokenpeak.sweep.progress import ProgressDisplay
+from tokenpeak.sweep.restoration import restored_by
+from tokenpeak.sweep.runner import run_playbook
+from tokenpeak.sweep.secret import master_secret
+
+
+def holder(sweep_id: str) -> str:
+    """Who has a node, in words for whoever finds it locked; the same after a resume by this controller.
+
+    Its last word is of this controller's secret: host names repeat, and an archive can be copied.
+    """
+    return f"sweep {sweep_id} from {socket.gethostname()} ({master_secret().name.removeprefix('secret-')})"
+
+
+def give_back(
+    inventory: Inventory,
+    archive: Archive,
+    trials: Sequence[TrialRecord],
+    progress: ProgressDisplay,
+    interrupt: Interrupt,
+) -> None:
+    """Give back the nodes that this sweep still holds from when its controller died, and note what that time cost."""
+    done = run_playbook("status.yml", inventory, cancelled=interrupt.gentle)
+    answers = {name: result.answer(StatusAnswer) or StatusAnswer() for name, result in done.nodes.items()}
+    ours = holder(archive.path.name)
+    held = [name for name, answer in answers.items() if answer.holder == ours]
+    open_s = open_before_s(archive, trials)
+    over_s = _given_back_meanwhile_s(answers, archive, trials, open_s)
+    if held:
+        progress.say(f"Giving back {', '.join(held)}, held since this sweep was cut off")
+        given = run_playbook(
+            "restore.yml",
+            inventory,
+            nodes=held,
+            extravars={"tokenpeak_restore_holder": ours},
+            cancelled=interrupt.abrupt,
+        )
+        for name in held:
+            outcome = restored_by(given.nodes[name])
+            if outcome.restored and outcome.downtime_s is not None:
+                over_s[name] = over_s.get(name, 0.0) + outcome.downtime_s
+    if not over_s:
+        return
+    # What was known of an outage gives way to the whole of it.
+    downtime_s = downtime_before_s(archive, trials)
+    for name, seconds in over_s.items():
+        downtime_s[name] = downtime_s.get(name, 0.0) - open_s.pop(name, 0.0) + seconds
+    archive.write_end(
+        EndRecord(
+            sweep_id=archive.path.name,
+            status="interrupted",
+            ended_at=datetime.now(UTC),
+            trials=len(trials),
+            production_downtime_s=downtime_s,
+            open_downtime_s=open_s,
+            problems=("Its controller died; production was given back by the node's guard, or when it was resumed.",),
+        )
+    )
+
+
+def _given_back_meanwhile_s(
+    answers: Mapping[str, StatusAnswer],
+    archive: Archive,
+    trials: Sequence[TrialRecord],
+    open_s: Mapping[str, float],
+) -> dict[str, float]:
+    """How long production was down for a trial of which nobody recorded the end, where the node was given back."""
+    before = archive.read_end()
+    since_unix_s = before.ended_at.timestamp() if before else 0.0
+    ours = holder(archive.path.name)
+    recorded = {trial.trial_id for trial in trials if trial.restoration is not None and trial.restoration.restored}
+    found = {}
+    for name, answer in answers.items():
+        last = answer.last_restoration
+        if last is None or last.holder != ours or not last.restored or last.trial_id in recorded:
+            continue
+        if name in open_s or (last.at_unix_s or 0.0) > since_unix_s:
+            found[name] = last.downtime_s or 0.0
+    return found
+
+
+def downtime_before_s(archive: Archive, trials: Sequence[TrialRecord]) -> dict[str, float]:
+    """What production was down on each node so far: by the last end record, and by the trials that came after it.
+
+    An outage that a trial did not see end has its true length in the end record alone.
+    """
+    before = archive.read_end()
+    total_s = dict(before.production_downtime_s) if before else {}
+    for trial in trials[before.trials if before else 0 :]:
+        if trial.restoration is not None:
+            total_s[trial.node] = total_s.get(trial.node, 0.0) + (trial.restoration.downtime_s or 0.0)
+    return total_s
+
+
+def open_before_s(archive: Archive, trials: Sequence[TrialRecord]) -> dict[str, float]:
+    """The part of it that belongs to outages that were not seen to end."""
+    before = archive.read_end()
+    if before is not None:
+        return dict(before.open_downtime_s)
+    last = {trial.node: trial.restoration for trial in trials if trial.restoration is not None}
+    return {node: found.downtime_s or 0.0 for node, found in last.items() if not found.restored}
+
+
+def unchanged(usable: Mapping[str, ReadyNode], record: SweepRecord, progress: ProgressDisplay) -> dict[str, ReadyNode]:
+    """The nodes that are still the hardware they were planned as; raises NodeError when none is."""
+    planned = {node.node: node for node in record.nodes}
+    same = {}
+    for name, ready in usable.items():
+        if ready.facts.is_still(planned[name]):
+            same[name] = ready
+        else:
+            progress.say(
+                f"PROBLEM {name} was planned as {record.hardware_of(planned[name])} and is now another kind "
+                f"({ready.facts.hardware}); it is excluded."
+            )
+    if not same:
+        raise NodeError(f"No node of sweep {record.sweep_id} is what it was; start a new sweep.")
+    return same

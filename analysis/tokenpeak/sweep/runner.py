@@ -1,0 +1,310 @@
+"""Playbooks run through ansible-runner; the only module that imports it.
+
+Each run has a fresh private folder that is removed afterwards: a folder that is used again leaks the previous run's
+extravars, and its artifacts hold the environment in plain text. Secrets are therefore kept out of both: extravars are
+paths, and the environment is cut to what Ansible and SSH need.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import ansible_runner
+
+from tokenpeak import paths
+from tokenpeak.errors import NodeError
+from tokenpeak.node.protocol.answers import ANSWERS, AnyAnswer, NodeAnswer, parse
+from tokenpeak.sweep.host_keys import with_remedy
+from tokenpeak.sweep.inventory import Inventory
+from tokenpeak.sweep.resolution import common_extravars
+from tokenpeak.sweep.step import Step, step_of
+
+_KEPT_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "LANG", "TZ", "VIRTUAL_ENV")
+_KEPT_PREFIXES = ("LC_", "SSH_", "SSL_", "XDG_", "ANSIBLE_", "TOKENPEAK_", "PIP_", "UV_")
+_KEPT_SUFFIXES = ("_proxy", "_PROXY")
+_CANCEL_POLL_S = 0.5
+_TAIL_LINES = 12
+_WORDS_CHARACTERS = 4000
+_ANSIBLE_MEMORY_BYTES = 1 << 30
+"""Of Ansible's processes together, beyond what each of them usually has; they hold a node's output several times over.
+Their children may have more: on a local node the engine is one, so that no limit is set that children inherit."""
+_USUAL_BYTES = 150 << 20
+_FLOOD_POLL_S = 0.1
+"""Output that is cut into lines takes gigabytes in seconds, and events may keep the thread that runs Ansible busy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A task that starts or ends on a node."""
+
+    kind: str
+    """started, ok, failed, skipped or unreachable."""
+    step: Step | None
+    """What the task does; None for one without a mark."""
+    node: str
+    answer: NodeAnswer | None = None
+    """The node command's, once it has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeResult:
+    """What came of a run on one node."""
+
+    answers: Mapping[Step, NodeAnswer] = field(default_factory=dict)
+    spans: Mapping[Step, tuple[float, float]] = field(default_factory=dict)
+    """Step → when its task started and ended, unix seconds on the controller."""
+    has_run: bool = False
+    """A task ended there, marked or not."""
+    unreachable: str | None = None
+    """Ansible's words when the node could not be reached."""
+    failure: str | None = None
+    """What a failed task said, when one failed."""
+
+    def answer(self, kind: type[AnyAnswer]) -> AnyAnswer | None:
+        """The node command's answer of this kind; None when it gave none, or an error."""
+        return next((one for one in self.answers.values() if isinstance(one, kind) and one.error is None), None)
+
+    @property
+    def ok(self) -> bool:
+        """Every task that ran succeeded."""
+        return self.unreachable is None and self.failure is None
+
+    @property
+    def is_not_installed(self) -> bool:
+        """TokenPeak's command is not on the node: nothing was ever borrowed there."""
+        failure = self.failure or ""
+        return (
+            any(answer.error is not None and answer.error.code == "not_installed" for answer in self.answers.values())
+            or "tokenpeak-node.pyz': [Errno 2]" in failure
+            or ("sudo:" in failure and "command not found" in failure)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaybookResult:
+    """What came of a run: a result per node that it was limited to."""
+
+    nodes: Mapping[str, NodeResult]
+    cancelled: bool
+    duration_s: float
+
+
+class _Collector:
+    """Makes results of ansible-runner's events."""
+
+    def __init__(self, on_event: Callable[[Event], None] | None) -> None:
+        self.answers: dict[str, dict[Step, NodeAnswer]] = {}
+        self.spans: dict[str, dict[Step, tuple[float, float]]] = {}
+        self.ended: set[str] = set()
+        self.unreachable: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
+        self._started: dict[tuple[str, Step], float] = {}
+        self._on_event = on_event
+
+    def __call__(self, event: dict[str, Any]) -> bool:
+        """Take one event in; True, because ansible-runner drops its own record of it otherwise."""
+        kind = str(event.get("event", "")).removeprefix("runner_on_")
+        data = event.get("event_data") or {}
+        node = data.get("host")
+        if kind not in ("start", "ok", "failed", "skipped", "unreachable") or node is None:
+            return True
+        now = time.time()
+        step = step_of(str(data.get("task_path", "")))
+        result = data.get("res") or {}
+        if kind != "start":
+            self.ended.add(node)
+        if step is not None and kind == "start":
+            self._started[node, step] = now
+        elif step is not None:
+            self.spans.setdefault(node, {})[step] = (self._started.get((node, step), now), now)
+            self._take_answer(node, step, result)
+        if kind == "unreachable":
+            self.unreachable[node] = with_remedy(str(result.get("msg", "unreachable"))[:_WORDS_CHARACTERS])
+        if kind == "failed" and not data.get("ignore_errors"):
+            self.failures[node] = _words(str(data.get("task", "")), result)
+        if self._on_event is not None:
+            answer = self.answers.get(node, {}).get(step) if step is not None and kind != "start" else None
+            self._on_event(Event(kind="started" if kind == "start" else kind, step=step, node=node, answer=answer))
+        return True
+
+    def _take_answer(self, node: str, step: Step, result: Mapping[str, Any]) -> None:
+        answer = _json(result.get("stdout"))
+        if isinstance(answer, dict) and step in ANSWERS:
+            self.answers.setdefault(node, {})[step] = parse(ANSWERS[step], answer)
+
+    def result(self, node: str) -> NodeResult:
+        """What is known of `node` when the run has ended."""
+        return NodeResult(
+            answers=self.answers.get(node, {}),
+            spans=self.spans.get(node, {}),
+            has_run=node in self.ended,
+            unreachable=self.unreachable.get(node),
+            failure=self.failures.get(node),
+        )
+
+
+def run_playbook(
+    playbook: str,
+    inventory: Inventory,
+    *,
+    nodes: Sequence[str] = (),
+    extravars: Mapping[str, Any] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> PlaybookResult:
+    """Run `playbook` of the playbooks folder on `nodes` (all when empty) and wait for its end.
+
+    `on_event` and `cancelled` are called from this thread; once `cancelled` answers True, Ansible is killed within
+    half a second and what it had started on nodes is left to them. Raises NodeError when Ansible itself could not run.
+    """
+    limit = tuple(nodes) or tuple(node.name for node in inventory.nodes)
+    collector = _Collector(on_event)
+    began = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="tokenpeak-ansible-", ignore_cleanup_errors=True) as private,
+        _Flood(private) as flood,
+    ):
+        run = ansible_runner.interface.init_runner(
+            private_data_dir=private,
+            project_dir=str(paths.PLAYBOOKS),
+            playbook=playbook,
+            inventory=str(inventory.hosts_path),
+            limit=",".join(limit),
+            extravars={**common_extravars(), **(extravars or {})},
+            settings={"pexpect_timeout": _CANCEL_POLL_S},
+            quiet=True,
+            event_handler=collector,
+            cancel_callback=lambda: cancelled() or flood.seen,
+        )
+        run.config.env = _environment(run.config.env)
+        run.run()
+        output = _tail(Path(private))
+    if flood.seen:
+        for name in limit:
+            collector.failures.setdefault(name, f"it printed more than {_ANSIBLE_MEMORY_BYTES >> 20} MiB can hold")
+    results = {name: collector.result(name) for name in limit}
+    silent = [name for name, result in results.items() if result.ok and not result.has_run]
+    if run.rc != 0 and not run.canceled and len(silent) == len(limit):
+        raise NodeError(f"{playbook} did not run (Ansible ended with {run.rc}):\n{output}")
+    was_cancelled = bool(run.canceled) and not flood.seen
+    return PlaybookResult(nodes=results, cancelled=was_cancelled, duration_s=time.monotonic() - began)
+
+
+class _Flood:
+    """Whether nodes printed more than this machine should hold: a thread looks, and ends Ansible when they did."""
+
+    def __init__(self, private: str) -> None:
+        self._private = private.encode()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.seen = False
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        first: str | None = None
+        while not self._is_over.wait(_FLOOD_POLL_S):
+            # Other threads run playbooks as well: theirs are not looked at each time.
+            if first is None or not self._is_ansible(first):
+                first = next(filter(self._is_ansible, _children("self")), None)
+            family = () if first is None else (first, *_descendants(first))
+            held = {pid: _resident_bytes(pid) for pid in family if self._is_ansible(pid)}
+            if sum(max(0, size - _USUAL_BYTES) for size in held.values()) <= _ANSIBLE_MEMORY_BYTES:
+                continue
+            self.seen = True
+            for pid in held:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+
+    def _is_ansible(self, pid: str) -> bool:
+        command_line = _proc(pid, "cmdline")
+        return b"ansible-playbook" in command_line and self._private in command_line
+
+
+def _proc(pid: str, name: str) -> bytes:
+    try:
+        return Path("/proc", pid, name).read_bytes()
+    except OSError:
+        return b""  # it has ended, or this is no Linux
+
+
+def _children(pid: str) -> Iterator[str]:
+    try:
+        tasks = [task.name for task in Path("/proc", pid, "task").iterdir()]
+    except OSError:
+        return  # it has ended, or this is no Linux
+    for task in tasks:
+        yield from _proc(pid, f"task/{task}/children").decode().split()
+
+
+def _descendants(pid: str) -> Iterator[str]:
+    for child in _children(pid):
+        yield child
+        yield from _descendants(child)
+
+
+def _resident_bytes(pid: str) -> int:
+    found = re.search(rb"VmRSS:\s+(\d+) kB", _proc(pid, "status"))
+    return int(found[1]) * 1024 if found else 0
+
+
+def _environment(prepared: Mapping[str, str]) -> dict[str, str]:
+    """Ansible's environment: what ansible-runner prepared, without whatever else this process happens to hold."""
+    kept = {
+        name: value
+        for name, value in prepared.items()
+        if name in _KEPT_VARIABLES
+        or name.startswith(_KEPT_PREFIXES)
+        or name.endswith(_KEPT_SUFFIXES)
+        or os.environ.get(name) != value
+    }
+    kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    kept["ANSIBLE_CONFIG"] = str(paths.PLAYBOOKS / "ansible.cfg")
+    # ansible-runner says False here, which is stronger than ansible.cfg.
+    kept["ANSIBLE_HOST_KEY_CHECKING"] = "True"
+    return kept
+
+
+def _json(text: object) -> Any:
+    """What was printed as JSON; None for what is none."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _words(title: str, result: Mapping[str, Any]) -> str:
+    """The most useful words of a failed task: its own sentence, else its title with what it or Ansible printed."""
+    task = title.rsplit(" : ", 1)[-1]
+    answer = _json(result.get("stdout"))
+    if isinstance(answer, dict) and (refusal := parse(NodeAnswer, answer).error) is not None:
+        return refusal.text[:_WORDS_CHARACTERS]
+    if timed_out := result.get("timedout"):
+        return f"{task}: nothing came back within {timed_out['period']} s: log in there and see what hangs"
+    for key in ("stderr", "stdout", "module_stderr", "msg"):
+        if text := str(result.get(key) or "").strip():
+            return f"{task}: " + "\n".join(text[-_WORDS_CHARACTERS:].splitlines()[-_TAIL_LINES:])
+    return f"{task}: failed without a word"
+
+
+def _tail(private: Path) -> str:
+    lines: list[str] = []
+    for path in sorted(private.glob("artifacts/*/stdout")):
+        lines += [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    return "\n".join(lines[-_TAIL_LINES:])

@@ -1,0 +1,98 @@
+"""Secrets: this controller's master secret, the secret of each node that follows from it, and each trial's API key.
+
+The master secret never leaves this machine. A node holds its own secret alone, from which nothing follows about
+another node's; a trial's key follows from that, the trial, its sweep and a number used once.
+"""
+
+import fcntl
+import hmac
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from tokenpeak import paths
+from tokenpeak.atomic import write_atomically
+from tokenpeak.sweep.inventory import Node
+
+_FORMER = "node-secret"
+"""Where the one secret lay that was copied to every node; what they hold is no secret of one node."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MasterSecret:
+    """What every node's secret of this controller follows from."""
+
+    value: str = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """What its secrets are called on nodes, where those of other controllers may lie beside them."""
+        return f"secret-{sha256(self.value.encode()).hexdigest()[:8]}"
+
+    def of_node(self, node: Node) -> str:
+        """The node's own secret, by its name and address in the inventory."""
+        address = ":".join(str(node.variables.get(key) or "") for key in ("ansible_host", "ansible_port"))
+        return hmac.new(self.value.encode(), f"node {node.name} {address}".encode(), sha256).hexdigest()
+
+
+def master_secret() -> MasterSecret:
+    """The secret of this controller, made when it is missing.
+
+    It is one per controller rather than one per sweep, so that a probe during a sweep installs the same one.
+    """
+    path = _path()
+    former = path.with_name(_FORMER)
+    with _locked():
+        if former.is_file():
+            _retire(MasterSecret(value=former.read_text().strip()).name)
+            former.unlink()
+        if not path.is_file():
+            write_atomically(path, secrets.token_hex(32) + "\n", mode=0o600)
+        return MasterSecret(value=path.read_text().strip())
+
+
+def rotate() -> MasterSecret:
+    """A new master secret in place of the present one, which nodes remove when they are next reached."""
+    present = master_secret()
+    with _locked():
+        _retire(present.name)
+        write_atomically(_path(), secrets.token_hex(32) + "\n", mode=0o600)
+    return master_secret()
+
+
+def retired() -> tuple[str, ...]:
+    """The names of secrets that no node should hold any more."""
+    path = _path().with_name("retired-secrets")
+    return tuple(path.read_text().split()) if path.is_file() else ()
+
+
+def write_node_secrets(folder: Path, nodes: Sequence[Node]) -> None:
+    """Write each node's secret into `folder`, in a file of the node's name that this user alone can read."""
+    master = master_secret()
+    for node in nodes:
+        write_atomically(folder / node.name, master.of_node(node) + "\n", mode=0o600)
+
+
+def _path() -> Path:
+    path = paths.state_dir() / "master-secret"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _retire(name: str) -> None:
+    write_atomically(
+        _path().with_name("retired-secrets"),
+        "".join(f"{each}\n" for each in dict.fromkeys([*retired(), name])),
+        mode=0o600,
+    )
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """One process of this user at a time."""
+    with _path().with_name(".secrets-lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,101 @@
+"""GPU clocks of a run, as the node's telemetry reports them."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tokenpeak.records import ClientHealth, Distribution, RunRecord, RunSummary, Series, Verdict
+from tokenpeak.results.gpu_clocks import clock_reasons
+from tokenpeak.spec.workload import ClosedLoad, LoadLevel, Slo, Stage, StagedLoad, SyntheticWorkload
+
+NONE = Distribution(n=0)
+H100 = json.loads((Path(__file__).parent / "recordings" / "h100_clocks.json").read_text())
+"""What a healthy H100 did under vLLM 0.24 with 256 requests at once: prefill at 1380 MHz, decode at 1980, by turns."""
+
+
+def run(level: LoadLevel) -> RunRecord:
+    summary = RunSummary(
+        duration_s=20,
+        requests_sent=1,
+        requests_ok=1,
+        requests_failed=0,
+        input_tokens=1,
+        output_tokens=1,
+        request_output_tok_per_s=NONE,
+        ttft_s=NONE,
+        tpot_s=NONE,
+        itl_s=NONE,
+        latency_s=NONE,
+    )
+    return RunRecord(
+        run_index=0,
+        workload=SyntheticWorkload(name="x", input_tokens=1, output_tokens=1),
+        level=level,
+        level_label=level.label,
+        slo=Slo(),
+        started_at=datetime.now(UTC),
+        started_s=10.0,
+        seed=0,
+        summary=summary,
+        client=ClientHealth(dispatch_delay_s=NONE, loop_lag_s=NONE),
+        verdict=Verdict(status="valid"),
+    )
+
+
+def telemetry(clocks: list[float], utilization: list[float], slowed: list[float] | None = None) -> Series:
+    columns = {"gpu1_sm_clock_mhz": tuple(clocks), "gpu1_utilization": tuple(utilization)}
+    if slowed is not None:
+        columns["gpu1_slowed"] = tuple(slowed)
+    return Series(t_s=tuple(range(len(clocks))), columns=columns)
+
+
+FALLING = [1980.0] * 20 + [1500.0] * 20
+CLOSED = ClosedLoad(concurrency=4, requests=100)
+STAGED = StagedLoad(stages=(Stage(duration_s=10, concurrency=1), Stage(duration_s=10, concurrency=8)))
+
+
+@pytest.mark.parametrize(
+    ("level", "series", "window", "codes"),
+    [
+        (CLOSED, telemetry(FALLING, [1.0] * 40), (10, 30), ["clock_throttled"]),
+        (CLOSED, telemetry(FALLING, [1.0] * 40, [0.0] * 40), (10, 30), []),
+        (CLOSED, telemetry(FALLING[::-1], [1.0] * 40), (10, 30), []),
+        (CLOSED, telemetry(FALLING, [1.0] * 40), (22, 38), []),
+        (CLOSED, telemetry(FALLING, [1.0] * 20 + [0.1] * 20), (10, 30), []),
+        (CLOSED, telemetry([1980.0] * 40, [1.0] * 40, [0.0] * 20 + [1.0] * 20), (10, 30), ["clock_throttled"]),
+        (STAGED, telemetry(FALLING, [1.0] * 40), (10, 30), []),
+        (CLOSED, Series(), (10, 30), []),
+    ],
+    ids=[
+        "falls",
+        "falls, not held back",
+        "rises",
+        "fell before",
+        "idle after",
+        "slowed by its driver",
+        "load changes",
+        "no telemetry",
+    ],
+)
+def test_clock(level: LoadLevel, series: Series, window: tuple[float, float], codes: list[str]) -> None:
+    """Only what a busy GPU's clock did within the run speaks against it, and the GPU is named."""
+    reasons = clock_reasons(run(level), series, from_s=window[0], to_s=window[1])
+
+    assert codes == [reason.code for reason in reasons]
+    assert all("GPU 1" in reason.text for reason in reasons)
+
+
+@pytest.mark.parametrize("reported", [True, False], ids=["driver reports", "clocks alone"])
+@pytest.mark.parametrize("recorded", H100, ids=lambda recorded: str(recorded["config"]))
+def test_healthy_board_under_its_power_limit(recorded: dict[str, object], *, reported: bool) -> None:
+    """A clock that follows prefill and decode under the power limit says nothing against a run."""
+    columns = {str(name): tuple(values) for name, values in recorded["columns"].items()}  # type: ignore[attr-defined]
+    if not reported:
+        del columns["gpu0_slowed"]
+    series = Series(t_s=tuple(recorded["t_s"]), columns=columns)  # type: ignore[arg-type]
+    clocks = columns["gpu0_sm_clock_mhz"]
+
+    assert min(clocks) < 0.85 * max(clocks)
+    assert not clock_reasons(run(CLOSED), series, from_s=0.0, to_s=1000.0)

@@ -1,0 +1,154 @@
+"""When a trial may begin, and how long it may take production away."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from archive_factory import node_facts, plan_of, sweep_spec, trial_record
+from tokenpeak.records import Restoration, TrialRecord
+from tokenpeak.spec.sweep import Deadlines, SweepSpec
+from tokenpeak.sweep.downtime_budget import DowntimeBudget, Granted, Later, Never
+
+NODE = node_facts("node-1", "NVIDIA L4")
+LONGEST_S = 60 + 4 * 60 + 10 + 30
+
+
+def spec_with(**changes: Any) -> SweepSpec:
+    """A spec whose trials take 340 s at the very most."""
+    deadlines = Deadlines(engine_ready_s=60, run_s=60, engine_stop_s=10, production_ready_s=30, lease_s=20)
+    spec = sweep_spec({"max_num_seqs": [8, 64]})
+    assert 4 == sum(len(plan.levels) for plan in spec.workloads)
+    return SweepSpec.model_validate({**spec.model_dump(mode="json"), "deadlines": deadlines.model_dump(), **changes})
+
+
+def trial_of(spec: SweepSpec, duration_s: float, **changes: Any) -> TrialRecord:
+    """A trial that took so long."""
+    planned = plan_of(spec, NODE).feasible[0]
+    record, _ = trial_record(spec, node=NODE, planned=planned, replicate=0, number=1)
+    return record.model_copy(update={"duration_s": duration_s, "status": "ok", **changes})
+
+
+def budget_at(clock: str, spec: SweepSpec, **changes: Any) -> DowntimeBudget:
+    now = datetime.fromisoformat(f"2026-11-20T{clock}").replace(tzinfo=UTC)
+    return DowntimeBudget(spec, now=lambda: now, **changes)
+
+
+def test_without_a_grant_any_trial_may_begin() -> None:
+    """No window and no cap: the node ends only what goes on far beyond the trial's own deadlines."""
+    spec = spec_with()
+
+    assert Granted(deadline_s=2 * LONGEST_S + 600) == budget_at("12:00", spec).ask("node-1", NODE.hardware)
+
+
+def test_trial_that_could_not_end_in_the_window_waits_for_the_next() -> None:
+    """Five minutes before the end, a trial that may take almost six does not begin; ten minutes before, it does."""
+    spec = spec_with(window="01:00-05:00 UTC")
+    refused = budget_at("04:55", spec).ask("node-1", NODE.hardware)
+    allowed = budget_at("04:50", spec).ask("node-1", NODE.hardware)
+
+    assert isinstance(refused, Later)
+    assert datetime(2026, 11, 21, 1, tzinfo=UTC) == refused.until
+    assert Granted(deadline_s=600 - 30) == allowed
+
+
+def test_trials_before_show_how_long_one_takes() -> None:
+    """Once trials are known to take a minute, one may begin three minutes before the end."""
+    spec = spec_with(window="01:00-05:00 UTC")
+    budget = budget_at("04:57", spec, earlier=[trial_of(spec, 60.0)])
+
+    assert isinstance(budget.ask("node-1", NODE.hardware), Granted)
+
+
+def test_shut_window_names_its_opening() -> None:
+    """Outside the window the answer says when to go on."""
+    later = budget_at("12:00", spec_with(window="01:00-05:00 UTC")).ask("node-1", NODE.hardware)
+
+    assert Later(until=datetime(2026, 11, 21, 1, tzinfo=UTC), reason="the window is shut") == later
+
+
+def test_downtime_is_capped() -> None:
+    """A trial begins while its downtime fits in the cap, and never after; the reason has both numbers."""
+    spec = spec_with(max_downtime="10m")
+    budget = budget_at("12:00", spec, earlier=[trial_of(spec, 100.0)], before_s={"node-1": 300.0})
+    first = budget.ask("node-1", NODE.hardware)
+    budget.settle("node-1", None)
+    budget.add_downtime("node-1", 200.0)
+    second = budget.ask("node-1", NODE.hardware)
+
+    assert Granted(deadline_s=300 - 30) == first
+    assert isinstance(second, Never)
+    assert "max_downtime is 0:10:00; production was down for 0:08:20" in second.reason
+
+
+def test_nodes_share_the_cap() -> None:
+    """What one node's trial may take is held back from the others until it has ended."""
+    spec = spec_with(max_downtime=150)
+    budget = budget_at("12:00", spec, earlier=[trial_of(spec, 100.0)])
+
+    assert isinstance(budget.ask("node-1", NODE.hardware), Granted)
+    assert isinstance(budget.ask("node-2", NODE.hardware), Never)
+
+
+def test_trial_that_ended_counts_before_another_is_asked_for() -> None:
+    """Between a trial's end and its downtime there is no moment at which another node could begin."""
+    spec = spec_with(max_downtime=250)
+    budget = budget_at("12:00", spec, earlier=[trial_of(spec, 100.0)])
+    budget.ask("node-1", NODE.hardware)
+    down = Restoration(restored=True, was_running=True, downtime_s=130.0, message="")
+    budget.settle("node-1", trial_of(spec, 100.0, restoration=down))
+
+    assert {"node-1": 130.0} == budget.downtime_s
+    assert isinstance(budget.ask("node-2", NODE.hardware), Never)
+
+
+def test_outage_that_goes_on_is_counted_once() -> None:
+    """Production that a trial could not bring back and a later attempt did was down once, for the whole time."""
+    spec = spec_with()
+    budget = budget_at("12:00", spec)
+    down = Restoration(restored=False, was_running=True, downtime_s=122.0, message="It does not start.")
+    budget.settle("node-1", trial_of(spec, 100.0, restoration=down))
+    before = budget.downtime_s, budget.open_s
+    budget.add_downtime("node-1", 173.0)
+
+    assert ({"node-1": 122.0}, {"node-1": 122.0}) == before
+    assert ({"node-1": 173.0}, {}) == (budget.downtime_s, budget.open_s)
+
+
+def test_outage_whose_end_nobody_timed_stays_counted() -> None:
+    """A node that another has given back since says nothing of how long it was down: what is known is kept."""
+    spec = spec_with()
+    budget = budget_at("12:00", spec)
+    down = Restoration(restored=False, was_running=True, downtime_s=122.0, message="It is out of reach.")
+    budget.settle("node-1", trial_of(spec, 100.0, restoration=down))
+    budget.add_downtime("node-1", None)
+
+    assert ({"node-1": 122.0}, {}) == (budget.downtime_s, budget.open_s)
+
+
+def test_node_that_is_kept_between_trials_is_down() -> None:
+    """With restore: per_sweep production is down from the first trial on, whether or not a trial runs."""
+    spec = spec_with(max_downtime="10m", restore="per_sweep")
+    now = [datetime(2026, 11, 20, 12, tzinfo=UTC)]
+    budget = DowntimeBudget(spec, now=lambda: now[0])
+    trial = trial_of(spec, 100.0, restoration=None, argv=("vllm",), started_at=now[0])
+    first = budget.ask("node-1", NODE.hardware)
+    now[0] += timedelta(seconds=100)
+    budget.settle("node-1", trial)
+    second = budget.ask("node-1", NODE.hardware)
+    now[0] += timedelta(seconds=400)
+    budget.settle("node-1", trial)
+    third = budget.ask("node-1", NODE.hardware)
+    budget.add_downtime("node-1", 520.0)
+
+    assert [Granted(deadline_s=570), Granted(deadline_s=470)] == [first, second]
+    assert isinstance(third, Never)
+    assert "production was down for 0:08:20 and a trial may take 0:02:05 more" in third.reason
+    assert {"node-1": 520.0} == budget.downtime_s
+
+
+@pytest.mark.parametrize("key", ["window", "max_downtime"])
+def test_wrong_grant_is_refused_with_the_spec(key: str) -> None:
+    """A window or a span that cannot be read never gets as far as a node."""
+    with pytest.raises(ValueError, match=key):
+        spec_with(**{key: "tonight"})

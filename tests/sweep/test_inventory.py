@@ -1,0 +1,230 @@
+"""Inventories as Ansible resolves them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpeak import paths
+from tokenpeak.errors import InventoryError
+from tokenpeak.spec.sweep import ModelSpec
+from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of
+from tokenpeak.sweep.inventory import nodes_by_name, read_inventory
+from tokenpeak.sweep.lease import node_command
+from tokenpeak.sweep.load_hosts import load_hosts
+from tokenpeak.sweep.resolution import Resolution, common_extravars, hosts_path, inventory_names
+
+
+def write_inventory(folder: Path, hosts: str, group_vars: str) -> Path:
+    """An inventory called `mine` below `folder`."""
+    target = folder / "mine"
+    (target / "group_vars").mkdir(parents=True)
+    (target / "hosts.yml").write_text(hosts)
+    (target / "group_vars" / "all.yml").write_text(group_vars)
+    return folder
+
+
+def test_variables_are_merged_and_rendered(tmp_path: Path) -> None:
+    """A host has its group's variables with Jinja rendered, as a playbook would see them."""
+    folder = write_inventory(
+        tmp_path,
+        "all:\n  hosts:\n    one: {size: 7b}\n    two: {size: 7b}\n",
+        "tokenpeak_model: {name: 'acme/model-{{ size }}'}\ntokenpeak_engine_version: 0.32.0\n",
+    )
+    inventory = read_inventory("mine", folder)
+
+    assert ModelSpec(name="acme/model-7b") == declared_model(inventory)
+    assert ("one", "two") == tuple(node.name for node in inventory.nodes)
+    assert [("engine", "0.32.0")] == [(build.name, build.version) for build in engine_builds_of(inventory.node("one"))]
+
+
+def test_home_that_cannot_be_written_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ansible would end in a traceback; one variable mends it."""
+    folder = write_inventory(tmp_path, "all: {hosts: {one: {}}}\n", "{}\n")
+    monkeypatch.delenv("ANSIBLE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/proc/nohome")
+    with pytest.raises(InventoryError, match=r"/proc/nohome/\.ansible/tmp .*: set ANSIBLE_HOME to a folder"):
+        read_inventory("mine", folder)
+    monkeypatch.setenv("ANSIBLE_HOME", str(tmp_path / "ansible"))
+
+    assert ["one"] == [node.name for node in read_inventory("mine", folder).nodes]
+
+
+def test_load_hosts_are_no_nodes(tmp_path: Path) -> None:
+    """Hosts of the group load_hosts offer the load; nothing is ever launched on them."""
+    folder = write_inventory(
+        tmp_path,
+        "all: {hosts: {gpu: }, children: {load_hosts: {hosts: {b: {ansible_connection: local}, "
+        "a: {ansible_host: 10.0.0.7, ansible_user: me, tokenpeak_load_home: ~/there}}}}}\n",
+        "tokenpeak_become: true\n",
+    )
+    inventory = read_inventory("mine", folder)
+    remote, local = load_hosts(inventory.limited_to(("gpu",)))
+
+    assert (["gpu"], ["a", "b"]) == ([node.name for node in inventory.nodes], [remote.name, local.name])
+    assert ("10.0.0.7", "there/.venv/bin/python -m tokenpeak.loadgen.remote_worker") == remote.argv[-2:]
+    assert (sys.executable, "-m", "tokenpeak.loadgen.remote_worker") == local.argv
+
+
+def test_ansibles_own_variables_reach_the_lease(tmp_path: Path) -> None:
+    """The lease's connection is made with the key and the rights that Ansible's is made with."""
+    variables = "ansible_become: true\nansible_private_key_file: /keys/id\n"
+    node = read_inventory("mine", write_inventory(tmp_path, "all: {hosts: {gpu: }}\n", variables)).node("gpu")
+    command = node_command(node, ["id"])
+
+    assert "sudo -n id" == command[-1]
+    assert "/keys/id" == command[command.index("-i") + 1]
+
+
+def test_only_what_a_plan_depends_on_is_taken_of_the_engine_s_environment(tmp_path: Path) -> None:
+    """What else is in the environment does not get into facts, which archives keep."""
+    folder = write_inventory(
+        tmp_path,
+        "all: {hosts: {one: }}\n",
+        "tokenpeak_engine_env: {VLLM_CPU_KVCACHE_SPACE: 1, HF_HOME: /srv/of/us}\ntokenpeak_facts: {cpu: some}\n",
+    )
+    facts = declared_facts(read_inventory("mine", folder).node("one"))
+    assert facts is not None
+
+    assert {"VLLM_CPU_KVCACHE_SPACE": "1"} == facts.engine_env
+
+
+@pytest.mark.parametrize(
+    "env",
+    ["{HF_TOKEN: abcd1234}", "{VLLM_X: hf_abcdefghijklmnopqrstuv}", "{https_proxy: 'http://bob:pw12@proxy:3128'}"],
+)
+def test_secret_in_the_engine_s_environment_is_refused(env: str, tmp_path: Path) -> None:
+    """The complaint names the variable and where a secret belongs, and does not repeat it."""
+    folder = write_inventory(tmp_path, "all: {hosts: {one: }}\n", f"tokenpeak_engine_env: {env}\n")
+
+    with pytest.raises(
+        InventoryError, match=r"Node one .*tokenpeak_engine_env\..*tokenpeak_engine_env_file"
+    ) as refused:
+        read_inventory("mine", folder)
+    assert not any(secret in str(refused.value) for secret in ("abcd1234", "hf_abc", "pw12"))
+
+
+def test_variable_that_cannot_be_rendered_names_the_node_and_the_variable(tmp_path: Path) -> None:
+    """An undefined name is said before anything is touched."""
+    folder = write_inventory(tmp_path, "all: {hosts: {one: }}\n", "tokenpeak_model: {name: '{{ nowhere }}'}\n")
+
+    with pytest.raises(InventoryError, match=r"node one .*nowhere.* is undefined"):
+        read_inventory("mine", folder)
+
+
+def test_only_the_nodes_that_are_asked_for_are_resolved(tmp_path: Path) -> None:
+    """What another node declares wrongly is said when that node is asked for."""
+    folder = write_inventory(
+        tmp_path, "all: {hosts: {one: , two: {tokenpeak_model: '{{ nowhere }}'}}}\n", "tokenpeak_tdp_w: 300\n"
+    )
+
+    assert [300] == [node.tdp_w for node in read_inventory("mine", folder, nodes=("one",)).nodes]
+    by_name = nodes_by_name("mine", Resolution(hosts_path("mine", folder)))
+    assert ["one", "two"] == [node.name for node in by_name.nodes]
+    with pytest.raises(InventoryError, match=r"Variable tokenpeak_model of node two in .*'nowhere' is undefined"):
+        read_inventory("mine", folder, nodes=("two",))
+
+
+def as_ansible_says(inventory: Path) -> dict[str, dict[str, Any]]:
+    """The variables that Ansible's own command line renders, with a process for each host."""
+    names = "query('ansible.builtin.varnames', '^(tokenpeak|ansible_(host|user|port|connection|private_key_file))')"
+    message = json.dumps({"msg": f"{{{{ dict({names} | zip(query('ansible.builtin.vars', *{names}))) }}}}"})
+    command = [str(Path(sys.executable).with_name("ansible")), "all", f"--inventory={inventory}"]
+    command += [f"--extra-vars={json.dumps(common_extravars())}", "--playbook-dir", str(paths.PLAYBOOKS)]
+    done = subprocess.run(
+        [*command, "--module-name=ansible.builtin.debug", f"--args={message}"],
+        env={**os.environ, "ANSIBLE_CONFIG": str(paths.PLAYBOOKS / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    blocks = re.finditer(r"^(\S+) \| SUCCESS => ", done.stdout, re.MULTILINE)
+    return {block[1]: json.JSONDecoder().raw_decode(done.stdout, block.end())[0]["msg"] for block in blocks}
+
+
+def test_variables_are_those_that_ansible_s_command_line_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups in groups, files of hosts and groups, lookups, Ansible's own names, and what a vault holds."""
+    (tmp_path / "password").write_text("open sesame\n")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "password"))
+    monkeypatch.setenv("ANSIBLE_PRIVATE_KEY_FILE", "/keys/id")
+    vault = [str(Path(sys.executable).with_name("ansible-vault")), "encrypt_string", "sealed", "--name"]
+    sealed = subprocess.run([*vault, "tokenpeak_sealed"], capture_output=True, text=True, check=True).stdout
+    folder = write_inventory(
+        tmp_path,
+        "all:\n  hosts: {one: }\n  children:\n    racks:\n      vars: {tokenpeak_rack: any, size: 7b}\n"
+        "      children:\n        left: {hosts: {'gpu[01:03]': {ansible_user: me}}, vars: {tokenpeak_rack: left}}\n",
+        "size: 70b\ntokenpeak_model: {name: 'acme/{{ size }}'}\ntokenpeak_day: 2026-11-22\n"
+        "tokenpeak_state_dir: /var/lib/tokenpeak\n"
+        "tokenpeak_python: '{{ ansible_playbook_python }}'\n"
+        "tokenpeak_dir: '{{ tokenpeak_local_state }}/{{ inventory_hostname }}/{{ group_names | join(\"-\") }}'\n"
+        "tokenpeak_user: \"{{ lookup('ansible.builtin.pipe', 'id -u') | int }}\"\n"
+        "tokenpeak_others: \"{{ groups.all | map('extract', hostvars, 'size') | list }}\"\n" + sealed,
+    )
+    (folder / "mine" / "host_vars").mkdir()
+    (folder / "mine" / "host_vars" / "gpu02.yml").write_text("size: 8b\nansible_host: 10.0.0.2\n")
+    path = hosts_path("mine", folder)
+    found = Resolution(path, wanted="^(tokenpeak|ansible_(host|user|port|connection|private_key_file))").answer()
+
+    said = as_ansible_says(path)
+    for host, variables in said.items():
+        # Ansible's own default for a host without an address.
+        if variables["ansible_host"] == host:
+            del variables["ansible_host"]
+
+    assert {} == found["failures"]
+    assert said == found["variables"]
+    assert "sealed" == found["variables"]["one"]["tokenpeak_sealed"]
+
+
+def test_nodes_that_differ_in_what_a_sweep_has_once_are_refused(tmp_path: Path) -> None:
+    """One sweep has one default spec, so its nodes must agree on it."""
+    folder = write_inventory(
+        tmp_path, "all: {hosts: {one: {tokenpeak_default_sweep: a}, two: {tokenpeak_default_sweep: b}}}\n", "{}\n"
+    )
+
+    with pytest.raises(InventoryError, match=r"differ in tokenpeak_default_sweep: \"a\", \"b\""):
+        _ = read_inventory("mine", folder).default_sweep
+
+
+def test_unknown_inventory_is_answered_with_the_nearest() -> None:
+    """A typing error names what was meant."""
+    with pytest.raises(InventoryError, match=r"No inventory called 'smi'.*Did you mean sim"):
+        read_inventory("smi")
+
+
+def test_inventory_without_hosts_says_so(tmp_path: Path) -> None:
+    """A copied example whose hosts were not filled in."""
+    folder = write_inventory(tmp_path, "all: {hosts: {}}\n", "{}\n")
+
+    with pytest.raises(InventoryError, match="has no hosts"):
+        read_inventory("mine", folder)
+
+
+def test_unknown_node_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    """`--node` is checked against the inventory."""
+    folder = write_inventory(tmp_path, "all: {hosts: {gpu-one: }}\n", "{}\n")
+
+    with pytest.raises(InventoryError, match="Did you mean gpu-one"):
+        read_inventory("mine", folder).limited_to(("gpu-onf",))
+
+
+def test_declared_facts_that_make_no_sense_name_the_field(tmp_path: Path) -> None:
+    """A plan without a node rests on declared facts, so they are checked."""
+    folder = write_inventory(tmp_path, "all: {hosts: {one: }}\n", "tokenpeak_facts: {cpu_cores: many}\n")
+
+    with pytest.raises(InventoryError, match="cpu_cores"):
+        declared_facts(read_inventory("mine", folder).nodes[0])
+
+
+@pytest.mark.parametrize("name", inventory_names())
+def test_shipped_inventory_can_be_read(name: str) -> None:
+    """Every inventory that the project ships names a sweep that exists, and its declared facts make sense."""
+    inventory = read_inventory(name)
+
+    assert (paths.SWEEPS / f"{inventory.default_sweep}.yml").is_file()
+    assert all(declared_facts(node) is None or declared_facts(node) for node in inventory.nodes)

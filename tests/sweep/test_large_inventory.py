@@ -1,0 +1,152 @@
+"""200 nodes: what is asked of one is its matter alone, and Ansible resolves all of them in one process."""
+
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tokenpeak import paths
+
+HOSTS = 200
+CPU_LIMIT_S = 10
+"""CPU time, not time on the clock: a busy machine breaks no test. With a process for each host it is over 25."""
+ANSIBLE_RUNNER = {"ansible_runner", "pexpect", "ptyprocess", "yaml", "_yaml"}
+"""It and what it imports itself."""
+TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose inventory `big` refuses connections at once; two variables of its last node cannot be rendered."""
+    home = tmp_path_factory.mktemp("home")
+    for folder in ("playbooks", "analysis"):
+        (home / folder).symlink_to(paths.ROOT / folder)
+    big = home / "inventory" / "big"
+    shutil.copytree(paths.INVENTORIES / "h100", big)
+    hosts = {f"gpu-{number:04d}": {"ansible_host": "127.0.0.1", "ansible_port": 9} for number in range(HOSTS)}
+    (big / "hosts.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
+    (big / "host_vars").mkdir()
+    (big / "host_vars" / f"gpu-{HOSTS - 1:04d}.yml").write_text(
+        "ansible_host: '{{ no_address }}'\ntokenpeak_tdp_w: '{{ no_power }}'\n"
+    )
+    return home
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What makes commands work in this home."""
+    return {**os.environ, "TOKENPEAK_HOME": str(home), "TOKENPEAK_STATE": str(home / "state")}
+
+
+def tokenpeak(home: Path, *arguments: str) -> tuple["subprocess.CompletedProcess[str]", float]:
+    """What a user who types the command gets, and the CPU time that it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([TOKENPEAK, *arguments], env=environment(home), capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize("command", ["restore", "status"])
+def test_another_node_s_variables_do_not_stop_a_command_for_one(home: Path, command: str) -> None:
+    """The node is reached for (and refuses here), soon, although another's variables cannot be rendered."""
+    done, cpu_s = tokenpeak(home, command, "--inventory", "big", "--node", "gpu-0007")
+
+    assert 1 == done.returncode
+    assert "gpu-0007" in done.stdout, done.stderr
+    assert "Connection refused" in done.stdout
+    assert "gpu-0199" not in done.stdout + done.stderr
+    assert cpu_s < CPU_LIMIT_S
+
+
+@pytest.mark.parametrize("command", ["restore", "status"])
+def test_what_must_be_quick_imports_no_more_than_it_needs(home: Path, command: str) -> None:
+    """Before Ansible starts, click and ansible-runner alone are imported: nothing for records or tables."""
+    code = (
+        "import atexit, importlib.metadata, sys\n"
+        "known = importlib.metadata.packages_distributions()\n"
+        "atexit.register(lambda: print(*sorted({name.partition('.')[0] for name in sys.modules} & {*known})))\n"
+        "from tokenpeak.cli import main\n"
+        "main()"
+    )
+    argv = [sys.executable, "-c", code, command, "--inventory", "big", "--node", "gpu-0007"]
+    done = subprocess.run(argv, env=environment(home), capture_output=True, text=True, check=False)
+    imported = {*done.stdout.splitlines()[-1].split()}
+
+    assert "Connection refused" in done.stdout, done.stderr
+    assert "ansible_runner" in imported
+    assert {"tokenpeak", "click", *ANSIBLE_RUNNER} >= imported
+
+
+def test_plan_of_one_node_asks_for_its_variables_alone(home: Path) -> None:
+    """The same holds for commands that need variables."""
+    done, cpu_s = tokenpeak(home, "plan", "--inventory", "big", "--node", "gpu-0007")
+
+    assert 0 == done.returncode, done.stderr
+    assert cpu_s < CPU_LIMIT_S
+
+
+def test_plan_of_all_names_the_node_and_the_variable(home: Path) -> None:
+    """What cannot be rendered of a node that is asked for ends in one sentence."""
+    done, cpu_s = tokenpeak(home, "plan", "--inventory", "big")
+
+    assert 2 == done.returncode
+    assert "Traceback" not in done.stderr
+    assert "of node gpu-0199 in " in done.stderr
+    assert "is undefined" in done.stderr
+    assert any(name in done.stderr for name in ("Variable ansible_host", "Variable tokenpeak_tdp_w"))
+    assert cpu_s < CPU_LIMIT_S
+
+
+def test_plan_of_200_nodes(home: Path) -> None:
+    """With all of them in order, all are planned for."""
+    (home / "inventory" / "big" / "host_vars" / f"gpu-{HOSTS - 1:04d}.yml").unlink()
+    done, cpu_s = tokenpeak(home, "plan", "--inventory", "big", "--format", "json")
+
+    assert 0 == done.returncode, done.stderr
+    assert HOSTS == len({node for entry in json.loads(done.stdout)["feasible"] for node in entry["nodes"]})
+    assert cpu_s < CPU_LIMIT_S
+
+
+def test_node_that_is_not_in_the_inventory_is_answered_with_the_nearest(home: Path) -> None:
+    """Nothing is done for a name that is a group's, a pattern, or a typing error."""
+    for name in ("gpu-000", "all", "gpu-*"):
+        done, _ = tokenpeak(home, "restore", "--inventory", "big", "--node", name)
+
+        assert 2 == done.returncode
+        assert f"Inventory big has no node '{name}'" in done.stderr
+
+
+def test_only_a_node_of_that_very_name_is_reached(home: Path) -> None:
+    """Ansible takes a name for a pattern; a group's name and a pattern reach nobody, a node's name that node."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        few = home / "inventory" / "few"
+        shutil.copytree(paths.INVENTORIES / "h100", few)
+        reached = {"ansible_host": "127.0.0.1", "ansible_port": listening.getsockname()[1]}
+        hosts = {"g-1": reached, "g-2": {"ansible_host": "127.0.0.1", "ansible_port": 9}}
+        (few / "hosts.yml").write_text(
+            json.dumps({"all": {"hosts": hosts, "children": {"ours": {"hosts": {"g-1": {}}}}}})
+        )
+        listening.settimeout(0.1)
+
+        for name in ("all", "ours", "g*"):
+            tokenpeak(home, "restore", "--inventory", "few", "--node", name)
+            with pytest.raises(TimeoutError):
+                listening.accept()
+        hang_up = threading.Thread(target=lambda: _hang_up(listening))
+        hang_up.start()
+        done, _ = tokenpeak(home, "restore", "--inventory", "few", "--node", "g-1")
+        hang_up.join(10)
+
+    assert "g-1: NOT restored" in done.stdout
+    assert "refused" not in done.stdout
+
+
+def _hang_up(listening: socket.socket) -> None:
+    listening.settimeout(20)
+    listening.accept()[0].close()

@@ -1,0 +1,139 @@
+"""What a hostile node answers never fills the controller's memory or ends a sweep: it is left out, and named."""
+
+import base64
+import json
+import zlib
+from typing import Any
+
+import pytest
+
+from tokenpeak import paths
+from tokenpeak.node.protocol.answers import (
+    ANSWERS,
+    NO_SAMPLES,
+    FinishAnswer,
+    LaunchAnswer,
+    PhaseSpan,
+    RestoreOutcome,
+    Samples,
+    as_json,
+    parse,
+)
+from tokenpeak.sweep.node_answer import LOG_LIMIT_BYTES, unpacked_log, unusable_reasons
+from tokenpeak.sweep.runner import _Collector
+
+FINISH_TASK = f"{paths.PLAYBOOKS}/roles/engine/tasks/finish.yml:2"
+BACK = RestoreOutcome(restored=True, was_running=True, model="m", downtime_s=3.5, message="Back.", by="finish")
+SENT = FinishAnswer(
+    script="abc",
+    phases=(PhaseSpan(name="recording", kind="orchestration", started_s=0.1, duration_s=2),),
+    started_at_unix_s=1.7e9,
+    engine_ran=True,
+    exit_status=0,
+    engine_stopped=True,
+    restoration=BACK,
+    telemetry=Samples(t_s=(1.0, 2.0), columns={"gpu0_power_w": (100, None)}),
+    log="",
+)
+GOOD: dict[str, Any] = json.loads(json.dumps({**as_json(SENT), "script": "abc"}, default=vars))
+EMPTY = FinishAnswer()
+
+
+def test_good_answer_is_what_was_sent() -> None:
+    """What a node builds is what the controller gets."""
+    assert SENT == parse(FinishAnswer, GOOD)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("engine_ran", "yes"),
+        ("exit_status", 10**30),
+        ("exit_status", True),
+        ("phases", [{"name": "x", "kind": "orchestration", "started_s": "0", "duration_s": 1}]),
+        ("phases", [{"name": "x", "kind": "lunch", "started_s": 0, "duration_s": 1}]),
+        ("phases", [{"name": "x", "kind": "load", "started_s": 0, "duration_s": 1, "guests": 2}]),
+        ("phases", 3),
+        ("started_at_unix_s", float("nan")),
+        ("started_at_unix_s", 1e300),
+        ("started_at_unix_s", 10**400),
+        ("telemetry", {"t_s": [1.0], "columns": {"gpu0_power_w": [1, 2]}}),
+        ("telemetry", {"t_s": ["a"], "columns": {}}),
+        ("telemetry", {"t_s": [1.0], "columns": {"gpu0_power_w": [float("inf")]}}),
+        ("restoration", {"restored": "perhaps"}),
+        ("restoration", {**vars(BACK), "downtime_s": 1e300}),
+        ("restoration", []),
+        ("log", 5),
+        ("given_back_by", ["x"]),
+        ("given_back_by", "x" * 201),
+    ],
+)
+def test_odd_field_is_left_out(name: str, value: Any) -> None:
+    """A field of another type or range is left out, and makes the runs invalid by its name."""
+    found = parse(FinishAnswer, {**GOOD, name: value})
+
+    assert (f"{name} makes no sense",) == found.unusable
+    assert getattr(EMPTY, name) == getattr(found, name)
+    assert {**as_json(SENT), name: None} == {**as_json(found), name: None}
+    (reason,) = unusable_reasons(LaunchAnswer(), found)
+    assert "node_answer" == reason.code
+    assert name in reason.text
+
+
+def test_missing_field_is_named() -> None:
+    """A field that this version sends and that is not there makes the answer one that is used only in part."""
+    found = parse(FinishAnswer, {name: value for name, value in GOOD.items() if name != "telemetry"})
+
+    assert ("telemetry is missing",) == found.unusable
+    assert NO_SAMPLES == found.telemetry
+
+
+def test_unknown_fields_are_named() -> None:
+    """Fields that this version does not know are named, some of them where they are many."""
+    found = parse(FinishAnswer, {**GOOD, **{f"new{number}": 1 for number in range(7)}})
+
+    assert "'new0' is unknown" == found.unusable[0]
+    assert "2 more are unknown" == found.unusable[-1]
+    assert SENT.restoration == found.restoration
+
+
+@pytest.mark.parametrize("kind", ANSWERS.values())
+def test_error_takes_the_place_of_an_answer(kind: Any) -> None:
+    """A command that could not do its work says why, and nothing is missing then."""
+    found = parse(kind, {"error": {"code": "locked", "text": "The node is held."}, "script": "abc"})
+
+    assert found.error is not None
+    assert "locked" == found.error.code
+    assert "The node is held." == found.error.text
+    assert "abc" == found.script
+    assert () == found.unusable
+
+
+def test_log_that_unpacks_to_a_gigabyte() -> None:
+    """Of a log that would fill the memory the first part is kept, and it says so."""
+    packer = zlib.compressobj(9)
+    packed = b"".join(packer.compress(b"\0" * (1 << 20)) for _ in range(1024)) + packer.flush()
+    text = unpacked_log(base64.b64encode(packed).decode())
+
+    assert LOG_LIMIT_BYTES < len(text) < LOG_LIMIT_BYTES + 100
+    assert text.endswith(f"[cut at {LOG_LIMIT_BYTES} bytes]\n")
+
+
+@pytest.mark.parametrize("stdout", ["[" * 100_000, '{"ready": ' + "[" * 100_000, "9" * 10_000, "nonsense", "null"])
+def test_answer_that_is_none(stdout: str) -> None:
+    """What a command printed that is no JSON object is no answer, however deep or long."""
+    collector = _Collector(None)
+    for kind in ("runner_on_ok", "runner_on_failed"):
+        event = {"host": "gpu1", "task_path": FINISH_TASK, "res": {"stdout": stdout}}
+        collector({"event": kind, "event_data": event})
+
+    assert {} == collector.result("gpu1").answers
+
+
+def test_collected_answers_are_checked() -> None:
+    """What a playbook hands on of a node has been held against its type."""
+    collector = _Collector(None)
+    event = {"host": "gpu1", "task_path": FINISH_TASK, "res": {"stdout": json.dumps({**GOOD, "phases": "all"})}}
+    collector({"event": "runner_on_ok", "event_data": event})
+
+    assert ("phases makes no sense",) == collector.result("gpu1").answers["finish"].unusable

@@ -1,0 +1,71 @@
+"""A secret for each node, a key for each launch."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenpeak.node.engine import trial_key
+from tokenpeak.sweep import secret
+from tokenpeak.sweep.inventory import Node
+
+ONE = Node(name="gpu-1", variables={"ansible_host": "10.0.0.1"})
+OTHERS = [
+    Node(name="gpu-2", variables={"ansible_host": "10.0.0.1"}),
+    Node(name="gpu-1", variables={"ansible_host": "10.0.0.2"}),
+    Node(name="gpu-1", variables={"ansible_host": "10.0.0.1", "ansible_port": 2222}),
+    Node(name="gpu-1", variables={}),
+]
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
+
+
+def test_each_node_has_a_secret_of_its_own() -> None:
+    """It is the same each time, and another one for another name or address; the master secret is none of them."""
+    master = secret.master_secret()
+    found = [master.of_node(node) for node in (ONE, *OTHERS)]
+
+    assert secret.master_secret().of_node(ONE) == found[0]
+    assert len({*found, master.value}) == len(found) + 1
+
+
+def test_keys_of_two_launches_differ() -> None:
+    """By the trial, the sweep and the number used once, each by itself; no two of these run into each other."""
+    calls = [("0-a", "s", "1"), ("0-b", "s", "1"), ("0-a", "t", "1"), ("0-a", "s", "2"), ("0-as", "", "1")]
+    keys = [trial_key(b"secret", trial_id, holder, nonce) for trial_id, holder, nonce in calls]
+
+    assert len(calls) == len(set(keys))
+    assert keys[0] == trial_key(b"secret\n", *calls[0])
+
+
+def test_secret_that_every_node_held_is_replaced(tmp_path: Path) -> None:
+    """A controller that gave all its nodes one secret makes a new one, and has the old one removed from them."""
+    (tmp_path / "node-secret").write_text("known to every node\n")
+
+    master = secret.master_secret()
+
+    assert master.value != "known to every node"
+    assert (secret.MasterSecret(value="known to every node").name,) == secret.retired()
+    assert not (tmp_path / "node-secret").exists()
+
+
+def test_rotation(tmp_path: Path) -> None:
+    """The new secret has another name, the old one's is kept for removal, and the files are this user's alone."""
+    before = secret.master_secret()
+    after = secret.rotate()
+
+    assert before.value != after.value
+    assert after == secret.master_secret()
+    assert (before.name,) == secret.retired()
+    assert {0o600} == {path.stat().st_mode & 0o777 for path in tmp_path.glob("[mr]*secret*")}
+
+
+def test_a_node_is_given_its_own_secret_alone(tmp_path: Path) -> None:
+    """What lies in the folder for a node's installation is that node's."""
+    secret.write_node_secrets(tmp_path, [ONE])
+
+    assert secret.master_secret().of_node(ONE) == (tmp_path / "gpu-1").read_text().strip()
+    assert secret.master_secret().value not in json.dumps([path.read_text() for path in tmp_path.glob("gpu-*")])

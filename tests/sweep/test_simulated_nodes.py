@@ -1,0 +1,57 @@
+"""The demonstration on one machine, several times: addresses of its own for each state folder, and its end."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from driven_home import Home
+
+from tokenpeak import paths
+from tokenpeak.node import process
+from tokenpeak.sweep.inventory import read_inventory
+
+
+def test_two_places_do_not_share_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inventory's addresses follow from the state folder: the same for one, others for another."""
+    found = []
+    for name in ("one", "two", "one"):
+        monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path / name))
+        hosts = tmp_path / "inventory" / "seen"
+        shutil.copytree(paths.INVENTORIES / "sim", hosts, dirs_exist_ok=True)
+        shared = hosts / "group_vars" / "all.yml"
+        # The controller reads ansible_host alone of the addresses.
+        shared.write_text(shared.read_text() + 'ansible_host: "{{ tokenpeak_host }}"\n')
+        inventory = read_inventory("seen", tmp_path / "inventory")
+        found.append([node.variables["ansible_host"] for node in inventory.nodes])
+
+    assert found[0] == found[2]
+    assert not {*found[0]} & {*found[1]}
+    assert all(address.startswith("127.") and not address.startswith("127.0.") for address in found[0] + found[1])
+
+
+@pytest.mark.e2e
+def test_make_clean_ends_the_demonstration_servers(home: Home, tmp_path: Path) -> None:
+    """Production that a set-up started is ended by its process; with a trial on the node it stays."""
+    probed = home.run("probe", "--inventory", "lone")
+    assert 0 == probed.returncode, probed.stdout
+    node = home.state / "nodes" / "one"
+    leader = json.loads((node / "production.json").read_text())
+    for name in ("Makefile", "analysis"):
+        (tmp_path / name).symlink_to(paths.ROOT / name)
+    argv = ["make", "-C", str(tmp_path), "clean"]
+    environment = {**os.environ, "TOKENPEAK_STATE": str(home.state)}
+
+    (node / "record.json").write_text('{"holder": "somebody"}')
+    borrowed = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    serves_on = process.is_alive(leader)
+    (node / "record.json").unlink()
+    free = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+
+    assert (0, 0) == (borrowed.returncode, free.returncode), borrowed.stderr + free.stderr
+    assert serves_on
+    assert "one: a trial has the node" in borrowed.stdout
+    assert not process.is_alive(leader)
+    assert "one: production that was started for it has ended." in free.stdout

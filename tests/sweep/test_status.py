@@ -1,0 +1,94 @@
+"""What `make status` says of a node, from the node's own answer and through the command."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from driven_home import MODEL, Home
+
+from tokenpeak.cli.status import problems, sentences
+from tokenpeak.node.protocol.answers import ProductionState, RestoreOutcome, StatusAnswer
+
+PRODUCTION = ProductionState(
+    manager="systemd", unit="prod.service", running=True, url="http://n:8000", model="llama", enabled=True
+)
+STOPPED = replace(PRODUCTION, running=False, model=None)
+TRIAL = StatusAnswer(
+    production=STOPPED,
+    armed=True,
+    guard_alive=True,
+    holder="sweep x from tuner",
+    trial_id="0003-abc",
+    phase="engine_start",
+    lease_remaining_s=41.6,
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "wrong"),
+    [
+        (
+            StatusAnswer(production=PRODUCTION),
+            "Production (systemd prod.service) serves llama. No trial has the node.",
+            "",
+        ),
+        (
+            StatusAnswer(production=STOPPED),
+            "Production (systemd prod.service) does not run. No trial has the node.",
+            "",
+        ),
+        (
+            TRIAL,
+            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
+            "engine start). The guard gives production back if the controller stays silent for 42 s more.",
+            "",
+        ),
+        (
+            replace(
+                TRIAL, lease_remaining_s=-3.0, last_restoration=RestoreOutcome(trial_id="0002-abc", restored=False)
+            ),
+            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
+            "engine start). The controller is silent; the guard is giving production back.",
+            "",
+        ),
+        (
+            replace(
+                TRIAL,
+                lease_remaining_s=-90.0,
+                guard_alive=False,
+                last_restoration=RestoreOutcome(trial_id="0003-abc", restored=False, message="Refused."),
+            ),
+            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
+            "engine start). The controller is silent; the guard is giving production back.",
+            "A trial has the node and no guard watches: make restore gives it back. "
+            "Production is not back: Refused. The guard keeps trying.",
+        ),
+        (
+            StatusAnswer(problem="systemd has no unit 'pord'.", holder="sweep x from tuner"),
+            "Production cannot be asked. Between two trials of sweep x from tuner.",
+            "systemd has no unit 'pord'.",
+        ),
+    ],
+    ids=["free", "down", "trial", "silent", "not back", "misnamed"],
+)
+def test_what_a_node_is_said_to_do(answer: StatusAnswer, said: str, wrong: str) -> None:
+    """Sentences for whoever was just woken up; what asks for somebody's hand is a problem."""
+    assert (said, wrong) == (" ".join(sentences(answer)), " ".join(problems(answer)))
+
+
+@pytest.mark.e2e
+def test_status_of_a_node_that_answers(home: Home) -> None:
+    """The command says what a node serves, for people and for machines; a node that is out of reach is a problem."""
+    probed = home.run("probe", "--inventory", "lone")
+    assert 0 == probed.returncode, probed.stdout
+
+    text = home.run("status", "--inventory", "lone")
+    mixed = home.run("status", "--inventory", "mixed")
+    machine = home.run("status", "--inventory", "lone", "--format", "json")
+
+    assert (0, f"one: Production (command) serves {MODEL}. No trial has the node.\n") == (text.returncode, text.stdout)
+    assert 1 == mixed.returncode
+    assert f"serves {MODEL}" in mixed.stdout
+    assert "PROBLEM gone: " in mixed.stdout
+    assert 0 == machine.returncode, machine.stdout
+    assert MODEL == json.loads(machine.stdout)["nodes"]["one"]["production"]["model"]

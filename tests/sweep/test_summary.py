@@ -1,0 +1,163 @@
+"""What a sweep's end says: the config to take, why, and its command; the site says the same."""
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from polars.testing import assert_frame_equal
+
+from archive_factory import make_archive
+from tokenpeak.records import Reason, Verdict
+from tokenpeak.report import answers, open_archive, tables
+from tokenpeak.report.blocks import number, plain
+from tokenpeak.report.overview import commands
+from tokenpeak.report.ranking import rank
+from tokenpeak.spec.sweep import parse_spec
+from tokenpeak.store.archive import Archive
+from tokenpeak.sweep.terminal_summary import summary_lines
+
+SAME = {"max_num_seqs": [32, 64, 128]}
+"""Configs that 32 requests in flight cannot distinguish."""
+
+Swept = Callable[[str], Archive]
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> Swept:
+    """A sweep of three tied configs, three launches each, of which the named one is production's."""
+
+    def make(production: str) -> Archive:
+        archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes=SAME, replicates=3, seconds=3)
+        for path in [archive.path / "sweep.json", *archive.path.glob("trials/*.json")]:
+            path.write_text(path.read_text().replace(f'"name":"{production}"', '"name":"production"'))
+        return archive
+
+    return make
+
+
+def said(archive: Archive) -> str:
+    """The last lines of the sweep."""
+    record = archive.read_sweep()
+    return "\n".join(summary_lines(record, parse_spec(record.spec, archive.path), list(archive.trials())))
+
+
+@pytest.mark.parametrize("name", ["max_num_seqs=32", "max_num_seqs=64", "max_num_seqs=128"])
+def test_production_that_ties_is_kept_wherever_it_ranks(swept: Swept, name: str) -> None:
+    """The command printed is production's own, whichever of the tied configs has the best mean."""
+    words = said(swept(name))
+
+    assert "Recommended: production: tied with" in words
+    assert words.index("keep what runs now") < words.index("    vllm serve ")
+    assert f"--{name.replace('_', '-').replace('=', ' ')}" in words.partition("    vllm serve ")[2]
+
+
+def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
+    """The recommendation, its key figures' row and its command are of the config that the terminal names."""
+    archive = swept("max_num_seqs=64")
+    view = open_archive(archive.path)
+    ranked = rank(view, view.hardware[0])
+    assert ranked.recommended is not None
+    assert ranked.choice is not None
+    snippets = commands(view, ranked)
+    assert snippets is not None
+    command = shlex.join(shlex.split(snippets.snippets[0].text.replace("\\\n", " ")))
+
+    assert "production" == ranked.recommended["config_name"]
+    assert command in said(archive)
+    assert "; ".join(ranked.choice.reasons) in said(archive)
+    # There each reason is a sentence.
+    sentences = plain(answers.recommendation(view, ranked).parts)
+    assert all(f"{reason[1:]}." in sentences for reason in ranked.choice.reasons)
+
+
+def test_trial_that_is_not_ranked_says_why(swept: Swept) -> None:
+    """A launch whose objective's run is invalid stands at the end with the reason of its verdict."""
+    archive = swept("max_num_seqs=64")
+    reason = Reason(code="too_few_requests", text="2 requests are too few.", value=2, limit=20)
+    for trial in archive.trials():
+        if trial.config.name == "max_num_seqs=32":
+            runs = tuple(
+                run.model_copy(update={"verdict": Verdict(status="invalid", reasons=(reason,))}) for run in trial.runs
+            )
+            path = archive.path / "trials" / f"{trial.trial_id}.json"
+            path.write_text(trial.model_copy(update={"runs": runs}).model_dump_json())
+
+    assert 3 == said(archive).count("not ranked  max_num_seqs=32: 2 requests are too few.")
+
+
+def test_a_launch_on_fresh_requests_stands_beside_the_ranking(swept: Swept) -> None:
+    """It changes no rank, interval or choice; terminal, overview and ranking give what it measured."""
+    archive = swept("max_num_seqs=64")
+    trials = list(archive.trials())
+    last = [trial for trial in trials if trial.config.name == "production"][-1]
+    path = archive.path / "trials" / f"{last.trial_id}.json"
+    text = path.read_text()
+    path.unlink()
+    without = open_archive(archive.path)
+    path.write_text(text.replace('"holdout":false', '"holdout":true'))
+    view = open_archive(archive.path)
+    ranked, before = (rank(each, each.hardware[0]) for each in (view, without))
+    assert ranked.recommended is not None
+    value = view.trials.filter(trial_id=last.trial_id)["objective"][0]
+    same = ["config_id", "rank", "objective", "low", "high", "gain", "n", "group", "slo_met"]
+
+    assert_frame_equal(before.frame.select(same), ranked.frame.select(same))
+    assert (
+        [value] == ranked.frame["objective_holdout"].drop_nulls().to_list() == [ranked.recommended["objective_holdout"]]
+    )
+    assert f" Holdout run on fresh requests: {number(value)} tok/s (n=1 launch, which selected nothing" in plain(
+        answers.recommendation(view, ranked).parts
+    )
+    assert "Holdout run" in [column.title for column in tables.ranking(view, ranked).columns]
+    assert "  Holdout run on fresh requests: " in said(archive)
+
+
+def test_equal_highest_rates_are_a_tie_of_the_workload(tmp_path: Path) -> None:
+    """Every launch held the same rate: no launch distinguishes configs, and the rate is of no level."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA A100-SXM4-80GB"], axes=SAME, replicates=3, seconds=3)
+    sweep = archive.path / "sweep.json"
+    sweep.write_text(sweep.read_text().replace('"metric":"output_tok_per_s"', '"metric":"max_rate_per_s"'))
+    words = said(archive)
+
+    assert "Highest rate within the SLO of short\n" in words
+    assert 2 == words.count("16 req/s  max_num_seqs") - 1 == words.count("(tied with the best)")
+
+
+def test_several_objectives_give_a_front_in_the_terminal_and_on_the_site(tmp_path: Path) -> None:
+    """Both list the same configs, each of which none beats in throughput and latency; ranks stay by the first."""
+    axes = {"max_num_seqs": [8, 16, 64], "enforce_eager": [True, False]}
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes=axes, seconds=3)
+    sweep = archive.path / "sweep.json"
+    sweep.write_text(sweep.read_text().replace('"also":[]', '"also":["ttft_s","energy_j_per_output_tok"]'))
+    view = open_archive(archive.path)
+    ranked = rank(view, view.hardware[0])
+    found = tables.trade_offs(view, ranked)
+    assert found is not None
+    names = dict(ranked.frame.select("label", "config_name").iter_rows())
+    heading, _, rest = said(archive).partition("  Not beaten in all of ")[2].partition("\n")
+
+    assert ["Config", "Rank", "Output throughput", "TTFT p50", "Energy per output token"] == [
+        column.title for column in found.columns
+    ]
+    assert (
+        f"Output throughput, Time to first token, Energy per output token, by means: {len(found.rows)} of 6 configs"
+        == heading
+    )
+    assert sorted(f"      {names[row[0]['text']]}:" for row in found.rows) == sorted(
+        line.partition(": ")[0] + ":" for line in rest.splitlines()[: len(found.rows)]
+    )
+
+
+def test_cost_is_shown_in_its_currency(tmp_path: Path) -> None:
+    """A sweep for the least cost ends with amounts in the currency of the spec's price."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
+    path = archive.path / "sweep.json"
+    record = json.loads(path.read_text())
+    record["spec"]["energy"] = {"price_per_node_hour": 2.5, "currency": "CHF"}
+    record["spec"]["objective"]["metric"] = "cost_per_1m_output_tok"
+    path.write_text(json.dumps(record))
+
+    assert " CHF/1M tokens " in said(archive)
+    assert "currency" not in said(archive).replace("concurrency", "")

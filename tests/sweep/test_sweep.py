@@ -1,0 +1,277 @@
+"""A sweep on a simulated node through the command line: from probing to the end record."""
+
+import collections
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from driven_home import MODEL, SPEC, Home, read_until
+
+from archive_factory import make_archive
+from tokenpeak.node import clock
+
+
+@pytest.fixture(scope="module")
+def swept(home: Home) -> tuple[str, int, Home]:
+    """A sweep of two configs on an inventory of which one node cannot be reached: what it said, and its exit status."""
+    done = home.run("sweep", "--inventory", "mixed", "--sweep", "pair", "--no-report")
+    return done.stdout, done.returncode, home
+
+
+def test_sweep_completes_on_the_nodes_that_are_there(swept: tuple[str, int, Home]) -> None:
+    """Both configs are tried, the winner's command is printed, and the exit status is 0."""
+    said, status, home = swept
+    trials = home.trials(home.archives()[-1])
+
+    assert 0 == status, said
+    assert ["ok", "ok"] == [trial["status"] for trial in trials]
+    assert re.search(r"(Winner: |Best\b.*: |Recommended: )max_num_seqs=(8|64).*\n +vllm serve ", said)
+
+
+def test_unreachable_node_is_named_and_skipped(swept: tuple[str, int, Home]) -> None:
+    """A node that does not answer is said before anything is stopped."""
+    said, _, _ = swept
+
+    assert said.index("PROBLEM gone is unreachable") < said.index("begins")
+
+
+def test_production_is_back_after_each_trial(swept: tuple[str, int, Home]) -> None:
+    """Every trial's record says so, and a real completion by the model from before confirms it."""
+    _, _, home = swept
+    restored = [trial["restoration"]["restored"] for trial in home.trials(home.archives()[-1])]  # type: ignore[index]
+
+    assert [True, True] == restored
+    assert MODEL == home.production_answers()
+
+
+def test_trial_says_whose_time_its_seconds_were(swept: tuple[str, int, Home]) -> None:
+    """Phases cover the trial from its start to its record, one after the other."""
+    _, _, home = swept
+    trial = home.trials(home.archives()[-1])[0]
+    phases = trial["phases"]
+
+    assert {"orchestration", "engine_start", "load", "production_start"} == {phase["kind"] for phase in phases}  # type: ignore[index,union-attr]
+    assert pytest.approx(trial["duration_s"], abs=0.1) == sum(phase["duration_s"] for phase in phases)  # type: ignore[index,union-attr]
+
+
+def test_run_has_energy_and_a_series_of_engine_and_gpu(swept: tuple[str, int, Home]) -> None:
+    """The engine's metrics and the node's sensors stand on one clock, and give the run its energy."""
+    _, _, home = swept
+    trial = home.trials(home.archives()[-1])[0]
+
+    assert {"requests_running", "gpu0_power_w"} <= set(trial["series"]["columns"])  # type: ignore[index]
+    assert "gpu_boards" == trial["runs"][0]["energy"]["boundary"]  # type: ignore[index]
+
+
+def test_no_secret_is_in_the_archive_or_left_in_the_state_folder(swept: tuple[str, int, Home]) -> None:
+    """The controller's secret and the trials' request files stay out of what is kept."""
+    _, _, home = swept
+    secret = (home.state / "master-secret").read_bytes().strip()
+    leaked = [path for path in home.archives()[-1].rglob("*") if path.is_file() and secret in path.read_bytes()]
+
+    assert [] == leaked
+    assert [] == list((home.state / "work").glob("*/*/api-key"))
+
+
+@pytest.mark.e2e
+def test_resume_of_a_finished_sweep_repeats_only_what_cannot_be_read(swept: tuple[str, int, Home]) -> None:
+    """A trial file that is cut in half is named and its trial made again; the other one is kept as it is."""
+    _, _, home = swept
+    archive = home.archives()[-1]
+    broken, kept = sorted((archive / "trials").glob("*.json"))
+    broken.write_bytes(broken.read_bytes()[:100])
+    before = kept.read_bytes()
+    done = home.run("sweep", "--resume", archive.name, "--no-report")
+
+    assert 0 == done.returncode, done.stdout
+    assert f"PROBLEM {broken}" in done.stdout
+    assert before == kept.read_bytes()
+    assert 3 == len(list((archive / "trials").glob("*.json")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--inventory", "loan"], "Did you mean lone"),
+        (["--inventory", "lone", "--sweep", "pear"], "Did you mean pair"),
+        (["--resume", "2026"], "No sweep '2026'"),
+    ],
+)
+def test_unknown_name_is_answered_before_anything_is_touched(home: Home, arguments: list[str], complaint: str) -> None:
+    """A typing error costs a second and touches no node."""
+    done = home.run("sweep", *arguments)
+
+    assert 2 == done.returncode
+    assert complaint in done.stdout
+    assert "Probing" not in done.stdout
+
+
+def write_dataset_sweep(home: Home) -> Path:
+    """A sweep `asked` of a dataset that lies in the project's folder; that file's path."""
+    workload = {"kind": "dataset", "name": "asked", "path": "asked.jsonl", "output_tokens": 8}
+    spec = {**SPEC, "workloads": [{**SPEC["workloads"][0], "workload": workload}]}
+    (home.root / "analysis" / "sweeps" / "asked.yml").write_text(yaml.safe_dump(spec))
+    return home.root / "asked.jsonl"
+
+
+@pytest.mark.e2e
+def test_dataset_that_is_not_there_costs_no_downtime(home: Home) -> None:
+    """A file that the load client could not read is named before production stops."""
+    path = write_dataset_sweep(home)
+    done = home.run("sweep", "--inventory", "lone", "--sweep", "asked", "--no-report")
+
+    assert 1 == done.returncode
+    assert f"The dataset {path} of workload 'asked' does not exist; correct its path." in done.stdout
+    assert "begins" not in done.stdout
+
+
+@pytest.mark.faults
+@pytest.mark.faults_ci
+def test_load_client_that_fails_says_nothing_of_a_config(home: Home) -> None:
+    """A dataset is named from the project's folder; lost on the way, it fails no config, and production goes on."""
+    path = write_dataset_sweep(home)
+    path.write_text('{"prompt": "Write of water"}\n' * 24)
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "asked", "--no-report")
+    read_until(process, " in all")
+    read_until(process, " orchestration)")
+    path.unlink()
+    said, _ = process.communicate(timeout=120)
+    trials = home.trials(home.archives()[-1])
+
+    assert ["ok", "interrupted", "interrupted"] == [trial["status"] for trial in trials]
+    assert "The dataset asked.jsonl of workload 'asked' does not exist" in said
+    assert "one is left out from here on: 2 failures in a row." in said
+    assert 1 == process.returncode
+
+
+def test_sweep_whose_nodes_were_renamed_touches_no_other(home: Home) -> None:
+    """Nodes that came into the inventory since are not given back, installed or probed for another sweep."""
+    archive = make_archive(home.root / "results" / "20000101-000000-renamed", end=False).path
+    hosts = home.root / "inventory" / "synthetic" / "hosts.yml"
+    hosts.parent.mkdir()
+    hosts.write_text("all: {hosts: {another: {ansible_port: 9, ansible_host: 127.0.0.1}}}\n")
+    done = home.run("sweep", "--resume", archive.name, "--no-report")
+    shutil.rmtree(archive)
+
+    assert 1 == done.returncode
+    assert "has none of the nodes of sweep 20000101-000000-renamed any more (node-1, node-2" in done.stdout
+    assert "another" not in done.stdout
+
+
+@pytest.mark.faults
+@pytest.mark.faults_ci
+def test_first_signal_tears_down_and_restores(home: Home) -> None:
+    """Ctrl-C under load ends with 130, production back, the trial marked interrupted, and the command to go on."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "pair", "--no-report")
+    read_until(process, " load\n")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    archive = home.archives()[-1]
+
+    assert 130 == process.returncode, said
+    assert f"make sweep RESUME={archive.name}" in said
+    assert MODEL == home.production_answers()
+    assert "interrupted" == home.trials(archive)[-1]["status"]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("sweep", ["pair", "keep"])
+def test_trial_that_cannot_be_written_waits_for_room(home: Home, sweep: str) -> None:
+    """Production serves while there is no place for the archive, and afterwards nothing is lost or made twice."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", sweep, "--no-report")
+    said = read_until(process, " load\n")
+    trials = home.archives()[-1] / "trials"
+    trials.rename(trials.with_name("away"))
+    trials.symlink_to("/proc/self")
+    said += read_until(process, "to end the sweep before is to lose it")
+    assert clock.wait_until(lambda: not (home.state / "nodes" / "one" / "lock.json").exists(), 60)
+    assert MODEL == home.production_answers()
+    trials.unlink()
+    trials.with_name("away").rename(trials)
+    rest, _ = process.communicate(timeout=120)
+
+    assert 0 == process.returncode, said + rest
+    assert ["0001", "0002"] == [str(trial["trial_id"])[:4] for trial in home.trials(trials.parent)]
+    assert MODEL == home.production_answers()
+
+
+@pytest.mark.e2e
+def test_second_signal_still_restores(home: Home) -> None:
+    """Ctrl-C twice while the engine starts does not wait for the teardown, but gives production back."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "pair", "--no-report")
+    read_until(process, "engine starts")
+    process.send_signal(signal.SIGINT)
+    read_until(process, "Again: ")
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=120)
+
+    assert 130 == process.returncode, said
+    assert MODEL == home.production_answers()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_random_and_resumed_loses_and_repeats_nothing(home: Home, seed: int) -> None:
+    """SIGKILL three times at random moments, then resume: each trial is recorded once and production answers."""
+    generator = random.Random(seed)
+    arguments = ["--inventory", "lone", "--sweep", "pair"]
+    before = len(home.archives())
+    for _ in range(3):
+        process = home.start("sweep", *arguments, "--no-report")
+        time.sleep(generator.uniform(1, 20))
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        if len(home.archives()) > before:
+            arguments = ["--resume", home.archives()[-1].name]
+    done = home.run("sweep", *arguments, "--no-report")
+    trials = home.trials(home.archives()[-1])
+    made = collections.Counter(trial["config"]["name"] for trial in trials if trial["status"] == "ok")  # type: ignore[index]
+
+    assert 0 == done.returncode, done.stdout
+    assert {"max_num_seqs=8": 1, "max_num_seqs=64": 1} == dict(made)
+    assert MODEL == home.production_answers()
+
+
+@pytest.mark.e2e
+def test_downtime_that_a_killed_controller_left_is_counted(home: Home) -> None:
+    """What the guard gave back for a controller that died stands in the sweep's downtime, once."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "pair", "--no-report")
+    read_until(process, "engine starts")
+    armed = home.state / "nodes" / "one" / "record.json"
+    assert clock.wait_until(armed.exists, 60)
+    process.kill()
+    process.communicate(timeout=60)
+    assert clock.wait_until(lambda: not armed.exists(), 120, poll_s=0.2)
+    unrecorded_s = json.loads(armed.with_name("outcome.json").read_text())["downtime_s"]
+
+    done = home.run("sweep", "--resume", home.archives()[-1].name, "--no-report")
+    again = home.run("sweep", "--resume", home.archives()[-1].name, "--no-report")
+    trials = home.trials(home.archives()[-1])
+    recorded_s = sum(trial["restoration"]["downtime_s"] for trial in trials)  # type: ignore[index]
+    end = json.loads((home.archives()[-1] / "end.json").read_text())
+
+    assert (0, 0) == (done.returncode, again.returncode), done.stdout + again.stdout
+    assert unrecorded_s > 0
+    assert pytest.approx(recorded_s + unrecorded_s, abs=0.1) == end["production_downtime_s"]["one"]
+
+
+@pytest.mark.e2e
+def test_crash_of_a_worker_is_a_problem_and_production_is_back(home: Home) -> None:
+    """An archive that cannot be written to ends the sweep loudly, with production as it was."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "pair", "--no-report")
+    read_until(process, "engine starts")
+    trials = home.archives()[-1] / "trials"
+    trials.rmdir()
+    trials.write_text("in the way")
+    said, _ = process.communicate(timeout=120)
+
+    assert 1 == process.returncode
+    assert "PROBLEM one: this node's worker crashed: " in said
+    assert MODEL == home.production_answers()

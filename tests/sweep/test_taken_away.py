@@ -1,0 +1,229 @@
+"""Nodes that are taken from a trial, or do not let it end: what is recorded, and who gives production back."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from driven_home import MODEL, SPEC, Home, read_until
+
+from tokenpeak.node import clock
+
+LEASE_S = 6
+LONG: dict[str, Any] = {
+    **SPEC,
+    "axes": {"max_num_seqs": [8]},
+    "workloads": [{**SPEC["workloads"][0], "levels": [{"concurrency": 4, "duration_s": 25}]}],
+    "deadlines": {**SPEC["deadlines"], "lease_s": LEASE_S, "run_s": 90, "engine_stop_s": 3},
+}
+OPERATOR = """#!/bin/sh
+# Production by commands, as an operator gives them: start, stop, check.
+cd "$(dirname "$0")"
+runs() {{ grep -q '^State:[[:space:]]*[^ZX]' "/proc/$(cat pid 2>/dev/null || echo none)/status" 2>/dev/null; }}
+case $1 in
+  start)
+    export TOKENPEAK_SIM_START_S=0.3
+    setsid ./machine/vllm serve {model} --host {address} --port 18000 --max-model-len 4096 >log 2>&1 &
+    echo $! >pid ;;
+  stop) kill "$(cat pid)"; while runs; do sleep 0.1; done ;;
+  check) runs ;;
+esac
+"""
+
+
+PYTHON = """#!/bin/sh
+# The node's Python; once there is a file `refused`, a lease gets as far as SSH with a key that has changed.
+[ "$2" = lease ] && [ -e {refused} ] && {{ echo 'Host key verification failed.' >&2; exit 255; }}
+exec {python} "$@"
+"""
+
+
+class Borrowed:
+    """A node whose production is run by an operator's commands, in an inventory of its own."""
+
+    def __init__(self, home: Home, folder: Path, network: int) -> None:
+        _, first, *rest = home.address.split(".")
+        self.home = home
+        self.address = ".".join(["127", str(int(first) - network), *rest])
+        self.state = folder / "node"
+        self.state.mkdir(mode=0o700)
+        self.script = self.state / "operator"
+        self.name = f"operated-{network}"
+        inventory = home.root / "inventory" / self.name
+        (inventory / "group_vars").mkdir(parents=True)
+        hosts = {"one": {"tokenpeak_host": self.address, "tokenpeak_simulated_gpu": "NVIDIA L4"}}
+        (inventory / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+        shared = yaml.safe_load((home.root / "inventory" / "lone" / "group_vars" / "all.yml").read_text())
+        commands = {verb: [str(self.script), verb] for verb in ("start", "stop", "check")}
+        shared["tokenpeak_state_dir"] = str(self.state)
+        shared["tokenpeak_produce"] = True
+        self.refused = folder / "refused"
+        python = folder / "python"
+        python.write_text(PYTHON.format(refused=self.refused, python=sys.executable))
+        python.chmod(0o755)
+        shared["tokenpeak_python"] = str(python)
+        shared["tokenpeak_production"] = {"manager": "command", "url": f"http://{self.address}:18000", **commands}
+        (inventory / "group_vars" / "all.yml").write_text(yaml.safe_dump(shared))
+        (home.root / "analysis" / "sweeps" / "lasting.yml").write_text(yaml.safe_dump(LONG))
+        self.script.write_text(OPERATOR.format(model=MODEL, address=self.address))
+        self.script.chmod(0o755)
+
+    def runs(self) -> bool:
+        """Whether production does, by the operator's own look."""
+        return os.spawnv(os.P_WAIT, str(self.script), [str(self.script), "check"]) == 0
+
+    def operate(self, verb: str) -> None:
+        os.spawnv(os.P_WAIT, str(self.script), [str(self.script), verb])
+
+    def lease_processes(self) -> list[int]:
+        """The processes that renew this node's lease."""
+        mark = f"lease\0--state\0{self.state}\0".encode()
+        found = []
+        for words in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if mark in words.read_bytes():
+                    found.append(int(words.parent.name))
+            except OSError:
+                continue
+        return found
+
+    def is_armed(self) -> bool:
+        return (self.state / "record.json").exists()
+
+    def begin(self, home: Home) -> "Any":
+        """A sweep that is under load, and what it said."""
+        process = home.start("sweep", "--inventory", self.name, "--sweep", "lasting", "--no-report")
+        read_until(process, " load\n")
+        return process
+
+
+@pytest.fixture
+def borrowed(home: Home, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Borrowed]:
+    made = Borrowed(home, tmp_path, request.param)
+    yield made
+    made.home.run("restore", "--inventory", made.name)
+    if made.runs():
+        made.operate("stop")
+
+
+@pytest.mark.faults
+@pytest.mark.faults_ci
+@pytest.mark.parametrize("borrowed", [80], indirect=True)
+def test_production_that_somebody_starts_ends_the_trial(borrowed: Borrowed) -> None:
+    """The node notices it by itself: engine gone, production left, runs invalid, and the config is launched again."""
+    process = borrowed.begin(borrowed.home)
+    began = time.monotonic()
+    borrowed.operate("start")
+    said = read_until(process, "somebody started production during the trial")
+    noticed_s = time.monotonic() - began
+    alone = clock.wait_until(lambda: not (borrowed.state / "engine.json").exists(), 30)
+    rest, _ = process.communicate(timeout=280)
+    first, second = borrowed.home.trials(borrowed.home.archives()[-1])
+
+    assert ("interrupted", "production_overlap") == (first["status"], first["failure"]["cause"]), said + rest  # type: ignore[index]
+    for run in first["runs"]:  # type: ignore[attr-defined]
+        assert "invalid" == run["verdict"]["status"]
+        assert "production_overlap" in [why["code"] for why in run["verdict"]["reasons"]]
+    assert "ok" == second["status"]
+    assert alone
+    assert borrowed.runs()
+    # A second for the node's look; this machine may be busy.
+    assert noticed_s < 10
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("borrowed", [81], indirect=True)
+def test_lease_ends_when_a_trial_cannot(borrowed: Borrowed) -> None:
+    """A node that answers errors is given back by its guard, no trial begins meanwhile, and its downtime is true."""
+    process = borrowed.begin(borrowed.home)
+    declaration = borrowed.state / "node.json"
+    whole = declaration.read_bytes()
+    declaration.write_text("[]")
+    given_back = clock.wait_until(lambda: not borrowed.is_armed() and borrowed.runs(), 150, poll_s=0.1)
+    begun = len(borrowed.home.trials(borrowed.home.archives()[-1]))
+    declaration.write_bytes(whole)
+    outcome = json.loads((borrowed.state / "outcome.json").read_text())
+    rest, _ = process.communicate(timeout=280)
+    archive = borrowed.home.archives()[-1]
+    first, second = borrowed.home.trials(archive)
+    end = json.loads((archive / "end.json").read_text())
+    down_s = outcome["downtime_s"] + second["restoration"]["downtime_s"]  # type: ignore[index]
+
+    assert given_back, rest
+    assert 0 == begun, rest
+    assert "guard" == outcome["by"], rest
+    assert ("interrupted", "ok") == (first["status"], second["status"]), rest
+    assert pytest.approx(down_s, abs=0.1) == end["production_downtime_s"]["one"]
+
+
+def processes_of(home: Home) -> list[int]:
+    """The controller's processes, less those that are the node's: guard, sampler, engine."""
+    mark = f"TOKENPEAK_STATE={home.state}\0".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+            if mark in (process / "environ").read_bytes() and not any(
+                word in words for word in (b"\0guard\0", b"\0telemetry\0", b"vllm\0", b"tokenpeak.sim")
+            ):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("borrowed", [82], indirect=True)
+def test_controller_that_slept_blames_no_config(borrowed: Borrowed, tmp_path: Path) -> None:
+    """On waking, its node another's, its own trial is interrupted, and is made again by a resume."""
+    home = borrowed.home
+    colleague = Home(root=home.root, state=tmp_path / "colleague", address=home.address)
+    process = borrowed.begin(home)
+    mine = home.archives()[-1]
+    asleep = processes_of(home)
+    for pid in asleep:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert clock.wait_until(lambda: not borrowed.is_armed() and borrowed.runs(), 90, poll_s=0.1)
+        other = borrowed.begin(colleague)
+    finally:
+        for pid in asleep:
+            os.kill(pid, signal.SIGCONT)
+    said, _ = process.communicate(timeout=280)
+    others_said, _ = other.communicate(timeout=280)
+    again = home.run("sweep", "--resume", mine.name, "--no-report")
+    theirs = next(path for path in home.archives() if path != mine and "lasting" in path.name and path > mine)
+
+    made = [str(trial["status"]) for trial in home.trials(mine)]
+    assert {"interrupted"} == {*made[:-1]}, said
+    assert "ok" == made[-1], again.stdout
+    assert ["ok"] == [trial["status"] for trial in home.trials(theirs)], others_said
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("borrowed", [83], indirect=True)
+def test_no_trial_begins_without_its_lease(borrowed: Borrowed) -> None:
+    """A lease that can no longer connect is known before production is stopped for the next trial."""
+    deadlines = {**SPEC["deadlines"], "lease_s": 120}
+    spec = {**SPEC, "deadlines": deadlines}
+    (borrowed.home.root / "analysis" / "sweeps" / "leased.yml").write_text(yaml.safe_dump(spec))
+    process = borrowed.home.start("sweep", "--inventory", borrowed.name, "--sweep", "leased", "--no-report")
+    said = read_until(process, " load\n")
+    borrowed.refused.touch()
+    for pid in borrowed.lease_processes():
+        os.kill(pid, signal.SIGKILL)
+    said += read_until(process, " orchestration)")
+    pid = (borrowed.state / "pid").read_text()
+    rest, _ = process.communicate(timeout=280)
+
+    assert 1 == process.returncode
+    assert ["ok"] == [trial["status"] for trial in borrowed.home.trials(borrowed.home.archives()[-1])], said + rest
+    assert "its lease could not be renewed, so no trial begins there: its host key is unknown or has changed" in rest
+    assert pid == (borrowed.state / "pid").read_text()
+    assert borrowed.runs()

@@ -1,0 +1,134 @@
+"""Which trial comes next, for several nodes and after a resume."""
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from archive_factory import START, make_archive, node_facts, plan_of, sweep_spec, trial_record
+from tokenpeak.records import Plan, TrialRecord
+from tokenpeak.search.history import Finished, Proposal, Wait
+from tokenpeak.spec.sweep import SearchSpec, SweepSpec
+from tokenpeak.sweep.trial_queue import TrialQueue, last_number
+
+NODE = node_facts("node-1", "NVIDIA L4")
+
+
+def small() -> tuple[SweepSpec, Plan]:
+    """Two configs on one kind of hardware, in a grid."""
+    spec = sweep_spec({"max_num_seqs": [8, 64]}).model_copy(update={"search": SearchSpec(anchor_every=None)})
+    return spec, plan_of(spec, NODE)
+
+
+def made(spec: SweepSpec, plan: Plan, proposal: Proposal, trial_id: str, status: str = "ok") -> TrialRecord:
+    """A record of the proposed trial."""
+    planned = next(entry for entry in plan.feasible if entry.config.config_id == proposal.config_id)
+    record, _ = trial_record(spec, node=NODE, planned=planned, replicate=proposal.replicate, number=int(trial_id[:4]))
+    return record.model_copy(update={"trial_id": trial_id, "status": status})
+
+
+def claimed(trial_queue: TrialQueue) -> tuple[Proposal, str]:
+    """The next trial, which there must be."""
+    claim = trial_queue.claim(NODE.hardware)
+    assert isinstance(claim, tuple)
+    return claim
+
+
+def test_every_config_is_claimed_once() -> None:
+    """Trials have running numbers and different configs, and then the search stops."""
+    spec, plan = small()
+    trial_queue = TrialQueue(spec, [plan], [], last_number=0)
+    ids = []
+    for _ in plan.feasible:
+        proposal, trial_id = claimed(trial_queue)
+        ids.append(trial_id)
+        trial_queue.settle(proposal, made(spec, plan, proposal, trial_id))
+
+    assert ["0001", "0002"] == [trial_id[:4] for trial_id in ids]
+    assert isinstance(trial_queue.claim(NODE.hardware), Finished)
+    assert trial_queue.is_finished(NODE.hardware)
+
+
+def test_recorded_trials_are_not_made_again() -> None:
+    """A resumed trial_queue proposes only what is missing, with a number of its own."""
+    spec, plan = small()
+    first, trial_id = claimed(TrialQueue(spec, [plan], [], last_number=0))
+    resumed = TrialQueue(spec, [plan], [made(spec, plan, first, trial_id)], last_number=1)
+    second, second_id = claimed(resumed)
+
+    assert first.config_id != second.config_id
+    assert second_id.startswith("0002-")
+
+
+def test_interrupted_trial_is_made_again() -> None:
+    """A trial that was cut short says nothing of its config."""
+    spec, plan = small()
+    first, trial_id = claimed(TrialQueue(spec, [plan], [], last_number=0))
+    resumed = TrialQueue(spec, [plan], [made(spec, plan, first, trial_id, "interrupted")], last_number=1)
+
+    assert first == claimed(resumed)[0]
+
+
+@pytest.mark.parametrize("ended", [0, 2, 4])
+def test_resume_begins_with_the_trials_that_every_node_was_making(ended: int) -> None:
+    """What three nodes were making when an adaptive sweep was interrupted is what they make first after that."""
+    spec = sweep_spec({"max_num_seqs": [16, 32, 64], "max_num_batched_tokens": [512, 2048, 8192]})
+    spec = spec.model_copy(update={"search": SearchSpec(strategy="adaptive", anchor_every=None)})
+    plan = plan_of(spec, NODE)
+    trial_queue = TrialQueue(spec, [plan], [], last_number=0)
+    running = [claimed(trial_queue) for _ in range(3)]
+    records = []
+    for _ in range(ended):
+        proposal, trial_id = running.pop(0)
+        records.append(made(spec, plan, proposal, trial_id))
+        trial_queue.settle(proposal, records[-1])
+        running.append(claimed(trial_queue))
+    records += [made(spec, plan, proposal, trial_id, "interrupted") for proposal, trial_id in running]
+    timed = [
+        record.model_copy(update={"started_at": START + timedelta(minutes=index)})
+        for index, record in enumerate(records)
+    ]
+    resumed = TrialQueue(spec, [plan], timed, last_number=len(records))
+    again = [claimed(resumed) for _ in range(3)]
+
+    assert {proposal.key for proposal, _ in running} == {proposal.key for proposal, _ in again}
+    for proposal, trial_id in again:
+        resumed.settle(proposal, made(spec, plan, proposal, trial_id))
+    assert claimed(resumed)[0].key not in {proposal.key for proposal, _ in again}
+
+
+def test_last_trial_of_a_lost_node_is_taken_over() -> None:
+    """A worker is to wait for the other node's trial before it stops, and makes it when that came to nothing."""
+    spec, plan = small()
+    trial_queue = TrialQueue(spec, [plan], [], last_number=0)
+    lost, _ = claimed(trial_queue)
+    proposal, trial_id = claimed(trial_queue)
+    trial_queue.settle(proposal, made(spec, plan, proposal, trial_id))
+    seen = trial_queue.changes(NODE.hardware)
+    assert isinstance(trial_queue.claim(NODE.hardware), Wait)
+    threading.Timer(0.1, trial_queue.abandon, (NODE.hardware, lost)).start()
+    trial_queue.wait(NODE.hardware, seen)
+
+    assert lost.config_id == claimed(trial_queue)[0].config_id
+
+
+def test_closed_queue_gives_nothing_out() -> None:
+    """Whoever waits for a trial is let go when the sweep ends."""
+    spec, plan = small()
+    trial_queue = TrialQueue(spec, [plan], [], last_number=0)
+    for _ in plan.feasible:
+        claimed(trial_queue)
+    threading.Timer(0.1, trial_queue.close).start()
+    trial_queue.wait(NODE.hardware, trial_queue.changes(NODE.hardware))
+
+    assert isinstance(trial_queue.claim(NODE.hardware), Finished)
+
+
+def test_numbers_of_unfinished_writes_are_not_given_again(tmp_path: Path) -> None:
+    """A trial whose JSON was never written, or is broken, keeps its number."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=("NVIDIA L4",), requests=4)
+    (archive.path / "trials" / "0007-deadbeef.requests.parquet").write_bytes(b"")
+    (archive.path / "trials" / ".0009-deadbeef.json.part").write_bytes(b"")
+
+    assert 9 == last_number(archive.path)

@@ -1,0 +1,67 @@
+"""Whose time a trial's seconds were."""
+
+import pytest
+
+from tokenpeak.node.protocol.answers import LaunchAnswer, PhaseSpan
+from tokenpeak.records import Phase, Series
+from tokenpeak.results.trial_time import clock_offset_s, fill_gaps, merged, node_phases
+
+
+def test_unclaimed_time_is_orchestration() -> None:
+    """Spans and the gaps between them add up to the whole trial."""
+    load = Phase(name="load", kind="load", started_s=2.0, duration_s=5.0)
+    filled = fill_gaps([load], 10.0)
+
+    expected = [("ansible", "orchestration", 2.0), ("load", "load", 5.0), ("ansible", "orchestration", 3.0)]
+    assert expected == [(phase.name, phase.kind, phase.duration_s) for phase in filled]
+
+
+def test_unclaimed_time_is_named_after_the_step_that_ran() -> None:
+    """The load client's own start and end are distinguished from Ansible's."""
+    load = Phase(name="load", kind="load", started_s=3.0, duration_s=5.0)
+    filled = fill_gaps([load], 10.0, [("load", 1.0, 9.0)])
+
+    expected = [("ansible", 1.0), ("load client", 2.0), ("load", 5.0), ("load client", 1.0), ("ansible", 1.0)]
+    assert expected == [(phase.name, phase.duration_s) for phase in filled]
+
+
+def test_overlapping_spans_leave_no_negative_gap() -> None:
+    """A span inside another one adds nothing in between."""
+    outer = Phase(name="outer", kind="engine_start", started_s=0.0, duration_s=4.0)
+    inner = Phase(name="inner", kind="orchestration", started_s=1.0, duration_s=1.0)
+
+    assert ["outer", "inner"] == [phase.name for phase in fill_gaps([inner, outer], 4.0)]
+
+
+def test_node_phases_are_put_on_the_trials_clock() -> None:
+    """A node whose clock is a minute ahead has its phases where they happened here."""
+    started = PhaseSpan(name="engine_start", kind="engine_start", started_s=1.0, duration_s=9.0)
+    answer = LaunchAnswer(started_at_unix_s=1065.0, phases=(started,))
+    offset_s = clock_offset_s(answer, 1015.0, is_local=False)
+    (phase,) = node_phases(answer, offset_s=offset_s, trial_started_unix_s=1000.0)
+
+    assert (60.0, 6.0) == (offset_s, phase.started_s)
+
+
+def test_small_difference_of_clocks_is_no_evidence() -> None:
+    """The way back of an answer takes as long as clocks that are set differ."""
+    answer = LaunchAnswer(started_at_unix_s=1000.0)
+
+    assert 0.0 == clock_offset_s(answer, 1000.3, is_local=False)
+
+
+def test_merged_series_keep_every_sample() -> None:
+    """Two samplers' columns stand on one clock, with None where one of them did not sample."""
+    first = Series(t_s=(0.0, 1.0), columns={"a": (1.0, 2.0)})
+    second = Series(t_s=(0.5, 1.0), columns={"b": (3.0, 4.0)})
+
+    expected = Series(t_s=(0.0, 0.5, 1.0), columns={"a": (1.0, None, 2.0), "b": (None, 3.0, 4.0)})
+    assert expected == merged(first, second)
+
+
+def test_series_that_name_a_column_twice_are_refused() -> None:
+    """Nothing is silently overwritten."""
+    series = Series(t_s=(0.0,), columns={"a": (1.0,)})
+
+    with pytest.raises(ValueError, match="both series have a"):
+        merged(series, series)
