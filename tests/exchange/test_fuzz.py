@@ -20,7 +20,8 @@ SOURCES = sorted(
     if path.suffix in (".json", ".txt", ".yml") or (path.suffix == ".csv" and (path.parent / "mapping.yml").is_file())
     if path.name != "summary.json"
 )
-CASES = 10_000
+CASES = [2_500, pytest.param(10_000, marks=pytest.mark.e2e)]
+"""Of all sources together: in the fast tests, and in the long ones."""
 HOSTILE: tuple[Any, ...] = (
     None, True, -1, 0, 1e308, 10**400, float("nan"), float("inf"), "", "x", "1e5", "-3", "NaN", "🙂" * 50,
     "A" * 100_000, "</script>", "../../etc/passwd", "\u0000", [], {}, [[]], [None], {"unit": "ms"},
@@ -74,7 +75,7 @@ def cut(data: bytes, chance: random.Random) -> bytes:
 
 
 def doubled(data: bytes, chance: random.Random) -> bytes:
-    """A piece of the file once more."""
+    """A piece of the file again."""
     start = chance.randrange(len(data))
     piece = data[start : start + chance.randint(1, 400)]
     at = chance.randrange(len(data))
@@ -122,14 +123,15 @@ def laid_out(source: Path, folder: Path) -> tuple[Path, Path]:
     return folder / source.name, folder / ("mapping.yml" if source.suffix == ".csv" else source.name)
 
 
+@pytest.mark.parametrize("cases", CASES)
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.relative_to(FIXTURES).as_posix())
-def test_damaged_files_are_an_error_or_a_whole_import(source: Path, tmp_path: Path) -> None:
+def test_damaged_files_are_an_error_or_a_whole_import(source: Path, cases: int, tmp_path: Path) -> None:
     """Thousands of files made of each real one: never another exception, and never half an archive."""
     data = source.read_bytes()
     chance = random.Random(source.name)
     target, given = laid_out(source, tmp_path / "in")
     errors = whole = 0
-    for case in range(CASES // len(SOURCES) + 1):
+    for case in range(cases // len(SOURCES) + 1):
         target.write_bytes(chance.choice(MUTATIONS)(data, chance))
         try:
             found, _ = read_sources([given])
@@ -147,7 +149,7 @@ def test_damaged_files_are_an_error_or_a_whole_import(source: Path, tmp_path: Pa
     assert [] == [path for path in kept if path.name.startswith(".")]
     for path in kept[:5]:
         assert open_frames(path).malformed == ()
-    assert errors + whole == CASES // len(SOURCES) + 1
+    assert errors + whole == cases // len(SOURCES) + 1
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
 
 def test_an_import_is_never_half_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that fails midway leaves neither an archive nor its beginning."""
-    from tokenpeak.store.raw import Archive
+    from tokenpeak.store.archive import Archive
 
     def broken(*_: object, **__: object) -> None:
         raise ArchiveError("disk full")

@@ -12,10 +12,10 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.foreign import Import
 from tokenpeak.exchange.sources import read_sources
-from tokenpeak.plan.spec import parse_spec
 from tokenpeak.report import SweepView, open_archive, tools
+from tokenpeak.spec.sweep import parse_spec
+from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import open_frames
-from tokenpeak.store.raw import Archive
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -26,13 +26,17 @@ def imported(*names: str) -> Import:
 
 
 def test_plain_results_of_vllm_bench() -> None:
-    """Counts, throughputs and latencies are the file's, in our units; the load is told."""
+    """Counts, throughputs and latencies are the file's, in our units; the load is known."""
     raw = json.loads((FIXTURES / "vllm-plain.json").read_text())
     (run,) = imported("vllm-plain.json").runs
     summary = run.summary
 
-    assert ("concurrency=8", 8, None) == (run.level.label, run.level.concurrency, run.level.rate_per_s)
-    assert (96, 96, 0) == (summary.requests_sent, summary.requests_ok, summary.requests_failed)
+    assert "concurrency=8" == run.level.label
+    assert 8 == run.level.concurrency
+    assert run.level.rate_per_s is None
+    assert 96 == summary.requests_sent
+    assert 96 == summary.requests_ok
+    assert 0 == summary.requests_failed
     assert (
         raw["output_throughput"]
         == summary.output_tok_per_s
@@ -112,7 +116,7 @@ def test_printed_blocks(flat: bool, tmp_path: Path) -> None:
 
 
 def test_folders_of_auto_tune(tmp_path: Path) -> None:
-    """Each log is a run; the rate that held is told from those tried before it."""
+    """Each log is a run; the sustainable rate is distinguished from those tried before it."""
     folder = tmp_path / "2026_11_21_12_00"
     folder.mkdir()
     block = (FIXTURES / "vllm-printed.txt").read_text()
@@ -135,7 +139,7 @@ def test_folders_of_auto_tune(tmp_path: Path) -> None:
 def test_folders_of_vllm_bench_sweep() -> None:
     """Each measured run is there under its server's flags and its load; summaries and warm-ups repeat nothing."""
     found = imported("vllm-sweep")
-    told = {
+    throughput = {
         (run.config, run.level.label): run.summary.output_tok_per_s
         for run in found.runs
         if run.flags["max_num_seqs"] == int(run.choices["max_num_seqs"])
@@ -145,12 +149,12 @@ def test_folders_of_vllm_bench_sweep() -> None:
     assert {
         (f"max_num_seqs={raw['max_num_seqs']}", f"concurrency={raw['max_concurrency']}"): raw["output_throughput"]
         for raw in raws
-    } == told
-    assert 4 == len(told)
+    } == throughput
+    assert 4 == len(throughput)
     assert any("one launch" in words for words in found.imported.differences)
 
 
-def test_settings_of_a_sweep_are_told_from_its_load(tmp_path: Path) -> None:
+def test_settings_of_a_sweep_are_distinguished_from_its_load(tmp_path: Path) -> None:
     """Keys that the folder's name gives to the client are no flags; names, nested settings and failures are kept."""
     raw = json.loads((FIXTURES / "vllm-plain.json").read_text())
     for name, serve in (("eager", {"enforce_eager": True}), ("graphs", {"compilation_config": {"level": 3}})):
@@ -210,7 +214,9 @@ def test_aggregates_of_inferencex(tmp_path: Path) -> None:
     first, second = frames.runs.sort("output_tok_per_s", descending=True).iter_rows(named=True)
 
     assert 8 * 755.5 == first["output_tok_per_s"]
-    assert (0.142, 0.0101, 0.91) == (first["ttft_s_mean"], first["tpot_s_mean"], first["energy_j_per_output_tok"])
+    assert 0.142 == first["ttft_s_mean"]
+    assert 0.0101 == first["tpot_s_mean"]
+    assert 0.91 == first["energy_j_per_output_tok"]
     assert {"8x NVIDIA H200", "8x AMD Instinct MI300X"} == set(frames.runs["hardware"])
     assert second["tpot_s_mean"] is None
     assert second["requests_ok"] is None
@@ -252,11 +258,11 @@ def test_one_workload_by_four_tools(four: SweepView) -> None:
 
 
 def test_differences_between_tools_are_explained(four: SweepView) -> None:
-    """Each tool's throughput is taken apart into factors that give it again, and each definition is told apart."""
+    """Each tool's throughput is taken apart into factors that give it again, and each definition is distinguished."""
     _, explained, *notes = (block.payload() for block in tools.blocks(four))
     keys = [column["key"] for column in explained["columns"]]
     rows = [dict(zip(keys, row, strict=True)) for row in explained["rows"]]
-    told = " ".join(part for each in notes for part in each["parts"])
+    found = " ".join(part for each in notes for part in each["parts"])
 
     assert {row["tool"]["text"] for row in rows} == TOOLS
     for row in rows:
@@ -274,7 +280,7 @@ def test_differences_between_tools_are_explained(four: SweepView) -> None:
         "count from when a request was sent",
         "whose own work slows what it measures",
     ):
-        assert words in told
+        assert words in found
 
 
 def test_an_import_is_not_judged(tmp_path: Path) -> None:
@@ -295,7 +301,7 @@ def test_an_archive_is_not_replaced(tmp_path: Path) -> None:
     assert 1 == open_frames(first.path).trials.height
 
 
-def test_a_workload_is_told_without_what_its_runs_differ_in(tmp_path: Path) -> None:
+def test_a_workload_is_named_without_what_its_runs_differ_in(tmp_path: Path) -> None:
     """A limit on output that not all runs had stands with each run, and not in the spec."""
     found, own = read_sources([paths.ARCHIVES / "multi-gpu-presets" / "source" / "mapping.yml"])
     archive = write_import(found, tmp_path, sweep_id=own)
@@ -309,11 +315,11 @@ def test_a_workload_is_told_without_what_its_runs_differ_in(tmp_path: Path) -> N
 def test_provenance_names_the_files(tmp_path: Path) -> None:
     """Files with their digests, the mapping and the differences travel with the archive."""
     sweeps = open_frames(write_import(imported("vllm-plain.json"), tmp_path, sweep_id="one").path).sweeps
-    told = json.loads(sweeps.select(pl.col("imported")).item())
+    origin = json.loads(sweeps.select(pl.col("imported")).item())
 
-    assert 64 == len(told["files"][0]["sha256"])
-    assert "output_throughput" == told["mapping"]["output_tok_per_s"]
-    assert told["differences"]
+    assert 64 == len(origin["files"][0]["sha256"])
+    assert "output_throughput" == origin["mapping"]["output_tok_per_s"]
+    assert origin["differences"]
 
 
 def test_a_run_without_an_answer_has_no_latency(tmp_path: Path) -> None:
@@ -324,6 +330,8 @@ def test_a_run_without_an_answer_has_no_latency(tmp_path: Path) -> None:
     path.write_text(json.dumps({**zero, "completed": 0, "failed": 96, "total_output_tokens": 0}))
     summary = read_sources([path])[0].runs[0].summary
 
-    assert (0, 96, 0.0) == (summary.requests_ok, summary.requests_failed, summary.output_tok_per_s)
+    assert 0 == summary.requests_ok
+    assert 96 == summary.requests_failed
+    assert 0.0 == summary.output_tok_per_s
     assert summary.ttft_s.mean is None
     assert summary.latency_s.p99 is None

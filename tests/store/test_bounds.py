@@ -11,10 +11,10 @@ import pytest
 from tokenpeak import bounded, spreadsheet
 from tokenpeak.cli.replay import replay
 from tokenpeak.errors import ArchiveError, TokenpeakError
-from tokenpeak.load.datasets import read_samples, read_trace
+from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
-from tokenpeak.plan.model import facts_from_file
-from tokenpeak.workload import DatasetWorkload, TraceWorkload
+from tokenpeak.predict.model import facts_from_file
+from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 
 FORMULAS = ("=1+1", "+x", "-x", "@x", "\tx", "\rx", " =1", "'x", "plain", "-5", "1e-3", "a;=1")
 

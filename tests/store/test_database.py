@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from archive_factory import MANY_AXES, make_archive
-from tokenpeak.errors import DatabaseError
+from tokenpeak.errors import ArchiveError, DatabaseError, InputError
 from tokenpeak.report import open_archive
 from tokenpeak.report.ranking import rank
 from tokenpeak.store import database as database_module
-from tokenpeak.store.database import Choice, choose, open_database
+from tokenpeak.store.database import DatabaseChoice, choose, open_database
 from tokenpeak.store.embedded import running_server
 from tokenpeak.store.frames import Frames, open_frames
 from tokenpeak.store.tables import TABLES
@@ -32,13 +32,13 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture
-def fresh(server: str, request: pytest.FixtureRequest) -> Choice:
+def fresh(server: str, request: pytest.FixtureRequest) -> DatabaseChoice:
     """An empty database."""
     name = f"test_{abs(hash(request.node.name))}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {name}")
         connection.execute(f"CREATE DATABASE {name}")
-    return Choice(told="test server", conninfo=f"{server} dbname={name}")
+    return DatabaseChoice(description="test server", conninfo=f"{server} dbname={name}")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def frames(folder: Path) -> Frames:
     return open_frames(folder)
 
 
-def rows(choice: Choice, query: str) -> list[tuple[object, ...]]:
+def rows(choice: DatabaseChoice, query: str) -> list[tuple[object, ...]]:
     """What the query finds."""
     with psycopg.connect(choice.conninfo, options="-c search_path=tokenpeak -c timezone=UTC") as connection:
         return connection.execute(query).fetchall()  # type: ignore[call-overload, no-any-return]
@@ -74,7 +74,7 @@ def comparable(frame: pl.DataFrame, json_columns: set[str]) -> list[tuple[object
     ]
 
 
-def test_database_equals_frames(fresh: Choice, frames: Frames) -> None:
+def test_database_equals_frames(fresh: DatabaseChoice, frames: Frames) -> None:
     """Every row and every value of every frame is in Postgres, and nothing else, even after loading twice."""
     with open_database(fresh) as database:
         database.ingest(frames)
@@ -90,7 +90,49 @@ def test_database_equals_frames(fresh: Choice, frames: Frames) -> None:
         assert frame.height == counts[table.name]
 
 
-def test_a_changed_archive_replaces_its_rows(fresh: Choice, folder: Path, tmp_path: Path) -> None:
+def test_a_sweep_is_opened_from_postgres(
+    fresh: DatabaseChoice, frames: Frames, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`postgres:SWEEP_ID` has the archive's trials, runs, series, requests and ranking; what it lacks is said."""
+    with open_database(fresh) as database:
+        database.ingest(frames)
+    monkeypatch.setenv("DATABASE_URL", fresh.conninfo)
+    archive = open_archive(folder / "b")
+    stored = open_archive(f"postgres:{archive.sweep_id}")
+
+    for name in ("trials", "runs", "series"):
+        table = next(table for table in TABLES if table.name == name)
+        json_columns = {column.name for column in table.columns if column.kind == "jsonb"}
+        one, other = (getattr(view, name).sort(table.key) for view in (archive, stored))
+        assert one.columns == other.columns
+        assert comparable(one, json_columns) == comparable(other, json_columns), name
+    times = ["sweep_id", "trial_id", "run_index", "request_index", "phase", "due_s", "first_token_s", "last_token_s"]
+    one, other = (view.requests.select(times).collect().sort(times[:5]) for view in (archive, stored))
+    assert one.equals(other)
+    for hardware in archive.hardware:
+        assert rank(archive, hardware).frame.rows() == rank(stored, hardware).frame.rows()
+    with pytest.raises(ArchiveError, match="which holds no claims, engine logs or records of trials"):
+        _ = stored.path
+    with pytest.raises(InputError, match="objective cannot be changed"):
+        open_archive(f"postgres:{archive.sweep_id}", objective="ttft_s_p95")
+    with pytest.raises(ArchiveError, match="No sweep 'nothing'"):
+        open_archive("postgres:nothing")
+
+
+def test_a_sweep_of_an_older_database_is_said(
+    fresh: DatabaseChoice, frames: Frames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep that was loaded before records were kept cannot be opened, and the error says what to do."""
+    with open_database(fresh) as database:
+        database.ingest(frames)
+    with psycopg.connect(fresh.conninfo, autocommit=True, options="-c search_path=tokenpeak") as connection:
+        connection.execute("DELETE FROM records")
+    monkeypatch.setenv("DATABASE_URL", fresh.conninfo)
+    with pytest.raises(ArchiveError, match="make ingest"):
+        open_archive(f"postgres:{frames.sweeps['sweep_id'][1]}")
+
+
+def test_a_changed_archive_replaces_its_rows(fresh: DatabaseChoice, folder: Path, tmp_path: Path) -> None:
     """Loading a sweep again after trials were added or removed leaves exactly what the archive holds."""
     shutil.copytree(folder / "a", tmp_path / "a")
     with open_database(fresh) as database:
@@ -103,7 +145,7 @@ def test_a_changed_archive_replaces_its_rows(fresh: Choice, folder: Path, tmp_pa
     assert [] == rows(fresh, f"SELECT 1 FROM runs WHERE trial_id = '{gone.stem}'")
 
 
-def test_a_load_that_fails_leaves_what_was_there(fresh: Choice, frames: Frames) -> None:
+def test_a_load_that_fails_leaves_what_was_there(fresh: DatabaseChoice, frames: Frames) -> None:
     """A load that breaks half-way is an error and changes nothing of the sweep."""
     broken = pl.concat([frames.runs, frames.runs.tail(1)])
     with open_database(fresh) as database:
@@ -115,7 +157,7 @@ def test_a_load_that_fails_leaves_what_was_there(fresh: Choice, frames: Frames) 
     assert before == rows(fresh, "SELECT count(*), min(trial_id) FROM runs")
 
 
-def test_every_column_is_commented(fresh: Choice) -> None:
+def test_every_column_is_commented(fresh: DatabaseChoice) -> None:
     """Every column of every table and public view says what it holds."""
     with open_database(fresh):
         pass
@@ -129,7 +171,7 @@ def test_every_column_is_commented(fresh: Choice) -> None:
     assert [] == missing
 
 
-def test_tables_are_those_of_the_frames(fresh: Choice) -> None:
+def test_tables_are_those_of_the_frames(fresh: DatabaseChoice) -> None:
     """Migrations make exactly the columns that frames have, with their types and nullability."""
     with open_database(fresh):
         pass
@@ -148,7 +190,7 @@ def test_tables_are_those_of_the_frames(fresh: Choice) -> None:
         assert wanted == found
 
 
-def test_ranking_view_puts_the_best_first(fresh: Choice, frames: Frames) -> None:
+def test_ranking_view_puts_the_best_first(fresh: DatabaseChoice, frames: Frames) -> None:
     """v_ranking ranks by the objective's mean, and failures without a rank."""
     with open_database(fresh) as database:
         database.ingest(frames)
@@ -164,7 +206,7 @@ def test_ranking_view_puts_the_best_first(fresh: Choice, frames: Frames) -> None
     assert {None} == {row[0] for row in ranking if not row[3]}
 
 
-def test_ranking_view_says_what_the_pages_say(fresh: Choice, tmp_path: Path) -> None:
+def test_ranking_view_says_what_the_pages_say(fresh: DatabaseChoice, tmp_path: Path) -> None:
     """Ranks, means and kept SLOs over launches that differ are the same; v_configs has the same means."""
     path = make_archive(tmp_path / "a", replicates=3, noise=0.3, seconds=3).path
     with open_database(fresh) as database:
@@ -175,33 +217,38 @@ def test_ranking_view_says_what_the_pages_say(fresh: Choice, tmp_path: Path) -> 
         for hardware in view.hardware
         for row in rank(view, hardware).frame.select("config_id", "rank", "objective", "slo_met", "n").iter_rows()
     )
-    told = rows(
+    ranked = rows(
         fresh, "SELECT hardware, config_id, rank, objective_mean, slo_met, measured FROM v_ranking ORDER BY 1, 2"
     )
     configs = rows(fresh, "SELECT hardware, config_id, objective_mean FROM v_configs WHERE launches > 0 ORDER BY 1, 2")
 
     assert {True, False} <= {row[4] for row in shown}
-    assert [(*row[:3], row[4:]) for row in shown] == [(*row[:3], row[4:]) for row in told]
-    assert [row[3] for row in shown] == pytest.approx([row[3] for row in told])
-    assert [row[3] for row in told] == [row[2] for row in configs]
+    assert [(*row[:3], row[4:]) for row in shown] == [(*row[:3], row[4:]) for row in ranked]
+    assert [row[3] for row in shown] == pytest.approx([row[3] for row in ranked])
+    assert [row[3] for row in ranked] == [row[2] for row in configs]
 
 
-def test_ranking_view_keeps_a_launch_on_other_requests_apart(fresh: Choice, frames: Frames) -> None:
+def test_ranking_view_keeps_a_holdout_run_apart(fresh: DatabaseChoice, tmp_path: Path) -> None:
     """The mean is without it; what it gave has a column of its own."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [64]}, gpus=("NVIDIA L4",), seconds=3)
+    ranked = "SELECT objective_mean, measured, objective_holdout, rank FROM v_ranking"
     with open_database(fresh) as database:
-        database.ingest(frames)
-    config_id, hardware = frames.trials.filter(pl.col("objective").is_not_null()).select("config_id", "hardware").row(0)
-    where = f"config_id = '{config_id}' AND hardware = '{hardware}' AND sweep_id = 'a'"
-    told = f"SELECT objective_mean, measured, objective_once_more FROM v_ranking WHERE {where}"
-    [(mean, measured, none)] = rows(fresh, told)
-    rows(fresh, f"UPDATE trials SET other_requests = true WHERE {where} RETURNING 1")
-    [(later, left, once_more)] = rows(fresh, told)
+        database.ingest(open_frames(archive.path))
+        [(mean, measured, none, first)] = rows(fresh, ranked)
+        (trial,) = archive.trials()
+        (archive.path / "trials" / f"{trial.trial_id}.json").unlink()
+        archive.write_trial(trial.model_copy(update={"holdout": True}), None, "")
+        database.ingest(open_frames(archive.path))
 
-    assert (None, 1) == (none, measured)
-    assert (None, 0, pytest.approx(mean)) == (later, left, once_more)
+    assert none is None
+    assert 1 == measured
+    assert 1 == first
+    assert [(None, 0, pytest.approx(mean), None)] == rows(fresh, ranked)
 
 
-def test_what_came_since_is_added_and_rows_stay(fresh: Choice, frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_came_since_is_added_and_rows_stay(
+    fresh: DatabaseChoice, frames: Frames, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A database of an earlier TokenPeak gets the migrations that it lacks, once, and keeps what it holds."""
     with open_database(fresh) as database:
         database.ingest(frames)
@@ -214,7 +261,7 @@ def test_what_came_since_is_added_and_rows_stay(fresh: Choice, frames: Frames, m
     assert [(frames.sweeps.height, 0)] == rows(fresh, "SELECT count(*), count(mood) FROM sweeps")
 
 
-def test_an_edited_migration_is_refused(fresh: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_migration_is_refused(fresh: DatabaseChoice, monkeypatch: pytest.MonkeyPatch) -> None:
     """A migration that is not the one that was applied, and one that is not known, are refused with what to do."""
     with open_database(fresh):
         pass
@@ -229,19 +276,19 @@ def test_an_edited_migration_is_refused(fresh: Choice, monkeypatch: pytest.Monke
 
 
 def test_choice_is_in_order_and_says_no_secret() -> None:
-    """DATABASE_URL comes before PG* before the embedded server; the password is never told."""
+    """DATABASE_URL comes before PG* before the embedded server; the password is never shown."""
     url = choose({"DATABASE_URL": "postgresql://me:hunter2@db.example/tp", "PGHOST": "other"})
 
-    assert "Postgres of DATABASE_URL (tp at db.example)" == url.told
-    assert "Postgres of PGHOST" == choose({"PGHOST": "other"}).told
-    assert choose({}).told.startswith("embedded Postgres in /")
+    assert "Postgres of DATABASE_URL (tp at db.example)" == url.description
+    assert "Postgres of PGHOST" == choose({"PGHOST": "other"}).description
+    assert choose({}).description.startswith("embedded Postgres in /")
     with pytest.raises(DatabaseError, match="must be like"):
         choose({"DATABASE_URL": "postgres database"})
 
 
 def test_a_server_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
     """A dead server is one line that says that raw files are kept."""
-    choice = Choice(told="Postgres of PGHOST", conninfo=f"host={tmp_path} dbname=x")
+    choice = DatabaseChoice(description="Postgres of PGHOST", conninfo=f"host={tmp_path} dbname=x")
     with (
         pytest.raises(DatabaseError, match=r"Cannot reach the Postgres of PGHOST: .*Raw files are kept"),
         open_database(choice),
@@ -249,7 +296,7 @@ def test_a_server_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
         pass
 
 
-def test_load_survives_a_lost_connection_as_an_error(fresh: Choice, server: str, frames: Frames) -> None:
+def test_load_survives_a_lost_connection_as_an_error(fresh: DatabaseChoice, server: str, frames: Frames) -> None:
     """A server that ends the connection during the work is an error, and the next load catches up."""
     with pytest.raises(DatabaseError, match="make ingest"), open_database(fresh) as database:
         end_connections(server, fresh)
@@ -258,7 +305,7 @@ def test_load_survives_a_lost_connection_as_an_error(fresh: Choice, server: str,
         assert frames.trials.height == database.ingest(frames)["trials"]
 
 
-def end_connections(server: str, choice: Choice) -> None:
+def end_connections(server: str, choice: DatabaseChoice) -> None:
     """Make the server drop everyone who uses the database."""
     name = choice.conninfo.rsplit("=", 1)[1]
     with psycopg.connect(server, autocommit=True) as connection:

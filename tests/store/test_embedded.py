@@ -17,7 +17,7 @@ import pytest
 from tokenpeak.errors import DatabaseError
 from tokenpeak.store.embedded import running_server
 
-USE_UNTIL_TOLD = """
+USE_UNTIL_ENDED = """
 import sys
 from pathlib import Path
 from tokenpeak.store.embedded import running_server
@@ -47,7 +47,7 @@ def answers(conninfo: str) -> bool:
 
 def user_of(folder: Path, environment: Mapping[str, str] = MappingProxyType({})) -> subprocess.Popen[str]:
     """Another process that uses the server until its input closes."""
-    command = [sys.executable, "-c", USE_UNTIL_TOLD, str(folder)]
+    command = [sys.executable, "-c", USE_UNTIL_ENDED, str(folder)]
     process = subprocess.Popen(
         command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -145,7 +145,7 @@ def test_nobody_else_can_hold_its_locks(base: Path) -> None:
         try:
             assert stranger.stdout is not None and stranger.stdout.readline() == "ready\n"
             ours = subprocess.run(
-                [sys.executable, "-c", USE_UNTIL_TOLD, str(base / "postgres")],
+                [sys.executable, "-c", USE_UNTIL_ENDED, str(base / "postgres")],
                 input="",
                 capture_output=True,
                 text=True,

@@ -123,11 +123,11 @@ def test_prompts_are_taken_out(tmp_path: Path) -> None:
     raw["spec"]["workloads"] = [{**entry, "workload": workload} for workload in (asked, sampled)]
     sweep.write_text(json.dumps(raw))
     without_prompts(path)
-    told = [entry["workload"] for entry in json.loads(sweep.read_text())["spec"]["workloads"]]
+    workloads = [entry["workload"] for entry in json.loads(sweep.read_text())["spec"]["workloads"]]
 
     assert not any(secret.encode() in content for content in contents(path).values())
-    assert told[0]["prompt"].startswith("(removed: 37 characters")
-    assert "chats.jsonl" == told[1]["path"], "folders name whoever ran it"
+    assert workloads[0]["prompt"].startswith("(removed: 37 characters")
+    assert "chats.jsonl" == workloads[1]["path"], "folders name whoever ran it"
     assert [] == list(path.rglob("*.log.zst"))
     assert 4 == open_frames(path).runs.height
 
@@ -167,11 +167,11 @@ def test_damaged_files_are_refused_whole(
             assert contents(folder) == contents(found)
 
 
-def packed_by_hand(target: Path, told: dict[str, bytes], members: list[tuple[str, bytes]], **changes: object) -> Path:
-    """A file whose manifest tells of some files, and which has others; `changes` are to what is told of each."""
+def packed_by_hand(target: Path, listed: dict[str, bytes], members: list[tuple[str, bytes]], **changes: object) -> Path:
+    """A file whose manifest lists some files, and which has others; `changes` are to each entry."""
     files = {
         name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), **changes}
-        for name, content in told.items()
+        for name, content in listed.items()
     }
     manifest = json.dumps({"manifest_version": 1, "sweep_id": "a", "files": files}).encode()
     with zstandard.open(target, "wb") as raw, tarfile.open(fileobj=raw, mode="w|") as tar:

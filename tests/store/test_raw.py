@@ -11,8 +11,8 @@ import pytest
 from archive_factory import START, make_archive, sweep_spec, trial_record
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import FORMAT_VERSION, EndRecord
+from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.pack import pack
-from tokenpeak.store.raw import Archive, find_archives
 
 
 @pytest.fixture
@@ -68,10 +68,13 @@ def test_newer_formats_are_refused_with_what_to_install(archive: Archive) -> Non
 
 def test_older_formats_are_upgraded_on_reading(archive: Archive) -> None:
     """An archive of version 1 reads as one of this version, and its files stay as they are."""
+    first = min((archive.path / "trials").glob("*.json"))
+    first.write_text(first.read_text().replace('"holdout":false', '"holdout":true'))
     before = archive.read_sweep(), list(archive.trials()), archive.read_end()
     files = [archive.path / "sweep.json", archive.path / "end.json", *(archive.path / "trials").glob("*.json")]
     for path in files:
-        path.write_text(path.read_text().replace(f'"format_version":{FORMAT_VERSION}', '"format_version":1', 1))
+        text = path.read_text().replace(f'"format_version":{FORMAT_VERSION}', '"format_version":1', 1)
+        path.write_text(text.replace('"holdout":', '"other_requests":'))
 
     assert before == (archive.read_sweep(), list(archive.trials()), archive.read_end())
     assert [] == archive.malformed
@@ -130,10 +133,10 @@ def test_each_file_is_synced_before_it_takes_its_name(tmp_path: Path, monkeypatc
     log, record = f"{trial.trial_id}.engine.log.zst", f"{trial.trial_id}.json"
     assert [
         f"fsync {tmp_path.name}",
-        f"fsync .{log}.part",
+        f"fsync .{log}.{os.getpid()}.part",
         f"rename {log}",
         "fsync trials",
-        f"fsync .{record}.part",
+        f"fsync .{record}.{os.getpid()}.part",
         f"rename {record}",
         "fsync trials",
     ] == events

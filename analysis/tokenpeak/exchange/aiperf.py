@@ -6,10 +6,10 @@ from typing import Any
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.fields import summary_of
-from tokenpeak.exchange.foreign import ForeignRun
+from tokenpeak.exchange.foreign import ForeignRun, JsonFormat
 from tokenpeak.exchange.reading import Fields, read_json, word
 from tokenpeak.metrics import STATISTICS
-from tokenpeak.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 
 EXPORT = "profile_export_aiperf.json"
 MARKS = ("request_latency", "request_throughput")
@@ -43,7 +43,7 @@ DIFFERENCES = (
     "tokens ÷ latency, is our output speed of a request.",
 )
 SELF = "output_token_throughput_per_user: 1 ÷ inter-token latency, not tokens ÷ latency"
-NOT_TOLD = (
+IGNORED = (
     "schema_version", "aiperf_version", "benchmark_id", "run_info", "is_complete", "was_cancelled", "start_time",
     "end_time", "error_summary", "telemetry_data", "min_request_timestamp", "max_response_timestamp",
     "output_sequence_length", "input_sequence_length", "output_token_count", "output_token_throughput_per_user",
@@ -69,7 +69,7 @@ def read_aiperf(path: Path) -> tuple[list[ForeignRun], list[str]]:
     if not looks_like(raw):
         raise ArchiveError(f"{path}: no summary of AIPerf; it lacks {', '.join(MARKS)} with units.")
     fields = Fields(raw, path)
-    fields.ignore(NOT_TOLD)
+    fields.ignore(IGNORED)
     values: dict[str, float] = {}
     for theirs, ours in SCALARS.items():
         part = fields.part(theirs)
@@ -156,3 +156,13 @@ def _model(config: object) -> str:
     found = found[0] if isinstance(found, list) and found else found
     found = found.get("name") if isinstance(found, Mapping) else found
     return str(found)[:200] if isinstance(found, str) and found else "unknown"
+
+
+FORMAT = JsonFormat(
+    name="aiperf",
+    looks_like=looks_like,
+    tool_of=tool_of,
+    read=lambda path: (*read_aiperf(path), []),
+    differences=DIFFERENCES,
+    mapping=MAPPING,
+)

@@ -1,7 +1,5 @@
 """An import as an archive: written beside its place and moved there when it is whole, so that none is half there."""
 
-import hashlib
-import json
 import os
 import platform
 import shutil
@@ -15,7 +13,6 @@ import polars as pl
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
 from tokenpeak.names import inside, is_name, shown
-from tokenpeak.plan.spec import parse_spec
 from tokenpeak.records import (
     ClientHealth,
     Config,
@@ -31,9 +28,12 @@ from tokenpeak.records import (
     SweepRecord,
     TrialRecord,
     Verdict,
+    config_hash,
+    hardware_groups,
 )
-from tokenpeak.store.raw import Archive
-from tokenpeak.workload import Slo
+from tokenpeak.spec.sweep import parse_spec
+from tokenpeak.spec.workload import Slo
+from tokenpeak.store.archive import Archive
 
 UNKNOWN_CLIENT = ClientHealth(processes=None, dispatch_delay_s=Distribution(n=None), loop_lag_s=Distribution(n=None))
 
@@ -115,9 +115,8 @@ def _config(run: ForeignRun) -> Config:
         "engine_version": run.engine_version,
         "name": run.config,
     }
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     return Config(
-        config_id=digest[:12],
+        config_id=config_hash(content),
         name=run.config,
         choices=dict(run.choices),
         model=model,
@@ -134,6 +133,7 @@ def _trials(
     found: Import, nodes: dict[str, NodeFacts], sweep_id: str, imported_at: datetime
 ) -> list[tuple[TrialRecord, pl.DataFrame | None]]:
     """Runs of equal node, config and replicate as one trial; a run that repeats another's level opens the next one."""
+    labels = {node.node: label for label, same in hardware_groups(nodes.values()).items() for node in same}
     grouped: dict[tuple[str, str, int], Pending] = {}
     for run in found.runs:
         if run.node not in nodes:
@@ -155,7 +155,7 @@ def _trials(
                     sweep_id=sweep_id,
                     trial_id=f"{number:04d}-{config.config_id[:8]}",
                     node=node,
-                    hardware=nodes[node].hardware,
+                    hardware=labels[node],
                     config=config,
                     config_class=config.config_id,
                     replicate=replicate,
@@ -209,12 +209,14 @@ def _requests(runs: Sequence[ForeignRun]) -> pl.DataFrame | None:
 def _plans(trials: Sequence[TrialRecord], nodes: dict[str, NodeFacts], theoretical: int | None) -> tuple[Plan, ...]:
     """For each kind of hardware the configs that were run."""
     plans = []
+    groups = hardware_groups(nodes.values())
     for hardware in dict.fromkeys(trial.hardware for trial in trials):
         own = {trial.config.config_id: trial.config for trial in trials if trial.hardware == hardware}
         plans.append(
             Plan(
                 hardware=hardware,
-                nodes=tuple(name for name, node in nodes.items() if node.hardware == hardware),
+                gpus=len(groups[hardware][0].gpus) or 1,
+                nodes=tuple(node.node for node in groups[hardware]),
                 theoretical=max(theoretical or 0, len(own)),
                 feasible=tuple(PlannedConfig(config=config, config_class=config.config_id) for config in own.values()),
             )

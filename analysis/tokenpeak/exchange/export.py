@@ -8,13 +8,15 @@ from typing import Any
 import polars as pl
 
 from tokenpeak import spreadsheet
+from tokenpeak.errors import ArchiveError
 from tokenpeak.metrics import STATISTICS
 from tokenpeak.names import inside
 from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, TrialRecord
+from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
+from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import Frames
-from tokenpeak.store.raw import Archive
-from tokenpeak.store.tables import REQUESTS, TABLES
-from tokenpeak.workload import ClosedLoad, ExternalLoad, OpenLoad
+from tokenpeak.store.parquet import unreadable
+from tokenpeak.store.tables import EXPORTED, REQUESTS
 
 TIMES = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_s": "itl", "latency_s": "e2el"}
 WORDS = {"mean": "mean", "median": "p50", "std": "std"} | {name: name for name in STATISTICS if name[0] == "p"}
@@ -90,7 +92,10 @@ def export_vllm_bench(archive: Archive, folder: Path, *, detailed: bool = False)
     written = []
     for trial in archive.trials():
         parquet = archive.requests_path(trial.trial_id)
-        requests = pl.read_parquet(parquet) if detailed and parquet.is_file() else None
+        is_there = detailed and parquet.is_file()
+        if is_there and (reason := unreadable(parquet)):
+            raise ArchiveError(f"{parquet}: {reason}. Move it away to write the runs without their requests.")
+        requests = pl.read_parquet(parquet) if is_there else None
         for run in trial.runs:
             own = requests.filter(pl.col("run_index") == run.run_index) if requests is not None else None
             path = inside(folder, f"{trial.trial_id}-{run.run_index}.json")
@@ -103,7 +108,7 @@ def export_tables(frames: Frames, folder: Path, ending: str) -> list[Path]:
     """Each table as csv or parquet, and columns.csv: table, column, kind and meaning of each."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for table in TABLES:
+    for table in EXPORTED:
         frame: pl.DataFrame | pl.LazyFrame = getattr(frames, table.name)
         whole = frame.collect() if isinstance(frame, pl.LazyFrame) else frame
         path = folder / f"{table.name}.{ending}"
@@ -120,7 +125,7 @@ def export_tables(frames: Frames, folder: Path, ending: str) -> list[Path]:
 def _columns(frames: Frames) -> Sequence[tuple[str, str, str, str]]:
     axes = sorted({axis for spec in frames.specs.values() for axis in spec.axes})
     rows: list[tuple[str, str, str, str]] = [
-        (table.name, column.name, column.kind, column.meaning) for table in TABLES for column in table.columns
+        (table.name, column.name, column.kind, column.meaning) for table in EXPORTED for column in table.columns
     ]
     for table in ("configs", "trials", "runs"):
         rows += [(table, f"axis_{axis}", "text", f"The alternative of axis {axis}") for axis in axes]

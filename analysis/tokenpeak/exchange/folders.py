@@ -1,4 +1,4 @@
-"""Folders that a tuner left: `vllm bench sweep serve` and auto_tune.sh."""
+"""Result folders of tuners: `vllm bench sweep serve` and auto_tune.sh."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange import printed, vllm_bench
 from tokenpeak.exchange.foreign import ForeignRun
 from tokenpeak.exchange.reading import Fields, read_json, read_text
-from tokenpeak.workload import ExternalLoad
+from tokenpeak.spec.workload import ExternalLoad
 
 Flag = bool | int | float | str | None
 

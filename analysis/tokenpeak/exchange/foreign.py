@@ -1,13 +1,15 @@
-"""A run as another tool reports it, between its file and our records. None is what the file does not tell."""
+"""Foreign run: a run as another tool reports it. None: its file does not say."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from tokenpeak.records import Distribution, Energy, Imported, Reason, RunSummary, StartupFacts
-from tokenpeak.workload import ClosedLoad, ExternalLoad, ExternalWorkload, OpenLoad, Slo
+from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, ExternalWorkload, OpenLoad, Slo
 
 UNKNOWN_MODEL = "unknown"
 UNKNOWN_WORKLOAD = ExternalWorkload(name="imported")
@@ -21,7 +23,7 @@ NOT_JUDGED = Reason(
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignNode:
-    """A machine as far as a source tells."""
+    """A machine as far as a source describes it."""
 
     name: str = "node"
     gpu: str | None = None
@@ -97,3 +99,15 @@ def summary(**known: object) -> RunSummary:
         "latency_s": NOTHING,
     }
     return RunSummary.model_validate(fields | known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonFormat:
+    """A tool's JSON file: how it is recognized and read. `read` gives runs, keys that it did not read, and nodes."""
+
+    name: str
+    looks_like: Callable[[object], bool]
+    tool_of: Callable[[Any], str]
+    read: Callable[[Path], tuple[list[ForeignRun], list[str], list[ForeignNode]]]
+    differences: tuple[str, ...] = ()
+    mapping: Mapping[str, str] = field(default_factory=dict)

@@ -6,10 +6,10 @@ from typing import Any
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.fields import summary_of
-from tokenpeak.exchange.foreign import ForeignRun
+from tokenpeak.exchange.foreign import ForeignRun, JsonFormat
 from tokenpeak.exchange.reading import Fields, read_json, word
 from tokenpeak.metrics import STATISTICS
-from tokenpeak.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 
 TIMES: Mapping[str, tuple[str, float]] = {
     "time_to_first_token_ms": ("ttft_s", 0.001),
@@ -26,11 +26,12 @@ RATES = {
 MAPPING = {ours: theirs for theirs, (ours, _) in TIMES.items()} | {ours: theirs for theirs, ours in RATES.items()}
 DIFFERENCES = (
     "GuideLLM's inter-token latency is (last − first token) ÷ (tokens − 1) of each request: our TPOT, and kept as it. "
+    "Its mean and percentiles weight each request by its tokens, and its n counts tokens; ours count requests. "
     "Its own time per output token counts TTFT in, and is left out. Gaps between events (our ITL) it does not give.",
     "GuideLLM's rates are means over time of the successful requests, ramp-up and ramp-down included.",
 )
 OWN_TPOT = "time_per_output_token_ms: counts TTFT in; inter_token_latency_ms is our TPOT"
-NOT_TOLD = (
+IGNORED = (
     "text", "image", "video", "audio", "tool_call", "turns", "request_totals", "request_concurrency",
     "prompt_token_count", "output_token_count", "total_token_count",
 )  # fmt: skip
@@ -75,7 +76,7 @@ def _run(benchmark: Fields, model: str | None) -> tuple[ForeignRun, list[str]]:
     metrics = benchmark.part("metrics")
     if metrics is None:
         benchmark.refuse("metrics", "is missing")
-    metrics.ignore(NOT_TOLD)
+    metrics.ignore(IGNORED)
     values: dict[str, float] = {}
     totals = metrics.part("request_totals")
     if totals is not None:
@@ -162,3 +163,13 @@ def _model(config: Fields | None) -> str | None:
     spec = (config.part("spec") or config) if config is not None else None
     backend = spec.part("backend") if spec is not None else None
     return backend.text("model") if backend is not None else None
+
+
+FORMAT = JsonFormat(
+    name="guidellm",
+    looks_like=looks_like,
+    tool_of=tool_of,
+    read=lambda path: (*read_guidellm(path), []),
+    differences=DIFFERENCES,
+    mapping=MAPPING,
+)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.fields import energy_of, summary_of
-from tokenpeak.exchange.foreign import ForeignNode, ForeignRun
+from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, JsonFormat
 from tokenpeak.exchange.reading import Fields, read_json, word
 from tokenpeak.metrics import STATISTICS
-from tokenpeak.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 
 MARKS = ("hw", "conc", "tput_per_gpu")
 TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "latency_s"}
@@ -33,8 +33,8 @@ def looks_like(raw: object) -> bool:
     return isinstance(first, Mapping) and all(key in first for key in MARKS)
 
 
-def read_inferencex(path: Path) -> tuple[list[ForeignRun], list[ForeignNode], list[str]]:
-    """The runs of a file that holds one aggregate or a list of them, their nodes, and keys without a place."""
+def read_inferencex(path: Path) -> tuple[list[ForeignRun], list[str], list[ForeignNode]]:
+    """The runs of a file that holds one aggregate or a list of them, keys without a place, and the nodes."""
     raw = read_json(path)
     items = raw if isinstance(raw, list) else [raw]
     if not items or not all(looks_like(item) for item in items):
@@ -48,7 +48,7 @@ def read_inferencex(path: Path) -> tuple[list[ForeignRun], list[ForeignNode], li
         nodes[node.name] = node
         runs.append(run)
         unread += [key for key in fields.unread() if not any(part in key for part in DERIVED)]
-    return runs, list(nodes.values()), unread
+    return runs, unread, list(nodes.values())
 
 
 def _run(fields: Fields) -> tuple[ForeignRun, ForeignNode]:
@@ -95,3 +95,12 @@ def _run(fields: Fields) -> tuple[ForeignRun, ForeignNode]:
         ),
         node,
     )
+
+
+FORMAT = JsonFormat(
+    name="inferencex",
+    looks_like=looks_like,
+    tool_of=lambda _: "InferenceX",
+    read=read_inferencex,
+    differences=DIFFERENCES,
+)

@@ -1,14 +1,15 @@
 """A run that `tokenpeak load --output` wrote, to be compared with other tools' runs."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.foreign import ForeignRun
+from tokenpeak.exchange.foreign import ForeignRun, JsonFormat
 from tokenpeak.exchange.reading import read_text, word
 from tokenpeak.records import RunRecord
-from tokenpeak.workload import ClosedLoad, ExternalLoad, ExternalWorkload, OpenLoad
+from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, ExternalWorkload, OpenLoad
 
 
 def read_run_record(path: Path) -> ForeignRun:
@@ -44,3 +45,11 @@ def read_run_record(path: Path) -> ForeignRun:
         started_at=record.started_at,
         reasons=record.verdict.reasons,
     )
+
+
+FORMAT = JsonFormat(
+    name="tokenpeak",
+    looks_like=lambda raw: isinstance(raw, dict) and {"run_index", "workload", "summary", "verdict"} <= raw.keys(),
+    tool_of=lambda _: f"tokenpeak {version('tokenpeak')}",
+    read=lambda path: ([read_run_record(path)], [], []),
+)

@@ -10,7 +10,7 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.fields import summary_of
 from tokenpeak.exchange.foreign import ForeignRun
 from tokenpeak.exchange.reading import checked_number, read_text, word
-from tokenpeak.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 
 HEAD = "Serving Benchmark Result"
 LABELS = {

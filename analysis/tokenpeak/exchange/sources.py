@@ -1,8 +1,7 @@
 """Which tool wrote a file or folder, and all sources of one import together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from tokenpeak.records import Imported, SourceFile
 
 TABLE_ENDINGS = (".yml", ".yaml")
 MOST_FILES = 20_000
+JSON_FORMATS = (guidellm.FORMAT, aiperf.FORMAT, inferencex.FORMAT, own.FORMAT)
+"""In the order in which they are tried; any other JSON is read as `vllm bench serve` results, which have no mark."""
 
 
 @dataclass(kw_only=True)
@@ -28,13 +29,13 @@ class _Read:
     files: list[Path]
     nodes: list[ForeignNode] = field(default_factory=list)
     differences: tuple[str, ...] = ()
-    mapping: dict[str, str] = field(default_factory=dict)
+    mapping: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_sources(
     sources: Sequence[Path], *, gpu: str | None = None, gpus: int = 1, engine_version: str | None = None
 ) -> tuple[Import, str | None]:
-    """One import of all sources, and the id that a mapping file gives it. The tool is told by what a file holds."""
+    """One import of all sources, and the id that a mapping file gives it. A file's content shows its tool."""
     if len(sources) == 1 and sources[0].suffix in TABLE_ENDINGS:
         return read_tables(sources[0])
     read = [_read(path) for source in sources for path in _parts(source)]
@@ -146,56 +147,24 @@ def _json(path: Path, text: str) -> _Read:
     try:
         raw = parse_json(text, path)
     except ArchiveError:
-        # Results appended to one file are several objects, which the reader of that tool tells apart.
+        # Results appended to one file are several objects, which the reader of that tool separates.
         if not all(f'"{key}"' in text for key in vllm_bench.MARKS):
             raise
-    if guidellm.looks_like(raw):
-        runs, unread = guidellm.read_guidellm(path)
-        return _Read(
-            format="guidellm",
-            tool=guidellm.tool_of(raw),
-            runs=runs,
-            unread=unread,
-            files=[path],
-            differences=guidellm.DIFFERENCES,
-            mapping=guidellm.MAPPING,
-        )
-    if aiperf.looks_like(raw):
-        runs, unread = aiperf.read_aiperf(path)
-        return _Read(
-            format="aiperf",
-            tool=aiperf.tool_of(raw),
-            runs=runs,
-            unread=unread,
-            files=[path],
-            differences=aiperf.DIFFERENCES,
-            mapping=aiperf.MAPPING,
-        )
-    if inferencex.looks_like(raw):
-        runs, nodes, unread = inferencex.read_inferencex(path)
-        return _Read(
-            format="inferencex",
-            tool="InferenceX",
-            runs=runs,
-            unread=unread,
-            files=[path],
-            nodes=nodes,
-            differences=inferencex.DIFFERENCES,
-        )
-    if _is_run_record(raw):
-        return _Read(
-            format="tokenpeak",
-            tool=f"tokenpeak {version('tokenpeak')}",
-            runs=[own.read_run_record(path)],
-            unread=[],
-            files=[path],
-        )
+    for known in JSON_FORMATS:
+        if known.looks_like(raw):
+            runs, unread, nodes = known.read(path)
+            return _Read(
+                format=known.name,
+                tool=known.tool_of(raw),
+                runs=runs,
+                unread=unread,
+                files=[path],
+                nodes=nodes,
+                differences=known.differences,
+                mapping=known.mapping,
+            )
     runs, unread = vllm_bench.read_vllm_bench(path)
     return _bench(runs, unread, [path], "vllm_bench")
-
-
-def _is_run_record(raw: object) -> bool:
-    return isinstance(raw, dict) and {"run_index", "workload", "summary", "verdict"} <= raw.keys()
 
 
 def _bench(runs: list[ForeignRun], unread: list[str], files: list[Path], kind: str, *differences: str) -> _Read:

@@ -25,7 +25,7 @@ from tokenpeak.exchange.mapping import (
 from tokenpeak.exchange.reading import source_file
 from tokenpeak.names import inside
 from tokenpeak.records import Imported, SourceFile
-from tokenpeak.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 
 
 def read_tables(path: Path) -> tuple[Import, str]:
@@ -44,7 +44,7 @@ def read_tables(path: Path) -> tuple[Import, str]:
             runs.append(_run(table, mapping, row, f"{table.file}, line {number}"))
         sources = [root / table.file, *([root / table.join.file] if table.join else [])]
         files += [file for source in sources if (file := source_file(source, root)) not in files]
-        fields |= _told(table)
+        fields |= _known_columns(table)
         unmapped += _unmapped(table, rows)
     try:
         imported = Imported.model_validate(
@@ -183,7 +183,7 @@ def _values(table: TableEntry) -> dict[str, Value]:
     return found | {name: value for name, value in single.items() if value is not None}
 
 
-def _told(table: TableEntry) -> dict[str, str]:
+def _known_columns(table: TableEntry) -> dict[str, str]:
     """Field → the column that it is from, in words."""
     found = {}
     for name, value in _values(table).items():

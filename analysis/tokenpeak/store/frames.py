@@ -12,11 +12,10 @@ from pathlib import Path
 import polars as pl
 
 from tokenpeak.errors import ArchiveError, SpecError
-from tokenpeak.names import shown
-from tokenpeak.plan.demand import objective_run
-from tokenpeak.plan.spec import SweepSpec, parse_spec
+from tokenpeak.predict.demand import objective_run
+from tokenpeak.ranking.objective import objective_direction, objective_value
+from tokenpeak.ranking.rank import ranks
 from tokenpeak.records import (
-    REQUEST_COLUMNS,
     Config,
     EndRecord,
     NodeFacts,
@@ -26,14 +25,19 @@ from tokenpeak.records import (
     SweepRecord,
     TrialRecord,
 )
-from tokenpeak.stats.objective import objective_direction, objective_value
-from tokenpeak.store.raw import Malformed, find_archives
-from tokenpeak.store.runs import run_row
-from tokenpeak.store.tables import CONFIGS, NODES, REQUESTS, RUNS, SERIES, SWEEPS, TRIALS, Table, canonical_json
+from tokenpeak.results.energy_reading import with_energy_intervals
+from tokenpeak.results.power_sensor import UNKNOWN, boards_sensor
+from tokenpeak.results.slo_met import judged_under
+from tokenpeak.spec.parameters import Parameters
+from tokenpeak.spec.sweep import SweepSpec, parse_spec
+from tokenpeak.spec.workload import Slo
+from tokenpeak.store.archive import Malformed, find_archives
+from tokenpeak.store.columns import SqlTable, canonical_json
+from tokenpeak.store.parquet import unreadable
+from tokenpeak.store.runs import idle_powers, run_row, with_idle_power
+from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, REQUESTS, RUNS, SERIES, SWEEPS, TRIALS
 
 Row = dict[str, object]
-MOST_REQUESTS = 2_000_000
-"""Of a trial: five hundred a second for more than an hour. A parquet file of some kilobytes can hold any number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,7 @@ class Frames:
     """Every row of one or more archives; `requests` is read from Parquet when it is collected."""
 
     sweeps: pl.DataFrame
+    records: pl.DataFrame
     nodes: pl.DataFrame
     configs: pl.DataFrame
     trials: pl.DataFrame
@@ -53,12 +58,12 @@ class Frames:
     """Raw files that could not be read; everything else is in the frames."""
 
 
-def open_frames(paths: Path | Sequence[Path]) -> Frames:
-    """The frames of the archives at or directly below `paths`.
+def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = None) -> Frames:
+    """The frames of the archives at or directly below `paths`, by their specs as the parameters change them.
 
     An archive whose sweep.json cannot be read is named in `malformed`; when none can, that is an ArchiveError.
     """
-    rows: dict[str, list[Row]] = {table.name: [] for table in (SWEEPS, NODES, CONFIGS, TRIALS, RUNS)}
+    rows: dict[str, list[Row]] = {table.name: [] for table in (SWEEPS, RECORDS, NODES, CONFIGS, TRIALS, RUNS)}
     series: list[pl.DataFrame] = []
     requests: list[tuple[str, str, Path]] = []
     specs: dict[str, SweepSpec] = {}
@@ -73,11 +78,18 @@ def open_frames(paths: Path | Sequence[Path]) -> Frames:
             continue
         if sweep.sweep_id in folders:
             raise ArchiveError(f"{archive.path} and {folders[sweep.sweep_id]} both hold sweep {sweep.sweep_id}.")
+        spec = parameters.applied(spec) if parameters else spec
+        limits = parameters.limits if parameters else None
         specs[sweep.sweep_id], folders[sweep.sweep_id] = spec, archive.path
         planned = _config_rows(sweep)
-        trials = 0
-        for trial in archive.trials():
+        trials, runs_before = 0, len(rows["runs"])
+        idles: dict[tuple[str, str], float] = {}
+        sensors = {node.node: boards_sensor(node.gpus) for node in sweep.nodes}
+        for read in archive.trials():
+            recorded = with_energy_intervals(read, sensors.get(read.node, UNKNOWN))
             trials += 1
+            idles |= idle_powers(recorded)
+            trial = _under(recorded, limits) if limits else recorded
             key = (trial.hardware, trial.config.config_id)
             if key not in planned:
                 planned[key] = _config_row(sweep.sweep_id, trial.hardware, trial.config, "unplanned")
@@ -86,18 +98,28 @@ def open_frames(paths: Path | Sequence[Path]) -> Frames:
             if trial.series.t_s:
                 series.append(_series_frame(sweep.sweep_id, trial.trial_id, trial.series))
             if (parquet := archive.requests_path(trial.trial_id)).is_file():
-                if reason := _unreadable(parquet):
+                if reason := unreadable(parquet):
                     malformed.append(Malformed(path=parquet, reason=reason))
                 else:
                     requests.append((sweep.sweep_id, trial.trial_id, parquet))
         malformed += archive.malformed
+        with_idle_power(rows["runs"][runs_before:], idles)
+        _rank(planned, [row for row in rows["trials"] if row["sweep_id"] == sweep.sweep_id], spec)
         rows["configs"] += planned.values()
-        rows["nodes"] += [_node_row(sweep.sweep_id, node) for node in sweep.nodes]
+        rows["nodes"] += [_node_row(sweep, node) for node in sweep.nodes]
         rows["sweeps"].append(_sweep_row(sweep, end, spec, trials))
+        rows["records"].append(
+            {
+                "sweep_id": sweep.sweep_id,
+                "record": sweep.model_dump_json(),
+                "end_record": end.model_dump_json() if end else None,
+            }
+        )
     if not folders:
         raise ArchiveError("No archive could be read:\n  " + "\n  ".join(str(file) for file in malformed))
     return Frames(
         sweeps=_frame(SWEEPS, rows["sweeps"]),
+        records=_frame(RECORDS, rows["records"]),
         nodes=_frame(NODES, rows["nodes"]),
         configs=_with_axes(_frame(CONFIGS, rows["configs"]), specs),
         trials=_with_axes(_frame(TRIALS, rows["trials"]), specs),
@@ -109,7 +131,30 @@ def open_frames(paths: Path | Sequence[Path]) -> Frames:
     )
 
 
-def _frame(table: Table, rows: list[Row]) -> pl.DataFrame:
+def frames_of(record: SweepRecord, tables: Mapping[str, pl.DataFrame]) -> Frames:
+    """The frames of one sweep from its rows in a database, by table, in which the times of single events are not."""
+    specs = {record.sweep_id: parse_spec(record.spec, Path("sweep.json"))}
+    choices = tables["trials"].select("trial_id", "choices")
+    runs = tables["runs"].join(choices, on="trial_id", how="left", maintain_order="left")
+    return Frames(
+        sweeps=tables["sweeps"],
+        records=tables["records"],
+        nodes=tables["nodes"],
+        configs=_with_axes(tables["configs"], specs),
+        trials=_with_axes(tables["trials"], specs),
+        runs=_with_axes(runs, specs).drop("choices"),
+        series=tables["series"],
+        requests=tables["requests"].lazy().with_columns(event_times_us=pl.lit(None, dtype=pl.List(pl.Int64))),
+        specs=specs,
+    )
+
+
+def _under(trial: TrialRecord, slo: Slo) -> TrialRecord:
+    """The trial with its runs judged under another SLO."""
+    return trial.model_copy(update={"runs": tuple(judged_under(run, slo) for run in trial.runs)})
+
+
+def _frame(table: SqlTable, rows: list[Row]) -> pl.DataFrame:
     """Rows as a frame with exactly the table's columns."""
     schema = table.schema()
     return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=schema)
@@ -145,15 +190,15 @@ def _sweep_row(sweep: SweepRecord, end: EndRecord | None, spec: SweepSpec, trial
     }
 
 
-def _node_row(sweep_id: str, node: NodeFacts) -> Row:
+def _node_row(sweep: SweepRecord, node: NodeFacts) -> Row:
     production = node.production
     vram = [gpu.vram_bytes for gpu in node.gpus if gpu.vram_bytes is not None]
     power = [gpu.power_limit_w for gpu in node.gpus if gpu.power_limit_w is not None]
     whole = bool(node.gpus)
     return {
-        "sweep_id": sweep_id,
+        "sweep_id": sweep.sweep_id,
         "node": node.node,
-        "hardware": node.hardware,
+        "hardware": sweep.hardware_of(node),
         "source": node.source,
         "probed_at": node.probed_at,
         "simulated": node.simulated,
@@ -187,6 +232,19 @@ def _config_rows(sweep: SweepRecord) -> dict[tuple[str, str], Row]:
     return rows
 
 
+def _rank(configs: dict[tuple[str, str], Row], trials: Sequence[Row], spec: SweepSpec) -> None:
+    """Give each config of which launches may be ranked its rank on its hardware and the objective's mean."""
+    launches: dict[str, dict[str, list[float]]] = {}
+    for trial in trials:
+        value = trial["objective"]
+        if isinstance(value, int | float) and not trial["holdout"]:
+            own = launches.setdefault(str(trial["hardware"]), {})
+            own.setdefault(str(trial["config_id"]), []).append(value)
+    for hardware, values in launches.items():
+        for one in ranks(values, higher_is_better=objective_direction(spec) != "lower"):
+            configs[hardware, one.config].update(rank=one.rank, objective_mean=one.mean)
+
+
 def _plan_rows(sweep_id: str, plan: Plan) -> Iterable[Row]:
     for planned in plan.feasible:
         row = _config_row(sweep_id, plan.hardware, planned.config, "feasible")
@@ -217,11 +275,14 @@ def _config_row(sweep_id: str, hardware: str, config: Config, status: str) -> Ro
         "model_revision": config.model.revision,
         "served_name": config.model.served_name,
         "engine_version": config.engine_version,
+        "engine_build": config.engine,
         "forced": config.force,
         "flags": canonical_json(config.flags),
         "env": canonical_json(config.env),
         "choices": canonical_json(config.choices),
         "advice": [],
+        "rank": None,
+        "objective_mean": None,
     } | _predicted(None)
 
 
@@ -253,6 +314,7 @@ def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
         "objective": objective_value(trial.runs, spec) if trial.status == "ok" else None,
         "slo_met": judged.slo_met if judged else None,
         "started_at": trial.started_at,
+        "ended_at": trial.ended_at,
         "duration_s": trial.duration_s,
         **{f"{kind}_s": value for kind, value in seconds.items()},
         "phases": canonical_json([phase.model_dump() for phase in trial.phases]),
@@ -266,7 +328,8 @@ def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
         "tokenpeak_version": trial.provenance.tokenpeak_version,
         "git_revision": trial.provenance.git_revision,
         **_predicted(trial.prediction),
-        "other_requests": trial.other_requests,
+        "holdout": trial.holdout,
+        "left_out": trial.left_out,
     }
 
 
@@ -295,19 +358,6 @@ def _run_frame(rows: list[Row], specs: Mapping[str, SweepSpec]) -> pl.DataFrame:
     return _with_axes(_frame(RUNS, rows).with_columns(choices), specs).drop("choices")
 
 
-def _unreadable(parquet: Path) -> str | None:
-    """Why a file of requests cannot be read; None when it can."""
-    try:
-        columns = pl.read_parquet_schema(parquet)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        return f"not a whole Parquet file ({shown(str(error), 200)})"
-    if missing := REQUEST_COLUMNS.keys() - columns.keys():
-        return f"lacks {', '.join(sorted(missing))}"
-    if (rows := pl.scan_parquet(parquet).select(pl.len()).collect().item()) > MOST_REQUESTS:
-        return f"says that it holds {rows:,} requests, more than a trial sends (at most {MOST_REQUESTS:,})"
-    return None
-
-
 def _requests(files: Sequence[tuple[str, str, Path]]) -> pl.LazyFrame:
     """All requests with their sweep and trial; the list of event times is the last column."""
     if not files:
@@ -320,5 +370,11 @@ def _requests(files: Sequence[tuple[str, str, Path]]) -> pl.LazyFrame:
         }
     )
     rows = pl.scan_parquet([path for _, _, path in files], include_file_paths="path", extra_columns="ignore")
+    # Older searches for the highest rate counted the requests of each probe from 0.
+    run = ["path", "run_index", "phase"]
+    again = pl.col("request_index").is_duplicated().any().over(run)
+    rows = rows.with_columns(
+        request_index=pl.when(again).then(pl.int_range(pl.len()).over(run)).otherwise("request_index")
+    )
     columns = [pl.col(column.name).cast(column.dtype) for column in REQUESTS.columns]
     return rows.join(owner, on="path", maintain_order="left").select(*columns, "event_times_us")

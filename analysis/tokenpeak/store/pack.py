@@ -1,4 +1,4 @@
-"""An archive as one file: NAME.tar.zst, whose first member is a manifest of all others.
+"""Packed archive: one file, NAME.tar.zst, whose first member is a manifest of all others.
 
 manifest.json: what it is, which software and machine made it, what the load host was able to measure, what was taken
 out, and for each file its size and SHA-256. Unpacking checks every file against it and writes nothing else.
@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import zstandard
 
 from tokenpeak import bounded, paths
+from tokenpeak.atomic import replacing
 from tokenpeak.errors import ArchiveError
 from tokenpeak.names import inside, is_name, shown
 
@@ -59,9 +60,9 @@ def pack(folder: Path, target: Path, *, removed: tuple[str, ...] = ()) -> Path:
         "files": {path.relative_to(folder).as_posix(): _digest(path) for path in files},
     }
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
     try:
         with (
+            replacing(target) as part,
             part.open("wb") as raw,
             zstandard.ZstdCompressor(level=10).stream_writer(raw) as packed,
             tarfile.open(fileobj=packed, mode="w|") as tar,
@@ -70,7 +71,6 @@ def pack(folder: Path, target: Path, *, removed: tuple[str, ...] = ()) -> Path:
             for path in files:
                 with path.open("rb") as file:
                     _add(tar, path.relative_to(folder).as_posix(), file, path.stat().st_size)
-        part.replace(target)
     except OSError as error:
         raise ArchiveError(f"Could not write {target}: {error.strerror or error}.") from error
     finally:
@@ -210,10 +210,10 @@ def _manifest(packed: BinaryIO, path: Path) -> dict[str, Any]:
     _exactly(packed, -entry[1] % BLOCK, path)
     manifest = bounded.parse_json(content, path, most_keys=MOST_FILES)
     try:
-        told = manifest["manifest_version"]
-        if isinstance(told, int) and told > MANIFEST_VERSION:
+        version_made = manifest["manifest_version"]
+        if isinstance(version_made, int) and version_made > MANIFEST_VERSION:
             raise ArchiveError(
-                f"{path}: manifest version {told}, and this TokenPeak reads up to {MANIFEST_VERSION}. "
+                f"{path}: manifest version {version_made}, and this TokenPeak reads up to {MANIFEST_VERSION}. "
                 "Install the TokenPeak that packed it, or a newer one."
             )
         sizes = [int(file["bytes"]) for file in manifest["files"].values()]
@@ -236,8 +236,8 @@ def _write(
     packed: BinaryIO, entry: tuple[str, int], files: Mapping[str, Any], folder: Path, path: Path, seen: set[str]
 ) -> None:
     name, size = entry
-    told = files.get(name)
-    if told is None or size != told["bytes"] or name in seen:
+    listed = files.get(name)
+    if listed is None or size != listed["bytes"] or name in seen:
         raise ArchiveError(f"{path}: {shown(name)} is not what its manifest says. Nothing of it was kept.")
     target = inside(folder, name)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ def _write(
             digest.update(piece)
             file.write(piece)
     _exactly(packed, -size % BLOCK, path)
-    if digest.hexdigest() != told.get("sha256"):
+    if digest.hexdigest() != listed.get("sha256"):
         raise ArchiveError(f"{path}: {name} was changed after it was packed. Nothing of it was kept.")
     seen.add(name)
 

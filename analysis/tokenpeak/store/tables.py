@@ -3,123 +3,27 @@
 Frames are built to this list, Postgres is filled from frames, and its column comments are these meanings.
 """
 
-import json
-from dataclasses import dataclass
-from typing import Literal
-
-import polars as pl
-
-from tokenpeak.metrics import BY_NAME, STATISTICS
+from tokenpeak.metrics import DERIVED
 from tokenpeak.records import REQUEST_COLUMNS
+from tokenpeak.store.columns import SqlTable, columns_of, distribution_columns, metric_columns
 
-Kind = Literal["text", "bigint", "double precision", "boolean", "timestamptz", "jsonb", "text[]", "double precision[]"]
-"""A column's type in Postgres."""
-
-_DTYPES: dict[str, pl.DataType] = {
-    "text": pl.String(),
-    "bigint": pl.Int64(),
-    "double precision": pl.Float64(),
-    "boolean": pl.Boolean(),
-    "timestamptz": pl.Datetime("us", "UTC"),
-    "jsonb": pl.String(),
-    "text[]": pl.List(pl.String()),
-    "double precision[]": pl.List(pl.Float64()),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column. A `jsonb` one is canonical JSON text in frames."""
-
-    name: str
-    kind: Kind
-    meaning: str
-    nullable: bool = True
-
-    @property
-    def dtype(self) -> pl.DataType:
-        """Its type in frames."""
-        return _DTYPES[self.kind]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table: what a row is, its key and its columns, in order."""
-
-    name: str
-    row: str
-    key: tuple[str, ...]
-    columns: tuple[Column, ...]
-
-    def schema(self) -> dict[str, pl.DataType]:
-        """Column → type, as frames have it."""
-        return {column.name: column.dtype for column in self.columns}
-
-
-def canonical_json(value: object) -> str:
-    """JSON text that is equal whenever the values are."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-
-
-def _columns(*rows: str) -> tuple[Column, ...]:
-    """Columns from lines `name kind meaning`; an exclamation mark after the kind forbids null."""
-    found = []
-    for row in rows:
-        name, kind, meaning = row.split(" ", 2)
-        nullable = not kind.endswith("!")
-        found.append(Column(name=name, kind=_KINDS[kind.removesuffix("!")], meaning=meaning, nullable=nullable))
-    return tuple(found)
-
-
-_KINDS: dict[str, Kind] = {
-    "text": "text",
-    "int": "bigint",
-    "float": "double precision",
-    "bool": "boolean",
-    "time": "timestamptz",
-    "json": "jsonb",
-    "texts": "text[]",
-    "floats": "double precision[]",
-}
-
-
-def _metric(name: str) -> tuple[Column, ...]:
-    """A metric's column, or one for each statistic of a distribution, with unit and formula in its meaning."""
-    metric = BY_NAME[name]
-    told = f"{metric.title} [{metric.unit}], {metric.direction} is better: {metric.formula}"
-    if metric.direction == "neither":
-        told = f"{metric.title} [{metric.unit}]: {metric.formula}"
-    if not metric.distribution:
-        return (Column(name=name, kind="double precision", meaning=told),)
-    return _distribution(name, told)
-
-
-def _distribution(name: str, told: str) -> tuple[Column, ...]:
-    count = Column(name=f"{name}_n", kind="bigint", meaning=f"Number of values in {name}_*")
-    return (
-        count,
-        *(
-            Column(name=f"{name}_{statistic}", kind="double precision", meaning=f"{statistic} of: {told}")
-            for statistic in STATISTICS
-        ),
-    )
-
-
-_PREDICTION = _columns(
-    "predicted_output_tok_per_s float Foretold output throughput of the objective run [tok/s]",
-    "predicted_ttft_s float Foretold time to first token [s]",
-    "predicted_tpot_s float Foretold time per output token [s]",
-    "predicted_kv_cache_tokens int Foretold size of the KV cache [tokens]",
-    "predicted_binding text What is foretold to limit it",
+MARKET_BASED = "co2_market_kg_per_1m_output_tok"
+"""The derived metric that came last, whose column therefore stands at the end of runs."""
+_PREDICTION = columns_of(
+    "predicted_output_tok_per_s float Predicted output throughput of the objective run [tok/s]",
+    "predicted_ttft_s float Predicted mean time to first token [s]",
+    "predicted_tpot_s float Predicted mean time per output token [s]",
+    "predicted_kv_cache_tokens int Predicted size of the KV cache [tokens]",
+    "predicted_binding text What is predicted to limit it",
     "predicted_limit_output_tok_per_s float The most that the hardware could give for this workload [tok/s]",
     "predicted_uncertainty float Half-width of the prediction's 80% interval as a ratio",
 )
 
-SWEEPS = Table(
+SWEEPS = SqlTable(
     name="sweeps",
     row="one spec carried out on one inventory",
     key=("sweep_id",),
-    columns=_columns(
+    columns=columns_of(
         "sweep_id text! Start, spec and inventory of the sweep",
         "name text! The spec's name",
         "inventory text! The inventory's name",
@@ -147,11 +51,11 @@ SWEEPS = Table(
     ),
 )
 
-NODES = Table(
+NODES = SqlTable(
     name="nodes",
     row="a machine of a sweep, as the probe found it or its inventory declares it",
     key=("sweep_id", "node"),
-    columns=_columns(
+    columns=columns_of(
         "sweep_id text! The sweep",
         "node text! Its name in the inventory",
         "hardware text! The kind of hardware; nodes that share it share a plan",
@@ -179,12 +83,12 @@ NODES = Table(
     ),
 )
 
-CONFIGS = Table(
+CONFIGS = SqlTable(
     name="configs",
     row="a config of a sweep's matrix for one kind of hardware, feasible or dropped",
     key=("sweep_id", "hardware", "config_id"),
     columns=(
-        *_columns(
+        *columns_of(
             "sweep_id text! The sweep",
             "hardware text! The kind of hardware",
             "config_id text! Hash of the whole resolved config",
@@ -204,15 +108,20 @@ CONFIGS = Table(
             "advice texts! What the rules say about it",
         ),
         *_PREDICTION,
+        *columns_of(
+            "rank int 1 is best on this hardware; null when nothing was measured, or a launch achieved nothing",
+            "objective_mean float Geometric mean of the objective over launches, less its holdout run",
+            "engine_build text The name of the engine build that it is launched with; null where a node has but one",
+        ),
     ),
 )
 
-TRIALS = Table(
+TRIALS = SqlTable(
     name="trials",
     row="one launch of one config on one node, whatever came of it",
     key=("sweep_id", "trial_id"),
     columns=(
-        *_columns(
+        *columns_of(
             "sweep_id text! The sweep",
             "trial_id text! Number and config of the trial",
             "config_id text! The config",
@@ -228,7 +137,7 @@ TRIALS = Table(
             "failure_message text Why it failed, in a sentence",
             "failure_evidence texts! Lines of the engine's log that show it",
             "objective float The objective's value; null when it has none that may be ranked",
-            "slo_met bool Every SLO limit held in the objective run; null when it cannot be told",
+            "slo_met bool Every SLO limit held in the objective run; null when it is not known",
             "started_at time! When it began",
             "duration_s float How long it took [s]",
             "orchestration_s float! TokenPeak's own part of it [s]",
@@ -237,7 +146,7 @@ TRIALS = Table(
             "production_start_s float! Production's start [s]",
             "phases json! Where the time went",
             "argv texts! The engine's command line as launched",
-            "engine_version text The version that the engine stated",
+            "engine_version text The version that the engine reported itself",
             "kv_cache_tokens int Size of the KV cache [tokens], from the engine's log",
             "max_concurrency float Requests of full length that fit the KV cache, from the engine's log",
             "weights_load_s float Loading the weights [s]",
@@ -253,16 +162,20 @@ TRIALS = Table(
             "git_revision text Of that TokenPeak's checkout",
         ),
         *_PREDICTION,
-        *_columns("other_requests bool! Asked other requests than all others: no config is picked or ranked by it"),
+        *columns_of(
+            "holdout bool! Holdout run: its requests are none of any other; no config is picked or ranked by it",
+            "ended_at time! When it ended; a search learns from trials in this order",
+            "left_out text Why runs beside the objective's were not made; null: all were, as far as the trial went",
+        ),
     ),
 )
 
-RUNS = Table(
+RUNS = SqlTable(
     name="runs",
     row="one workload at one load level within a trial",
     key=("sweep_id", "trial_id", "run_index"),
     columns=(
-        *_columns(
+        *columns_of(
             "sweep_id text! The sweep",
             "trial_id text! The trial",
             "run_index int! Order of the run within its trial, from 0",
@@ -298,26 +211,26 @@ RUNS = Table(
             "input_tokens int Prompt tokens of the measured requests",
             "output_tokens int Output tokens of the measured requests",
         ),
-        *_metric("request_per_s"),
-        *_metric("output_tok_per_s"),
-        *_metric("input_tok_per_s"),
-        *_metric("total_tok_per_s"),
-        *_metric("peak_output_tok_per_s"),
-        *_columns("windowed_output_tok_per_s floats! Output tokens that arrived in each successive second of the run"),
-        *_metric("goodput_request_per_s"),
-        *_metric("request_output_tok_per_s"),
-        *_metric("ttft_s"),
-        *_metric("tpot_s"),
-        *_metric("itl_s"),
-        *_metric("latency_s"),
-        *_columns(
+        *metric_columns("request_per_s"),
+        *metric_columns("output_tok_per_s"),
+        *metric_columns("input_tok_per_s"),
+        *metric_columns("total_tok_per_s"),
+        *metric_columns("peak_output_tok_per_s"),
+        *columns_of("windowed_output_tok_per_s floats! Output tokens in each successive second of the run"),
+        *metric_columns("goodput_request_per_s"),
+        *metric_columns("request_output_tok_per_s"),
+        *metric_columns("ttft_s"),
+        *metric_columns("tpot_s"),
+        *metric_columns("itl_s"),
+        *metric_columns("latency_s"),
+        *columns_of(
             "client_processes int Processes of the load client",
             "client_cpu_s float CPU time of the load client [s]",
             "client_cpu_per_token_s float CPU time of the load client per output token [s]",
         ),
-        *_distribution("client_dispatch_delay_s", "how long after it was due a request was sent [s]"),
-        *_distribution("client_loop_lag_s", "how late the load client's event loop was [s]"),
-        *_columns(
+        *distribution_columns("client_dispatch_delay_s", "how long after it was due a request was sent [s]"),
+        *distribution_columns("client_loop_lag_s", "how late the load client's event loop was [s]"),
+        *columns_of(
             "engine_prompt_tok_per_s float Prompt tokens per second by the engine's counters",
             "engine_generation_tok_per_s float Generated tokens per second by the engine's counters",
             "engine_prefix_cache_hit_rate float Share of prompt tokens that the prefix cache served",
@@ -329,16 +242,13 @@ RUNS = Table(
             "engine_kv_cache_usage_mean float Share of the KV cache in use, mean",
             "engine_kv_cache_usage_max float Share of the KV cache in use, most",
             "energy_source text energy_counter, sampled_power or estimated_tdp",
-            "energy_boundary text What the energy covers: gpu_boards, cpu_package or node",
-            "energy_j float Energy of the run within the boundary [J]",
+            "energy_boundary text What the energy covers: gpu_boards, cpu_package, cpu_and_dram or node",
+            "energy_j float Energy of the run within the boundary [J]; null where the run was too short for ±5%",
         ),
-        *_metric("power_w"),
-        *_metric("energy_j_per_output_tok"),
-        *_metric("energy_kwh_per_1m_output_tok"),
-        *_metric("co2_kg_per_1m_output_tok"),
-        *_metric("water_l_per_1m_output_tok"),
-        *_metric("cost_per_1m_output_tok"),
-        *_columns(
+        *metric_columns("power_w"),
+        *metric_columns("energy_j_per_output_tok"),
+        *(column for metric in DERIVED if metric.name != MARKET_BASED for column in metric_columns(metric.name)),
+        *columns_of(
             "cost_currency text Currency of the cost",
             "max_rate_per_s float The highest rate within the limits [req/s], by search; null: none held or no search",
             "max_rate_low_per_s float Lower end of the interval that holds it [req/s]",
@@ -347,15 +257,40 @@ RUNS = Table(
             "max_rate_ended text Why the search ended: found, budget, probes, unreachable, unbounded",
             "max_rate_probes json Every rate that the search tried",
             "within_limits json! How many requests held each limit of the SLO, but for ITL; empty: not counted",
+            "well_measured bool It describes the engine: it is not invalid, or for no reason but the engine's own",
+            "overloaded bool Well measured, at a rate that was more than the engine could serve",
+            "rate_held bool The engine kept up with the rate within the SLO; null when that is not known",
+            "energy_low_j float Lower end of the energy's 95% interval by the sensor's readings [J]",
+            "energy_high_j float Upper end of the energy's 95% interval by the sensor's readings [J]",
+            "energy_needed_s float How long the run had to be for ±5% [s]; null where it was long enough",
+        ),
+        *metric_columns("saturation_per_s"),
+        *columns_of(
+            "saturation_low_per_s float Lower end of saturation_per_s, at max_rate_confidence [req/s]",
+            "saturation_high_per_s float Upper end of saturation_per_s, at max_rate_confidence [req/s]",
+            "steady_state text steady, overloaded or too_short: whether the engine kept up with the run's rate",
+            "queue_growth float Requests in flight that each arrival added: 1 − capacity ÷ rate when overloaded",
+            "queue_growth_error float Standard error of queue_growth",
+            "steady_state_margin float An overload of this share of capacity or more is excluded by steady",
+            "percentile_intervals json 95% interval of each percentile of the SLO [s]; a null end is not known",
+            "recomputed_share float About the share of tokens computed again after preemptions; null: not counted",
+            "temperature_c float Mean temperature of the boards when the run began [°C]; null: not read",
+        ),
+        *metric_columns(MARKET_BASED),
+        *columns_of(
+            "node_j_per_output_tok float Measured energy of the whole node per output token [J]; null: no meter",
+            "cpu_j_per_output_tok float Measured energy of CPU, with memory where counted, per output token [J]",
+            "idle_power_w float What energy_boundary draws before any engine starts [W]; null: not measured",
+            "idle_share float Share of energy_j that idle_power_w comes to; null: not measured",
         ),
     ),
 )
 
-SERIES = Table(
+SERIES = SqlTable(
     name="series",
     row="one sample of one quantity during a trial",
     key=("sweep_id", "trial_id", "quantity", "t_s"),
-    columns=_columns(
+    columns=columns_of(
         "sweep_id text! The sweep",
         "trial_id text! The trial",
         "quantity text! What was sampled; the name carries the unit",
@@ -376,11 +311,11 @@ _COUNTS = (
 )
 _REQUEST_KINDS = {"phase": "text", "error": "text"} | dict.fromkeys(_COUNTS, "int")
 
-REQUESTS = Table(
+REQUESTS = SqlTable(
     name="requests",
     row="one HTTP request of a run; the times of its single events stay in the archive's Parquet files",
     key=("sweep_id", "trial_id", "run_index", "phase", "request_index"),
-    columns=_columns(
+    columns=columns_of(
         "sweep_id text! The sweep",
         "trial_id text! The trial",
         *(
@@ -391,14 +326,25 @@ REQUESTS = Table(
     ),
 )
 
-TABLES: tuple[Table, ...] = (SWEEPS, NODES, CONFIGS, TRIALS, RUNS, SERIES, REQUESTS)
+RECORDS = SqlTable(
+    name="records",
+    row="a sweep's record and how it ended, as they were written, from which a report is made again",
+    key=("sweep_id",),
+    columns=columns_of(
+        "sweep_id text! The sweep",
+        "record text! What the sweep set out to do, whole, as JSON text, which keeps the order of axes",
+        "end_record text How it stood when its controller left it, as JSON; null where none recorded that",
+    ),
+)
+
+TABLES: tuple[SqlTable, ...] = (SWEEPS, RECORDS, NODES, CONFIGS, TRIALS, RUNS, SERIES, REQUESTS)
 """In the order in which they are filled."""
+EXPORTED = tuple(table for table in TABLES if table is not RECORDS)
+"""Those that an export holds; a record is in the archive's sweep.json."""
 
 _VIEW_MEANINGS = {
     "sweep_name": "The spec's name",
-    "rank": "1 is best on this hardware; configs that break the SLO come last; null when nothing was measured",
-    "objective_mean": "Geometric mean of the objective over launches, less one on other requests",
-    "objective_once_more": "The objective of the launch on other requests, by which nothing was picked",
+    "objective_holdout": "The objective of the holdout run, by which nothing was picked",
     "objective_std": "Standard deviation of the objective between launches; null with one",
     "launches": "Trials of the config that were not interrupted",
     "measured": "Launches that gave a value that may be ranked",

@@ -1,8 +1,8 @@
-"""Archives on disk: raw files written so that power loss leaves each one whole or absent, and read one by one.
+"""Archive on disk: raw files, each written atomically, and read one by one.
 
 A file is written beside its place, fsynced, renamed, and its folder fsynced. A trial's JSON is written after its
 requests and its log, so that a trial that can be read is complete. What does not end in `.json` at that moment
-(`.NAME.part`) is a write that never finished and is not read.
+(`.NAME.PID.part`) is a write that never finished and is not read.
 """
 
 import json
@@ -10,14 +10,16 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import zstandard
 from pydantic import ValidationError
 
 from tokenpeak import bounded
+from tokenpeak.atomic import replacing, sync
 from tokenpeak.errors import ArchiveError
 from tokenpeak.names import inside, shown
 from tokenpeak.records import FORMAT_VERSION, EndRecord, Record, SweepRecord, TrialRecord
@@ -62,11 +64,11 @@ class Archive:
             raise ArchiveError(f"{target} exists already; trial ids are given once.")
         _make_folder(target.parent)
         if requests_parquet is not None:
-            with requests_parquet.open("rb") as source:
-                _write(self.requests_path(record.trial_id), lambda part: shutil.copyfileobj(source, part))
+            with _replacing(self.requests_path(record.trial_id)) as part:
+                shutil.copyfile(requests_parquet, part)
         if log_text:
             packed = zstandard.ZstdCompressor().compress(_log_bytes(log_text))
-            _write(self.log_path(record.trial_id), lambda part: part.write(packed))
+            _write(self.log_path(record.trial_id), packed)
         _write_record(target, record)
 
     def write_end(self, record: EndRecord) -> None:
@@ -97,12 +99,12 @@ class Archive:
         path = self.path / "sweep.json"
         if not path.is_file():
             raise ArchiveError(f"{self.path} is no archive: it has no sweep.json.")
-        return _read(path, SweepRecord)
+        return parse_record(bounded.read_bytes(path), SweepRecord, path)
 
     def read_end(self) -> EndRecord | None:
         """How the sweep ended; None while it runs, and after a controller that died."""
         path = self.path / "end.json"
-        return _read(path, EndRecord) if path.is_file() else None
+        return parse_record(bounded.read_bytes(path), EndRecord, path) if path.is_file() else None
 
     def trials(self) -> Iterator[TrialRecord]:
         """The trials in the order of their ids; a file that cannot be read is named in `malformed` and skipped."""
@@ -111,7 +113,7 @@ class Archive:
             if path.name.startswith("."):
                 continue
             try:
-                record = _read(path, TrialRecord)
+                record = parse_record(bounded.read_bytes(path), TrialRecord, path)
             except ArchiveError as error:
                 self.malformed.append(Malformed(path=path, reason=str(error).removeprefix(f"{path}: ")))
                 continue
@@ -180,8 +182,13 @@ def _log_bytes(text: str) -> bytes:
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda raw: {**raw, "format_version": 2},
+    2: lambda raw: _renamed(raw, "other_requests", "holdout") | {"format_version": 3},
 }
 """What turns a file of each older version into one of the next."""
+
+
+def _renamed(raw: dict[str, Any], before: str, after: str) -> dict[str, Any]:
+    return {(after if key == before else key): value for key, value in raw.items()}
 
 
 def upgraded(raw: dict[str, Any]) -> dict[str, Any]:
@@ -193,47 +200,24 @@ def upgraded(raw: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-def _read(path: Path, kind: type[RecordT]) -> RecordT:
-    """The record in `path`, of whichever version; ArchiveError names the file and what is wrong with it."""
-    text = bounded.read_bytes(path)
+def parse_record(text: bytes, kind: type[RecordT], path: Path | str) -> RecordT:
+    """The record in a file's bytes, of whichever version; ArchiveError names `path` and what is wrong with it."""
     # Parsed twice: the models' own parser has no bounds, and takes a number beyond what a frame holds.
-    bounded.parse_json(text, path)
+    raw = bounded.parse_json(text, path)
+    if isinstance(raw, dict):
+        _refuse_newer(path, raw.get("format_version"))
+        if raw.get("format_version", 1) != FORMAT_VERSION:
+            text = json.dumps(upgraded(raw)).encode()
     try:
-        record = _of_any_version(text, kind)
+        return kind.model_validate_json(text)
     except ValidationError as error:
-        _refuse_newer(path, _claimed_version(text))
         first = error.errors()[0]
         where = ".".join(shown(part).strip("'") for part in first["loc"]) or "file"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise ArchiveError(f"{path}: {where}: {first['msg']}{more}.") from error
-    _refuse_newer(path, record.format_version)
-    return record
 
 
-def _of_any_version(text: bytes, kind: type[RecordT]) -> RecordT:
-    """The record, upgraded where an older TokenPeak wrote it; most files are of this version and parsed once."""
-    try:
-        record = kind.model_validate_json(text)
-    except ValidationError:
-        version = _claimed_version(text)
-        if not isinstance(version, int) or version not in UPGRADES:
-            raise
-        return kind.model_validate_json(json.dumps(upgraded(json.loads(text))))
-    if record.format_version in UPGRADES:
-        return kind.model_validate_json(json.dumps(upgraded(json.loads(text))))
-    return record
-
-
-def _claimed_version(text: bytes) -> object:
-    """The format version that an unreadable file states; None when it states none."""
-    try:
-        raw = json.loads(text)
-    except ValueError:
-        return None
-    return raw.get("format_version") if isinstance(raw, dict) else None
-
-
-def _refuse_newer(path: Path, version: object) -> None:
+def _refuse_newer(path: Path | str, version: object) -> None:
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise ArchiveError(
             f"{path}: format version {version}, and this TokenPeak reads up to {FORMAT_VERSION}. "
@@ -241,24 +225,23 @@ def _refuse_newer(path: Path, version: object) -> None:
         )
 
 
-def _write_record(target: Path, record: Record) -> None:
-    data = record.model_dump_json().encode() + b"\n"
-    _write(target, lambda part: part.write(data))
-
-
-def _write(target: Path, fill: Callable[[BinaryIO], object]) -> None:
-    """Put what `fill` writes at `target`: all of it, or nothing."""
-    part_path = target.with_name(f".{target.name}.part")
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """What is written to the path that this gives is then at `target`: all of it, or nothing."""
     try:
-        with part_path.open("wb") as part:
-            fill(part)
-            part.flush()
-            os.fsync(part.fileno())
-        part_path.replace(target)
-        _fsync_folder(target.parent)
+        with replacing(target) as part:
+            yield part
     except OSError as error:
-        part_path.unlink(missing_ok=True)
         raise ArchiveError(f"Could not write {target}: {error.strerror or error}. Make room or give access.") from error
+
+
+def _write(target: Path, data: bytes) -> None:
+    with _replacing(target) as part:
+        part.write_bytes(data)
+
+
+def _write_record(target: Path, record: Record) -> None:
+    _write(target, record.model_dump_json().encode() + b"\n")
 
 
 def _make_folder(folder: Path) -> None:
@@ -267,12 +250,4 @@ def _make_folder(folder: Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    _fsync_folder(folder.parent)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(folder.parent)
