@@ -52,9 +52,9 @@
     // The ranking's verdict is of the best against another of its own sweep.
     const best = known && left.sweep.key === right.sweep.key && [left, right].find((side) => side.config.group === "best");
     const other = best === left ? right : left;
-    const told = best ? other.config.group !== "tie" : known ? right.config.low > left.config.high || right.config.high < left.config.low : Math.abs(ratio) > left.sweep.margin;
-    const basis = best ? "that is the ranking's verdict" : known ? `their 95% intervals ${told ? "are apart" : "overlap"} (a coarser test than a ranking's)` : `without an interval on both sides only differences beyond ${(left.sweep.margin * 100).toFixed(0)}% count`;
-    const found = told ? `the second is ${(ratio > 0) === left.sweep.higher ? "better" : "worse"}` : "the two cannot be told apart";
+    const differs = best ? other.config.group !== "tie" : known ? right.config.low > left.config.high || right.config.high < left.config.low : Math.abs(ratio) > left.sweep.margin;
+    const basis = best ? "that is the ranking's verdict" : known ? `their 95% intervals ${differs ? "are apart" : "overlap"} (a coarser test than a ranking's)` : `without an interval on both sides only differences beyond ${(left.sweep.margin * 100).toFixed(0)}% count`;
+    const found = differs ? `the second is ${(ratio > 0) === left.sweep.higher ? "better" : "worse"}` : "the two are not distinguishable";
     return `${what}: ${found}. The second has ${percent} ${ratio > 0 ? "more" : "less"}; ${basis}.`;
   };
   const draw = () => {

@@ -208,8 +208,8 @@ def with_entry(extra: Callable[[Path], bytes], declared: str | None = None) -> C
 
     def make(folder: Path) -> Path:
         files = true_files()
-        told = dict(files) if declared is None else {**files, declared: b""}
-        beginning = [entry("manifest.json", manifest(told)), *(entry(name, data) for name, data in files.items())]
+        planned = dict(files) if declared is None else {**files, declared: b""}
+        beginning = [entry("manifest.json", manifest(planned)), *(entry(name, data) for name, data in files.items())]
         return tarred(folder, *beginning, extra(folder))
 
     return make
@@ -401,6 +401,12 @@ def many_requests(path: Path) -> None:
     many.sink_parquet(requests(path), compression="zstd", row_group_size=1 << 22)
 
 
+def one_long_request(path: Path) -> None:
+    """One request of twelve million tokens, in a file of some kilobytes."""
+    times = pl.Series("event_times_us", [[0] * 12_000_000], dtype=pl.List(pl.Int32))
+    pl.read_parquet(requests(path)).head(1).with_columns(times).write_parquet(requests(path), compression="zstd")
+
+
 def mutated(seed: int) -> Callable[[Path], Path]:
     """One to three values of a record replaced, removed or renamed."""
 
@@ -493,6 +499,7 @@ def _folder_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
     yield "log-bomb", changed(written(log, lambda: log_bomb(4400)))
     yield "log-words", changed(written(log, lambda: log_bomb(900, b"=1 \xf0\x9f\x99\x82 \x1b]0;x\x07\n" * 60_000)))
     yield "requests-many", changed(many_requests)
+    yield "requests-one-row", changed(one_long_request)
     yield "requests-none", changed(written(requests, b"PAR1" + b"\xff" * 5000 + b"\xff\xff\xff\x7fPAR1"))
     for pick, word in ((sweep, "sweep"), (trial, "trial")):
         yield f"deep-{word}", changed(written(pick, lambda: b'{"a":' * 400_000 + b"1" + b"}" * 400_000))

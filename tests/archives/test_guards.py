@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from archive_factory import make_archive
-from tokenpeak.plan.demand import Demand
-from tokenpeak.plan.predict import hardware_limit_tok_per_s
-from tokenpeak.stats.checks.catalogue import GUARDS
-from tokenpeak.stats.checks.claims import guarded
-from tokenpeak.stats.checks.evidence import Evidence
+from tokenpeak.checks.catalogue import GUARDS
+from tokenpeak.checks.claims import guarded
+from tokenpeak.checks.evidence import Evidence
+from tokenpeak.predict.demand import Demand
+from tokenpeak.predict.prediction import hardware_limit_tok_per_s
 from tokenpeak.store.frames import open_frames
 from tokenpeak.store.pack import unpacked
 
@@ -109,12 +109,12 @@ def two_releases(seen: Evidence) -> Evidence:
 
 
 def all_heads_counted(seen: Evidence) -> Evidence:
-    """As if a model with a KV head for four query heads had been foretold a cache for all of them."""
-    foretold = (pl.col("kv_cache_tokens") / 4).cast(pl.Int64)
+    """As if a model with a KV head for four query heads had been predicted a cache for all of them."""
+    predicted = (pl.col("kv_cache_tokens") / 4).cast(pl.Int64)
     return replace(
         seen,
         configs=seen.configs.with_columns(model_name=pl.lit("meta-llama/Llama-3.1-8B-Instruct")),
-        trials=seen.trials.with_columns(predicted_kv_cache_tokens=foretold),
+        trials=seen.trials.with_columns(predicted_kv_cache_tokens=predicted),
     )
 
 
@@ -174,9 +174,9 @@ def test_what_the_hardware_can_give_is_not_too_fast(
         ),
         runs=sound.runs.filter(node="node-1").head(1).with_columns(concurrency=concurrency),
     )
-    sits = seen.sits(seen.runs.row(0, named=True))
-    assert sits is not None
-    limit = hardware_limit_tok_per_s(sits, replace(SHORT_PROMPTS, concurrency=concurrency))
+    memory = seen.memory_plan(seen.runs.row(0, named=True))
+    assert memory is not None
+    limit = hardware_limit_tok_per_s(memory, replace(SHORT_PROMPTS, concurrency=concurrency))
 
     found = [
         guarded(replace(seen, runs=seen.runs.with_columns(output_tok_per_s=share * limit)))["limits"]

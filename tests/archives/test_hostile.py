@@ -32,6 +32,9 @@ QUICK = (
     "import-table-laughs", "import-table-id",
 )  # fmt: skip
 
+ONE_FILE = re.compile(r"folder-(?:trial-id-\d|\w+-trial|log-\w+|requests-[\w-]+)")
+"""Cases in which one trial's file is damaged: the rest is shown, and what is not is said."""
+
 
 SERVANT = f"""
 import json, os, resource, signal, sys, time
@@ -119,12 +122,11 @@ class RealCommand:
     def ended(self, argv: list[str], folder: Path) -> Outcome:
         """How it ends."""
         environment = {"TOKENPEAK_STATE": str(self.state), "HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
-        (folder / "words.out").touch()
-        with (folder / "words").open("wb") as words:
+        with (folder / "words").open("wb") as words, (folder / "words.out").open("wb") as said:
             process = subprocess.Popen(
                 [str(Path(sys.executable).with_name("tokenpeak")), *argv],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=said,
                 stderr=words,
                 cwd=folder / "cwd",
                 env={**os.environ, **environment},
@@ -180,6 +182,9 @@ def attempt(case: Case, folder: Path, commands: CommandLine | RealCommand) -> li
         wrong.append(f"said {outcome.words[-800:]!r}")
     if outcome.status and len(outcome.words) > 1500:
         wrong.append(f"said {len(outcome.words)} characters")
+    said = (folder / "words.out").read_bytes()[: 10**6].decode(errors="replace")
+    if outcome.status == 0 and ONE_FILE.fullmatch(case.name) and not re.search(r"^skipped .+: .", said, re.MULTILINE):
+        wrong.append(f"did not say what was skipped, but {said[-300:]!r}")
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", outcome.words):
         wrong.append(f"sent control characters to the terminal: {outcome.words[:300]!r}")
     if outcome.seconds > LIMIT_S:

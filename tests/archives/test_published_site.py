@@ -9,11 +9,11 @@ import pytest
 from published_names import A100, H200, PRESETS, T4, V100
 
 from tokenpeak import paths
+from tokenpeak.checks.outcome import VERDICT_WORDS
 from tokenpeak.report import claims, open_archive
+from tokenpeak.report.cleaned_copy import release
 from tokenpeak.report.publish import leaving
-from tokenpeak.report.release import release
 from tokenpeak.report.site import SWEEP_PAGES, build_site
-from tokenpeak.stats.checks.outcome import VERDICT_WORDS
 
 ALL = (V100, A100, H200, T4, PRESETS)
 
@@ -47,7 +47,7 @@ def test_claims_stand_with_verdict_and_arithmetic(name: str, site: Path) -> None
     """Every claim is on its page with its verdict, each step of the computation, what holds, and why it matters."""
     page = words(site / name / "claims.html")
     judged = claims.judged(open_archive(paths.ARCHIVES / name))
-    told = [
+    found = [
         text
         for each in judged
         for text in (
@@ -61,17 +61,17 @@ def test_claims_stand_with_verdict_and_arithmetic(name: str, site: Path) -> None
     ]
 
     assert judged
-    assert [] == [text for text in told if re.sub(r"\s+", " ", text) not in page]
+    assert [] == [text for text in found if re.sub(r"\s+", " ", text) not in page]
 
 
 def test_claims_hold_without_node_names(tmp_path: Path) -> None:
     """A copy under labels names no preset, also not in its claims, whose verdicts stay."""
     release(paths.ARCHIVES / PRESETS, tmp_path / "copy", node_names=False)
-    told = "".join(path.read_text() for path in (tmp_path / "copy").rglob("*") if path.suffix in (".json", ".yml"))
+    found = "".join(path.read_text() for path in (tmp_path / "copy").rglob("*") if path.suffix in (".json", ".yml"))
     before, after = (claims.judged(open_archive(path)) for path in (paths.ARCHIVES / PRESETS, tmp_path / "copy"))
 
     assert [each.outcome.verdict for each in before] == [each.outcome.verdict for each in after]
-    assert [] == re.findall(r"H100X[12]|gpu-(?:small|medium|large|xlarge)|mi210x[12]", told)
+    assert [] == re.findall(r"H100X[12]|gpu-(?:small|medium|large|xlarge)|mi210x[12]", found)
 
 
 def test_pages_show_what_they_are_for(site: Path) -> None:
@@ -106,12 +106,12 @@ def test_models_do_not_rank_against_each_other(site: Path) -> None:
     page = words(site / PRESETS / "ranking.html")
 
     assert "different models do not rank" in page
-    assert "cannot be told from the best" not in page
+    assert "tied with the best; the diamond" not in page
 
 
-def test_unmatched_configs_tell_of_no_axis(site: Path) -> None:
+def test_unmatched_configs_show_no_axis(site: Path) -> None:
     """Four V100 were tried with hardly two configs that differ in one axis only: no axis is said to matter most."""
-    assert "no axis can be told to matter" in words(site / V100 / "interactions.html")
+    assert "no axis is shown to matter" in words(site / V100 / "interactions.html")
 
 
 def test_the_index_shows_every_publication(site: Path) -> None:
@@ -126,12 +126,12 @@ def test_a_site_of_claims_may_be_published(site: Path) -> None:
     assert f"{V100}/data/raw/claims.yml" in leaving(site)
 
 
-def test_only_a_recommendation_promises_commands(site: Path) -> None:
+def test_only_a_recommendation_has_commands(site: Path) -> None:
     """The first page says that there are commands to paste where the effort's own page has them."""
     page = (site / "index.html").read_text()
-    promised = [name for name in ALL if f'href="{name}/index.html">Commands to paste' in page]
+    listed = [name for name in ALL if f'href="{name}/index.html">Commands to paste' in page]
 
-    assert [name for name in ALL if 'class="snippets"' in (site / name / "index.html").read_text()] == promised
+    assert [name for name in ALL if 'class="snippets"' in (site / name / "index.html").read_text()] == listed
 
 
 def test_calibrations_are_asked_of_no_other_client(site: Path) -> None:

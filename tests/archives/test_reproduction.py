@@ -5,19 +5,19 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from published_names import A100, H200, PRESETS, T4, V100
+from published_names import A100, H200, PRESET_ROWS, PRESETS, T4, V100
 
+from shown_pages import shown, table_of
 from tokenpeak import paths
 from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.table import read_tables
-from tokenpeak.plan.spec import parse_spec
 from tokenpeak.report import open_archive, rates
-from tokenpeak.report.energy import per_config
 from tokenpeak.report.parallel import parallel_speedups
 from tokenpeak.report.presets import bars, observations
 from tokenpeak.report.ranking import rank
+from tokenpeak.spec.sweep import parse_spec
+from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import Frames
-from tokenpeak.store.raw import Archive
 
 
 def source(archive: str, name: str) -> list[dict[str, str]]:
@@ -66,24 +66,24 @@ def test_v100_ranking() -> None:
     assert {""} == set(ranked["group"][10:])
 
 
-def test_v100_energy_and_water() -> None:
+def test_v100_energy_and_water(tmp_path: Path) -> None:
     """W per token and litres per million tokens come out as published, with the factors that they imply."""
     view = open_archive(paths.ARCHIVES / V100)
-    energy = per_config(view, view.hardware[0])
+    energy = table_of(shown("energy", paths.ARCHIVES / V100, tmp_path), "energy")
     expected = {
         row["published_w_per_token"]: row for row in source(V100, "ranking.csv") if row["published_w_per_token"]
     }
 
-    assert 10 == energy.height
-    for row in energy.iter_rows(named=True):
-        speed = view.runs.filter(config_id=row["config_id"])["request_output_tok_per_s_mean"][0]
+    assert 10 == len(energy)
+    for row in energy:
+        speed = view.runs.filter(label=row["label"])["request_output_tok_per_s_mean"][0]
         published = expected[f"{row['energy_j_per_output_tok']:.2f}"]
         assert pytest.approx(1200 / speed, abs=0.0051) == row["energy_j_per_output_tok"]
         litres = float(published["published_water_l_per_1m_tokens"])
         assert litres == round(1200 / speed / 3.6 * 1.5 * 1.8, 2)
         assert litres == pytest.approx(row["water_l_per_1m_output_tok"], rel=2e-4)
     assert 10.89 == round(1200 / 21.8 / 3.6 * 1.5 * 0.475, 2)
-    assert 10.89 == pytest.approx(energy["co2_kg_per_1m_output_tok"].min(), rel=5e-4)
+    assert 10.89 == pytest.approx(min(row["co2_kg_per_1m_output_tok"] for row in energy), rel=5e-4)
 
 
 def test_v100_factors_are_implied() -> None:
@@ -95,7 +95,9 @@ def test_v100_factors_are_implied() -> None:
     for kwh, water in zip(kwh_per_1m, litres, strict=True):
         assert factors.pue * factors.water_l_per_kwh == pytest.approx(water / kwh, rel=2e-4)
     assert factors.pue * factors.kg_co2_per_kwh == pytest.approx(10.89 / kwh_per_1m[0], rel=1e-3)
-    assert (1.5, 1.8, 0.475) == (factors.pue, factors.water_l_per_kwh, factors.kg_co2_per_kwh)
+    assert 1.5 == factors.pue
+    assert 1.8 == factors.water_l_per_kwh
+    assert 0.475 == factors.kg_co2_per_kwh
 
 
 def test_a100_throughputs_from_tokens_and_durations(published: Frames) -> None:
@@ -162,7 +164,7 @@ def test_t4_quantization_table(published: Frames) -> None:
 
 
 def test_every_preset_row_is_there(published: Frames) -> None:
-    """All 74 rows with all their figures."""
+    """Every row with all its figures."""
     runs = published.runs.filter(sweep_id=PRESETS, level_label="concurrency=10")
     found = {
         (row["node"], row["axis_model"], row["axis_max_model_len"]): row
@@ -171,7 +173,7 @@ def test_every_preset_row_is_there(published: Frames) -> None:
     words = {"1.5B": "qwen-1.5b", "3B": "llama-3b", "8B": "llama-8b", "32B": "qwen-32b"}
     rows = source(PRESETS, "presets.csv")
 
-    assert 74 == len(rows) == len(found)
+    assert PRESET_ROWS == len(rows) == len(found)
     for row in rows:
         model = next(word for part, word in words.items() if f"-{part}" in row["model"])
         own = found[row["preset"], model, row["max_model_len"]]

@@ -1,5 +1,6 @@
 """A site built once from synthetic archives, and a browser where one is found."""
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -12,12 +13,12 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from archive_factory import START, make_archive
-from tokenpeak.load.calibrate import Calibration, Point, Way, calibration_record
+from tokenpeak.loadgen.calibration import Calibration, NetworkPath, Point, calibration_record
 from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.site import build_site
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-"""A name that would run if it were ever taken for markup."""
+"""A name that would run if it ever passed for markup."""
 LAUNCHED_OFTEN = {"max_num_seqs": [8, 64], "enforce_eager": [True, False]}
 FRAGILE = {"max_num_seqs": [16, 64], "max_num_batched_tokens": [2048, 8192], "gpu_memory_utilization": [0.9, 0.95]}
 
@@ -25,7 +26,7 @@ CALIBRATION = Calibration(
     measured_at=START,
     host="ada-laptop",
     cpu_cores=2,
-    way=Way(load_hosts=("lh-7",), server="rack-3"),
+    way=NetworkPath(load_hosts=("lh-7",), server="rack-3"),
     round_trip_s=0.00042,
     points=(
         Point(
@@ -49,9 +50,34 @@ CALIBRATION = Calibration(
 
 
 @pytest.fixture(scope="session")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The archives and their site, made by whichever process of a test run comes first."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "shared"
+    with folder.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "ready").exists():
+            make_archives(folder / "archives")
+            build_site([folder / "archives"], folder / "built")
+            shutil.move(folder / "built", folder / "moved")
+            (folder / "ready").touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def archives(shared: Path) -> Path:
     """Three archives: a first sweep launched thrice, a later one with failures, and one with a hostile name in it."""
-    folder = tmp_path_factory.mktemp("archives")
+    return shared / "archives"
+
+
+@pytest.fixture(scope="session")
+def site(shared: Path) -> Path:
+    """The site of all archives, in a folder that it was moved to after it was built."""
+    return shared / "moved"
+
+
+def make_archives(folder: Path) -> None:
+    """Write the three archives."""
     first = folder / "20261119-220000-quick-rig"
     make_archive(first, axes=LAUNCHED_OFTEN, replicates=3, simulated=False, seconds=20)
     record = json.loads((first / "sweep.json").read_text())
@@ -66,17 +92,6 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in [hostile.path / "sweep.json", *hostile.path.glob("trials/*.json")]:
         text = path.read_text().replace('"NVIDIA L4"', json.dumps(HOSTILE)).replace("1x NVIDIA L4", f"1x {HOSTILE}")
         path.write_text(text.replace('"enforce_eager=true', f'"{HOSTILE}').replace('"node-1"', '"gpu-07"'))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def site(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of all archives, in a folder that it was moved to after it was built."""
-    built = tmp_path_factory.mktemp("site") / "built"
-    build_site([archives], built)
-    moved = built.with_name("moved")
-    shutil.move(built, moved)
-    return moved
 
 
 @pytest.fixture(scope="session")

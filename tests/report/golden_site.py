@@ -17,6 +17,7 @@ TEXTS = (".html", ".atom")
 LONG = re.compile(r"-?\d+\.\d{9,}(?:e-?\d+)?")
 PICTURE = re.compile(r'<svg [^>]*class="marks".*?</svg>', re.DOTALL)
 WORDS = re.compile(r"<text[^>]*>(.*?)</text>", re.DOTALL)
+DATASET = re.compile(r"data-[0-9a-f]{32}")
 SIZE = re.compile(r'(<a href="[^"]*" download>[^<]*</a></td><td class="k-number") data-value="\d+">[\d.,]+')
 
 
@@ -25,10 +26,11 @@ def normal(text: str) -> str:
 
     Static pictures are laid out by the fonts that are installed, so their words stand for them; what is drawn is in the
     figure's specification, word for word. A download's size depends on the libraries that wrote it, the last digits of
-    a float on the processor.
+    a float on the processor, and with them the name that a figure's data has, which is their hash.
     """
     pictures = PICTURE.sub(lambda found: "\n".join(["[picture]", *WORDS.findall(found[0])]), text)
-    return LONG.sub(lambda found: str(float(f"{float(found[0]):.9g}")), SIZE.sub(r"\1>size", pictures))
+    unnamed = DATASET.sub("data", SIZE.sub(r"\1>size", pictures))
+    return LONG.sub(lambda found: str(float(f"{float(found[0]):.9g}")), unnamed)
 
 
 def pages(site: Path) -> dict[str, str]:

@@ -20,8 +20,8 @@ from pydantic import BaseModel, ValidationError
 
 from archive_factory import make_archive
 from tokenpeak.errors import TokenpeakError
-from tokenpeak.plan.spec import parse_spec
 from tokenpeak.records import EndRecord, Imported, SourceFile, SweepRecord, TrialRecord
+from tokenpeak.spec.sweep import parse_spec
 
 HOST = "evil.example"
 PAYLOAD = (

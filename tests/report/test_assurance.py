@@ -3,17 +3,17 @@
 import pytest
 
 from archive_factory import make_archive
+from tokenpeak.ranking.slo_confidence import slo_confidence
 from tokenpeak.records import RunRecord
 from tokenpeak.report import SweepView, answers, open_archive, rates, tables
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.overview import key_figures
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.trial_pages import slo_sentence
-from tokenpeak.stats.slo import slo_confidence
-from tokenpeak.store.raw import Archive
-from tokenpeak.workload import Slo
+from tokenpeak.spec.workload import Slo
+from tokenpeak.store.archive import Archive
 
-SURE = f"{answers.sure_words(slo_confidence(40, 40, 0.95))} sure"
+CONFIDENCE = f"{answers.confidence_words(slo_confidence(40, 40, 0.95))} confidence"
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,8 @@ def run(swept: SweepView) -> RunRecord:
 def test_trial_page_counts_requests_and_says_what_they_assure(run: RunRecord) -> None:
     """A run's sentence has each limit's count and confidence, and how many requests would be enough."""
     assert (
-        f"SLO held: 40 of 40 within TTFT p95 ≤ 500 ms, {SURE}; 40 of 40 within TPOT p95 ≤ 50 ms, {SURE}. "
-        "40 requests are too few to be 95% sure of a p95: it takes 59." == slo_sentence(run)
+        f"SLO held: 40 of 40 within TTFT p95 ≤ 500 ms, {CONFIDENCE}; 40 of 40 within TPOT p95 ≤ 50 ms, {CONFIDENCE}. "
+        "40 requests are too few for 95% confidence in a p95: it takes 59." == slo_sentence(run)
     )
 
 
@@ -46,8 +46,8 @@ def test_broken_slo_is_counted_without_a_confidence(run: RunRecord) -> None:
     assert slo_sentence(broken) == "SLO broken: 12 of 40 within TTFT p95 ≤ 500 ms; 40 of 40 within TPOT p95 ≤ 50 ms."
 
 
-def test_a_limit_on_gaps_is_told_by_its_percentile(run: RunRecord) -> None:
-    """Gaps are no requests to count, but an SLO that they broke is not told by the limits that held."""
+def test_a_limit_on_gaps_is_shown_by_its_percentile(run: RunRecord) -> None:
+    """Gaps are no requests to count, but an SLO that they broke is not shown by the limits that held."""
     assert run.summary.itl_s.p99 is not None
     limit = round(run.summary.itl_s.p99 * 1000) - 1
     broken = run.model_copy(update={"slo_met": False, "slo": Slo(ttft_p95_ms=500, itl_p99_ms=limit)})
@@ -61,8 +61,8 @@ def test_record_of_before_counting_says_nothing(run: RunRecord) -> None:
     assert "" == slo_sentence(run.model_copy(update={"summary": run.summary.model_copy(update={"within_limits": {}})}))
 
 
-def test_ranking_rates_and_recommendation_say_how_sure(swept: SweepView) -> None:
-    """The tables' column, the rate's sentence and the tile of the config to take give the same confidence."""
+def test_ranking_rates_and_recommendation_state_the_confidence(swept: SweepView) -> None:
+    """The tables' column, the rate's sentence and the tile of the recommended config give the same confidence."""
     hardware = swept.hardware[0]
     ranked = rank(swept, hardware)
     highest = rates.highest_rates(rates.open_runs(swept, hardware, "short"))
@@ -70,11 +70,16 @@ def test_ranking_rates_and_recommendation_say_how_sure(swept: SweepView) -> None
     assert found is not None
     column = [column.key for column in tables.ranking(swept, ranked).columns].index("sure")
 
-    assert f"held ({SURE})" in plain(answers.rates(hardware, highest, swept.slo_words).parts)
-    assert f"SLO held, {SURE}" in [tile.note for tile in found.tiles]
-    assert {SURE.removesuffix("% sure")} == {row[column]["text"] for row in tables.ranking(swept, ranked).rows}
+    assert f"held it, with {CONFIDENCE}" in plain(answers.rates(hardware, highest, swept.slo_words).parts)
+    assert f"SLO held, {CONFIDENCE}" in [tile.note for tile in found.tiles]
+    assert {CONFIDENCE.removesuffix("% confidence")} == {
+        row[column]["text"] for row in tables.ranking(swept, ranked).rows
+    }
 
 
-def test_nothing_is_wholly_sure() -> None:
+def test_no_confidence_is_total() -> None:
     """A confidence is rounded down, and ends short of certainty."""
-    assert ("99.7%", "99.9%") == (answers.sure_words(slo_confidence(600, 600, 0.99)), answers.sure_words(1.0))
+    assert ("99.7%", "99.9%") == (
+        answers.confidence_words(slo_confidence(600, 600, 0.99)),
+        answers.confidence_words(1.0),
+    )

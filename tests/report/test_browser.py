@@ -10,8 +10,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from tokenpeak.report.site import SWEEP_PAGES
+from archive_factory import make_archive
+from tokenpeak.report.site import SWEEP_PAGES, build_site
 
+pytestmark = pytest.mark.timing
 RIG, SIM, EVIL = "20261119-220000-quick-rig", "20261120-220000-quick-sim", "20261121-220000-hostile-sim"
 PAGES = [
     "index.html",
@@ -59,7 +61,7 @@ def test_page_opens_without_complaint(session: Session, site: Path, name: str) -
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.e2e)])
 def test_pages_are_accessible(browser: Browser, site: Path, scheme: str) -> None:
     """Axe finds no violation on any page, in either colour scheme."""
     trial = next((site / SIM / "trials").glob("*.html")).relative_to(site).as_posix()
@@ -102,12 +104,68 @@ def test_factors_recompute_the_table(session: Session, site: Path) -> None:
     column = page.locator(head).first.evaluate("head => head.cellIndex")
     cell = page.locator(".table:not(.compact) tbody tr").first.locator("td").nth(column)
     before = float(cell.get_attribute("data-value"))
-    page.get_by_role("textbox", name="PUE").fill("2.6")
-    page.get_by_role("textbox", name="Volume").fill("100")
+    page.get_by_role("textbox", name="PUE", exact=True).fill("2.6")
+    page.get_by_role("textbox", name="Volume", exact=True).fill("100")
 
     assert pytest.approx(2 * before) == float(cell.get_attribute("data-value"))
     assert page.locator("th[data-key=month_kwh]").first.is_visible()
     assert "factor.pue=2.6" in page.evaluate("location.hash")
+
+
+def test_a_tariff_follows_the_reader(session: Session, tmp_path: Path) -> None:
+    """Each span of hours keeps its own factors until the reader gives one for all; the address brings it back."""
+    archive = tmp_path / "20261119-220000-tariff"
+    make_archive(archive, gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
+    (tmp_path / "tariff.csv").write_text(
+        "hour,price_per_kwh,kg_co2_per_kwh\n"
+        + "".join(f"{hour},{-0.05 if hour < 6 else 0.3},{0.2 if hour < 6 else 0.4}\n" for hour in range(24))
+    )
+    build_site([archive], tmp_path / "site", parameters={"factors": str(tmp_path / "tariff.csv")})
+    page = session.open(tmp_path / "site" / archive.name / "energy.html")
+
+    def figures(page: Page, key: str, name: str = "hours-") -> list[float]:
+        table = page.locator(f".table:not(.compact)[data-name^={name}]").first
+        column = table.locator(f"th[data-key={key}]").evaluate("head => head.cellIndex")
+        return [
+            float(row.locator("td").nth(column).get_attribute("data-value")) for row in table.locator("tbody tr").all()
+        ]
+
+    cost, co2 = "cost_per_1m_output_tok", "co2_kg_per_1m_output_tok"
+    before, emitted, mean = figures(page, cost), figures(page, co2), figures(page, cost, "energy-")
+    page.get_by_role("textbox", name="PUE", exact=True).fill("2.6")
+    node = 2.5 / 3600 / figures(page, "output_tok_per_s")[0] * 1e6
+    dearer = [node + 2 * (each - node) for each in before]
+    assert dearer == pytest.approx(figures(page, cost))
+    assert [2 * each for each in emitted] == pytest.approx(figures(page, co2))
+    assert before[0] < node < mean[0] < before[1]
+    page.get_by_role("textbox", name="Price of electricity", exact=True).fill("0.3")
+    assert [dearer[1]] * 2 == pytest.approx(figures(page, cost))
+    other = page.context.new_page()
+    other.goto(page.url)
+    assert [dearer[1]] * 2 == pytest.approx(figures(other, cost))
+
+
+def test_a_factors_range_gives_the_range_of_figures(session: Session, site: Path) -> None:
+    """Both ends follow the reader's range; a value of the reader's own has none; the address keeps all of it."""
+    page = session.open(site / RIG / "energy.html")
+
+    def ends(key: str) -> tuple[float, float]:
+        found = []
+        for end in ("low", "high"):
+            head = page.locator(f"[data-name^=factor-ranges] th[data-key={key}_{end}]").first
+            row = page.locator("[data-name^=factor-ranges] tbody tr").first
+            found.append(
+                float(row.locator("td").nth(head.evaluate("head => head.cellIndex")).get_attribute("data-value"))
+            )
+        return found[0], found[1]
+
+    low, high = ends("kwh")
+    assert pytest.approx(1.56 / 1.1) == high / low
+    page.get_by_role("textbox", name="PUE", exact=True).fill("1.2")
+    assert pytest.approx(ends("kwh")[0]) == ends("kwh")[1] == pytest.approx(low / 1.1 * 1.2)
+    page.get_by_role("textbox", name="PUE, high").fill("2.2")
+    assert pytest.approx((low / 1.1 * 1.2, 2 * low)) == ends("kwh")
+    assert "factor.pue.high=2.2" in page.evaluate("location.hash")
 
 
 def test_figure_downloads_carry_the_facts(session: Session, site: Path, tmp_path: Path) -> None:
@@ -143,7 +201,7 @@ def test_comparison_refuses_what_is_not_comparable(session: Session, site: Path)
     assert by is not None
 
     assert apart.startswith("Not ranked: simulated")
-    assert "at concurrency=32: the second is" in together or "the two cannot be told apart" in together
+    assert "at concurrency=32: the second is" in together or "the two are not distinguishable" in together
     assert together.endswith("that is the ranking's verdict."), "the best of its sweep is on the left"
     assert pytest.approx(float(ratio) - 1, abs=0.001) == float(by[1]) / 100 * (1 if by[2] == "more" else -1)
 
@@ -247,7 +305,7 @@ def test_figures_fit_a_phone(browser: Browser, site: Path, name: str) -> None:
     page.goto((site / SIM / f"{name}.html").as_uri())
     wide = []
     for figure in page.locator("figure.figure").all():
-        figure.scroll_into_view_if_needed()
+        figure.evaluate("figure => figure.scrollIntoView()")
         figure.locator(".embed:not([hidden]) svg").first.wait_for()
         if figure.locator(".chart").evaluate("chart => chart.scrollWidth > chart.clientWidth"):
             wide.append(figure.get_attribute("id"))

@@ -2,70 +2,80 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from archive_factory import make_archive
+from shown_pages import figures_of, rows_of, shown
 from tokenpeak import paths
-from tokenpeak.report import SweepView, charts, distributions, figures, interactions, open_archive, trials
-from tokenpeak.report.blocks import Figure
+from tokenpeak.report import charts, figures, open_archive
 from tokenpeak.report.ranking import rank
-from tokenpeak.report.rate_figures import rate_figures
 from tokenpeak.report.render import picture, script_json
+from tokenpeak.report.site import SWEEP_PAGES
 from tokenpeak.report.view import short_names
 from tokenpeak.store.pack import unpacked
 
+GOLDEN = paths.ROOT / "tests" / "report" / "golden" / "archive"
+
 
 @pytest.fixture(scope="module")
-def drawn(sim: SweepView) -> list[Figure]:
-    """Every kind of figure."""
-    hardware = sim.hardware[0]
-    ranked = rank(sim, hardware)
-    across, down = interactions.pairs(sim)[0]
-    return [
-        figures.ranking(sim, ranked),
-        figures.heatmap(sim, across, down, interactions.widest_gain(sim)),
-        figures.main_effects(sim),
-        figures.energy_dots(sim, hardware, None),
-        *figures.tradeoffs(sim, hardware, None),
-        *rate_figures(sim, hardware, "short", None, None),
-        *distributions.figures(sim, ranked),
-        trials.time_split(sim),
-    ]
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Every figure of every page."""
+    folder = tmp_path_factory.mktemp("executed")
+    names = [page.notebook.stem for page in SWEEP_PAGES if page.notebook]
+    return [figure for name in names for figure in figures_of(shown(name, GOLDEN, folder))]
 
 
-def test_every_figure_can_be_drawn(drawn: list[Figure]) -> None:
+def test_every_figure_can_be_drawn(drawn: list[dict[str, Any]]) -> None:
     """Each spec gives a picture with text in it."""
     for figure in drawn:
-        assert "<text" in picture(figure.spec, figure.name), figure.name
+        assert "<text" in picture(figure["spec"], figure["name"]), figure["name"]
 
 
-def test_a_trade_off_names_the_config_to_take(sim: SweepView) -> None:
+def points_of(rows: list[tuple[str, float, float]]) -> pl.DataFrame:
+    """Points of a trade-off: label, x and y."""
+    frame = pl.DataFrame(rows, schema=["label", "x", "y"], orient="row")
+    return frame.with_columns(level=pl.lit("rate=1/s"), n=pl.lit(1))
+
+
+def test_a_trade_off_names_the_recommended_config() -> None:
     """Its points are diamonds, drawn and named wherever they lie; without one there are none, and no word of it."""
-    hardware = sim.hardware[0]
-    ranked = rank(sim, hardware)
-    assert ranked.taken is not None
-    label = str(ranked.taken["label"])
-    marked, plain = (figures.tradeoffs(sim, hardware, taken)[0] for taken in (label, None))
-    rows = [row for data in marked.spec["datasets"].values() for row in data if row["taken"]]
+    points = points_of([("fast", 9.0, 1.0), ("beaten", 1.0, 1.0), ("beaten", 1.5, 2.0), ("much", 2.0, 9.0)])
+    marked, plain = (figures.front_points(points, label) for label in ("beaten", None))
 
-    assert {label} == {row["label"] for row in rows}
-    assert any(row["named"].startswith(label) for row in rows)
-    assert f"Diamonds are the config to take, {label}." in marked.caption
-    assert "diamond" not in plain.caption.lower()
+    assert ["fast", "much"] == marked.filter("front")["label"].to_list()
+    assert [False, True, True, False] == marked["taken"].to_list()
+    assert any(words.startswith("beaten at rate=1/s") for words in marked["named"])
+    assert "Diamonds are the recommended config, beaten." in figures.front_words(marked, figures.thinned(marked))
+    assert not plain["taken"].any()
+    assert "diamond" not in figures.front_words(plain, figures.thinned(plain)).lower()
 
 
-def test_a_node_without_gpus_has_no_throughput_per_gpu() -> None:
+def test_many_beaten_points_are_thinned() -> None:
+    """Of those that are beaten an even choice is drawn, and the caption says how many; the front is drawn whole."""
+    beaten = [(f"c{place}", place / 1000, 0.5) for place in range(1000)]
+    points = figures.front_points(points_of([*beaten, ("fast", 9.0, 1.0), ("much", 2.0, 9.0)]), None)
+    thin = figures.thinned(points)
+
+    assert (2, 334) == (thin["front"].sum(), thin.height - 2)
+    assert ", of which an even choice of 334 is drawn." in figures.front_words(points, thin)
+
+
+def test_a_node_without_gpus_has_no_throughput_per_gpu(tmp_path: Path) -> None:
     """Axis, title and data speak of the node."""
-    view = open_archive(unpacked(paths.ROOT / "analysis" / "landscapes" / "search-cpu.tar.zst"))
-    figure = figures.tradeoffs(view, view.hardware[0], None)[0]
+    figure = figures_of(shown("latency", landscape(), tmp_path))[0]
 
-    assert "a node's throughput" in figure.title
-    assert "GPU" not in f"{figure.caption}{json.dumps(figure.spec['layer'])}"
-    assert "tok/s per node" in [column.unit for column in figure.data.columns]
+    assert "a node's throughput" in figure["title"]
+    assert "GPU" not in f"{figure['caption']}{json.dumps(figure['spec']['layer'])}"
+    assert "tok/s per node" in [column["unit"] for column in figure["data"]["columns"]]
+
+
+def landscape() -> Path:
+    """A sweep of a CPU engine with several launches of each config."""
+    return unpacked(paths.ROOT / "analysis" / "landscapes" / "search-cpu.tar.zst")
 
 
 def test_labels_keep_long_alternatives_apart(tmp_path: Path) -> None:
@@ -80,66 +90,67 @@ def test_labels_keep_long_alternatives_apart(tmp_path: Path) -> None:
     assert ["no. 1", "no. 2"] == list(short_names(["a" * 30 + "1", "a" * 30 + "2"]).values())
 
 
-def test_a_trade_off_gives_a_config_what_the_ranking_gives_it() -> None:
+def test_a_trade_off_gives_a_config_what_the_ranking_gives_it(tmp_path: Path) -> None:
     """Over launches, not by the luckiest of them; the sentence above says the same."""
-    view = open_archive(unpacked(paths.ROOT / "analysis" / "landscapes" / "search-cpu.tar.zst"))
-    hardware = view.hardware[0]
-    best = rank(view, hardware).frame.sort("rank").row(0, named=True)
-    (whole,) = figures.speeds(view, hardware).filter(pl.col("label") == best["label"])["whole"]
-    told = distributions.answer_tradeoff(view)
+    view = open_archive(landscape())
+    best = rank(view, view.hardware[0]).frame.sort("rank").row(0, named=True)
+    found = shown("latency", landscape(), tmp_path)
+    place = view.spec.objective_run()[1]
+    points = rows_of(figures_of(found)[0]["data"])
+    (whole,) = (row["y"] for row in points if (row["label"], row["level"]) == (best["label"], place))
 
     assert best["n"] > 1
     assert pytest.approx(best["objective"]) == whole
-    assert "3,881 tok/s" in str(told)
+    assert "3,881 tok/s" in str(found[0])
 
 
-def test_a_distribution_has_the_percentiles_of_the_tables() -> None:
+def test_a_distribution_has_the_percentiles_of_the_tables(tmp_path: Path) -> None:
     """The figure's data name the percentiles that a run keeps, and give the same values for a config launched once."""
-    view = open_archive(paths.ROOT / "tests" / "report" / "golden" / "archive")
-    ranked = rank(view, view.hardware[0])
-    figure = next(each for each in distributions.figures(view, ranked) if each.name.startswith("shares-tpot"))
-    label = figure.data.rows[0][0]["text"]
+    view = open_archive(GOLDEN)
+    found = figures_of(shown("latency", GOLDEN, tmp_path))
+    points = rows_of(next(each["data"] for each in found if each["name"].startswith("shares-tpot")))
+    label = points[0]["label"]
     (run,) = view.objective_runs().filter(pl.col("label") == label).iter_rows(named=True)
-    shown = {row[1]["text"]: row[2]["value"] for row in figure.data.rows if row[0]["text"] == label}
+    seen = {row["share"]: row["value"] for row in points if row["label"] == label}
 
-    assert {share: pytest.approx(1000 * run[f"tpot_s_p{share}"]) for share in shown} == shown
-    assert ["25", "50", "75", "90", "95", "99"] == list(shown)
+    assert {share: pytest.approx(1000 * run[f"tpot_s_p{share:.0f}"]) for share in seen} == seen
+    assert [25, 50, 75, 90, 95, 99] == pytest.approx(list(seen))
 
 
-def test_answers_of_one_token_have_no_distribution_of_tpot(sim: SweepView) -> None:
+def test_answers_of_one_token_have_no_distribution_of_tpot(tmp_path: Path) -> None:
     """There is no time per further token to draw; TTFT is drawn all the same."""
-    requests = sim.requests.with_columns(output_tokens=pl.lit(1, dtype=pl.Int64))
-    view = replace(sim, frames=replace(sim.frames, requests=requests))
-    found = distributions.figures(view, rank(view, view.hardware[0]))
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
+    for path in archive.path.rglob("*requests.parquet"):
+        pl.read_parquet(path).with_columns(output_tokens=pl.lit(1, dtype=pl.Int64)).write_parquet(path)
+    found = figures_of(shown("latency", archive.path, tmp_path / "executed"))
 
-    assert ["ttft"] == [figure.name.split("-")[1] for figure in found]
+    assert ["ttft"] == [each["name"].split("-")[1] for each in found if each["name"].startswith("shares-")]
 
 
 def test_a_single_best_config_is_one(tmp_path: Path) -> None:
     """The caption of a distribution speaks of one config where there is one."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
-    view = open_archive(archive.path)
-    figure = distributions.figures(view, rank(view, view.hardware[0]))[0]
+    found = figures_of(shown("latency", archive.path, tmp_path / "executed"))
+    caption = next(each["caption"] for each in found if each["name"].startswith("shares-"))
 
-    assert figure.caption.startswith("The best config at concurrency=")
-    assert "n=40 measured requests. A" in figure.caption
+    assert caption.startswith("The best config at concurrency=")
+    assert "n=40 measured requests. A" in caption
 
 
-def test_a_result_without_a_remark_is_ok(drawn: list[Figure]) -> None:
+def test_a_result_without_a_remark_is_ok(drawn: list[dict[str, Any]]) -> None:
     """The ranking's data give a reason only where there is one."""
-    ranking = drawn[0].data
-    place = [column.key for column in ranking.columns].index("remark")
-    remarks = {row[place]["text"] for row in ranking.rows}
+    ranking = next(figure["data"] for figure in drawn if figure["name"].startswith("ranking-"))
+    remarks = {row["remark"] for row in rows_of(ranking)}
 
     assert "ok" in remarks
     assert not any(remark.endswith(": ") for remark in remarks)
 
 
-def test_figures_have_caption_and_data(drawn: list[Figure]) -> None:
+def test_figures_have_caption_and_data(drawn: list[dict[str, Any]]) -> None:
     """Each figure says what to see and holds its numbers."""
     for figure in drawn:
-        assert len(figure.caption) > 40
-        assert figure.data.rows
+        assert len(figure["caption"]) > 40
+        assert figure["data"]["rows"]
 
 
 def test_an_axis_name_has_room_beside_few_rows() -> None:
@@ -153,10 +164,10 @@ def test_an_axis_name_has_room_beside_few_rows() -> None:
     assert 2 * spec["spec"]["height"]["step"] >= 7 * len(name)
 
 
-def test_colours_are_the_sites_own(drawn: list[Figure]) -> None:
+def test_colours_are_the_sites_own(drawn: list[dict[str, Any]]) -> None:
     """No spec names a colour: all are variables, so that both schemes are right."""
     for figure in drawn:
-        assert not re.search(r"#[0-9a-fA-F]{3,6}\b", str(figure.spec)), figure.name
+        assert not re.search(r"#[0-9a-fA-F]{3,6}\b", str(figure["spec"])), figure["name"]
 
 
 def test_json_in_a_page_cannot_end_its_script() -> None:

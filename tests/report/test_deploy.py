@@ -1,15 +1,20 @@
 """The winner's config in the forms that deployments take."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 import yaml
 
-from archive_factory import config_of
-from tokenpeak.plan.command import paste_command
+from archive_factory import config_of, make_archive
+from tokenpeak.plan.deployment import for_serving
 from tokenpeak.records import Config, Gpu, NodeFacts
+from tokenpeak.report import open_archive
+from tokenpeak.report.blocks import Snippets
 from tokenpeak.report.deploy import snippets
-from tokenpeak.report.overview import takes_nvidia_containers
+from tokenpeak.report.overview import commands, takes_nvidia_containers
+from tokenpeak.report.ranking import rank
+from tokenpeak.vllm.command import paste_command
 
 
 @pytest.fixture
@@ -22,6 +27,7 @@ def config() -> Config:
 def texts(config: Config) -> dict[str, str]:
     """Each form by its title."""
     found = snippets(config, gpus=2, engine_version="0.32.0", launched=["vllm", "serve", "x"])
+    assert isinstance(found, Snippets)
     return {snippet.title: snippet.text for snippet in found.snippets}
 
 
@@ -61,6 +67,7 @@ def test_other_accelerators_get_no_nvidia_container(config: Config) -> None:
         NodeFacts(node="b", source="probed", gpus=(Gpu(index=0, name=name),)) for name in ("AMD Instinct MI210", "L4")
     )
     found = snippets(config, gpus=1, engine_version="0.32.0", launched=[], containers=False)
+    assert isinstance(found, Snippets)
 
     assert [False, False, True] == [takes_nvidia_containers([node]) for node in (cpu, amd, nvidia)]
     assert ["vllm serve", "systemd"] == [snippet.title for snippet in found.snippets]
@@ -98,3 +105,57 @@ def test_the_command_is_folded_at_options(config: Config) -> None:
 
     assert paste_command(config) == found.replace(" \\\n ", "")
     assert all(line.strip().startswith("--") for line in found.splitlines()[1:])
+
+
+LAUNCHED = ["/tmp/v/bin/vllm", "serve", "/tmp/model", "--port", "8099", "--load-format", "dummy", "--no-such-flag", "1"]
+
+
+@pytest.mark.parametrize("flags", [{"max_num_seqs": 64}, {"no_such_flag": 1}])
+def test_what_is_pasted_serves_real_weights_from_a_real_name(flags: dict[str, object]) -> None:
+    """A config measured with random weights from a temporary folder is served by its model's name, with its weights."""
+    measured = config_of({**flags, "load_format": "dummy"}).model_copy(update={"engine_version": "0.32.0"})
+    found = snippets(measured, gpus=1, engine_version="0.32.0", launched=LAUNCHED)
+    assert isinstance(found, Snippets)
+
+    for snippet in found.snippets:
+        assert "dummy" not in snippet.text and "/tmp/" not in snippet.text
+        assert measured.model.name in snippet.text
+    assert "Measured with random weights; this loads the weights of" in found.snippets[0].note
+
+
+def test_random_weights_without_a_name_give_no_command() -> None:
+    """Where the model has no name to load it by, the page says why there is no command, and what to set."""
+    measured = config_of({"load_format": "dummy"})
+    measured = measured.model_copy(update={"model": measured.model.model_copy(update={"name": "/tmp/model"})})
+    found = snippets(measured, gpus=1, engine_version="0.32.0", launched=LAUNCHED)
+
+    assert "Set `model.name` in the spec to the real model." in found.words()
+
+
+def test_a_folder_that_stays_is_served_from(config: Config) -> None:
+    """A node's own folder with real weights stays in the command."""
+    found = for_serving(config, ["vllm", "serve", "/models/llama"])
+
+    assert ("/models/llama", "") == (found.config.model.name, found.note)
+
+
+def test_winner_is_given_the_gpus_that_it_uses(tmp_path: Path) -> None:
+    """Of a node with two GPUs, a winner on one asks for one."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [64]}, gpus=("NVIDIA L4",), seconds=2)
+    record = archive.read_sweep()
+    (node,) = record.nodes
+    two = node.model_copy(update={"gpus": (*node.gpus, node.gpus[0].model_copy(update={"index": 1}))})
+    plans = [plan.model_copy(update={"hardware": two.hardware}) for plan in record.plans]
+    (archive.path / "sweep.json").unlink()
+    archive.write_sweep(record.model_copy(update={"nodes": (two,), "plans": tuple(plans)}))
+    (trial,) = archive.trials()
+    (archive.path / "trials" / f"{trial.trial_id}.json").unlink()
+    archive.write_trial(trial.model_copy(update={"hardware": two.hardware}), None, "")
+    view = open_archive(archive.path)
+    found = commands(view, rank(view, two.hardware))
+    assert isinstance(found, Snippets)
+    shown = {snippet.title: snippet.text for snippet in found.snippets}
+
+    assert "--gpus 1 " in shown["docker run"]
+    assert 1 == yaml.safe_load(shown["Kubernetes"])["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
+    assert "requestGPU: 1" in shown["Helm values"]

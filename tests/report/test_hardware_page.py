@@ -13,7 +13,7 @@ from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
 
 
-def two_and_one(path: Path, objective: str, taken: int) -> SweepView:
+def two_and_one(path: Path, objective: str, used: int) -> SweepView:
     """A sweep for this objective on a node of two GPUs, of which engines take so many, and on one of one."""
     archive = make_archive(path, axes={"max_num_seqs": [8, 64]}, seconds=2)
     for file in [archive.path / "sweep.json", *archive.path.glob("trials/*.json")]:
@@ -21,14 +21,14 @@ def two_and_one(path: Path, objective: str, taken: int) -> SweepView:
     record = json.loads((archive.path / "sweep.json").read_text())
     record["nodes"][0]["gpus"] *= 2
     for planned in record["plans"][0]["feasible"]:
-        planned["config"]["flags"]["tensor_parallel_size"] = taken
+        planned["config"]["flags"]["tensor_parallel_size"] = used
     record["spec"]["objective"]["metric"] = objective
     (archive.path / "sweep.json").write_text(json.dumps(record))
     return open_archive(archive.path)
 
 
 @pytest.mark.parametrize(
-    ("objective", "taken", "whose", "share"),
+    ("objective", "used", "whose", "share"),
     [
         ("output_tok_per_s", 2, "tok/s per GPU,", 2),
         ("output_tok_per_s", 1, "tok/s per GPU,", 1),
@@ -37,11 +37,11 @@ def two_and_one(path: Path, objective: str, taken: int) -> SweepView:
         ("request_output_tok_per_s_mean", 2, "tok/s per request (mean output speed of a request),", 1),
     ],
 )
-def test_only_what_gpus_give_together_is_told_per_gpu(
-    tmp_path: Path, objective: str, taken: int, whose: str, share: int
+def test_only_what_gpus_give_together_is_shown_per_gpu(
+    tmp_path: Path, objective: str, used: int, whose: str, share: int
 ) -> None:
     """Throughputs are divided by the GPUs that the engine takes and say so; latencies and a request's speed are not."""
-    view = two_and_one(tmp_path / "a", objective, taken)
+    view = two_and_one(tmp_path / "a", objective, used)
     bests = [float(str(best["objective"])) for hardware in view.hardware if (best := rank(view, hardware).best)]
     first, last = sorted([bests[0] / share, bests[1]], reverse=view.higher_is_better)
     words = plain(answer_hardware(view).parts)

@@ -1,8 +1,9 @@
-"""What each alternative does, and each pair of axes, is told with its interval or not at all."""
+"""What each alternative does, and each pair of axes, is shown with its interval or not at all."""
 
 from pathlib import Path
 
 from archive_factory import GPUS, make_archive
+from shown_pages import figures_of, shown
 from tokenpeak.report import answers, figures, hardware, interactions, open_archive, overview
 from tokenpeak.report.blocks import plain
 
@@ -10,7 +11,7 @@ AXES = {"max_num_seqs": [8, 64], "enforce_eager": [True, False], "gpu_memory_uti
 
 
 def test_effects_and_pairs_have_intervals(tmp_path: Path) -> None:
-    """A full grid launched twice tells every alternative and every pair, with n and bounds."""
+    """A full grid launched twice gives every alternative and every pair, with n and bounds."""
     archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2, replicates=2)
     view = open_archive(archive.path)
     effects, pairs = interactions.effects(view), interactions.beyond(view)
@@ -22,8 +23,8 @@ def test_effects_and_pairs_have_intervals(tmp_path: Path) -> None:
     assert pairs["p_value"].is_between(0, 1).all()
 
 
-def test_what_trials_cannot_tell_is_not_estimable(tmp_path: Path) -> None:
-    """Two axes that always changed together: neither is told, nor their pair; the third axis is."""
+def test_what_trials_cannot_separate_is_not_estimable(tmp_path: Path) -> None:
+    """Two axes that always changed together: neither is estimable, nor their pair; the third axis is."""
     archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2)
     for trial in list(archive.trials()):
         if (trial.config.choices["max_num_seqs"] == "8") != (trial.config.choices["enforce_eager"] == "true"):
@@ -31,16 +32,18 @@ def test_what_trials_cannot_tell_is_not_estimable(tmp_path: Path) -> None:
     view = open_archive(archive.path)
     effects = {row["axis"]: row for row in interactions.effects(view).iter_rows(named=True)}
     pairs = {row["pair"]: row for row in interactions.beyond(view).iter_rows(named=True)}
-    caption = figures.main_effects(view).caption
+    (figure, *_) = figures_of(shown("interactions", archive.path, tmp_path))
 
     assert effects["gpu_memory_utilization"]["effect"] is not None
     assert (None, "not estimable") == tuple(effects["enforce_eager"][key] for key in ("effect", "remark"))
     pair = pairs["max_num_seqs × enforce_eager"]
     assert (None, "not estimable") == (pair["effect"], pair["cell"])
-    assert "Not estimable: max_num_seqs = 8, max_num_seqs = 64, enforce_eager = true, enforce_eager = false." in caption
+    assert "Not estimable: max_num_seqs = 8, max_num_seqs = 64, enforce_eager = true, enforce_eager = false." in str(
+        figure["caption"]
+    )
 
 
-def test_one_config_tells_of_no_axis(tmp_path: Path) -> None:
+def test_one_config_shows_no_axis(tmp_path: Path) -> None:
     """Nothing is said to matter where nothing could."""
     archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2)
     for path in sorted((archive.path / "trials").glob("*.json"))[1:]:
@@ -69,7 +72,7 @@ def test_a_sweep_without_axes_says_so(tmp_path: Path) -> None:
     """One config as it stands, or a server that is there already: nothing varies, so nothing is missed."""
     view = open_archive(make_archive(tmp_path / "a", axes={}, gpus=GPUS[:1], seconds=2).path)
 
-    assert "This sweep varies no axis, so there is no effect to tell." == plain(
+    assert "This sweep varies no axis, so there is no effect to estimate." == plain(
         answers.interactions(view, interactions.effects(view)).parts
     )
     assert "This sweep varies no axis." == hardware.speedups(view)[0].words()

@@ -17,6 +17,8 @@ from playwright.sync_api import Browser
 from archive_factory import MANY_AXES, make_archive
 from tokenpeak.report.site import SWEEP_PAGES
 
+pytestmark = pytest.mark.timing
+
 FORTY: dict[str, list[object]] = MANY_AXES | {
     "max_num_batched_tokens": [2048, 4096],
     "gpu_memory_utilization": [0.8, 0.9],

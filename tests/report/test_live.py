@@ -14,7 +14,7 @@ from archive_factory import make_archive, trial_record
 from tokenpeak.cli.serve import serve
 from tokenpeak.report import live, open_archive
 from tokenpeak.report.progress import progress
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.archive import Archive
 
 
 def test_progress_counts_what_landed(tmp_path: Path) -> None:

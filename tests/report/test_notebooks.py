@@ -1,17 +1,23 @@
 """Notebooks: parameters that they declare, outputs that the site reads, errors that name the cell."""
 
+import ast
 import doctest
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
 import nbformat
+import papermill
 import pytest
 
 from archive_factory import START, make_archive
 from tokenpeak import paths, report
-from tokenpeak.errors import ReportError
-from tokenpeak.report import view
-from tokenpeak.report.notebooks import blocks, execute, parameters_of
+from tokenpeak.errors import InputError, ReportError
+from tokenpeak.report import opening
+from tokenpeak.report.declared import declared
+from tokenpeak.report.notebooks import blocks, execute
+from tokenpeak.report.pages import SWEEP_PAGES
+from tokenpeak.spec.parameters import UNITS
 
 
 def write(path: Path, *cells: str) -> Path:
@@ -28,16 +34,103 @@ def write(path: Path, *cells: str) -> Path:
 @pytest.mark.parametrize("path", sorted(paths.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_every_notebook_takes_an_archive(path: Path) -> None:
     """Each page's notebook declares the parameter that the site gives it, and holds no markup."""
-    assert "archive" in parameters_of(path)
+    assert "archive" in declared(path)
     assert not any("</" in cell.source for cell in nbformat.read(path, as_version=4).cells)
+
+
+ALL = sorted(paths.NOTEBOOKS.rglob("*.ipynb"))
+PAGES = sorted(page.notebook for page in SWEEP_PAGES if page.notebook)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_page_takes_the_parameters_of_an_analysis(path: Path) -> None:
+    """Each is declared with its bound and given to `open_archive`; no other cell uses its name for something else."""
+    sources = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    nodes = [node for source in sources[1:] for node in ast.walk(ast.parse(source))]
+    opening = next(node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "open_archive")
+    others = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    others |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    found = declared(path)
+
+    assert [*UNITS] == [name for name in found if name in UNITS]
+    assert [*UNITS] == [keyword.arg for keyword in opening.keywords]
+    assert [*UNITS] == [keyword.value.id for keyword in opening.keywords if isinstance(keyword.value, ast.Name)]
+    assert set() == others & {*found}
+    for name, unit in UNITS.items():
+        assert unit.partition(",")[0] in found[name].comment
+        with pytest.raises(InputError) if "≥" in unit or ">" in unit else nullcontext():
+            found[name].value("-1")
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+def test_papermill_knows_every_parameter(path: Path) -> None:
+    """`papermill -p` warns of one that it cannot read from its line: of a second `=` in the comment, or of `| None`."""
+    expected = [name for name, each in declared(path).items() if "=" not in str(each.default)]
+
+    assert expected == [*papermill.inspect_notebook(str(path))]
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+def test_formulas_are_read_without_a_network(path: Path) -> None:
+    """None is TeX: nbconvert's pages would load what draws it from elsewhere, and show it raw without."""
+    prose = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+
+    assert [] == [text for text in prose if "$" in text or "\\" in text]
 
 
 def test_an_unknown_parameter_is_refused(tmp_path: Path) -> None:
     """A parameter that the notebook does not declare is an error with the nearest name."""
     path = write(tmp_path / "a.ipynb", "archive = ''")
 
-    with pytest.raises(ReportError, match=r"no parameter 'archiv'. Did you mean archive\?"):
+    with pytest.raises(InputError, match=r"no parameter 'archiv'. Did you mean archive\?"):
         execute(path, tmp_path / "out.ipynb", {"archiv": "x"})
+
+
+DECLARED = """
+archive = "../results"  # a folder, a packed archive
+price_per_hour: float = 2.5  # USD per node-hour, > 0
+nodes: int = 1  # nodes, ≥ 1
+window: str = "night"  # one of: night, weekend
+kinds: list[str] = []  # of GPUs
+spare: bool = True
+limit_s: float = None  # seconds
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("price_per_hour", "3", 3.0),
+        ("nodes", "4", 4),
+        ("window", "weekend", "weekend"),
+        ("kinds", "H100, A100", ["H100", "A100"]),
+        ("spare", "no", False),
+        ("limit_s", "0.5", 0.5),
+        ("archive", "x", "x"),
+    ],
+)
+def test_a_given_text_becomes_the_declared_type(tmp_path: Path, name: str, given: str, value: object) -> None:
+    """The command line gives text; the notebook gets what its parameters cell declares."""
+    found = declared(write(tmp_path / "a.ipynb", DECLARED))[name].value(given)
+
+    assert (type(value), value) == (type(found), found)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("price_per_hour", "cheap", r"price_per_hour is 'cheap'. It must be a number \(USD per node-hour, > 0\)"),
+        ("price_per_hour", "0", "price_per_hour is 0.0. It must be > 0"),
+        ("nodes", "0", "nodes is 0. It must be ≥ 1"),
+        ("nodes", "1.5", "a whole number"),
+        ("window", "weekends", "window is 'weekends'. Did you mean weekend?"),
+        ("spare", "perhaps", "true or false"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_refused(tmp_path: Path, name: str, given: str, said: str) -> None:
+    """A value of another type, out of bounds or beside the choices is an input error that gives what is allowed."""
+    with pytest.raises(InputError, match=said):
+        declared(write(tmp_path / "a.ipynb", DECLARED))[name].value(given)
 
 
 def test_a_failing_cell_is_named(tmp_path: Path) -> None:
@@ -61,6 +154,19 @@ def test_outputs_become_blocks_in_order(tmp_path: Path) -> None:
     assert [["first"], ["second"]] == [list(block["parts"]) for block in found]
 
 
+def test_a_cell_for_the_notebook_alone_is_not_on_the_page(tmp_path: Path) -> None:
+    """Prose and outputs of cells with the tag stay in the executed notebook; a page of a user leaves them out too."""
+    path = write(tmp_path / "a.ipynb", "archive = ''", "from tokenpeak.report.blocks import note\nnote('unseen')")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1].metadata["tags"] = ["notebook-only"]
+    notebook.cells.append(nbformat.v4.new_markdown_cell("unseen prose", metadata={"tags": ["notebook-only"]}))
+    nbformat.write(notebook, path)
+    executed = execute(path, tmp_path / "out.ipynb", {})
+
+    assert [] == blocks(executed) == blocks(executed, plain=True)
+    assert "unseen" in (tmp_path / "out.ipynb").read_text()
+
+
 def test_notebooks_share_no_names(tmp_path: Path) -> None:
     """What one notebook defines is not there in the next."""
     execute(write(tmp_path / "a.ipynb", "archive = ''", "leaked = 1"), tmp_path / "1.ipynb", {})
@@ -72,7 +178,7 @@ def test_notebooks_share_no_names(tmp_path: Path) -> None:
 def test_documented_examples_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the documentation of open_archive shows is what a reader gets, from the project's folder."""
     monkeypatch.chdir(paths.ROOT)
-    for module in (report, view):
+    for module in (report, opening):
         found = doctest.testmod(module)
 
         assert (0, True) == (found.failed, found.attempted > 0)

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
-from conftest import CALIBRATION
 from payload import HOST, JOINING, payload_archive
 from playwright.sync_api import Browser
+from tests.report.conftest import CALIBRATION
 
-from tokenpeak.load.calibrate import calibration_record
+from tokenpeak.loadgen.calibration import calibration_record
 from tokenpeak.report.site import build_site
+
+pytestmark = pytest.mark.e2e
 
 ATTACKS = """() => ({
   foreign: [...document.querySelectorAll("[href], [src], [action], [data], [srcset], [formaction], [ping]")]

@@ -40,7 +40,7 @@ def test_a_broken_link_stops_the_publication(copy: Path, tmp_path: Path) -> None
 
 
 def test_a_dry_run_sends_nothing(copy: Path, tmp_path: Path) -> None:
-    """A dry run lists the files and the place, and leaves the place alone."""
+    """A dry run lists the files and the place, and does not touch the place."""
     said: list[str] = []
     publish(copy, "dir", str(tmp_path / "out"), dry_run=True, say=said.append)
 

@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 
 from archive_factory import make_archive
+from shown_pages import shown, table_of
 from tokenpeak import paths
-from tokenpeak.report import SweepView, answers, distributions, energy, figures, open_archive, overview, tables
+from tokenpeak.report import SweepView, answers, figures, open_archive, overview, tables
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.ranking import rank
 
@@ -45,23 +46,23 @@ def test_launched_once_gives_no_interval(sim: SweepView) -> None:
     sentence = plain(answers.recommendation(sim, ranked).parts)
 
     assert ranked.frame["low"].null_count() == ranked.frame.height
-    assert "One launch each: how a relaunch varies is not known" in sentence
+    assert "Each config was launched once" in sentence
 
 
-def test_a_single_config_is_told_without_others(tmp_path: Path) -> None:
+def test_a_single_config_is_shown_without_others(tmp_path: Path) -> None:
     """Where one config gave a result, nothing is said of a gain's interval, nor of others near it."""
     view = open_archive(make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3).path)
     sentence = plain(answers.recommendation(view, rank(view, view.hardware[0])).parts)
 
-    assert "it is the only config with a result, so there is no gain to state." in sentence
+    assert "It is the only config with a result, so there is no gain to state." in sentence
     assert "no other" not in sentence
-    assert "One launch each" not in sentence
+    assert "launched once" not in sentence
     assert plain(answers.standing(view, [rank(view, view.hardware[0])]).parts).startswith("1 config gave a result on 1")
     assert ("n", "1 trial, 4 runs") in view.facts()
 
 
 def test_an_interrupted_launch_has_not_failed(tmp_path: Path) -> None:
-    """A config of which every launch was interrupted is told as such: nothing is known against it."""
+    """A config of which every launch was interrupted is shown as such: nothing is known against it."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], seconds=3)
     file = next(archive.path.glob("trials/0003-*.json"))
     record = json.loads(file.read_text()) | {"status": "interrupted", "runs": []}
@@ -85,26 +86,27 @@ def test_launches_that_say_nothing_give_no_interval(tmp_path: Path) -> None:
     view = open_archive(archive.path)
     ranked = rank(view, view.hardware[0])
 
-    assert (True, False, None) == (ranked.vague, ranked.replicated, ranked.frame["low"][0])
+    assert ranked.vague
+    assert ranked.replicated is False
+    assert ranked.frame["low"][0] is None
 
 
 def test_a_gain_within_what_launches_differ_is_not_claimed() -> None:
-    """Where two launches of one config differ by more than the gain, it is told of its launch, beside the spread."""
+    """Where two launches of one config differ by more than the gain, it is stated of its launch, beside the spread."""
     view = open_archive(paths.ARCHIVES / "h200-llama70b-fp8")
     ranked = rank(view, view.hardware[0])
     sentence = answers.recommendation(view, ranked)
     tiles = overview.key_figures(view, ranked)
     assert tiles is not None
 
-    assert (
-        ", in one launch +15% over defaults, beside a spread of 22.6% between launches of one config; within"
-        in plain(sentence.parts)
+    assert ". In one launch that is +15% over defaults. Launches of one config differ by 22.6%. Within" in plain(
+        sentence.parts
     )
     assert ["2 req/s"] == [part["strong"] for part in sentence.parts if isinstance(part, dict) and "strong" in part]
     assert ["Highest rate within the SLO"] == [tile.label for tile in tiles.tiles]
 
 
-def test_the_figure_marks_the_config_to_take() -> None:
+def test_the_figure_marks_the_recommended_config() -> None:
     """The diamond, and the row that is lit, are the config that the page recommends, not the best mean of its tie."""
     view = open_archive(paths.ARCHIVES / "v100-deepseek-r1-32b")
     ranked = rank(view, view.hardware[0])
@@ -113,11 +115,11 @@ def test_the_figure_marks_the_config_to_take() -> None:
     table = tables.ranking(view, ranked)
     lit = [row[0]["text"] for row, tone in zip(table.rows, table.row_tones, strict=True) if tone == "best"]
     assert ranked.best is not None
-    assert ranked.taken is not None
+    assert ranked.recommended is not None
 
-    assert ranked.taken["label"] != ranked.best["label"]
-    assert [ranked.taken["label"]] == [row["label"] for row in drawn] == lit
-    assert "the diamond is the one to take" in figure.caption
+    assert ranked.recommended["label"] != ranked.best["label"]
+    assert [ranked.recommended["label"]] == [row["label"] for row in drawn] == lit
+    assert "the diamond is the recommended config" in figure.caption
 
 
 def test_one_mean_over_launches_stands_everywhere(tmp_path: Path) -> None:
@@ -127,10 +129,13 @@ def test_one_mean_over_launches_stands_everywhere(tmp_path: Path) -> None:
     sweep.write_text(sweep.read_text().replace('"also":[]', '"also":["ttft_s","energy_j_per_output_tok"]'))
     view = open_archive(archive.path)
     ranked = rank(view, view.hardware[0])
-    joules = energy.per_config(view, view.hardware[0]).select("config_id", "energy_j_per_output_tok").rows()
+    joules = {
+        row["label"]: row["energy_j_per_output_tok"]
+        for row in table_of(shown("energy", archive.path, tmp_path), "energy")
+    }
     rows = {row["config_id"]: row for row in ranked.frame.iter_rows(named=True)}
 
-    assert dict(joules) == pytest.approx({each: row["energy_j_per_output_tok"] for each, row in rows.items()})
+    assert joules == pytest.approx({row["label"]: row["energy_j_per_output_tok"] for row in rows.values()})
     assert ranked.trade_offs
     for config_id, (_, ttft_s, joule) in ranked.trade_offs.items():
         assert (ttft_s, joule) == pytest.approx(
@@ -164,7 +169,8 @@ def test_figures_of_runs_that_may_not_be_ranked_are_not_said_to_be_missing(tmp_p
     view = open_archive(archive.path)
 
     assert "In this sweep no run that may be ranked has an energy figure." == answers.no_energy(view).words()
-    assert distributions.answer_tradeoff(view).words().startswith("No run that may be ranked has both")
+    (answered, *_) = shown("latency", archive.path, tmp_path / "executed")
+    assert answered["parts"][0].startswith("No run that may be ranked has both")
 
 
 def test_an_edge_is_one_that_can_be_passed(tmp_path: Path) -> None:
@@ -175,14 +181,14 @@ def test_an_edge_is_one_that_can_be_passed(tmp_path: Path) -> None:
     steps = [overview.next_steps(each, rank(each, each.hardware[0])) for each in (published, view)]
     words = [each.words().split(": values")[0] for each in steps if each is not None]
 
-    assert "16" == (rank(view, view.hardware[0]).taken or {})["axis_max_num_seqs"]
+    assert "16" == (rank(view, view.hardware[0]).recommended or {})["axis_max_num_seqs"]
     assert [
         f"The recommended config stands at the edge of {edge}"
         for edge in ("max_num_batched_tokens=98304", "max_num_seqs=16")
     ] == words
 
 
-def test_cost_is_told_in_its_currency(tmp_path: Path) -> None:
+def test_cost_is_shown_in_its_currency(tmp_path: Path) -> None:
     """Wherever cost is an objective or a column, its unit is the currency of the spec's price."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], seconds=3)
     sweep = archive.path / "sweep.json"
@@ -191,11 +197,22 @@ def test_cost_is_told_in_its_currency(tmp_path: Path) -> None:
     record["spec"]["objective"]["metric"] = "cost_per_1m_output_tok"
     sweep.write_text(json.dumps(record))
     view = open_archive(archive.path)
-    told = plain(answers.recommendation(view, rank(view, view.hardware[0])).parts)
+    shown_words = plain(answers.recommendation(view, rank(view, view.hardware[0])).parts)
     shown = tables.runs(view, view.runs, "runs", "Runs")
 
-    assert " CHF/1M tokens at " in told
-    assert "currency/" not in f"{told} {[column.unit for column in shown.columns]}"
+    assert " CHF/1M tokens at " in shown_words
+    assert "currency/" not in f"{shown_words} {[column.unit for column in shown.columns]}"
+
+
+def test_recomputed_tokens_are_shown_where_there_are_any(tmp_path: Path) -> None:
+    """A run whose requests were preempted shows the share of tokens computed again; without any there is no column."""
+    view = open_archive(make_archive(tmp_path / "a", gpus=["NVIDIA L4"], seconds=3).path)
+    none = tables.runs(view, view.runs.with_columns(recomputed_share=0.0), "runs", "Runs")
+    some = tables.runs(view, view.runs.with_columns(recomputed_share=0.004), "runs", "Runs")
+    at = [column.key for column in some.columns].index("recomputed")
+
+    assert "recomputed" not in [column.key for column in none.columns]
+    assert {"0.40"} == {row[at]["text"] for row in some.rows}
 
 
 def test_a_lower_objective_wins_when_lower_is_better(tmp_path: Path) -> None:

@@ -1,20 +1,22 @@
-"""The highest rate within the SLO, from runs that held, broke and could not tell."""
+"""The sustainable rate, from runs that held, broke and were not judged."""
 
 import json
 from pathlib import Path
 
 import polars as pl
 import pytest
+from rate_archive import SlotQueue, rate_archive
 
 from archive_factory import make_archive
 from tokenpeak.report import answers, open_archive, overview, tables
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.ranking import rank
-from tokenpeak.report.rates import curve, highest_rates, line_ends, named_configs, open_runs
+from tokenpeak.report.rate_figures import rate_figures, searched_figure
+from tokenpeak.report.rates import curve, found_rates, highest_rates, line_ends, named_configs, open_runs
 
 
 def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
-    """Runs of configs at rates: label, rate, held, told."""
+    """Runs of configs at rates: label, rate, held, judged."""
     return pl.DataFrame(
         [
             {
@@ -22,13 +24,21 @@ def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
                 "label": label,
                 "rate_per_s": rate,
                 "held": held,
-                "told": told,
+                "judged": judged,
                 "ttft_s_p95": rate / 10,
                 "slo_sure": rate / 100 if held else None,
+                "state": None,
+                "duration_s": 10.0,
+                "percentile_intervals": None,
             }
-            for label, rate, held, told in rows
+            for label, rate, held, judged in rows
         ],
-        schema_overrides={"held": pl.Boolean, "slo_sure": pl.Float64},
+        schema_overrides={
+            "held": pl.Boolean,
+            "slo_sure": pl.Float64,
+            "state": pl.String,
+            "percentile_intervals": pl.String,
+        },
     )
 
 
@@ -46,15 +56,18 @@ def test_a_rate_holds_only_in_every_launch() -> None:
     assert (None, 4.0) == (found["holds"], found["breaks"])
 
 
-def test_runs_that_cannot_tell_are_counted_apart() -> None:
+def test_unjudged_runs_are_counted_apart() -> None:
     """An invalid run neither holds nor breaks a rate."""
     found = highest_rates(runs(("a", 4, True, True), ("a", 8, None, False))).row(0, named=True)
 
-    assert (4.0, None, 1, 1) == (found["holds"], found["breaks"], found["n"], found["untold"])
+    assert 4.0 == found["holds"]
+    assert found["breaks"] is None
+    assert 1 == found["n"]
+    assert 1 == found["untold"]
 
 
 def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:
-    """That no rate held is said only of rates that could tell."""
+    """That no rate is sustainable is said only of rates that were judged."""
     untold, broken, both = (
         plain(answers.rates("L4", highest_rates(runs(*found)), "TTFT p95 ≤ 500 ms").parts)
         for found in (
@@ -64,13 +77,13 @@ def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:
         )
     )
 
-    assert "On L4, no run at a rate could tell whether TTFT p95 ≤ 500 ms held." == untold
+    assert "On L4, no run at a rate could decide whether TTFT p95 ≤ 500 ms held." == untold
     assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate tried." == broken
     assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate that could be judged." == both
 
 
 def test_no_key_figure_of_rates_that_could_not_be_judged(tmp_path: Path) -> None:
-    """Where no run at a rate tells, the config to take has no highest rate, rather than none that holds."""
+    """Where no run at a rate was judged, the recommended config has no sustainable rate, rather than none."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
     path = next((archive.path / "trials").glob("*.json"))
     trial = json.loads(path.read_text())
@@ -84,7 +97,20 @@ def test_no_key_figure_of_rates_that_could_not_be_judged(tmp_path: Path) -> None
     assert "Rate within SLO" not in [tile.label for tile in tiles.tiles]
 
 
-def test_curves_leave_out_what_cannot_tell() -> None:
+def test_a_point_of_several_launches_is_in_the_worst_state_of_one() -> None:
+    """One overloaded launch makes the point overloaded; its interval is that of one launch alone."""
+    several = runs(("a", 4, True, True), ("a", 4, True, True), ("b", 4, True, True)).with_columns(
+        state=pl.Series(["steady", "overloaded", "too_short"]),
+        percentile_intervals=pl.lit('{"ttft_s_p95": [0.3, null]}'),
+    )
+    points = curve(several, "ttft_s_p95", ["a"], 1000.0)
+
+    assert [("overloaded", None, None, 20.0), ("too_short", 300.0, None, 10.0)] == points.select(
+        "state", "low", "high", "seconds"
+    ).rows()
+
+
+def test_curves_leave_out_what_was_not_judged() -> None:
     """A point stands for runs that could be judged."""
     points = curve(runs(("a", 4, True, True), ("a", 8, None, False)), "ttft_s_p95", ["a"], 1000.0)
 
@@ -135,9 +161,9 @@ def test_an_overloaded_run_breaks_the_slo_and_ranks_nothing(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("breaks", "said"),
     [
-        ([None], ", which held at every rate that could be judged"),
-        ([None, None], "; all of them held at every rate that could be judged"),
-        ([None, 16.0], "; 1 of them held at every rate that could be judged"),
+        ([None], ". It held every rate that could be judged"),
+        ([None, None], ". All of them held every rate that could be judged"),
+        ([None, 16.0], ". 1 of them held every rate that could be judged"),
     ],
 )
 def test_whose_limit_is_not_reached_is_said(breaks: list[float | None], said: str) -> None:
@@ -147,3 +173,25 @@ def test_whose_limit_is_not_reached_is_said(breaks: list[float | None], said: st
     highest = pl.DataFrame({**columns, "untold": [0] * count, "breaks": pl.Series(breaks, dtype=pl.Float64)})
 
     assert said in plain(answers.rates("L4", highest, "TTFT p95 ≤ 500 ms").parts)
+
+
+def test_points_and_searches_of_queues_of_known_capacity(tmp_path: Path) -> None:
+    """Twice the capacity is overloaded, two thirds steady, sixty requests too short; saturation holds the capacity."""
+    archive = rate_archive(tmp_path / "a", {8: SlotQueue(8, 0.7)})
+    view = open_archive(archive.path)
+    hardware = view.hardware[0]
+    tried = open_runs(view, hardware, "short").filter(pl.col("level_label").str.starts_with("rate="))
+    points = curve(open_runs(view, hardware, "short"), "ttft_s_p95", ["8"]).filter(
+        pl.col("rate_per_s").is_in([4.0, 8.0, 16.0])
+    )
+    found = found_rates(view, hardware, "short").row(0, named=True)
+    searched = searched_figure(hardware, "short", found_rates(view, hardware, "short"))
+    captions = [figure.caption for figure in rate_figures(view, hardware, "short", None, None)[1:]]
+
+    assert ["too_short", "steady", "overloaded"] == tried["state"].to_list()
+    assert [True, False] == points["low"].is_not_null().to_list()[1:]
+    assert found["saturation_low"] <= 8 / 0.7 <= found["saturation_high"]
+    assert found["low"] <= found["rate"] <= found["high"] <= 8 / 0.7 * 1.01
+    assert "90% intervals" in searched.caption
+    assert all("Crossed: overloaded" in caption and "?: too short" in caption for caption in captions)
+    assert all("Dashed: the saturated throughput" in caption for caption in captions)

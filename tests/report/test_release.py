@@ -5,9 +5,9 @@ from typing import Any
 
 from archive_factory import make_archive
 from tokenpeak.records import EndRecord, Gpu, NodeFacts, Production, SweepRecord
+from tokenpeak.report.cleaned_copy import cleaner_of
 from tokenpeak.report.cleaner import Cleaner
-from tokenpeak.report.release import cleaner_of
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.archive import Archive
 
 
 def record_with(tmp_path: Path, **changes: Any) -> SweepRecord:
@@ -79,3 +79,15 @@ def test_a_model_at_a_path_keeps_its_name(tmp_path: Path) -> None:
     assert ["vllm", "serve", "Llama", "--seed", "1", "--api-key", "<secret-1>", "--download-dir=<path-1>"] == list(
         clean._argv(argv)
     )
+
+
+def test_claims_keep_no_secret_that_only_its_key_or_flag_gives_away(tmp_path: Path) -> None:
+    """A value is a secret by its key, and a list's text by the flag before it."""
+    clean = of_node("gpu-07", tmp_path)
+    given = {"api_key": "swordfish", "argv": ["vllm", "serve", "--api-key", "swordfish"], "max_tokens": "100"}
+
+    assert {
+        "api_key": "<secret-1>",
+        "argv": ["vllm", "serve", "--api-key", "<secret-1>"],
+        "max_tokens": "100",
+    } == clean.plain(given)

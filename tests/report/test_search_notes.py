@@ -6,8 +6,9 @@ from archive_factory import GPUS, make_archive
 from tokenpeak.records import Failure, TrialRecord
 from tokenpeak.report import open_archive
 from tokenpeak.report.progress import progress
-from tokenpeak.report.search_notes import search_notes
-from tokenpeak.store.raw import Archive
+from tokenpeak.report.search_notes import outcomes, search_notes
+from tokenpeak.search.history import history_of
+from tokenpeak.store.archive import Archive
 
 AXES = {"max_num_seqs": [8, 64], "gpu_memory_utilization": [0.91, 0.92, 0.93, 0.94]}
 
@@ -40,7 +41,7 @@ def test_nothing_is_noted_of_a_plain_search(tmp_path: Path) -> None:
     assert [] == words(archive)
 
 
-def test_drift_is_told_by_launches_of_one_config(tmp_path: Path) -> None:
+def test_drift_is_shown_by_launches_of_one_config(tmp_path: Path) -> None:
     """Three launches of the first config across the sweep say whether the node changed meanwhile."""
     archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2, replicates=3)
     (said,) = words(archive)
@@ -78,3 +79,25 @@ def test_trials_that_were_cut_short_are_counted(tmp_path: Path) -> None:
     kept(archive, [first.model_copy(update={"runs": first.runs[:1], "left_out": "It is far behind."}), second])
 
     assert ["1 of 2 trials made only the objective's run"] == [found.split(",")[0] for found in words(archive)]
+
+
+def test_one_run_alone_does_not_pass_for_a_choice(tmp_path: Path) -> None:
+    """A trial of which one run is recorded, and nothing was left out on purpose, is not said to be cut short."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2)
+    search = archive.read_sweep().spec["search"]
+    assert isinstance(search, dict)
+    rewritten(archive, search={**search, "strategy": "adaptive"})
+    first, second = archive.trials()
+    kept(archive, [first.model_copy(update={"runs": first.runs[:1]}), second])
+
+    assert [] == words(archive)
+
+
+def test_the_search_is_shown_the_history_that_it_had(tmp_path: Path) -> None:
+    """Outcomes from frames are those from records, in the order in which the trials ended."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2)
+    first, second = archive.trials()
+    kept(archive, [first.model_copy(update={"duration_s": 1000.0}), second])
+    view = open_archive(archive.path)
+
+    assert history_of(archive.trials(), view.spec, view.hardware[0]) == outcomes(view, view.hardware[0])

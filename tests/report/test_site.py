@@ -14,8 +14,8 @@ from tokenpeak.errors import ReportError
 from tokenpeak.records import EndRecord
 from tokenpeak.report.links import broken_links
 from tokenpeak.report.site import SWEEP_PAGES, build_site
+from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.pack import pack
-from tokenpeak.store.raw import Archive, find_archives
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 RIG, SIM = "20261119-220000-quick-rig", "20261120-220000-quick-sim"
@@ -188,7 +188,7 @@ def test_a_folder_that_is_no_site_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_an_archive_with_failures_only_has_a_site(tmp_path: Path) -> None:
-    """A sweep in which nothing worked still tells what happened."""
+    """A sweep in which nothing worked still shows what happened."""
     axes = {"max_num_batched_tokens": [8192], "gpu_memory_utilization": [0.95]}
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes=axes)
     build_site([archive.path], tmp_path / "site")

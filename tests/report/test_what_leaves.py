@@ -16,9 +16,9 @@ from pydantic import BaseModel, ValidationError
 
 from archive_factory import make_archive
 from leak_search import leaks
-from tokenpeak.load.calibrate import Calibration
-from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.loadgen.calibration import Calibration
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.frames import open_frames
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
@@ -273,6 +273,18 @@ def test_no_canary_is_in_a_published_site(published: Path) -> None:
     assert [] == leaks(published, CANARIES)[:20]
 
 
+@pytest.mark.parametrize("form", ["csv", "vllm-bench-detailed"])
+def test_no_canary_is_in_what_is_exported(form: str, sown: Path, tmp_path: Path) -> None:
+    """Tables and results of another tool's schema are made from the cleaned copy, unless everything is to be kept."""
+    said = run("export", sown, "--format", form, "--output", tmp_path / "out")
+
+    assert "names machines, people or secrets" in said
+    assert list((tmp_path / "out").rglob("*.*"))
+    assert [] == leaks(tmp_path / "out", CANARIES)[:20]
+    run("export", sown, "--format", form, "--output", tmp_path / "whole", "--keep-everything")
+    assert leaks(tmp_path / "whole", CANARIES)
+
+
 def test_the_kinds_are_said_before_packing(packed: tuple[Path, str]) -> None:
     """Each kind with how often and where first, without repeating what was found."""
     said = packed[1]
@@ -295,8 +307,9 @@ def test_the_kinds_are_said_before_packing(packed: tuple[Path, str]) -> None:
     )
 
 
+@pytest.mark.e2e
 def test_a_site_that_was_not_cleaned_is_refused(sown: Path, tmp_path: Path) -> None:
-    """A site with the nodes' own names leaves only when told so."""
+    """A site with the nodes' own names leaves only on request."""
     run("report", sown, "--node-names", "--output", tmp_path / "site")
     words = [TOKENPEAK, "publish", "dir", str(tmp_path / "out"), "--site", str(tmp_path / "site")]
     refused = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -317,6 +330,7 @@ def test_everything_is_kept_when_asked(sown: Path, tmp_path: Path) -> None:
     assert len(leaks(tmp_path / "whole.tar.zst", CANARIES)) > 20
 
 
+@pytest.mark.e2e
 def test_a_cleaned_archive_gives_the_same_figures(sown: Path, packed: tuple[Path, str]) -> None:
     """Every column that is no text is equal, row by row, and what was equal or different in a text column still is."""
     before, after = open_frames([sown]), open_frames([packed[0]])

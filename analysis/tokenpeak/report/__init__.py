@@ -1,6 +1,7 @@
-"""Step 8: notebooks and the site, rendered from archives.
+"""Report: the notebooks and the site, rendered from archives.
 
-Two lines give a sweep's frames, here those of a published sweep; a folder of sweeps stands for the newest of them:
+Two lines give a sweep's frames, here those of a published sweep; a folder of sweeps stands for the newest of them, and
+a packed archive or `postgres:SWEEP_ID` will do as well. `open_archives` gives all of several:
 
 >>> from tokenpeak.report import open_archive
 >>> sweep = open_archive("analysis/archives/v100-deepseek-r1-32b")
@@ -16,6 +17,7 @@ read when collected. All are Polars frames:
 [('128', 3), ('64', 4), ('32', 6)]
 """
 
-from tokenpeak.report.view import SweepView, open_archive
+from tokenpeak.report.opening import open_archive, open_archives
+from tokenpeak.report.view import SweepView
 
-__all__ = ["SweepView", "open_archive"]
+__all__ = ["SweepView", "open_archive", "open_archives"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, number, percent, strong, trimmed, warning
+from tokenpeak.report.energy import figure_words, rounded
 from tokenpeak.report.interactions import importance
 from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView
@@ -15,8 +16,8 @@ FEW = 2
 """Most kinds of hardware of which a sentence speaks one by one."""
 
 
-def sure_words(confidence: float) -> str:
-    """A confidence, rounded down: nothing is wholly sure."""
+def confidence_words(confidence: float) -> str:
+    """A confidence in percent, rounded down: it is never 100%."""
     return f"{min(math.floor(confidence * 1000), 999) / 10:.1f}%"
 
 
@@ -33,16 +34,16 @@ def choices(view: SweepView, row: dict[str, object]) -> str:
 
 def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
     """What to run on one kind of hardware, how much better it is, and why it is this one of those it is tied with."""
-    taken = ranked.taken
-    if taken is None:
+    recommended = ranked.recommended
+    if recommended is None:
         why = link("ranking", "ranking.html")
         return warning(f"On {ranked.hardware}, no config gave a result that may be ranked; the ", why, " says why.")
-    parts: list[Part] = [f"On {ranked.hardware}, run ", code(choices(view, taken)), ": "]
-    parts += [strong(f"{number(_float(taken['objective']))} {view.metric.unit}"), f" {view.objective_at}"]
-    parts += _gain_words(view, ranked, taken)
-    parts += _tie_words(view, ranked, taken)
-    parts += _once_more_words(view, ranked)
-    if taken.get("slo_met") is False and view.metric.name != "max_rate_per_s":
+    parts: list[Part] = [f"On {ranked.hardware}, run ", code(choices(view, recommended)), ": "]
+    parts += [strong(f"{number(_float(recommended['objective']))} {view.metric.unit}"), f" {view.objective_at}"]
+    parts += _gain_words(view, ranked, recommended)
+    parts += _tie_words(view, ranked, recommended)
+    parts += _holdout_words(view, ranked)
+    if recommended.get("slo_met") is False and view.metric.name != "max_rate_per_s":
         parts.append(f" It does not hold the SLO at {view.objective_place} ({view.slo_words}).")
     return answer(*parts)
 
@@ -52,49 +53,52 @@ def _float(value: object) -> float:
     return float(value)
 
 
-def _gain_words(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> list[Part]:
-    if ranked.baseline is None or taken["gain"] is None:
-        return ["; it is the only config with a result, so there is no gain to state"]
-    if taken["config_id"] == ranked.baseline.config_id:
-        return [f"; nothing tried {'surely ' if ranked.ties.height else ''}beats your {ranked.baseline.words}"]
-    gain = percent(_float(taken["gain"]))
+def _gain_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[Part]:
+    if ranked.baseline is None or recommended["gain"] is None:
+        return [". It is the only config with a result, so there is no gain to state"]
+    if recommended["config_id"] == ranked.baseline.config_id:
+        return [f". Nothing tried beats your {ranked.baseline.words}{' beyond a tie' if ranked.ties.height else ''}"]
+    gain = percent(_float(recommended["gain"]))
     if not ranked.replicated:
-        beside = f", beside a spread of {ranked.spread:.1%} between launches of one config" if ranked.spread else ""
-        return [f", in {launches(taken)} {gain} over {ranked.baseline.words}{beside}"]
-    parts: list[Part] = [", ", strong(gain), f" over {ranked.baseline.words}"]
-    if taken["gain_low"] is not None:
-        parts.append(f" ({percent(_float(taken['gain_low']))} to {percent(_float(taken['gain_high']))})")
+        beside = f". Launches of one config differ by {ranked.spread:.1%}" if ranked.spread else ""
+        return [f". In {launches(recommended)} that is {gain} over {ranked.baseline.words}{beside}"]
+    parts: list[Part] = [". That is ", strong(gain), f" over {ranked.baseline.words}"]
+    if recommended["gain_low"] is not None:
+        parts.append(f" ({percent(_float(recommended['gain_low']))} to {percent(_float(recommended['gain_high']))})")
     return parts
 
 
-def _tie_words(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> list[Part]:
-    why = ranked.choice.why if ranked.choice is not None else ""
+def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[Part]:
+    reasons = (
+        [f"{reason[0].upper()}{reason[1:]}." for reason in ranked.choice.reasons] if ranked.choice is not None else []
+    )
     alone = ranked.frame.filter(pl.col("state") == "ok").height == 1
-    if taken["low"] is None:
+    if recommended["low"] is None:
         if alone:
             return ["."]
         unknown = (
             "The launches of one config are too few, or differ too much, for the gain to have an interval."
             if ranked.vague
-            else "One launch each: how a relaunch varies is not known, so the gain has no interval."
+            else "Each config was launched once, so the gain has no interval."
         )
-        return [f"; {why or f'no other is within {view.spec.search.margin:.0%} of it'}. {unknown}"]
-    low, high = number(_float(taken["low"])), number(_float(taken["high"]))
-    interval = f" (95% interval {low} to {high} {view.metric.unit}, n={taken['n']})"
-    return [interval, "." if alone else f"; {why or 'no other config reaches it'}."]
+        why = reasons or [f"No other is within {view.spec.search.margin:.0%} of it."]
+        return [". ", " ".join([*why, unknown])]
+    low, high = number(_float(recommended["low"])), number(_float(recommended["high"]))
+    interval = f" (95% interval {low} to {high} {view.metric.unit}, n={recommended['n']})"
+    return [interval, "." if alone else ". " + " ".join(reasons or ["No other config reaches it."])]
 
 
-def _once_more_words(view: SweepView, ranked: Ranking) -> list[Part]:
-    """What the search's choice gave in the launch that it was not picked by."""
+def _holdout_words(view: SweepView, ranked: Ranking) -> list[Part]:
+    """The result of the holdout run, which selected nothing."""
     parts: list[Part] = []
-    for row in ranked.frame.filter(pl.col("once_more").is_not_null()).iter_rows(named=True):
-        if ranked.taken and row["config_id"] == ranked.taken["config_id"]:
-            parts.append(" Measured once more on fresh requests: ")
+    for row in ranked.frame.filter(pl.col("objective_holdout").is_not_null()).iter_rows(named=True):
+        if ranked.recommended and row["config_id"] == ranked.recommended["config_id"]:
+            parts.append(" Holdout run on fresh requests: ")
         else:
-            parts += [" What the search would take, ", code(choices(view, row)), ", once more on fresh requests: "]
-        broke = row["once_more_slo_met"] is False and view.metric.name != "max_rate_per_s"
-        parts.append(strong(f"{number(row['once_more'])} {view.metric.unit}"))
-        parts.append(f" (n=1 launch, by which nothing was picked{'; it broke the SLO' if broke else ''}).")
+            parts += [" Holdout run of the search's choice, ", code(choices(view, row)), ", on fresh requests: "]
+        broke = row["holdout_slo_met"] is False and view.metric.name != "max_rate_per_s"
+        parts.append(strong(f"{number(row['objective_holdout'])} {view.metric.unit}"))
+        parts.append(f" (n=1 launch, which selected nothing{'; it broke the SLO' if broke else ''}).")
     return parts
 
 
@@ -139,7 +143,7 @@ def interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
     """Which axis matters most, on each kind of hardware or, where there are many, on how many of them."""
     ranks = importance(view, effects)
     if effects.is_empty():
-        return answer("This sweep varies no axis, so there is no effect to tell.")
+        return answer("This sweep varies no axis, so there is no effect to estimate.")
     if ranks.is_empty():
         return answer("No axis's effect is estimable: too few configs gave a result, or axes always changed together.")
     grounds = [(each, rows) for each in view.hardware if (rows := ranks.filter(pl.col("hardware") == each)).height]
@@ -151,10 +155,10 @@ def interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
 def _axis_words(hardware: str, rows: pl.DataFrame) -> list[Part]:
     first, *others = rows.iter_rows(named=True)
     rest = ", ".join(f"{row['axis']} {percent(row['gain'])}" for row in others)
-    if not first["told"]:
+    if not first["matters"]:
         seen = f"{first['axis']} {percent(first['gain'])}" + (f", {rest}" if rest else "")
         return [
-            f"On {hardware}, no axis can be told to matter: results vary by as much without it, or are too few "
+            f"On {hardware}, no axis is shown to matter: results vary by as much without it, or are too few "
             f"(seen: {seen}). "
         ]
     return [
@@ -171,101 +175,129 @@ def _axis_words(hardware: str, rows: pl.DataFrame) -> list[Part]:
 
 
 def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:
-    leading = Counter(rows["axis"][0] for _, rows in grounds if rows["told"][0])
+    leading = Counter(rows["axis"][0] for _, rows in grounds if rows["matters"][0])
     parts: list[Part] = [f"Of {len(grounds)} kinds of hardware, "]
     for axis, count in leading.most_common():
         parts += [code(axis), f" matters most on {count}, "]
-    untold = len(grounds) - leading.total()
+    without = len(grounds) - leading.total()
     parts.append(
-        f"and on {untold} no axis can be told to matter: results vary by as much without it, or are too few."
-        if untold
+        f"and on {without} no axis is shown to matter: results vary by as much without it, or are too few."
+        if without
         else "other axes being equal."
     )
     return answer(*parts)
 
 
 def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
-    """The highest rate that holds the SLO."""
+    """The sustainable rate: the highest within the SLO."""
     if not slo:
         return answer(f"On {hardware}: the spec gives no SLO, so no rate can be said to hold.")
     held = highest.filter(pl.col("holds").is_not_null())
     if not highest["n"].sum():
-        return answer(f"On {hardware}, no run at a rate could tell whether {slo} held.")
+        return answer(f"On {hardware}, no run at a rate could decide whether {slo} held.")
     if held.is_empty():
-        untold = " that could be judged" if highest["untold"].sum() else " tried"
-        return answer(f"On {hardware}, no config held {slo} at any rate{untold}.")
+        tried = " that could be judged" if highest["untold"].sum() else " tried"
+        return answer(f"On {hardware}, no config held {slo} at any rate{tried}.")
     best = held.row(0, named=True)
     same = held.filter(pl.col("holds") == best["holds"])
     parts: list[Part] = [
         f"On {hardware}, ",
         strong(f"{trimmed(best['holds'])} req/s"),
-        f" is the highest rate tried at which {slo} held",
-        *(f" ({sure_words(sure)} sure)" for sure in [same["sure"].min()] if isinstance(sure, float)),
+        f" is the highest rate tried within {slo}. ",
     ]
     if same.height == 1:
-        parts += [", with ", code(best["label"])]
+        parts += [code(best["label"]), " held it"]
     else:
-        parts.append(f", with {same.height} of {highest.height} configs")
+        parts.append(f"{same.height} of {highest.height} configs held it")
+    parts += [
+        f", with {confidence_words(share)} confidence" for share in [same["sure"].min()] if isinstance(share, float)
+    ]
     open_end = same.filter(pl.col("breaks").is_null()).height
     if open_end:
-        whose = (
-            f"; {open_end} of them" if open_end < same.height else ", which" if same.height == 1 else "; all of them"
-        )
-        parts.append(f"{whose} held at every rate that could be judged, so the limit is not reached.")
+        whose = f"{open_end} of them" if open_end < same.height else "It" if same.height == 1 else "All of them"
+        parts.append(f". {whose} held every rate that could be judged, so the limit is not reached.")
     else:
-        parts.append(f"; the limit lies between {trimmed(best['holds'])} and {trimmed(best['breaks'])} req/s.")
+        parts.append(f". The limit lies between {trimmed(best['holds'])} and {trimmed(best['breaks'])} req/s.")
     return answer(*parts)
 
 
 def found_rate(hardware: str, found: pl.DataFrame) -> Sentence:
-    """The highest rate that a search found, with how sure it is."""
+    """The sustainable rate that a search found, with its confidence."""
     best = found.row(0, named=True)
     if best["rate"] is None:
         return answer(f"On {hardware}, the search found no rate at which {best['limits']} held.")
     parts: list[Part] = [
         f"On {hardware}, ",
-        strong(f"{number(best['rate'])} req/s"),
+        strong(f"{rounded(best['rate'], best['low'], best['high'])} req/s"),
         f" is the highest rate within {best['limits']} by search, with ",
         code(best["label"]),
     ]
     if best["low"] is not None and best["high"] is not None:
         parts.append(
-            f"; it lies between {number(best['low'])} and {number(best['high'])} req/s with "
+            f". It lies between {rounded(best['low'], best['low'], best['high'])} and "
+            f"{rounded(best['high'], best['low'], best['high'])} req/s with "
             f"{best['confidence']:.0%} confidence, after {best['probes']} probes."
         )
+        reach = found.filter(pl.col("label") != best["label"], pl.col("high") >= best["low"])["label"].unique()
+        if reach.len():
+            whose = (
+                "One other's interval overlaps"
+                if reach.len() == 1
+                else f"The intervals of {reach.len()} others overlap"
+            )
+            parts.append(f" {whose} it, so they tie.")
     else:
-        parts.append(f"; the search ended {best['ended']} after {best['probes']} probes, so no interval holds it.")
+        parts.append(f". The search ended {best['ended']} after {best['probes']} probes, so no interval holds it.")
     return answer(*parts)
 
 
 def no_energy(view: SweepView) -> Sentence:
     """Why nothing is said of energy."""
     if view.runs.height and view.runs["energy_j_per_output_tok"].is_null().all():
+        if view.runs["energy_needed_s"].is_not_null().any():
+            return too_short(view.runs)
         return answer(
             "In this sweep no run has an energy figure: power was neither measured nor is it known for estimating it."
         )
     return answer("In this sweep no run that may be ranked has an energy figure.")
 
 
+def too_short(runs: pl.DataFrame) -> Sentence:
+    """How many runs were too short for their energy to be known within ±5%, and what length would do."""
+    short = runs.filter(pl.col("energy_needed_s").is_not_null())
+    many = f"{short.height} of {runs.height} runs were" if short.height > 1 else f"One of {runs.height} runs was"
+    needed_s = max(short["energy_needed_s"].to_list(), default=0.0)
+    return answer(f"{many} too short for an energy figure within ±5%. {number(needed_s)} s would do.")
+
+
 def energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
-    """The thriftiest config and how the fastest compares."""
+    """The thriftiest config, which others are tied with it, and how the fastest compares."""
     if frame.is_empty():
         return answer(f"On {hardware}, no run that may be ranked has an energy figure.")
     first = frame.row(0, named=True)
+    per_token = rounded(first["energy_j_per_output_tok"], first["low"], first["high"])
     parts: list[Part] = [
         f"On {hardware}, ",
         code(first["label"]),
-        " needs least: " if frame.height > 1 else " needs ",
-        strong(f"{number(first['energy_j_per_output_tok'])} J per output token"),
+        " needs least of those with a figure: " if frame.height > 1 else " needs ",
+        strong(f"{per_token} J per output token"),
     ]
-    parts.append(f" ({number(first['energy_kwh_per_1m_output_tok'])} kWh per million at the meter)")
+    if first["low"] is not None:
+        ends = (rounded(first[end], first["low"], first["high"]) for end in ("low", "high"))
+        parts.append(f" ({' to '.join(ends)})")
+    parts.append(f", {figure_words(first, 'energy_kwh_per_1m_output_tok')} kWh per million at the meter.")
+    tied = frame.filter(rank=1).height - 1
+    if tied > 0:
+        parts.append(f" {_count(tied, 'other is', 'others are')} tied with it.")
     fastest = frame.filter(pl.col("config_id").eq_missing(pl.lit(winner)))
-    if fastest.height and winner != first["config_id"]:
+    if winner == first["config_id"]:
+        parts.append(" It is also the recommended one.")
+    elif fastest.is_empty():
+        parts.append(" The recommended config has no figure." if winner is not None else "")
+    else:
         ratio = float(fastest["energy_j_per_output_tok"][0]) / first["energy_j_per_output_tok"] - 1
         more = f"{ratio:.1%} more" if ratio >= 0.0005 else "as much"
-        parts.append(f"; the recommended config needs {more}.")
-    else:
-        parts.append("; it is also the recommended one." if winner == first["config_id"] else ".")
+        parts.append(f" The recommended config needs {more}.")
     if first["estimated"]:
         parts.append(" Estimated from the device's rated power, not measured.")
     return answer(*parts)

@@ -1,8 +1,8 @@
 """What a page is made of: sentences, key figures, figures, tables and texts to copy.
 
-A notebook's cell ends in a block; it becomes the cell's output as JSON of one media type (a figure's Vega-Lite spec
-under Vega-Lite's own, so that Jupyter draws it), and the site's templates render that. No block holds markup:
-text is text, and the template decides how it looks.
+A notebook's cell ends in a block; it becomes the cell's output as JSON of one media type, which the site's templates
+render, beside what other front ends show of it (`display`). No block holds markup: text is text, and the template
+decides how it looks.
 """
 
 import math
@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-BLOCK_MIME = "application/vnd.tokenpeak.block.v1+json"
-VEGA_MIME = "application/vnd.vegalite.v6+json"
+from tokenpeak.report import display
 
 SHOWN, SHOWN_OF_FIGURE = 1000, 100
 """Most rows that a page shows of a table, and of a figure's data: a page stays under two megabytes."""
@@ -58,7 +57,7 @@ class Block:
         return ""
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return {BLOCK_MIME: self.payload(), "text/plain": self.words()}
+        return display.bundle(self.payload(), self.words())
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,8 @@ class Tiles(Block):
 class Column:
     """A table's column. `kind` text, number, state or code; `digits` after the point for numbers.
 
-    `signed` numbers are differences: a gain has a plus. `hidden` columns are there, and off until the reader asks for
+    `digits_from` names the frame's column that holds each row's own digits; where that is null, `digits` hold. `signed`
+    numbers are differences: a gain has a plus. `hidden` columns are there, and off until the reader asks for
     them.
     """
 
@@ -126,6 +126,7 @@ class Column:
     unit: str = ""
     kind: Literal["text", "number", "state", "code"] = "text"
     digits: int | None = None
+    digits_from: str = ""
     signed: bool = False
     hidden: bool = False
     help: str = ""
@@ -148,10 +149,8 @@ class Table(Block):
     kind = "table"
 
     def words(self) -> str:
-        """Tab-separated rows under their heads."""
-        heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column in self.columns]
-        lines = ["\t".join(heads), *("\t".join(cell["text"] for cell in row) for row in self.rows)]
-        return "\n".join(lines)
+        """The title and the table's size."""
+        return f"{self.title}: {len(self.rows)} rows, {len(self.columns)} columns"
 
 
 def number(value: float | None, digits: int | None = None) -> str:
@@ -188,9 +187,9 @@ def table(
         cells = []
         for column in present:
             value = record[column.key]
-            text = (
-                number(value, digits[column.key]) if column.kind == "number" else "–" if value is None else str(value)
-            )
+            own = record[column.digits_from] if column.digits_from else None
+            places = digits.get(column.key) if own is None else own
+            text = number(value, places) if column.kind == "number" else "–" if value is None else str(value)
             plus = "+" if column.signed and value is not None and re.search(r"[1-9]", text) and value > 0 else ""
             cell: dict[str, Any] = {"text": plus + text}
             if isinstance(value, int | float):
@@ -268,13 +267,17 @@ class Facts(Block):
 
 @dataclass(frozen=True, kw_only=True)
 class Factor:
-    """A factor that a reader may change: `key` as in the spec, its value, unit, and where it comes from."""
+    """A factor that a reader may change: its value, between what it lies, unit, and where it comes from."""
 
     key: str
     title: str
     unit: str
     value: float | None
     source: str
+    low: float | None = None
+    high: float | None = None
+    has_range: bool = True
+    """Whether it could have one: a reader's own volume has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,18 +308,16 @@ class Figure(Block):
     kind = "figure"
 
     def payload(self) -> dict[str, Any]:
-        """Everything but the spec, which travels under Vega-Lite's own media type."""
+        """The figure as JSON, the plotted frame as a table of its name."""
         return {
             "kind": "figure",
             "name": self.name,
             "title": self.title,
             "caption": self.caption,
+            "spec": self.spec,
             "data": replace(self.data, name=self.name, shown=SHOWN_OF_FIGURE).payload(),
         }
 
     def words(self) -> str:
         """Title and caption."""
         return f"{self.title}. {self.caption}"
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return {VEGA_MIME: self.spec, BLOCK_MIME: self.payload(), "text/plain": self.words()}

@@ -1,9 +1,9 @@
-"""What a sweep's load client had been found able to measure, as the methodology page shows it."""
+"""Calibrations of a sweep's load client, as the methodology page shows them."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from tokenpeak.load.calibrate import Calibration
+from tokenpeak.loadgen.calibration import Calibration
 from tokenpeak.report.blocks import number
 
 HEADS = (
@@ -20,7 +20,7 @@ HEADS = (
 
 
 def calibrations(record: Mapping[str, object] | None) -> list[dict[str, Any]]:
-    """One entry for each way that was calibrated; none when nothing was attached."""
+    """One entry for each network path that was calibrated; none when nothing was attached."""
     raw: Any = (record or {}).get("calibrations", ())
     return [_shown(Calibration.model_validate(entry)) for entry in raw]
 

@@ -12,6 +12,7 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.report import theme
+from tokenpeak.report.blocks import shared_digits
 
 CHARTED = 40
 """Most configs that a chart of dots shows; its table has all."""
@@ -28,9 +29,8 @@ def dots(
     frame: pl.DataFrame,
     *,
     title: str,
-    reference: tuple[float, str] | None,
-    tooltips: Sequence[str],
-    digits: str,
+    reference: tuple[float, str] | None = None,
+    tooltips: Sequence[str] = ("value:Q", "low:Q", "high:Q", "n:Q"),
     zero: bool = False,
 ) -> alt.TopLevelMixin:
     """Configs on one axis, best first, with their intervals, the winner's group in a band.
@@ -39,6 +39,7 @@ def dots(
     marked (the one to look at, a diamond), remark (shown where there is no value), in the order shown. `reference` is
     a value and its name.
     """
+    digits = f",.{shared_digits(frame['value'])}f"
     shown = frame.head(CHARTED).with_columns(order=pl.int_range(pl.len()))
     y = alt.Y(
         "label:N",
@@ -216,89 +217,7 @@ def _by_hardware(
     return resolved
 
 
-def rate_curves(
-    frame: pl.DataFrame,
-    ends: pl.DataFrame,
-    *,
-    names: Sequence[str],
-    unit: str,
-    limit: tuple[float, str] | None,
-    log: bool,
-    domain: tuple[float, float],
-    holds: pl.DataFrame | None,
-) -> alt.TopLevelMixin:
-    """One metric against the offered rate, a line per config; named configs in colour, the rest pale.
-
-    `frame`: rate_per_s, value, label, named (the label, or empty), holds (the SLO held; null when not judged).
-    `ends`: rate_per_s, value, named: where each named line's label stands; `names` in the order
-    of their colours. `limit` is an SLO's value and its words,
-    `domain` the axis's ends.
-    """
-    colour = alt.Color(
-        "named:N", scale=alt.Scale(domain=list(names), range=list(theme.SERIES[: len(names)])), legend=None
-    )
-    shape = alt.Shape(
-        "named:N", scale=alt.Scale(domain=list(names), range=list(theme.SHAPES[: len(names)])), legend=None
-    )
-    x = alt.X(
-        "rate_per_s:Q",
-        title="offered rate (req/s)",
-        scale=alt.Scale(type="log", nice=False, padding=12),
-        axis=alt.Axis(values=sorted(set(frame["rate_per_s"].to_list())), grid=False, format="~g"),
-    )
-    y = alt.Y(
-        "value:Q",
-        title=unit,
-        scale=alt.Scale(type="log" if log else "linear", nice=False, domain=list(domain)),
-        axis=alt.Axis(tickCount=5, format=",.4~r"),
-    )
-    pale = (
-        alt.Chart(frame.filter(pl.col("named") == ""))
-        .mark_line(color=theme.FAINT, strokeWidth=1.2)
-        .encode(x=x, y=y, detail=alt.Detail("label:N"), tooltip=[alt.Tooltip("label:N")])
-    )
-    chosen = alt.Chart(frame.filter(pl.col("named") != ""))
-    line = chosen.mark_line().encode(x=x, y=y, color=colour, detail=alt.Detail("label:N"))
-    tip = [
-        alt.Tooltip("label:N", title="config"),
-        alt.Tooltip("rate_per_s:Q", title="req/s"),
-        alt.Tooltip("value:Q", format=",.4~r", title=unit),
-        alt.Tooltip("holds:N", title="SLO held"),
-    ]
-    held = (
-        chosen.transform_filter("datum.holds !== false")
-        .mark_point(filled=True, size=55, opacity=1)
-        .encode(x=x, y=y, color=colour, shape=shape, tooltip=tip)
-    )
-    broke = (
-        chosen.transform_filter("datum.holds === false")
-        .mark_point(filled=False, size=45, opacity=0.75, strokeWidth=1.5, fill=theme.PAPER)
-        .encode(x=x, y=y, color=colour, shape=shape, tooltip=tip)
-    )
-    named = alt.Chart(ends).encode(x=x, y=y, text=alt.Text("named:N"), color=colour)
-    layers: list[alt.Chart] = [pale, line, held, broke]
-    if limit:
-        at = pl.DataFrame({"value": [limit[0]], "words": [limit[1]]})
-        rule = alt.Chart(at).mark_rule(color=theme.BAD, strokeWidth=1.2).encode(y=alt.Y("value:Q"))
-        word = (
-            alt.Chart(at)
-            .mark_text(align="left", baseline="bottom", dx=2, dy=-3, color=theme.BAD, fontSize=11)
-            .encode(x=alt.value(0), y=alt.Y("value:Q"), text=alt.Text("words:N"))
-        )
-        layers += [rule, word]
-    if holds is not None and holds.height:
-        layers.append(
-            alt.Chart(holds)
-            .mark_rule(strokeDash=[2, 2], strokeWidth=1.4)
-            .encode(
-                x=alt.X("rate_per_s:Q"), color=colour, tooltip=[alt.Tooltip("named:N"), alt.Tooltip("rate_per_s:Q")]
-            )
-        )
-    layers += _words(named, align="left", dx=9)
-    return alt.layer(*layers).properties(width=330, height=220)
-
-
-def _words(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
+def haloed(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
     """Labels at points, and below them the same in the paper's colour and bolder: what lies behind stays apart."""
     halo = base.mark_text(fontSize=11, stroke=theme.PAPER, strokeWidth=4, **mark)
     return [halo, base.mark_text(fontSize=11, **mark)]
@@ -307,7 +226,7 @@ def _words(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
 def tradeoff(frame: pl.DataFrame, *, x_title: str, y_title: str) -> alt.TopLevelMixin:
     """Two metrics against each other: the front drawn through the points that nothing beats, the others pale.
 
-    `frame`: x, y, label, level, front (on it or not), taken (of the config to take, a diamond), named (text at the
+    `frame`: x, y, label, level, front (on it or not), "taken" (the recommended config, a diamond), named (text at the
     point, or empty).
     """
     x = alt.X(
@@ -327,20 +246,20 @@ def tradeoff(frame: pl.DataFrame, *, x_title: str, y_title: str) -> alt.TopLevel
     )
     front = alt.Chart(frame.filter(pl.col("front")).sort("x"))
     line = front.mark_line(color=theme.ACCENT, interpolate="step-before", strokeWidth=1.5).encode(x=x, y=y)
-    told = alt.Chart(frame.filter(pl.col("front") | pl.col("taken")))
+    shown = alt.Chart(frame.filter(pl.col("front") | pl.col("taken")))
     point = (
-        told.transform_filter("!datum.taken")
+        shown.transform_filter("!datum.taken")
         .mark_point(filled=True, color=theme.ACCENT, size=60, opacity=1)
         .encode(x=x, y=y, tooltip=tip)
     )
     diamond = (
-        told.transform_filter("datum.taken")
+        shown.transform_filter("datum.taken")
         .mark_point(filled=True, color=theme.INK, size=110, shape="diamond", opacity=1)
         .encode(x=x, y=y, tooltip=tip)
     )
     # A label stands on the side of its point where there is room.
     middle = (float(frame["x"].min() or 0) + float(frame["x"].max() or 0)) / 2  # type: ignore[arg-type]
-    named = told.transform_filter("datum.named !== ''").encode(x=x, y=y, text=alt.Text("named:N"))
-    right = _words(named.transform_filter(f"datum.x <= {middle}"), align="left", dx=9, dy=-8)
-    left = _words(named.transform_filter(f"datum.x > {middle}"), align="right", dx=-9, dy=8)
+    named = shown.transform_filter("datum.named !== ''").encode(x=x, y=y, text=alt.Text("named:N"))
+    right = haloed(named.transform_filter(f"datum.x <= {middle}"), align="left", dx=9, dy=-8)
+    left = haloed(named.transform_filter(f"datum.x > {middle}"), align="right", dx=-9, dy=8)
     return alt.layer(pale, *left, *right, line, point, diamond).properties(width=theme.WIDTH + 60, height=340)

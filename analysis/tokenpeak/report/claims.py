@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tokenpeak.checks.catalogue import GUARDS
+from tokenpeak.checks.claims import Judged, guarded, judge, read_claims
+from tokenpeak.checks.evidence import Evidence
+from tokenpeak.checks.outcome import VERDICT_WORDS, Guarded
 from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, strong, table
 from tokenpeak.report.view import SweepView
-from tokenpeak.stats.checks.catalogue import GUARDS
-from tokenpeak.stats.checks.claims import Judged, guarded, judge, read_claims
-from tokenpeak.stats.checks.evidence import Evidence
-from tokenpeak.stats.checks.outcome import VERDICT_WORDS, Guarded
 
 CLAIMS_FILE = "claims.yml"
 

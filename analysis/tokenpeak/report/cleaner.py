@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from tokenpeak.load.calibrate import HERE, Calibration
-from tokenpeak.plan.spec import parse_spec
-from tokenpeak.report.disclosure import Rule, holds_text, parts_of, rule_of
+from tokenpeak.loadgen.calibration import HERE, Calibration
+from tokenpeak.report.disclosure import FieldRule, holds_text, parts_of, rule_of
 from tokenpeak.report.known_words import KnownWords
 from tokenpeak.sensitive import KINDS, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
+from tokenpeak.spec.sweep import parse_spec
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -38,6 +38,8 @@ class Findings:
     first: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     """Files that no copy has."""
+    skipped: list[str] = field(default_factory=list)
+    """Files of the format that could not be read, each with the reason."""
 
     def add(self, kind: str, where: str, count: int = 1) -> None:
         """Count a finding."""
@@ -92,10 +94,14 @@ class Cleaner:
             is_node = key in ("node", "nodes") and value in self._labels
             return self._node(value) if is_node else self.text(value)
         if isinstance(value, list):
+            if all(isinstance(item, str) for item in value) and any(item.startswith("--") for item in value):
+                return list(self._argv(value))
             return [self.plain(item, key) for item in value]
         if isinstance(value, dict):
             return {
-                self.text(name) if isinstance(name, str) else name: self.plain(item, str(name))
+                self.text(name) if isinstance(name, str) else name: self._masked("secret", item)
+                if isinstance(item, str) and is_secret_setting(str(name), item)
+                else self.plain(item, str(name))
                 for name, item in value.items()
             }
         return value
@@ -121,26 +127,26 @@ class Cleaner:
             return {key: self._parts(item) for key, item in value.items()}
         return value
 
-    def _by_rule(self, rule: Rule, value: Any, kind: type[BaseModel], name: str) -> Any:
+    def _by_rule(self, rule: FieldRule, value: Any, kind: type[BaseModel], name: str) -> Any:
         if value is None:
             return None
         match rule:
-            case Rule.PRIVATE:
+            case FieldRule.PRIVATE:
                 return value if self._secrets_only else self._emptied(value, kind, name)
-            case Rule.SPEC:
+            case FieldRule.SPEC:
                 return self.record(parse_spec(value, Path(self.where))).model_dump(mode="json")
-            case Rule.CALIBRATIONS:
+            case FieldRule.CALIBRATIONS:
                 return self._calibrations(value)
-            case Rule.ENV:
+            case FieldRule.ENV:
                 return {self.text(key): self._setting(key, item, KNOWN_ENV) for key, item in value.items()}
-            case Rule.FLAGS:
+            case FieldRule.FLAGS:
                 return {self.word(key): self._setting(key, item) for key, item in value.items()}
-            case Rule.ARGV:
+            case FieldRule.ARGV:
                 return tuple(self._argv(value))
             case _:
                 return self._each(rule, value)
 
-    def _each(self, rule: Rule, value: Any) -> Any:
+    def _each(self, rule: FieldRule, value: Any) -> Any:
         if isinstance(value, str):
             return self._one(rule, value)
         if isinstance(value, tuple | list):
@@ -149,22 +155,22 @@ class Cleaner:
             return self.record(value)
         if isinstance(value, dict):
             # Values of a mapping by name are figures, texts, or records.
-            within = Rule.TEXT if rule in (Rule.NODE, Rule.WORD) else rule
+            within = FieldRule.TEXT if rule in (FieldRule.NODE, FieldRule.WORD) else rule
             return {
                 self._one(rule, key): self._each(within, item) if _may_hold_text(item) else item
                 for key, item in value.items()
             }
         return value
 
-    def _one(self, rule: Rule, value: str) -> str:
+    def _one(self, rule: FieldRule, value: str) -> str:
         match rule:
-            case Rule.NODE:
+            case FieldRule.NODE:
                 return self._node(value)
-            case Rule.WORD | Rule.URL:
+            case FieldRule.WORD | FieldRule.URL:
                 return self.word(value)
-            case Rule.VERSION if _is_version(value):
+            case FieldRule.VERSION if _is_version(value):
                 return value
-            case Rule.FILE if not self._secrets_only and "/" in value:
+            case FieldRule.FILE if not self._secrets_only and "/" in value:
                 self.findings.add("path", self.where)
                 return self.word(PurePosixPath(value).name)
             case _:

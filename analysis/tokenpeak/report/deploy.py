@@ -9,9 +9,10 @@ import shlex
 from collections.abc import Sequence
 
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.command import as_launched, engine_argv, launch, paste_command
+from tokenpeak.plan.deployment import for_serving, without_benchmark_flags
 from tokenpeak.records import Config
-from tokenpeak.report.blocks import Snippet, Snippets
+from tokenpeak.report.blocks import Sentence, Snippet, Snippets, note
+from tokenpeak.vllm.command import command_line, engine_argv, paste_command, served_from
 
 PORT = 8000
 LATEST = "latest"
@@ -25,30 +26,36 @@ def snippets(
     launched: Sequence[str],
     containers: bool = True,
     name: str = "deploy",
-) -> Snippets:
+) -> Snippets | Sentence:
     """The config as a `vllm serve` command and in the forms that deployments take; `launched` is its trial's argv.
 
-    `containers` are those of NVIDIA GPUs: without, there is only what runs on the machine itself.
+    `gpus` are those that the config's engine takes. `containers` are those of NVIDIA GPUs: without, there is only what
+    runs on the machine itself. A sentence says why no command can be given, where none can.
     """
-    version = config.engine_version or engine_version
-    config = as_launched(config, launched)
+    version = engine_version or config.engine_version
+    served = for_serving(config, launched)
+    if served.problem:
+        return note(served.problem)
+    config = served.config
     folder = config.model.name if config.model.name.startswith("/") else None
     try:
         argv = engine_argv(config, host="0.0.0.0", port=PORT, engine_version=version)  # noqa: S104
-        options = launch(config, config.engine_version).arguments
+        options = command_line(config, config.engine_version).arguments
         pasted = _folded(paste_command(config).removesuffix(shlex.join(options)).rstrip(), options)
     except PlanError:
         # An archive of a release that the flag table does not know: what was launched is then the only truth.
-        argv = list(launched)
+        argv = without_benchmark_flags(launched)
+        if served_from(argv).startswith("/"):
+            argv = ["vllm", "serve", config.model.name, *argv[argv.index("serve") + 2 :]]
         start = next((index for index, word in enumerate(argv) if word.startswith("--")), len(argv))
         pasted = _folded(shlex.join(argv[:start]), argv[start:])
     arguments = argv[2:]
     image = f"vllm/vllm-openai:v{version}" if version else f"vllm/vllm-openai:{LATEST}"
-    command = Snippet(title="vllm serve", text=pasted)
+    command = Snippet(title="vllm serve", text=pasted, note=served.note)
     in_containers = (
         Snippet(
             title="docker run",
-            text=_docker(arguments, config.env, image, folder),
+            text=_docker(arguments, config.env, image, folder, gpus),
             note="Weights are kept in the host's Hugging Face cache.",
         ),
         Snippet(
@@ -92,9 +99,9 @@ def _folded(command: str, options: Sequence[str]) -> str:
     return " \\\n  ".join([command, *_lines(options)])
 
 
-def _docker(arguments: Sequence[str], env: dict[str, str], image: str, folder: str | None) -> str:
+def _docker(arguments: Sequence[str], env: dict[str, str], image: str, folder: str | None, gpus: int) -> str:
     parts = [
-        "docker run --gpus all --ipc=host",
+        f"docker run --gpus {gpus} --ipc=host",
         f"-p {PORT}:{PORT}",
         '-v "$HOME/.cache/huggingface:/root/.cache/huggingface"',
         *([f"-v {shlex.quote(f'{folder}:{folder}:ro')}"] if folder else []),

@@ -12,14 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tokenpeak.load.calibrate import Calibration, Way
-from tokenpeak.plan.axes import Alternative, ExtraConfig, ModelPatch
-from tokenpeak.plan.endpoint import EndpointSpec
-from tokenpeak.plan.spec import EnergyFactors, ModelSpec, Objective, SearchSpec, SweepSpec
+from tokenpeak.loadgen.calibration import Calibration, NetworkPath
 from tokenpeak.records import (
     Config,
     Dropped,
     EndRecord,
+    EngineBuild,
     Failure,
     Gpu,
     Imported,
@@ -29,6 +27,7 @@ from tokenpeak.records import (
     Phase,
     Plan,
     PlannedConfig,
+    PowerMeter,
     Prediction,
     Production,
     Provenance,
@@ -43,7 +42,11 @@ from tokenpeak.records import (
     SweepRecord,
     TrialRecord,
 )
-from tokenpeak.workload import (
+from tokenpeak.spec.axes import Alternative, ExtraConfig, ModelPatch
+from tokenpeak.spec.endpoint import EndpointSpec
+from tokenpeak.spec.energy import Citation, EnergyFactors
+from tokenpeak.spec.sweep import ModelSpec, Objective, SearchSpec, SweepSpec
+from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,
     ExternalWorkload,
@@ -53,7 +56,7 @@ from tokenpeak.workload import (
 )
 
 
-class Rule(Enum):
+class FieldRule(Enum):
     """How a text field leaves."""
 
     PRIVATE = auto()
@@ -84,14 +87,14 @@ class Rule(Enum):
     """Calibrations, by their own fields."""
 
 
-def _rules(**fields: str) -> dict[str, Rule]:
+def _rules(**fields: str) -> dict[str, FieldRule]:
     """Field → rule, from `RULE="field field …"`."""
-    return {field: Rule[rule] for rule, names in fields.items() for field in names.split()}
+    return {field: FieldRule[rule] for rule, names in fields.items() for field in names.split()}
 
 
 _WORKLOAD = _rules(WORD="name")
 
-RULES: dict[type[BaseModel], dict[str, Rule]] = {
+RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     SweepRecord: _rules(
         WORD="sweep_id name inventory study", NODE="load_hosts", SPEC="spec", CALIBRATIONS="calibration"
     ),
@@ -99,18 +102,20 @@ RULES: dict[type[BaseModel], dict[str, Rule]] = {
     TrialRecord: _rules(WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"),
     NodeFacts: _rules(
         NODE="node",
-        TEXT="cpu os engine_help engine_env_allowed problems",
+        TEXT="cpu interconnect os engine_help engine_env_allowed problems",
         VERSION="engine_version",
         ENV="engine_env",
         PRIVATE="kernel vram_holders",
     ),
+    EngineBuild: _rules(TEXT="name help problem", VERSION="version installed"),
+    PowerMeter: _rules(TEXT="by"),
     Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
     Production: _rules(WORD="manager", MODEL="model", PRIVATE="unit url arguments"),
-    Plan: _rules(TEXT="hardware", NODE="nodes", WORD="highest"),
+    Plan: _rules(TEXT="hardware apart", NODE="nodes", WORD="highest"),
     PlannedConfig: _rules(WORD="config_class", TEXT="advice"),
     Dropped: _rules(WORD="rule", TEXT="reason"),
     Config: _rules(
-        WORD="config_id", TEXT="name choices", FLAGS="flags", ENV="env", VERSION="engine_version", URL="endpoint"
+        WORD="config_id", TEXT="name choices engine", FLAGS="flags", ENV="env", VERSION="engine_version", URL="endpoint"
     ),
     ModelName: _rules(MODEL="name served_name", WORD="revision"),
     Prediction: _rules(WORD="binding"),
@@ -123,8 +128,8 @@ RULES: dict[type[BaseModel], dict[str, Rule]] = {
     RunSummary: _rules(WORD="failures within_limits"),
     LoadHostHealth: _rules(NODE="load_host"),
     Reason: _rules(WORD="code", TEXT="text"),
-    RateProbe: _rules(WORD="metrics"),
-    RunRecord: _rules(TEXT="level_label failure_messages"),
+    RateProbe: _rules(WORD="metrics percentile_intervals"),
+    RunRecord: _rules(TEXT="level_label failure_messages", WORD="percentile_intervals"),
     Failure: _rules(WORD="phase cause", TEXT="message evidence"),
     Phase: _rules(TEXT="name"),
     StartupFacts: _rules(VERSION="engine_version"),
@@ -145,17 +150,18 @@ RULES: dict[type[BaseModel], dict[str, Rule]] = {
     ),
     Objective: _rules(WORD="metric workload also", TEXT="level"),
     SearchSpec: _rules(TEXT="baseline"),
-    EnergyFactors: _rules(WORD="currency"),
+    EnergyFactors: _rules(WORD="currency cited"),
+    Citation: _rules(TEXT="source"),
     Calibration: _rules(PRIVATE="host"),
-    Way: _rules(NODE="load_hosts server"),
+    NetworkPath: _rules(NODE="load_hosts server"),
 }
 ROOTS: tuple[type[BaseModel], ...] = (SweepRecord, TrialRecord, EndRecord, SweepSpec, Calibration)
 """What an archive is made of; all other records are parts of these."""
 
 
-def rule_of(record: type[BaseModel], field: str) -> Rule:
+def rule_of(record: type[BaseModel], field: str) -> FieldRule:
     """The field's rule; private where none has been decided."""
-    return RULES.get(record, {}).get(field, Rule.PRIVATE)
+    return RULES.get(record, {}).get(field, FieldRule.PRIVATE)
 
 
 def holds_text(annotation: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a reader can take along: frames as CSV and Parquet, each table as CSV, checksums of it all."""
+"""Downloads of a sweep's page: frames as CSV and Parquet, each table as CSV, checksums of it all."""
 
 import hashlib
 from collections.abc import Sequence

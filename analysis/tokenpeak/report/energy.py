@@ -1,93 +1,82 @@
-"""Energy, CO₂, water and cost of each config under the objective's load, with what is measured and what is assumed."""
+"""Energy figures as pages show them: digits and ranks by the measured interval, names of sources and boundaries."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
-from tokenpeak.plan.spec import EnergyFactors
-from tokenpeak.report.blocks import Factor, Factors
-from tokenpeak.report.view import SweepView
+from tokenpeak.report.blocks import Column, number
 
 SOURCES = {
     "energy_counter": "measured (energy counter)",
     "sampled_power": "measured (sampled power)",
     "estimated_tdp": "estimated (TDP)",
 }
-BOUNDARIES = {"gpu_boards": "GPU boards", "cpu_package": "CPU package", "node": "whole node"}
+BOUNDARIES = {
+    "gpu_boards": "GPU boards",
+    "cpu_package": "CPU package",
+    "cpu_and_dram": "CPU and memory",
+    "node": "whole node",
+}
+RANK = "By energy per output token; configs whose intervals reach into that of the first of a rank share the rank"
 DERIVED = (
     "energy_kwh_per_1m_output_tok",
     "co2_kg_per_1m_output_tok",
+    "co2_market_kg_per_1m_output_tok",
     "water_l_per_1m_output_tok",
     "cost_per_1m_output_tok",
 )
 
 
-def per_config(view: SweepView, hardware: str) -> pl.DataFrame:
-    """Valid runs of the objective's load, averaged over launches, thriftiest first.
+def digits_left(half: float | None) -> int | None:
+    """Digits after the point that an interval of this half width leaves; None without a width."""
+    return max(0, -math.floor(math.log10(half))) if half is not None and half > 0 else None
 
-    Columns: config_id, label, trial_id, output_tok_per_s, power_w, energy_j_per_output_tok, low, high (the launches'
-    range; null for one), the derived ones, source, boundary (words), estimated, n.
+
+def rounded(value: float, low: float | None, high: float | None) -> str:
+    """A figure with the digits that its interval leaves."""
+    return number(value, digits_left(None if low is None or high is None else (high - low) / 2))
+
+
+def figure_words(row: Mapping[str, Any], key: str) -> str:
+    """A figure that goes with the row's energy, with the digits that the energy's interval leaves."""
+    if row["low"] is None or row["high"] is None:
+        return number(row[key])
+    share = (row["high"] - row["low"]) / 2 / row["energy_j_per_output_tok"]
+    return number(row[key], digits_left(share * row[key]))
+
+
+def places(key: str) -> pl.Expr:
+    """The digits after the point that the interval of a row's energy leaves a figure that goes with it."""
+    half = (pl.col("high") - pl.col("low")) / 2 / pl.col("energy_j_per_output_tok") * pl.col(key)
+    return pl.when(half > 0).then((-half.log10().floor()).clip(lower_bound=0)).cast(pl.Int64).alias(f"places_{key}")
+
+
+def measured(key: str, title: str) -> Column:
+    """A column of J/token with the digits that the interval leaves; the frame has `places` of the energy."""
+    joule = "energy_j_per_output_tok"
+    return Column(key=key, title=title, unit="J/token", kind="number", digits_from=f"places_{joule}")
+
+
+def with_ranks(per_config: pl.DataFrame) -> pl.DataFrame:
+    """The configs with `rank` by energy, thriftiest first, and `result`: least, or tied for it.
+
+    Those whose intervals reach into the first's share its rank; the first of the others begins the next. Where no
+    interval is known, none is tied.
     """
-    runs = view.objective_runs().filter(
-        pl.col("hardware") == hardware, pl.col("verdict") != "invalid", pl.col("energy_j_per_output_tok").is_not_null()
-    )
-    joule = pl.col("energy_j_per_output_tok")
-    several = pl.len() > 1
-    return (
-        runs.group_by("config_id", maintain_order=True)
-        .agg(
-            pl.col("label", "trial_id").first(),
-            # As in the ranking: the geometric mean.
-            pl.col("output_tok_per_s", "power_w", "energy_j_per_output_tok", *DERIVED).log().mean().exp(),
-            low=pl.when(several).then(joule.min()),
-            high=pl.when(several).then(joule.max()),
-            source=pl.col("energy_source").first().replace(SOURCES),
-            boundary=pl.col("energy_boundary").first().replace(BOUNDARIES),
-            estimated=(pl.col("energy_source") == "estimated_tdp").any(),
-            n=pl.len(),
-        )
-        .sort("energy_j_per_output_tok")
-    )
-
-
-def factors(view: SweepView) -> Factors:
-    """The factors that turn energy and time into kWh, CO₂, water and money, as the spec or its defaults have them."""
-    given = view.spec.energy
-    default = EnergyFactors()
-
-    def source(key: str, words: str) -> str:
-        return words if getattr(given, key) == getattr(default, key) else "the sweep's spec"
-
-    return Factors(
-        factors=(
-            Factor(
-                key="pue",
-                title="PUE",
-                unit="kWh at the meter per kWh",
-                value=given.pue,
-                source=source("pue", "default, between a cloud's 1.1 and the 1.6 of surveys"),
-            ),
-            Factor(
-                key="co2",
-                title="CO₂",
-                unit="kg per kWh at the meter",
-                value=given.kg_co2_per_kwh,
-                source=source("kg_co2_per_kwh", "default, a world average of electricity"),
-            ),
-            Factor(
-                key="water",
-                title="Water",
-                unit="L per kWh at the meter",
-                value=given.water_l_per_kwh,
-                source=source(
-                    "water_l_per_kwh", "default, data centres' mean WUE, which is per kWh before PUE: a high guess"
-                ),
-            ),
-            Factor(
-                key="price",
-                title="Price of a node",
-                unit=f"{given.currency} per hour",
-                value=given.price_per_node_hour,
-                source="the sweep's spec" if given.price_per_node_hour else "not given",
-            ),
-            Factor(key="volume", title="Volume", unit="million output tokens per month", value=None, source="yours"),
-        )
+    rows = list(per_config.select("energy_j_per_output_tok", "low", "high").iter_rows())
+    ranks: dict[int, int] = {}
+    while waiting := [index for index in range(len(rows)) if index not in ranks]:
+        first, rank = waiting[0], len(ranks) + 1
+        highest = rows[first][2]
+        for index in waiting:
+            low = rows[index][1]
+            if index == first or (highest is not None and low is not None and low <= highest):
+                ranks[index] = rank
+    found = pl.Series([ranks[index] for index in range(len(rows))], dtype=pl.Int64)
+    best = int((found == 1).sum())
+    return per_config.with_columns(
+        rank=found,
+        result=pl.when(found == 1).then(pl.lit("tied" if best > 1 else "least")),
     )

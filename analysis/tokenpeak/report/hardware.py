@@ -52,7 +52,7 @@ def _bests(view: SweepView) -> list[dict[str, Any]]:
         if best is None:
             continue
         value = float(str(best["objective"]))
-        gpus = view.gpus_taken(hardware)[str(best["config_id"])]
+        gpus = view.gpus_used(hardware)[str(best["config_id"])]
         rows.append(
             {
                 "hardware": hardware,

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.metrics import METRICS
+from tokenpeak.ranking.objective import column_of
 from tokenpeak.report.answers import choices
 from tokenpeak.report.blocks import number
 from tokenpeak.report.calibrations import calibrations
@@ -14,7 +15,6 @@ from tokenpeak.report.overview import answers_of, recommends
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.tables import metric_column
 from tokenpeak.report.view import SweepView
-from tokenpeak.stats.objective import column_of
 
 COMPARED = (
     "output_tok_per_s",
@@ -124,7 +124,7 @@ def _change(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any
     else:
         apart = abs(ratio) > 2 * now["margin"]
     if not apart:
-        return {"change": text, "verdict": "cannot be told apart"}
+        return {"change": text, "verdict": "not distinguishable"}
     return {"change": text, "verdict": "better" if (ratio > 0) == now["higher"] else "worse"}
 
 
@@ -153,7 +153,7 @@ def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
                 "Simulated": "yes" if view.record.simulated else "no",
                 "Hardware": hardware,
                 "Driver": ", ".join(sorted({gpu.driver for gpu in node.gpus if gpu.driver}) if node else ()) or "–",
-                "Engine": (node.engine_version if node else None) or "–",
+                "Engine": view.engines(hardware),
                 "Model": view.model_name,
                 "Workload": _workload_words(asked.workload.model_dump(exclude_defaults=True)),
                 "Load level": level,
@@ -223,7 +223,7 @@ def methodology(views: Sequence[SweepView]) -> dict[str, Any]:
                     )
                     for plan in view.spec.workloads
                 ],
-                "energy": view.spec.energy,
+                "energy": view.spec.energy.typical,
                 "imported": view.record.imported is not None,
                 "calibrations": calibrations(view.record.calibration),
                 "client": _client(view.runs),

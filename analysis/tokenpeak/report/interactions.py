@@ -6,14 +6,14 @@ from itertools import combinations
 
 import polars as pl
 
+from tokenpeak.ranking import effects as statistics
 from tokenpeak.report.blocks import number, percent
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
-from tokenpeak.stats import effects as statistics
 
 STEPS = 9
 CHANCE = 0.05
-"""An axis, or a pair, is told to matter where its F test would be as sure by chance in fewer sweeps than this share."""
+"""An axis, or a pair, matters where the p-value of its F test is below this."""
 
 
 def pairs(view: SweepView) -> list[tuple[str, str]]:
@@ -90,9 +90,9 @@ def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str
 def statistics_of(view: SweepView, hardware: str) -> statistics.Effects:
     """The effects of the axes on the objective, from the launches on this hardware that gave a result.
 
-    The launch that asked other requests is none of them.
+    The holdout run is not among them.
     """
-    trials = view.trials.filter(pl.col("hardware") == hardware, pl.col("objective") > 0, ~pl.col("other_requests"))
+    trials = view.trials.filter(pl.col("hardware") == hardware, pl.col("objective") > 0, ~pl.col("holdout"))
     axes = [axis for axis in view.axes if f"axis_{axis}" in trials.columns]
     rows = trials.select("objective", *(pl.col(f"axis_{axis}").alias(axis) for axis in axes)).iter_rows()
     return statistics.effects(
@@ -107,13 +107,13 @@ def effects(view: SweepView) -> pl.DataFrame:
     """Each alternative's share over the mean of its axis, other axes being equal, from whatever gave a result.
 
     Columns: hardware, axis, alternative, effect (null: not estimable), low, high (95%; null where nothing is left to
-    tell the spread), n (launches), told (the axis matters by its F test), remark.
+    estimate the spread), n (launches), matters (the axis matters by its F test), remark.
     """
     rows = []
     for hardware in view.hardware:
         found = statistics_of(view, hardware)
         known = {(effect.axes[0], effect.values[0]): effect for effect in found.main}
-        sure = {each.axes: each.p_value is not None and each.p_value < CHANCE for each in found.importance}
+        matters = {each.axes: each.p_value is not None and each.p_value < CHANCE for each in found.importance}
         for axis, choices in view.axes.items():
             if len(choices) > 1:
                 rows += [
@@ -122,7 +122,7 @@ def effects(view: SweepView) -> pl.DataFrame:
                         "axis": axis,
                         "alternative": choice,
                         **_shares(known.get((axis, choice))),
-                        "told": sure.get((axis,), False),
+                        "matters": matters.get((axis,), False),
                     }
                     for choice in choices
                 ]
@@ -130,7 +130,7 @@ def effects(view: SweepView) -> pl.DataFrame:
 
 
 SHARES = {"effect": pl.Float64, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64, "remark": pl.String}
-EFFECTS = {"hardware": pl.String, "axis": pl.String, "alternative": pl.String, **SHARES, "told": pl.Boolean}
+EFFECTS = {"hardware": pl.String, "axis": pl.String, "alternative": pl.String, **SHARES, "matters": pl.Boolean}
 PAIRS = {"hardware": pl.String, "pair": pl.String, "cell": pl.String, **SHARES, "p_value": pl.Float64}
 
 
@@ -148,11 +148,11 @@ def _shares(effect: statistics.Effect | None) -> dict[str, object]:
 
 
 def beyond(view: SweepView) -> pl.DataFrame:
-    """What each pair of axes does beyond what its two do by themselves, told by its strongest cell.
+    """What each pair of axes does beyond what its two do by themselves, by its strongest cell.
 
     Columns: hardware, pair, cell (in the order of the pair; `not estimable` where no cell is), effect, low, high and n
-    as `effects` has them, of that cell; p_value (F test of the whole pair; null where it cannot be told). The surest
-    of each hardware first.
+    as `effects` has them, of that cell; p_value (F test of the whole pair; null where there is no test). The lowest
+    p-value of each hardware first.
     """
     rows = []
     for hardware in view.hardware:
@@ -161,14 +161,16 @@ def beyond(view: SweepView) -> pl.DataFrame:
         for pair in pairs(view):
             axes = pair if pair in p_values else pair[::-1]
             cells = [effect for effect in found.pairs if effect.axes == axes]
-            # Of two by two alternatives all cells are equally strong, but for the last digits: the first is told.
-            told = [(round(abs(math.log(effect.ratio)), 9), effect) for effect in cells if effect.ratio is not None]
-            strongest = max(told, key=lambda each: each[0])[1] if told else None
+            # Of two by two alternatives all cells are equally strong, but for the last digits: the first is shown.
+            estimated = [
+                (round(abs(math.log(effect.ratio)), 9), effect) for effect in cells if effect.ratio is not None
+            ]
+            strongest = max(estimated, key=lambda each: each[0])[1] if estimated else None
             words = "not estimable"
             if strongest is not None:
                 words = " × ".join(strongest.values if axes == pair else strongest.values[::-1])
-                untold = sum(not effect.estimable for effect in cells)
-                words += f" ({untold} of {len(cells)} not estimable)" if untold else ""
+                missing = sum(not effect.estimable for effect in cells)
+                words += f" ({missing} of {len(cells)} not estimable)" if missing else ""
             shares = _shares(strongest) | ({} if strongest else {"n": sum(effect.launches for effect in cells)})
             rows.append(
                 {"hardware": hardware, "pair": " × ".join(pair), "cell": words, **shares, "p_value": p_values.get(axes)}
@@ -180,8 +182,8 @@ def beyond(view: SweepView) -> pl.DataFrame:
 def importance(view: SweepView, effect: pl.DataFrame) -> pl.DataFrame:
     """Axes by what their best alternative gives over their worst on each hardware, the largest first.
 
-    Columns: hardware, axis, gain (share, negative where lower is better), best, worst, told (the axis matters by its F
-    test). An axis of which less than two alternatives are estimable has no row.
+    Columns: hardware, axis, gain (share, negative where lower is better), best, worst, matters (by its F test).
+    An axis of which less than two alternatives are estimable has no row.
     """
     order = pl.col("effect") * (1 if view.higher_is_better else -1)
     return (
@@ -192,7 +194,7 @@ def importance(view: SweepView, effect: pl.DataFrame) -> pl.DataFrame:
             gain=(1 + pl.col("effect").sort_by(order).last()) / (1 + pl.col("effect").sort_by(order).first()) - 1,
             best=pl.col("alternative").sort_by(order).last(),
             worst=pl.col("alternative").sort_by(order).first(),
-            told=pl.col("told").first(),
+            matters=pl.col("matters").first(),
         )
-        .sort("hardware", "told", pl.col("gain").abs(), descending=[False, True, True], maintain_order=True)
+        .sort("hardware", "matters", pl.col("gain").abs(), descending=[False, True, True], maintain_order=True)
     )

@@ -1,6 +1,6 @@
 """Known words of an archive: what its nodes, models and users are called, and what stands for them in a copy.
 
-A name has no pattern. So it is taken from the record, from the inventory if that is on this machine, and from this
+A name has no pattern. So it comes from the record, from the inventory if that is on this machine, and from this
 machine itself, and replaced wherever it stands as a word.
 """
 
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import yaml
 
 from tokenpeak import paths
-from tokenpeak.load.calibrate import HERE
-from tokenpeak.plan.spec import SweepSpec
+from tokenpeak.loadgen.calibration import HERE
 from tokenpeak.records import SweepRecord
 from tokenpeak.sensitive import HARMLESS_HOSTS, LABEL
+from tokenpeak.spec.sweep import SweepSpec
 
 _COMMON = """
 root admin user users ubuntu debian centos fedora ansible vllm engine model models production prod node
@@ -48,12 +48,12 @@ class KnownWords:
 
     def pattern(self) -> re.Pattern[str]:
         """Any of the words, where letters and digits around it do not make it part of another."""
-        words = [*filter(is_telling, self.labels), *self.models, *self.kinds]
+        words = [*filter(is_identifying, self.labels), *self.models, *self.kinds]
         alternatives = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)) or r"(?!)"
         return re.compile(rf"(?<![A-Za-z0-9])(?:{alternatives})(?![A-Za-z0-9])", re.IGNORECASE)
 
 
-def is_telling(word: str) -> bool:
+def is_identifying(word: str) -> bool:
     """A name that gives something away where it stands in a text."""
     return len(word) >= SHORTEST and word.casefold() not in COMMON
 
@@ -66,7 +66,7 @@ def known_words(record: SweepRecord, spec: SweepSpec) -> KnownWords:
     found = {}
     for word, kind in (*_of_record(record), *own_words(record.inventory)):
         plain = word.casefold()
-        if is_telling(word) and plain not in shown and word not in exact and not LABEL.fullmatch(word):
+        if is_identifying(word) and plain not in shown and word not in exact and not LABEL.fullmatch(word):
             found[plain] = kind
     # The first part of a full name is the same machine.
     short = {
@@ -130,8 +130,8 @@ def _models(record: SweepRecord, spec: SweepSpec) -> dict[str, str]:
         if re.match(r"[/~.]|file:", name):
             last = PurePosixPath(name).name
             last = last if re.fullmatch(r"[\w.+@=-]{1,96}", last) else "model"
-            taken = [*found.values()]
-            found[name.rstrip("/")] = last if last not in taken else f"{last}-{len(taken) + 1}"
+            used = [*found.values()]
+            found[name.rstrip("/")] = last if last not in used else f"{last}-{len(used) + 1}"
     return found
 
 
@@ -202,5 +202,5 @@ def _setting(name: str) -> Iterator[tuple[str, str]]:
     """A unit under its full name and without kind or ending."""
     parts: Iterable[str] = (name, name.rpartition("/")[2], name.rpartition("/")[2].rpartition(".")[0])
     for part in parts:
-        if is_telling(part.rpartition(".")[0] or part):
+        if is_identifying(part.rpartition(".")[0] or part):
             yield part, "private"

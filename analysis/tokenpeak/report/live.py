@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from tokenpeak.errors import ArchiveError, ReportError
 from tokenpeak.report.site import build_site
-from tokenpeak.store.raw import find_archives
+from tokenpeak.store.archive import find_archives
 
 LOOK_S = 2.0
 """Between two looks at the archives."""
@@ -29,7 +29,7 @@ CONTENT_POLICY = (
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-class _Server(ThreadingHTTPServer):
+class _SiteServer(ThreadingHTTPServer):
     """Serves a folder to whoever asks for it by an address or name of this server."""
 
     def __init__(self, address: tuple[str, int], site: Path) -> None:
@@ -67,7 +67,7 @@ def _is_address(name: str) -> bool:
 class _Handler(SimpleHTTPRequestHandler):
     """Serves the site's files and says nothing about it. Folders are not listed, and nothing outside is reached."""
 
-    server: _Server
+    server: _SiteServer
 
     def send_head(self) -> io.BytesIO | BinaryIO | None:
         """The file that is asked for, when it is one of the site's and asked of this server."""
@@ -102,7 +102,7 @@ class _Handler(SimpleHTTPRequestHandler):
 def server(site: Path, host: str, port: int) -> ThreadingHTTPServer:
     """A server of the folder `site`; port 0 takes a free one."""
     try:
-        return _Server((host, port), site)
+        return _SiteServer((host, port), site)
     except OSError as error:
         raise ReportError(f"Cannot serve on {host}:{port}: {error.strerror}. Choose another --port.") from error
 

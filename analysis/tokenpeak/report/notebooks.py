@@ -14,10 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.errors import ReportError, suggestion
+from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.names import shown
-from tokenpeak.report.blocks import BLOCK_MIME, VEGA_MIME
+from tokenpeak.report import chart_renderer
+from tokenpeak.report.declared import declared
+from tokenpeak.report.display import BLOCK_MIME
+from tokenpeak.report.plain_outputs import plain_block, with_names
 from tokenpeak.report.shell import fresh_cells
+from tokenpeak.report.time_limit import time_limit
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -26,9 +30,11 @@ with warnings.catch_warnings():
     from papermill.exceptions import PapermillExecutionError
     from papermill.execute import raise_for_execution_errors
 
-ENGINE, KERNEL = "tokenpeak", "python3"
+ENGINE, KERNEL, LANGUAGE = "tokenpeak", "python3", "python"
 NOTEBOOK_METADATA = ("kernelspec", "language_info")
 KERNEL_KEYS = ("display_name", "language", "name")
+NOTEBOOK_ONLY = "notebook-only"
+"""Tag of a cell that the notebook's reader sees, and the site's does not."""
 _PLACE = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
@@ -49,49 +55,62 @@ papermill_engines.register(ENGINE, SharedProcess)
 logging.getLogger("papermill").setLevel(logging.WARNING)
 
 
-def parameters_of(notebook: Path) -> set[str]:
-    """The names that the notebook's parameters cell declares."""
-    return set(papermill.inspect_notebook(_literal(notebook)))
-
-
 def _literal(path: Path) -> str:
     """The path as papermill takes it, which fills in what stands in braces."""
     return str(path).replace("{", "{{").replace("}", "}}")
 
 
-def execute(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> Any:
+def execute(notebook: Path, output: Path, parameters: Mapping[str, Any], *, limit_s: float | None = None) -> Any:
     """The executed notebook, also written to `output`, in whose folder it runs.
 
-    Raises ReportError for a parameter that the notebook does not declare, and for a cell that fails.
+    Raises InputError for a parameter that the notebook does not declare or allow; ReportError for a cell that fails,
+    for a notebook that cannot be read, and for one that runs longer than `limit_s` seconds.
     """
-    declared = parameters_of(notebook)
+    known = declared(notebook)
     for name in parameters:
-        if name not in declared:
-            raise ReportError(f"{notebook.name} declares no parameter {name!r}. {suggestion(name, declared)}")
+        if name not in known:
+            raise InputError(f"{notebook.name} declares no parameter {name!r}. {suggestion(name, known)}")
+    typed = {name: known[name].value(value) for name, value in parameters.items()}
     output = output.resolve()
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with contextlib.chdir(output.parent):
+        with contextlib.chdir(output.parent), chart_renderer.enable():
             # Papermill copies and writes a notebook several times over; with outputs in it, that takes longer than the
             # cells. So it prepares one without outputs, and the executed one is written once, below.
-            prepared = papermill.execute_notebook(
-                _literal(notebook),
-                None,
-                parameters=dict(parameters),
-                engine_name=ENGINE,
-                kernel_name=KERNEL,
-                prepare_only=True,
-                progress_bar=False,
-            )
-            executed = papermill_engines.execute_notebook_with_engine(ENGINE, prepared, KERNEL, progress_bar=False)
+            prepared = _prepared(notebook, typed)
+            with time_limit(limit_s):
+                executed = papermill_engines.execute_notebook_with_engine(ENGINE, prepared, KERNEL, progress_bar=False)
             raise_for_execution_errors(executed, None)
     except PapermillExecutionError as error:
         raise ReportError(
             f"{notebook.name}, cell {error.exec_count}: {error.ename}: {shown(error.evalue, 300)[1:-1]}{_where(error)}."
         ) from error
+    except TimeoutError as error:
+        raise ReportError(f"{notebook.name} was stopped: {error}.") from error
     _forget_machine(executed)
     output.write_text(json.dumps(executed, ensure_ascii=False) + "\n")
     return executed
+
+
+def _prepared(notebook: Path, parameters: Mapping[str, Any]) -> Any:
+    """The notebook with its parameters filled in; ReportError where it is none that nbformat and papermill know."""
+    try:
+        return papermill.execute_notebook(
+            _literal(notebook),
+            None,
+            parameters=parameters,
+            engine_name=ENGINE,
+            kernel_name=KERNEL,
+            language=LANGUAGE,
+            prepare_only=True,
+            progress_bar=False,
+        )
+    except Exception as error:
+        # Neither has a kind of error of its own for a file that is JSON and no notebook.
+        raise ReportError(
+            f"{notebook.name} is no notebook that can be run ({type(error).__name__}: {shown(str(error), 200)[1:-1]}). "
+            "Open it in Jupyter and save it again."
+        ) from error
 
 
 def _forget_machine(executed: Any) -> None:
@@ -114,21 +133,25 @@ def _where(error: PapermillExecutionError) -> str:
     return f" ({shown(Path(places[-1][0]).name)[1:-1]}, line {places[-1][1]})" if places else ""
 
 
-def blocks(executed: Any) -> list[dict[str, Any]]:
+def blocks(executed: Any, *, plain: bool = False) -> list[dict[str, Any]]:
     """What an executed notebook shows, in order: prose from its Markdown cells, and the blocks of its outputs.
 
-    A figure's block has its Vega-Lite spec under `spec`. Prose that announces nothing is left out.
+    With `plain`, of a user's notebook: Altair's charts, Polars's frames and printed text too, and all prose. Else prose
+    that announces nothing is left out. Cells tagged `notebook-only` show nothing here.
     """
     found: list[dict[str, Any]] = []
     for cell in executed.cells:
+        if NOTEBOOK_ONLY in cell.metadata.get("tags", []):
+            continue
         if cell.cell_type == "markdown":
             found.append({"kind": "prose", "text": cell.source})
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if BLOCK_MIME in data:
-                block = dict(data[BLOCK_MIME])
-                if VEGA_MIME in data:
-                    block["spec"] = data[VEGA_MIME]
+                found.append(dict(data[BLOCK_MIME]))
+            elif plain and (block := plain_block(output)):
                 found.append(block)
+    if plain:
+        return with_names(found)
     kinds = [block["kind"] for block in found] + ["prose"]
     return [block for index, block in enumerate(found) if (block["kind"], kinds[index + 1]) != ("prose", "prose")]

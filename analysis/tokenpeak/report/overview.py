@@ -1,4 +1,4 @@
-"""The overview's own blocks: key figures of the config to take, what the sweep cost, what to look at next."""
+"""The overview's own blocks: key figures of the recommended config, what the sweep cost, what to look at next."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tokenpeak.plan.hardware import gpu_facts
+from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
 from tokenpeak.report import presets, rates, tools
-from tokenpeak.report.answers import launches, recommendation, sure_words
+from tokenpeak.report.answers import confidence_words, launches, recommendation
 from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number, percent, trimmed
 from tokenpeak.report.deploy import snippets
 from tokenpeak.report.figures import slug
@@ -31,16 +31,20 @@ def answers_of(view: SweepView) -> list[Sentence]:
     return [recommendation(view, rank(view, hardware)) for hardware in view.hardware]
 
 
-def commands(view: SweepView, ranked: Ranking) -> Snippets | None:
-    """The config to take in the forms that deployments take; None for a server whose flags are not known."""
-    if ranked.choice is None or ranked.taken is None or ranked.choice.config.endpoint is not None:
+def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
+    """The recommended config in the forms that deployments take, or why there is no command; None for a server."""
+    if ranked.choice is None or ranked.recommended is None or ranked.choice.config.endpoint is not None:
         return None
     nodes = view.nodes_of(ranked.hardware)
-    version = nodes[0].engine_version if nodes else None
-    launched: list[str] = view.trials.filter(pl.col("trial_id") == ranked.taken["trial_id"])["argv"].to_list()[0]
+    (trial,) = view.trials.filter(pl.col("trial_id") == ranked.recommended["trial_id"]).to_dicts()
+    launched: list[str] = trial["argv"]
+    # What reported itself goes before what was asked for; how it was built (+cpu) is no part of an image's name.
+    reported = (trial["engine_version"] or "").split("+")[0]
+    config = ranked.choice.config
+    version = reported or config.engine_version or (nodes[0].engine_version if nodes else None)
     return snippets(
-        ranked.choice.config,
-        gpus=max(1, view.gpus_of(ranked.hardware)),
+        config,
+        gpus=max(1, view.gpus_used(ranked.hardware).get(ranked.choice.config.config_id, 0)),
         engine_version=version,
         launched=launched,
         containers=takes_nvidia_containers(nodes),
@@ -55,56 +59,59 @@ def takes_nvidia_containers(nodes: Sequence[NodeFacts]) -> bool:
 
 
 def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
-    """The key figures of the config to take, each against what it is measured by."""
-    taken = ranked.taken
-    if taken is None:
+    """The key figures of the recommended config, each against what it is measured by."""
+    recommended = ranked.recommended
+    if recommended is None:
         return None
     interval = (
-        f"{_show(taken['low'])} to {_show(taken['high'])} (95%), n={taken['n']}"
-        if taken["low"] is not None
-        else f"n={taken['n']}, no interval"
+        f"{_show(recommended['low'])} to {_show(recommended['high'])} (95%), n={recommended['n']}"
+        if recommended["low"] is not None
+        else f"n={recommended['n']}, no interval"
     )
-    if taken["once_more"] is not None:
-        interval += f"; on fresh requests {_show(taken['once_more'])}"
-    tiles = [Tile(label=view.metric_title, value=_show(taken["objective"]), unit=view.metric.unit, note=interval)]
+    if recommended["objective_holdout"] is not None:
+        interval += f"; holdout run {_show(recommended['objective_holdout'])}"
+    tiles = [Tile(label=view.metric_title, value=_show(recommended["objective"]), unit=view.metric.unit, note=interval)]
     # A gain that launches of one config differ by as much is no key figure.
-    is_baseline = ranked.baseline is not None and taken["config_id"] == ranked.baseline.config_id
-    if ranked.baseline and taken["gain"] is not None and not is_baseline and not ranked.vague:
-        note = f"over {ranked.baseline.words}{'' if ranked.replicated else f', in {launches(taken)}'}"
-        tiles.append(Tile(label="Gain", value=percent(float(str(taken["gain"]))), note=note))
-    if taken.get("ttft_s_p95") is not None:
+    is_baseline = ranked.baseline is not None and recommended["config_id"] == ranked.baseline.config_id
+    if ranked.baseline and recommended["gain"] is not None and not is_baseline and not ranked.vague:
+        note = f"over {ranked.baseline.words}{'' if ranked.replicated else f', in {launches(recommended)}'}"
+        tiles.append(Tile(label="Gain", value=percent(float(str(recommended["gain"]))), note=note))
+    if recommended.get("ttft_s_p95") is not None:
         tiles.append(
             Tile(
                 label="TTFT p95",
-                value=number(float(str(taken["ttft_s_p95"])) * 1000),
+                value=number(float(str(recommended["ttft_s_p95"])) * 1000),
                 unit="ms",
                 note=f"at {view.objective_place}",
             )
         )
-    if taken.get("tpot_s_p95") is not None:
+    if recommended.get("tpot_s_p95") is not None:
         tiles.append(
             Tile(
-                label="TPOT p95", value=number(float(str(taken["tpot_s_p95"])) * 1000), unit="ms", note=_slo_note(taken)
+                label="TPOT p95",
+                value=number(float(str(recommended["tpot_s_p95"])) * 1000),
+                unit="ms",
+                note=_slo_note(recommended),
             )
         )
     # Where it is the objective, it is the first tile already.
-    if view.metric.name != "max_rate_per_s" and (highest := _rate_tile(view, ranked, taken)):
+    if view.metric.name != "max_rate_per_s" and (highest := _rate_tile(view, ranked, recommended)):
         tiles.append(highest)
-    if taken.get("energy_j_per_output_tok") is not None:
+    if recommended.get("energy_j_per_output_tok") is not None:
         tiles.append(
             Tile(
                 label="Energy",
-                value=_show(taken["energy_j_per_output_tok"]),
+                value=_show(recommended["energy_j_per_output_tok"]),
                 unit="J/token",
-                note=_energy_note(view, taken),
-                mark=_energy_mark(view, taken),
+                note=_energy_note(view, recommended),
+                mark=_energy_mark(view, recommended),
             )
         )
-    if taken.get("cost_per_1m_output_tok") is not None:
+    if recommended.get("cost_per_1m_output_tok") is not None:
         tiles.append(
             Tile(
                 label="Cost",
-                value=_show(taken["cost_per_1m_output_tok"]),
+                value=_show(recommended["cost_per_1m_output_tok"]),
                 unit=f"{view.spec.energy.currency}/1M tokens",
             )
         )
@@ -113,13 +120,13 @@ def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
     return Tiles(tiles=tuple(tiles))
 
 
-def _rate_tile(view: SweepView, ranked: Ranking, taken: dict[str, object]) -> Tile | None:
+def _rate_tile(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> Tile | None:
     """The highest rate of the first workload that has rates, where there is an SLO."""
     workloads = rates.rated_workloads(view)
     if not workloads or not view.slo_words:
         return None
     found = rates.highest_rates(rates.open_runs(view, ranked.hardware, workloads[0])).filter(
-        pl.col("config_id") == taken["config_id"]
+        pl.col("config_id") == recommended["config_id"]
     )
     if not found["n"].sum():
         return None
@@ -136,40 +143,40 @@ def _show(value: object) -> str:
     return number(value) if isinstance(value, int | float) else "–"
 
 
-def _slo_note(taken: dict[str, object]) -> str:
-    if taken.get("slo_met") is None:
+def _slo_note(recommended: dict[str, object]) -> str:
+    if recommended.get("slo_met") is None:
         return "no SLO judged"
-    if not taken["slo_met"]:
+    if not recommended["slo_met"]:
         return "SLO broken at this load"
-    sure = taken["slo_sure"]
-    return f"SLO held, {sure_words(sure)} sure" if isinstance(sure, float) else "SLO held"
+    confidence = recommended["slo_sure"]
+    return f"SLO held, {confidence_words(confidence)} confidence" if isinstance(confidence, float) else "SLO held"
 
 
-def _own_runs(view: SweepView, taken: dict[str, object]) -> pl.DataFrame:
-    return view.objective_runs().filter(pl.col("config_id") == taken["config_id"])
+def _own_runs(view: SweepView, recommended: dict[str, object]) -> pl.DataFrame:
+    return view.objective_runs().filter(pl.col("config_id") == recommended["config_id"])
 
 
-def _energy_note(view: SweepView, taken: dict[str, object]) -> str:
-    boundary = _own_runs(view, taken)["energy_boundary"].drop_nulls()
+def _energy_note(view: SweepView, recommended: dict[str, object]) -> str:
+    boundary = _own_runs(view, recommended)["energy_boundary"].drop_nulls()
     return str(boundary[0]).replace("_", " ").replace("gpu", "GPU").replace("cpu", "CPU") if boundary.len() else ""
 
 
-def _energy_mark(view: SweepView, taken: dict[str, object]) -> str:
-    return "estimated" if (_own_runs(view, taken)["energy_source"] == "estimated_tdp").any() else ""
+def _energy_mark(view: SweepView, recommended: dict[str, object]) -> str:
+    return "estimated" if (_own_runs(view, recommended)["energy_source"] == "estimated_tdp").any() else ""
 
 
 def _limit_share(view: SweepView, ranked: Ranking) -> float | None:
-    """The config's share of what the hardware could give, where the objective is throughput and the model can tell."""
-    taken, plan = ranked.taken, view.plan_for(ranked.hardware)
-    if taken is None or plan is None or view.spec.objective.metric != "output_tok_per_s":
+    """The config's share of what the hardware could give, where it was predicted and the objective is throughput."""
+    recommended, plan = ranked.recommended, view.plan_for(ranked.hardware)
+    if recommended is None or plan is None or view.spec.objective.metric != "output_tok_per_s":
         return None
     for planned in plan.feasible:
         if (
-            planned.config.config_id == taken["config_id"]
+            planned.config.config_id == recommended["config_id"]
             and planned.prediction
             and planned.prediction.limit_output_tok_per_s
         ):
-            return float(str(taken["objective"])) / planned.prediction.limit_output_tok_per_s
+            return float(str(recommended["objective"])) / planned.prediction.limit_output_tok_per_s
     return None
 
 
@@ -238,7 +245,7 @@ def _unjudged(view: SweepView) -> list[tuple[str, str]]:
         return []
     counts = Counter(code.replace("_", " ") for codes in invalid["verdict_codes"].to_list() for code in codes)
     words = ", ".join(f"{code} {count}" for code, count in counts.most_common())
-    return [("Runs that rank nothing", f"{number(invalid.height)} of {number(view.runs.height)}: {words}")]
+    return [("Runs excluded from the ranking", f"{number(invalid.height)} of {number(view.runs.height)}: {words}")]
 
 
 def _count(n: int, what: str) -> str:
@@ -260,14 +267,14 @@ class _Edge:
 
 
 def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """What would be worth trying, read from where the config to take stands."""
-    taken = ranked.taken
-    if taken is None:
+    """What would be worth trying, read from the recommended config's place on its axes."""
+    recommended = ranked.recommended
+    if recommended is None:
         return None
-    whole = view.gpus_taken(ranked.hardware).get(str(taken["config_id"])) == view.gpus_of(ranked.hardware)
+    whole = view.gpus_used(ranked.hardware).get(str(recommended["config_id"])) == view.gpus_of(ranked.hardware)
     edges = []
     for axis, names in view.axes.items():
-        value = taken.get(f"axis_{axis}")
+        value = recommended.get(f"axis_{axis}")
         if len(names) < 2 or value is None or not all(_numeric(name) for name in names):
             continue
         own, tried = float(str(value)), [float(name) for name in names]
@@ -282,7 +289,7 @@ def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
         for index, edge in enumerate(edges):
             parts += [", " if index else "", code(f"{edge.axis}={edge.alternative}")]
         parts.append(": values beyond were not tried. ")
-    if not ranked.replicated and taken["gain"] is not None:
+    if not ranked.replicated and recommended["gain"] is not None:
         parts.append("Launch the best few again (search.replicates) to give the gain an interval. ")
     if ranked.ties.height:
         parts.append("The others of its tie stand in the ")

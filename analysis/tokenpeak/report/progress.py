@@ -6,12 +6,13 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.report.blocks import number
-from tokenpeak.report.search_notes import searched_plan
+from tokenpeak.report.search_notes import outcomes, searched_plan
 from tokenpeak.report.view import SweepView, config_label
+from tokenpeak.search.remaining import trial_count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class SweepProgress:
     """The matrix of a running sweep. `rows` have a label and a state and value for each kind of hardware."""
 
     hardware: tuple[str, ...]
@@ -22,16 +23,15 @@ class Progress:
     """At the pace of the trials so far, with every node at work; None before the first."""
 
 
-def progress(view: SweepView) -> Progress:
+def progress(view: SweepView) -> SweepProgress:
     """The matrix as it stands: each planned config is waiting, ok, invalid or failed."""
-    launches = max(1, view.spec.search.replicates)
+    launches = 1 if view.spec.search.strategy == "adaptive" else view.spec.search.replicates
+    count = trial_count(view.spec, [(plan, outcomes(view, plan.hardware)) for plan in view.record.plans])
     cells = {(row["hardware"], row["config_id"]): row for row in _counted(view).iter_rows(named=True)}
     labels: dict[str, str] = {}
-    planned_trials = 0
     for plan in view.record.plans:
         searched = {planned.config.config_id for planned in searched_plan(view, plan).feasible}
         beside = {config_id for kind, config_id in cells if kind == plan.hardware} - searched
-        planned_trials += len(searched) * launches + len(beside)
         for planned in plan.feasible:
             if planned.config.config_id in searched | beside:
                 labels.setdefault(planned.config.config_id, config_label(planned.config.choices, planned.config.name))
@@ -40,15 +40,13 @@ def progress(view: SweepView) -> Progress:
         {"label": label, "cells": [_cell(cells.get((kind, config_id)), launches) for kind in hardware]}
         for config_id, label in labels.items()
     )
-    done = view.trials.height
-    pace = view.trials["duration_s"].mean() if done else None
-    left = max(0, planned_trials - done)
-    return Progress(
+    pace = view.trials["duration_s"].mean() if count.ended else None
+    return SweepProgress(
         hardware=hardware,
         rows=rows,
-        done=done,
-        planned=planned_trials,
-        left_s=float(str(pace)) * left / max(1, len(view.record.nodes)) if pace is not None else None,
+        done=count.ended,
+        planned=count.total,
+        left_s=float(str(pace)) * count.remaining / max(1, len(view.record.nodes)) if pace is not None else None,
     )
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tokenpeak.errors import ReportError, suggestion
+from tokenpeak.report.cleaned_copy import is_published, release
 from tokenpeak.report.links import broken_links
-from tokenpeak.report.release import is_published, release
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.archive import Archive
 
 ALLOWED = (
     "index.html",
@@ -71,7 +71,7 @@ def _matches(name: str, pattern: str) -> bool:
 def sensitive(site: Path) -> list[str]:
     """What names machines, people or secrets in the data that the site's pages are made of, a line for each kind.
 
-    The data are cleaned once more, which finds nothing in what has been cleaned.
+    The data are cleaned again, which finds nothing in what has been cleaned.
     """
     found = []
     for path in sorted(site.glob("*/data/raw/sweep.json")):

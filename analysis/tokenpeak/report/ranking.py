@@ -1,4 +1,4 @@
-"""Which config is best on each kind of hardware, by how much, which others are as good, and which of them to take.
+"""Ranking of configs on each kind of hardware: gains, ties, and the recommended config.
 
 Pure: a view in, a frame out. Failed and invalid configs are rows too, at the end.
 """
@@ -10,12 +10,13 @@ from functools import lru_cache
 import polars as pl
 
 from tokenpeak.metrics import metric_of
+from tokenpeak.ranking.choice import Choice, Launch, choose
+from tokenpeak.ranking.intervals import t_critical
+from tokenpeak.ranking.objective import column_of, objective_directions
+from tokenpeak.ranking.pareto import trade_offs
+from tokenpeak.ranking.rank import NOTHING
+from tokenpeak.ranking.ties import Verdicts, winner_group
 from tokenpeak.report.view import MEDIAN, Baseline, SweepView
-from tokenpeak.stats.choice import Choice, Launch, choose
-from tokenpeak.stats.intervals import t_critical
-from tokenpeak.stats.objective import column_of, objective_directions
-from tokenpeak.stats.pareto import trade_offs
-from tokenpeak.stats.ties import Verdicts, winner_group
 
 MEASURED = (
     "output_tok_per_s",
@@ -49,13 +50,12 @@ NOT_RUN = "not run under the objective's load"
 class Ranking:
     """The configs of one kind of hardware, best first.
 
-    `frame` has config_id, label, config_name, rank (null without a result), objective, low, high (95%, null where no
-    config was launched again), n (launches with a result), launches, gain (share over the baseline; gain_low and
-    gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid, failed or, where each
-    launch was, interrupted), why (in a few words), details (in sentences), trial_id (the config's first trial), slo_met
-    (in every launch), slo_sure (the confidence of the launch that is least sure of it) and the columns of MEASURED. A
-    launch on other requests than all others, by which the search picked nothing, has no part in these: what it gave is
-    once_more (once_more_slo_met).
+    `frame` has config_id, label, config_name, rank (null without a result and where a launch gave 0), objective,
+    low, high (95%, null where no config was launched again), n (launches with a result), launches, gain (share over
+    the baseline; gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok,
+    invalid, failed or, where each launch was, interrupted), why (in a few words), details (in sentences), trial_id
+    (the config's first trial), slo_met (in every launch), slo_sure (the lowest confidence of its launches) and the
+    columns of MEASURED. A holdout run has no part in these; its result has columns of its own.
     """
 
     hardware: str
@@ -67,7 +67,7 @@ class Ranking:
     spread: float | None
     """By how much launches of one config differ, as a share (one standard deviation); None: none was launched again."""
     choice: Choice | None
-    """The config to take; None where nothing gave a result."""
+    """The recommended config; None where nothing gave a result."""
     trade_offs: dict[str, tuple[float, ...]]
     """The configs that no other beats in all objectives, with the mean of each; empty where there is but one."""
 
@@ -78,16 +78,16 @@ class Ranking:
         return ok.row(0, named=True) if ok.height else None
 
     @property
-    def taken(self) -> dict[str, object] | None:
-        """The row of the config to take: the best, or another of its ties; None when nothing gave a result."""
+    def recommended(self) -> dict[str, object] | None:
+        """The row of the recommended config: the best, or another of its ties; None when nothing gave a result."""
         if self.choice is None:
             return self.best
         return self.frame.row(by_predicate=pl.col("config_id") == self.choice.config.config_id, named=True)
 
     @property
-    def is_taken(self) -> pl.Expr:
+    def is_recommended(self) -> pl.Expr:
         """Whether a row of the frame is that config's."""
-        return pl.col("config_id").eq_missing(pl.lit(self.taken["config_id"] if self.taken else None))
+        return pl.col("config_id").eq_missing(pl.lit(self.recommended["config_id"] if self.recommended else None))
 
     @property
     def baseline_label(self) -> str | None:
@@ -96,8 +96,15 @@ class Ranking:
         return next(iter(self.frame.filter(pl.col("config_id") == known)["label"]), None) if known else None
 
     @property
+    def reference(self) -> tuple[float, str] | None:
+        """The baseline's value and its name beside a line in a figure."""
+        if self.baseline is None:
+            return None
+        return self.baseline.value, "median" if self.baseline.config_id is None else self.baseline.words
+
+    @property
     def ties(self) -> pl.DataFrame:
-        """The other configs that cannot be told from the winner."""
+        """The other configs that are tied with the winner."""
         return self.frame.filter(pl.col("group") == "tie")
 
 
@@ -112,23 +119,25 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     trials = view.trials.filter(pl.col("hardware") == hardware)
     also = [column_of(name) for name in view.spec.objective.also]
     measured = [name for name in dict.fromkeys((*MEASURED, *also)) if name in view.runs.columns]
-    told = ("verdict", "verdict_codes", "verdict_reasons", "energy_source", "slo_sure")
-    runs = view.objective_runs().select("trial_id", *told, *measured)
+    known = ("verdict", "verdict_codes", "verdict_reasons", "energy_source", "slo_sure")
+    runs = view.objective_runs().select("trial_id", *known, *measured)
     joined = trials.join(runs, on="trial_id", how="left").with_columns(
-        once_more=pl.when("other_requests").then("objective"),
-        objective=pl.when(~pl.col("other_requests")).then("objective"),
+        objective_holdout=pl.when("holdout").then("objective"),
+        objective=pl.when(~pl.col("holdout")).then("objective"),
     )
     axes = [f"axis_{axis}" for axis in view.axes if f"axis_{axis}" in trials.columns]
     has = pl.col("objective").is_not_null()
     frame = joined.group_by("config_id", maintain_order=True).agg(
         pl.col("label", "config_name", "trial_id", *axes).first(),
-        pl.col("objective").log().mean().exp(),
         has.sum().cast(pl.Int64).alias("n"),
         pl.len().cast(pl.Int64).alias("launches"),
         *(_mean(name, has) for name in measured),
         pl.when(has.any()).then(pl.col("slo_met").filter(has).all(ignore_nulls=False)).alias("slo_met"),
-        pl.col("once_more").drop_nulls().first(),
-        pl.col("slo_met").filter(pl.col("once_more").is_not_null()).all(ignore_nulls=False).alias("once_more_slo_met"),
+        pl.col("objective_holdout").drop_nulls().first(),
+        pl.col("slo_met")
+        .filter(pl.col("objective_holdout").is_not_null())
+        .all(ignore_nulls=False)
+        .alias("holdout_slo_met"),
         pl.when(pl.col("slo_met").filter(has).all()).then(pl.col("slo_sure").filter(has).min()).alias("slo_sure"),
         (pl.col("status") == "ok").any().alias("started"),
         (pl.col("status") == "interrupted").all().alias("interrupted"),
@@ -137,16 +146,20 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         reason_words().filter(pl.col("verdict") == "invalid").first().alias("reasons"),
         pl.col("verdict_reasons").list.join(" ").filter(pl.col("verdict") == "invalid").first().alias("sentences"),
     )
-    frame = frame.with_columns(
-        state=pl.when(pl.col("n") > 0)
+    launches = joined.filter(has)
+    found = _verdicts(view, launches)
+    frame = _ranked(frame, found).with_columns(
+        state=pl.when(pl.col("rank").is_not_null())
         .then(pl.lit("ok"))
         .when(pl.col("started"))
         .then(pl.lit("invalid"))
         .when(pl.col("interrupted"))
         .then(pl.lit("interrupted"))
         .otherwise(pl.lit("failed")),
-        why=pl.when(pl.col("n") > 0)
+        why=pl.when(pl.col("rank").is_not_null())
         .then(None)
+        .when(pl.col("n") > 0)
+        .then(pl.lit(NOTHING))
         .when(pl.col("started"))
         .then(pl.coalesce("reasons", pl.lit(NOT_RUN)))
         .when(pl.col("interrupted"))
@@ -155,16 +168,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         details=pl.when(pl.col("n") == 0).then(pl.coalesce("message", "sentences")),
     )
     baseline = _baseline(view, frame)
-    frame = frame.sort(
-        pl.col("state") != "ok",
-        pl.col("objective") * (-1 if view.higher_is_better else 1),
-        nulls_last=True,
-        maintain_order=True,
-    )
-    launches = joined.filter(has)
-    found = _verdicts(view, launches)
-    frame = _standings(view, frame, found, baseline)
-    frame = frame.with_columns(rank=pl.when(pl.col("state") == "ok").then(pl.int_range(1, pl.len() + 1)))
+    frame = _standings(view, frame.sort("rank", nulls_last=True, maintain_order=True), found, baseline)
     replicated = bool(frame["low"].is_not_null().any())
     vague = not replicated and bool((frame["n"] > 1).any())
     return Ranking(
@@ -176,6 +180,16 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         spread=math.expm1(found.spread) if found.spread is not None else None,
         choice=_choice(view, hardware, found, launches),
         trade_offs=_trade_offs(view, launches),
+    )
+
+
+def _ranked(frame: pl.DataFrame, found: Verdicts) -> pl.DataFrame:
+    """The frame with the rank and the objective's mean of each config; a mean of 0 has no rank."""
+    rows: list[tuple[str, int | None, float]] = [(each.config, each.rank, each.mean) for each in found.standings]
+    rows += [(config, None, 0.0) for config in found.without_rank]
+    schema = {"config_id": pl.String, "rank": pl.Int64, "objective": pl.Float64}
+    return frame.join(
+        pl.DataFrame(rows, schema=schema, orient="row"), on="config_id", how="left", maintain_order="left"
     )
 
 
@@ -249,7 +263,7 @@ def _standings(view: SweepView, frame: pl.DataFrame, found: Verdicts, baseline: 
         rows.append(
             {
                 "config_id": standing.config,
-                "group": "best" if standing.rank == 1 else "tie" if standing.may_be_taken else "",
+                "group": "best" if standing.rank == 1 else "tie" if standing.may_be_recommended else "",
                 "low": standing.mean * math.exp(-half) if half is not None else None,
                 "high": standing.mean * math.exp(half) if half is not None else None,
                 "gain": gain - 1 if gain is not None else None,
@@ -260,8 +274,8 @@ def _standings(view: SweepView, frame: pl.DataFrame, found: Verdicts, baseline: 
     schema = {"config_id": pl.String, "group": pl.String} | dict.fromkeys(
         ("low", "high", "gain", "gain_low", "gain_high"), pl.Float64
     )
-    told = frame.join(pl.DataFrame(rows, schema=schema), on="config_id", how="left", maintain_order="left")
-    return told.with_columns(pl.col("group").fill_null(""))
+    joined = frame.join(pl.DataFrame(rows, schema=schema), on="config_id", how="left", maintain_order="left")
+    return joined.with_columns(pl.col("group").fill_null(""))
 
 
 def _half(found: Verdicts, share: float) -> float | None:

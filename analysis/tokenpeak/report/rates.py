@@ -1,4 +1,4 @@
-"""How each config takes a rising request rate, and the highest rate at which it holds the SLO."""
+"""Sustainable rate: how each config behaves at rising request rates, and the highest within the SLO."""
 
 import json
 import math
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from tokenpeak.records import BY_THE_ENGINE, OVERLOADED
 from tokenpeak.report.view import SweepView, limits_words
-from tokenpeak.workload import MaxRateLoad, Slo
+from tokenpeak.spec.workload import MaxRateLoad, Slo
+from tokenpeak.store.columns import canonical_json
 
 ENDED = {
     "found": "found",
     "budget": "out of time",
     "probes": "out of probes",
-    "unreachable": "no rate held",
-    "unbounded": "every rate held",
+    "unreachable": "no rate within the SLO",
+    "unbounded": "every rate within the SLO",
 }
 """Why a search ended, in words."""
 
@@ -26,28 +26,15 @@ NAMED = 4
 def open_runs(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
     """The runs at a request rate, of one workload on one kind of hardware, with `held`.
 
-    `held` says whether the rate held: the SLO was met, and the engine kept up. An overloaded run ranks nothing, but it
-    does show that its rate does not hold. Null: the run could not tell (the client's fault, too few requests, or no
-    SLO).
+    `held` says whether the rate is sustainable: the SLO was met, and the engine kept up. An overloaded run is excluded
+    from the ranking, but shows that its rate is not sustainable. Null: the run cannot decide it (the client's fault,
+    too few requests, or no SLO).
     """
-    told = (pl.col("verdict") != "invalid") | only_by_the_engine()
     offered = view.runs.filter(
         pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("rate_per_s").is_not_null()
-    ).with_columns(
-        held=pl.when(told & ~overloaded()).then(pl.col("slo_met")).when(told).then(pl.lit(value=False)), told=told
-    )
+    ).with_columns(held="rate_held", judged="well_measured", state="steady_state")
     searched = _probes(_searches(view, hardware, workload), offered.schema)
     return pl.concat([offered, searched], how="diagonal").sort("label", "rate_per_s")
-
-
-def only_by_the_engine() -> pl.Expr:
-    """Whether no reason against a run says that it was measured badly."""
-    return pl.col("verdict_codes").list.set_difference(list(BY_THE_ENGINE)).list.len() == 0
-
-
-def overloaded() -> pl.Expr:
-    """Whether a well measured run's rate was more than the engine could serve; an invalid run otherwise."""
-    return pl.col("verdict_codes").list.contains(OVERLOADED) & only_by_the_engine()
 
 
 def _searches(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
@@ -57,7 +44,7 @@ def _searches(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
 
 
 def _probes(searches: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """Each rate that searches tried, as a run of its own with what the search kept of it."""
+    """Each rate that searches tried, as a run of its own with what the search kept of it; no closed loops."""
     kept = ("config_id", "label", "trial_id", "workload_name", "hardware", "verdict", "verdict_reasons")
     rows = [
         {name: run[name] for name in kept}
@@ -67,30 +54,39 @@ def _probes(searches: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
             "rate_per_s": float(f"{probe['rate_per_s']:.4g}"),
             "held": probe["holds"],
             "slo_met": probe["holds"],
-            "told": True,
+            "judged": True,
             "request_per_s": probe["achieved_per_s"],
             "goodput_request_per_s": probe["goodput_request_per_s"],
+            "state": probe.get("state"),
+            "duration_s": probe.get("duration_s"),
+            "percentile_intervals": canonical_json(probe.get("percentile_intervals") or {}),
         }
         for run in searches.iter_rows(named=True)
         for probe in json.loads(run["max_rate_probes"])
+        if probe.get("concurrency") is None
     ]
     given = {name for row in rows for name in row}
-    return pl.DataFrame(rows, schema={name: dtype for name, dtype in schema.items() if name in given})
+    known = {name: dtype for name, dtype in schema.items() if name in given}
+    return pl.DataFrame([{name: row.get(name) for name in known} for row in rows], schema=known)
 
 
 def found_rates(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
     """What searches for the highest rate found, one row a launch, highest first.
 
     Columns: config_id, label, limits (in words), rate, low, high (null: that end is not known), confidence, ended,
-    probes, replicate.
+    probes, replicate, seconds (of all probes), saturation, saturation_low, saturation_high (null: not recorded).
     """
     searches = _searches(view, hardware, workload)
     limits = [_limits(str(level)) for level in searches["level"].to_list()]
-    probes = [len(json.loads(text)) for text in searches["max_rate_probes"].to_list()]
+    tried = [json.loads(text) for text in searches["max_rate_probes"].to_list()]
+    probes = [len(each) for each in tried]
+    lengths = [[probe.get("duration_s") for probe in each] for each in tried]
+    seconds = [sum(each) if None not in each else None for each in lengths]
     return (
         searches.with_columns(
             limits=pl.Series(limits, dtype=pl.String),
             probes=pl.Series(probes, dtype=pl.Int64),
+            seconds=pl.Series(seconds, dtype=pl.Float64),
             ended=pl.col("max_rate_ended").replace_strict(ENDED),
         )
         .select(
@@ -100,10 +96,14 @@ def found_rates(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
             "probes",
             "replicate",
             "ended",
+            "seconds",
             rate="max_rate_per_s",
             low="max_rate_low_per_s",
             high="max_rate_high_per_s",
             confidence="max_rate_confidence",
+            saturation="saturation_per_s",
+            saturation_low="saturation_low_per_s",
+            saturation_high="saturation_high_per_s",
         )
         .sort("rate", descending=True, nulls_last=True, maintain_order=True)
     )
@@ -133,21 +133,21 @@ def rated_workloads(view: SweepView) -> list[str]:
 
 
 def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
-    """For each config: the highest rate that held in every launch below the first that did not, and that first one.
+    """For each config: the sustainable rate, below the first that was not sustained, and that first one.
 
-    Columns: config_id, label, holds (null: none did), sure (of the SLO at that rate, in the launch that is least sure),
-    breaks (null: none did), n (rates that could tell), untold (rates that could not), launches. The true highest rate
+    Columns: config_id, label, holds (null: none did), "sure" (lowest confidence of the SLO at that rate), breaks
+    (null: none did), n (rates judged), untold (rates not judged), launches. The true highest rate
     lies between holds and breaks.
     """
     config = ("config_id", "label")
-    judged = (
+    decided = (
         runs.filter(pl.col("held").is_not_null())
         .group_by(*config, "rate_per_s")
         .agg(pl.col("held").all(), pl.col("slo_sure").min(), launches=pl.len().cast(pl.Int64))
         .with_columns(breaks=pl.col("rate_per_s").filter(~pl.col("held")).min().over(config))
     )
     below = pl.col("held") & (pl.col("breaks").is_null() | (pl.col("rate_per_s") < pl.col("breaks")))
-    found = judged.group_by(config).agg(
+    found = decided.group_by(config).agg(
         holds=pl.col("rate_per_s").filter(below).max().cast(pl.Float64),
         sure=pl.col("slo_sure").filter(below).sort_by(pl.col("rate_per_s").filter(below)).last(),
         breaks=pl.col("breaks").first().cast(pl.Float64),
@@ -173,26 +173,51 @@ def named_configs(rates: pl.DataFrame, best: str | None, baseline: str | None) -
     return order[: NAMED - len(last)] + [label for label in last if label not in order[: NAMED - len(last)]]
 
 
-def curve(runs: pl.DataFrame, column: str, named: Sequence[str], scale: float = 1.0) -> pl.DataFrame:
-    """A metric's points: rate_per_s, value, label, named, holds; launches averaged, runs that cannot tell left out.
+STATES = ("overloaded", "too_short", "steady")
+"""The states of a point of several launches: the first of these that one launch was in."""
 
-    A launch without the metric says whether the rate holds all the same.
+
+def curve(runs: pl.DataFrame, column: str, named: Sequence[str], scale: float = 1.0) -> pl.DataFrame:
+    """A metric's points: rate_per_s, value, low, high, label, named, holds, state, seconds, n.
+
+    Launches are averaged, unjudged runs left out. A launch without the metric says whether the rate holds all the same.
+    `low` and `high` are the 95% interval of a percentile in the one launch of a point, null where an end is not known;
+    `seconds` is how long the point was measured, in all launches.
     """
     point = ("label", "rate_per_s")
+    ends = [_interval(text, column) for text in runs["percentile_intervals"].to_list()]
     return (
-        runs.filter("told")
+        runs.with_columns(
+            low=pl.Series([low for low, _ in ends], dtype=pl.Float64) * scale,
+            high=pl.Series([high for _, high in ends], dtype=pl.Float64) * scale,
+        )
+        .filter("judged")
         .with_columns(holds=pl.col("held").all().over(point))
         .filter(pl.col(column).is_not_null())
         .group_by(point, maintain_order=True)
-        .agg(value=pl.col(column).mean() * scale, holds=pl.col("holds").first(), n=pl.len())
+        .agg(
+            *(pl.when(pl.len() == 1).then(pl.col(end).first()).alias(end) for end in ("low", "high")),
+            value=pl.col(column).mean() * scale,
+            holds=pl.col("holds").first(),
+            state=pl.col("state").sort_by(pl.col("state").replace_strict(STATES, range(len(STATES)))).first(),
+            seconds=pl.col("duration_s").sum(),
+            n=pl.len(),
+        )
         .with_columns(named=pl.when(pl.col("label").is_in(list(named))).then(pl.col("label")).otherwise(pl.lit("")))
         .sort("label", "rate_per_s")
     )
 
 
+def _interval(text: str | None, column: str) -> tuple[float | None, float | None]:
+    """Both ends of the interval of a percentile, of a run's `percentile_intervals`; None: not known."""
+    low, high = json.loads(text or "{}").get(column, (None, None))
+    return low, high
+
+
 def axis_ends(points: pl.DataFrame, limit: float | None, *, log: bool) -> tuple[float, float]:
     """The ends of a metric's axis: all points and the limit with some room; a linear axis begins at zero."""
-    values = [*points["value"].to_list(), *([limit] if limit is not None else [])]
+    drawn = [*points["value"].to_list(), *points["low"].drop_nulls().to_list(), *points["high"].drop_nulls().to_list()]
+    values = [*(value for value in drawn if value > 0 or not log), *([limit] if limit is not None else [])]
     low, high = min(values, default=0.0), max(values, default=1.0)
     return (low / 1.3, high * 1.3) if log else (0.0, high * 1.08 or 1.0)
 

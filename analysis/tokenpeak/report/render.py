@@ -13,10 +13,11 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from tokenpeak import paths
+from tokenpeak.atomic import write_atomically
+from tokenpeak.report import display
 from tokenpeak.report.claims import address
+from tokenpeak.report.display import HATCH, VEGALITE
 
-VEGALITE = "6.4"
-HATCH = "hatch"
 EMBED = "window.vegaEmbed = vegaEmbed;"
 """What the bundle leaves for the site's own script to find."""
 
@@ -74,11 +75,8 @@ def script_json(value: Any) -> Markup:
 
 def picture(spec: dict[str, Any], prefix: str) -> Markup:
     """The figure as static SVG; identifiers carry `prefix`, so that pictures of one page do not share them."""
-    svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGALITE)
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', display.svg(spec))
     svg = re.sub(rf"url\(#(?!{HATCH}\))([^)]+)\)", rf"url(#{prefix}-\1)", svg)
-    # A policy that forbids inline styles would refuse these; vega writes them for the pointer only.
-    svg = re.sub(r' style="[^"]*"', "", svg)
     # The element around it is one picture with one description; its parts have none of their own.
     svg = re.sub(r' (?:role|aria-roledescription|aria-label)="[^"]*"', "", svg)
     return Markup(svg)  # noqa: S704 - vega escapes the data's text
@@ -89,7 +87,5 @@ def vega_bundle() -> str:
     kept = paths.state_dir() / "vega" / f"{VEGALITE}-{version('vl-convert-python')}.js"
     if not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        part = kept.with_suffix(".part")
-        part.write_text(vl_convert.javascript_bundle(EMBED, VEGALITE))
-        part.replace(kept)
+        write_atomically(kept, vl_convert.javascript_bundle(EMBED, VEGALITE))
     return kept.read_text()

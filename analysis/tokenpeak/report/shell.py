@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import io
+import sys
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -69,9 +70,14 @@ class Cells:
         """Run a code cell and give it its outputs; false when it raised, the error being its last output."""
         self._collected.clear()
         self._count += 1
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            result = self._shell.run_cell(cell.source)
+        printed, terminal = io.StringIO(), sys.stdin
+        # Nobody is there to answer a cell that asks.
+        sys.stdin = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                result = self._shell.run_cell(cell.source)
+        finally:
+            sys.stdin = terminal
         text = printed.getvalue()
         cell.execution_count = self._count
         cell.outputs = [*([_output("stream", text=text)] if text else []), *self._collected]

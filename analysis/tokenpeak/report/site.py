@@ -5,86 +5,39 @@ OUTPUT/SWEEP_ID/index.html  ranking.html  …  trials.html  trials/TRIAL_ID.html
 OUTPUT/SWEEP_ID/data/raw/  frames/  csv/  notebooks/  SHA256SUMS
 """
 
+import contextlib
 import os
 import shutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from tokenpeak import paths
-from tokenpeak.errors import ReportError, TokenpeakError
+from tokenpeak import bounded, paths
+from tokenpeak.errors import InputError, ReportError, TokenpeakError, suggestion
 from tokenpeak.names import inside, shown
 from tokenpeak.report import downloads, feed, history, notebooks, render, reuse, trial_pages
+from tokenpeak.report.blocks import warning
+from tokenpeak.report.cleaned_copy import is_published, release
+from tokenpeak.report.declared import Declared, declared
 from tokenpeak.report.known_words import own_words
+from tokenpeak.report.opening import open_archive
+from tokenpeak.report.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, SWEEP_PAGES, Page, pages_of_sweeps
 from tokenpeak.report.progress import progress
-from tokenpeak.report.release import is_published, release
-from tokenpeak.report.view import SweepView, open_archive
-from tokenpeak.store.raw import Archive, find_archives
-
-
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """A page of a sweep: the notebook of the same name, its place in the menu and the question it answers."""
-
-    name: str
-    menu: str
-    title: str
-    question: str
-
-
-SWEEP_PAGES: tuple[Page, ...] = (
-    Page(name="index", menu="Overview", title="What to run", question="What should we run, and how much better is it?"),
-    Page(name="ranking", menu="Ranking", title="Ranking", question="How do all configs compare?"),
-    Page(
-        name="interactions",
-        menu="Interactions",
-        title="Interactions",
-        question="Which settings matter, and which act together?",
-    ),
-    Page(name="rates", menu="SLO rates", title="SLO rate curves", question="How much load holds the SLO?"),
-    Page(
-        name="latency",
-        menu="Latency",
-        title="Latency and throughput",
-        question="What does a user's speed cost in throughput?",
-    ),
-    Page(
-        name="energy", menu="Energy", title="Energy, CO₂, water and cost", question="What does a million tokens take?"
-    ),
-    Page(
-        name="hardware",
-        menu="Hardware",
-        title="Parallelism, presets and quantization",
-        question="What do GPUs, parallelism and number formats change?",
-    ),
-    Page(
-        name="claims",
-        menu="Claims",
-        title="Claims and checks",
-        question="Do the figures support what is said of them?",
-    ),
-    Page(name="trials", menu="Trials", title="Trials", question="What happened in each launch?"),
-)
-SITE_PAGES: tuple[Page, ...] = (
-    Page(name="index", menu="Sweeps", title="TokenPeak", question="What has been measured?"),
-    Page(
-        name="compare", menu="Compare", title="Compare", question="What differs between two configs, sweeps or dates?"
-    ),
-    Page(name="methodology", menu="Methodology", title="Methodology and glossary", question="How was this measured?"),
-)
-
-TAKEN = frozenset({"static", "feed.atom", "live.html", *(f"{page.name}.html" for page in SITE_PAGES)})
-"""What is in the site's own folder beside the sweeps."""
-
-LIVE = Page(name="live", menu="Live", title="Live", question="How far is the sweep?")
+from tokenpeak.report.view import SweepView
+from tokenpeak.spec.energy_table import read_factor_table
+from tokenpeak.spec.parameters import UNITS as PARAMETERS
+from tokenpeak.store.archive import Archive, find_archives
 
 Report = Callable[[str], None]
+TRIALS = SWEEP_PAGES[-1]
+"""The page that single trials belong to."""
+TABLE = "factors.csv"
+"""The table of energy factors that was asked for, among a sweep's raw files."""
 
 
 def build_site(
@@ -93,29 +46,40 @@ def build_site(
     *,
     node_names: bool = False,
     live: bool = False,
+    parameters: Mapping[str, str] | None = None,
     say: Report = lambda _: None,
 ) -> Path:
     """Build the site of the archives at or below the given paths; returns the page to open.
 
     Nodes appear as `node-1`, … unless `node_names`, or a publication names them already. With `live` there is also a
-    page that loads itself again while a sweep runs.
-    The former site stays in place until the new one is whole; pages of a sweep that are still right are taken from it.
+    page that loads itself again while a sweep runs. `parameters` are given to each notebook that declares them;
+    InputError for one that none does, and for a value that is not allowed.
+    The former site stays in place until the new one is whole; pages of a sweep that are still right are copied from it.
     """
+    pages = pages_of_sweeps()
+    given = _given(parameters or {}, pages)
     sources = _sources(archives)
     studies = _studies(sources)
+    table = _table_bytes(given)
     origins = {
         sweep_id: reuse.origin(
             [sources[each].path for each in study],
-            (node_names, live, *own_words(sources[sweep_id].read_sweep().inventory)),
+            (
+                node_names,
+                live,
+                *sorted(given.items()),
+                table,
+                *own_words(sources[sweep_id].read_sweep().inventory),
+            ),
         )
         for sweep_id, study in studies.items()
     }
     kept = {sweep_id for sweep_id, origin in reuse.read(output).items() if origins.get(sweep_id) == origin}
-    staging = output.with_name(f".{output.name}.making-{os.getpid()}")
-    shutil.rmtree(staging, ignore_errors=True)
+    leave(output)
+    staging = _staging(output)
     staging.mkdir(parents=True)
     try:
-        writer = _Writer(staging, live=live)
+        writer = _Writer(staging, pages, given, say, live=live)
         writer.static()
         views = {}
         for sweep_id, archive in sources.items():
@@ -123,9 +87,11 @@ def build_site(
             if sweep_id in kept:
                 reuse.take(inside(output, sweep_id), inside(staging, sweep_id))
             else:
-                release(archive.path, raw, node_names=node_names or is_published(archive.read_sweep()))
+                found = release(archive.path, raw, node_names=node_names or is_published(archive.read_sweep()))
+                for skipped in found.skipped:
+                    say(f"skipped {skipped}")
             with _making(sweep_id):
-                views[sweep_id] = open_archive(raw)
+                views[sweep_id] = _opened(raw, _with_table(given, raw))
         newest = sorted(views.values(), key=_recency, reverse=True)
         for view in newest:
             say(f"pages of {view.sweep_id}{' stay as they are' if view.sweep_id in kept else ''}")
@@ -138,8 +104,73 @@ def build_site(
         _replace(staging, output)
         reuse.write(output, origins)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        leave(output)
     return output / "index.html"
+
+
+def _given(parameters: Mapping[str, str], pages: Sequence[Page]) -> dict[str, object]:
+    """The parameters as values of the types that notebooks declare; InputError for one that no notebook declares."""
+    known: dict[str, Declared] = {}
+    for page in pages:
+        # A user's notebook that cannot be read declares nothing; its page says why. What ours declare comes first.
+        with contextlib.suppress(*((ReportError,) if page.own else ())):
+            found = {name: each for name, each in _declared(page).items() if name not in OF_A_SWEEP}
+            known = found | known if page.own else known | found
+    for name in parameters:
+        if name not in known:
+            raise InputError(f"No page has a parameter {name!r}. {suggestion(name, known)}")
+    return {name: known[name].value(text) for name, text in parameters.items()}
+
+
+def _table_bytes(given: Mapping[str, object]) -> bytes:
+    """The table of factors that is asked for; empty without one. InputError names the line that is wrong."""
+    if not given.get("factors"):
+        return b""
+    path = Path(str(given["factors"]))
+    read_factor_table(path, str(given.get("region") or ""), error=InputError)
+    return bounded.read_bytes(path, error=InputError)
+
+
+def _with_table(given: Mapping[str, object], raw: Path) -> dict[str, object]:
+    """The parameters, with the table of factors copied to the raw files that the site offers."""
+    if not given.get("factors"):
+        return dict(given)
+    (raw / TABLE).write_bytes(_table_bytes(given))
+    return {**given, "factors": str(raw / TABLE)}
+
+
+def _declared(page: Page) -> dict[str, Declared]:
+    """The parameters of a page's notebook."""
+    assert page.notebook is not None, "a sweep's page has a notebook"
+    return declared(page.notebook)
+
+
+def _opened(raw: Path, given: Mapping[str, object]) -> SweepView:
+    """The sweep as the parameters have it; an InputError names the sweep that does not have what is asked."""
+    asked = {name: value for name, value in given.items() if name in PARAMETERS}
+    try:
+        return open_archive(raw, **asked)
+    except InputError as error:
+        raise InputError(f"{raw.parents[1].name}: {error}") from error
+
+
+def _staging(output: Path) -> Path:
+    """Where this process makes the site before it replaces the former one."""
+    return output.with_name(f".{output.name}.making-{os.getpid()}")
+
+
+def _former(output: Path) -> Path:
+    """Where the former site is for the moment of its replacement."""
+    return output.with_name(f".{output.name}.former-{os.getpid()}")
+
+
+def leave(output: Path) -> None:
+    """Remove what this process has made of a site that is not whole; the former site is in its place afterwards."""
+    former = _former(output)
+    if former.exists() and not output.exists():
+        former.rename(output)
+    for folder in (former, _staging(output)):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -159,7 +190,7 @@ def _making(sweeps: str) -> Iterator[None]:
 
 
 def _recency(view: SweepView) -> tuple[bool, str, datetime]:
-    """Own sweeps come before imports, of which those whose source tells its date come first."""
+    """Own sweeps come before imports, of which those with a date in their source come first."""
     imported = view.record.imported
     return imported is None, (imported.measured or "") if imported else "", view.record.started_at
 
@@ -169,7 +200,7 @@ def _sources(archives: Sequence[Path]) -> dict[str, Archive]:
     found: dict[str, Archive] = {}
     for archive in find_archives(list(archives)):
         sweep_id = archive.read_sweep().sweep_id
-        if sweep_id.casefold() in TAKEN:
+        if sweep_id.casefold() in RESERVED:
             raise ReportError(f"{archive.path} holds sweep {sweep_id}, the name of a part of the site itself.")
         if sweep_id in found:
             raise ReportError(
@@ -189,22 +220,25 @@ def _studies(sources: Mapping[str, Archive]) -> dict[str, list[str]]:
 
 
 def _replace(staging: Path, output: Path) -> None:
-    """Put the new site where the former one is; a folder that is no site of ours is left alone."""
+    """Put the new site where the former one is; a folder that is no site of ours is not touched."""
     if output.exists() and any(output.iterdir()) and not (output / "static" / "site.css").is_file():
         raise ReportError(f"{output} exists and is no site. Choose another folder, or empty it.")
-    former = output.with_name(f".{output.name}.former-{os.getpid()}")
     if output.exists():
-        output.rename(former)
+        output.rename(_former(output))
     output.parent.mkdir(parents=True, exist_ok=True)
     staging.rename(output)
-    shutil.rmtree(former, ignore_errors=True)
 
 
 class _Writer:
     """Writes pages into the staging folder."""
 
-    def __init__(self, folder: Path, *, live: bool) -> None:
+    def __init__(
+        self, folder: Path, pages: Sequence[Page], given: Mapping[str, object], say: Report, *, live: bool
+    ) -> None:
         self.folder = folder
+        self.pages = pages
+        self.say = say
+        self.given = given
         self.live = live
         self.env = render.environment()
 
@@ -216,24 +250,27 @@ class _Writer:
     def sweep(self, view: SweepView, study: Sequence[str]) -> None:
         """All pages and downloads of one sweep; `study` are the other sweeps that it is to be compared with."""
         data = inside(self.folder, f"{view.sweep_id}/data")
-        menu = {"sweep": view, "pages": SWEEP_PAGES}
-        others = {"study": [f"../../../{sweep_id}/data/raw" for sweep_id in study]}
-        for page in SWEEP_PAGES:
-            executed = notebooks.execute(
-                paths.NOTEBOOKS / f"{page.name if page.name != 'index' else 'overview'}.ipynb",
-                data / "notebooks" / f"{page.name}.ipynb",
-                {"archive": "../raw", **(others if page.name == "rates" else {})},
-            )
-            blocks = notebooks.blocks(executed)
+        menu = {"sweep": view, "pages": self.pages}
+        others = [f"../../../{sweep_id}/data/raw" for sweep_id in study]
+        for page in self.pages:
+            blocks = self._blocks(page, data / "notebooks", others)
             downloads.write_csv(blocks, data / "csv", page.name, view.marks())
+            executed = inside(data / "notebooks", f"{page.name}.ipynb")
             self._page(
-                f"{view.sweep_id}/{page.name}.html", "page.html", page=page, blocks=blocks, root="..", here="", **menu
+                f"{view.sweep_id}/{page.name}.html",
+                "page.html",
+                page=page,
+                blocks=blocks,
+                notebook=f"data/notebooks/{executed.name}" if executed.is_file() else "",
+                root="..",
+                here="",
+                **menu,
             )
         for context in trial_pages.contexts(view):
             self._page(
                 f"{view.sweep_id}/trials/{context['trial'].trial_id}.html",
                 "trial.html",
-                page=SWEEP_PAGES[-1],
+                page=TRIALS,
                 root="../..",
                 here="../",
                 **menu,
@@ -250,6 +287,28 @@ class _Writer:
             **menu,
         )
         downloads.write_checksums(data)
+
+    def _blocks(self, page: Page, folder: Path, study: Sequence[str]) -> list[dict[str, Any]]:
+        """What a page's notebook shows; of a user's that fails, the cell and the error."""
+        try:
+            if page.problem:
+                raise ReportError(page.problem)
+            assert page.notebook is not None, "a sweep's page has a notebook"
+            known = _declared(page)
+            table = {"factors": f"../raw/{TABLE}"} if self.given.get("factors") else {}
+            parameters = {"archive": "../raw", "study": study, **self.given, **table}
+            executed = notebooks.execute(
+                page.notebook,
+                folder / f"{page.name}.ipynb",
+                {name: value for name, value in parameters.items() if name in known},
+                limit_s=page.limit_s if page.own else None,
+            )
+            return notebooks.blocks(executed, plain=page.own)
+        except TokenpeakError as error:
+            if not page.own:
+                raise
+            self.say(f"page {page.name} failed: {error}")
+            return [warning("This page could not be made. ", str(error)).payload()]
 
     def front(self, views: Sequence[SweepView]) -> None:
         """The pages over all sweeps, and the feed."""

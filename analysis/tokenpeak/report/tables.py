@@ -5,17 +5,15 @@ from dataclasses import replace
 import polars as pl
 
 from tokenpeak.metrics import metric_of, titled
+from tokenpeak.ranking.objective import column_of
 from tokenpeak.records import OVERLOADED
 from tokenpeak.report.blocks import Column, Table, table
-from tokenpeak.report.energy import DERIVED
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import MEASURED, NOT_RUN, Ranking, reason_words
-from tokenpeak.report.rates import overloaded
 from tokenpeak.report.view import SweepView, metric_word
-from tokenpeak.stats.objective import column_of
 
 SHOWN = ("ttft_s_p95", "tpot_s_p95", "request_output_tok_per_s_p50", "energy_j_per_output_tok")
-ONCE_MORE = "One more launch of the search's choice, on fresh requests: nothing was picked by it"
+HOLDOUT = "One more launch of the search's choice, on fresh requests, which selected nothing"
 MILLI = ("ttft_s", "tpot_s", "itl_s")
 
 
@@ -49,35 +47,35 @@ def trial_href(trial_id: pl.Expr) -> pl.Expr:
     return pl.concat_str(pl.lit("trials/"), trial_id, pl.lit(".html"))
 
 
-def sure_percent(confidence: pl.Expr) -> pl.Expr:
-    """A confidence in percent, rounded down: nothing is wholly sure."""
+def confidence_percent(confidence: pl.Expr) -> pl.Expr:
+    """A confidence in percent, rounded down: it is never 100."""
     return (confidence * 1000).floor().clip(upper_bound=999) / 10
 
 
-def sure_column(frame: pl.DataFrame) -> list[Column]:
-    """How sure a kept SLO is, in percent; nothing where no row tells."""
-    help_ = "At least so sure that the SLO's percentiles lie within their limits, by the number of requests"
-    sure = Column(key="sure", title="SLO sure", unit="%", kind="number", digits=1, help=help_)
-    return [sure] if frame["sure"].is_not_null().any() else []
+def confidence_column(frame: pl.DataFrame) -> list[Column]:
+    """The confidence of an SLO that was met, in percent; nothing where no row has one."""
+    help_ = "Least confidence that the SLO's percentiles lie within their limits, by the number of requests"
+    column = Column(key="sure", title="SLO confidence", unit="%", kind="number", digits=1, help=help_)
+    return [column] if frame["sure"].is_not_null().any() else []
 
 
 def ranking(view: SweepView, ranked: Ranking) -> Table:
     """Every config of one kind of hardware, failed and invalid ones with their reason."""
     title = view.metric_title
     objective = view.spec.objective.metric
-    taken = [ranked.choice.config.config_id] if ranked.choice is not None and ranked.choice.group > 1 else []
+    recommended = [ranked.choice.config.config_id] if ranked.choice is not None and ranked.choice.group > 1 else []
     frame = in_milliseconds(ranked.frame).with_columns(
         href=trial_href(pl.col("trial_id")),
         gain=pl.col("gain") * 100,
-        sure=sure_percent(pl.col("slo_sure")),
+        sure=confidence_percent(pl.col("slo_sure")),
         tone=pl.when(pl.col("state") != "ok")
         .then(pl.lit("pale"))
-        .when(ranked.is_taken)
+        .when(ranked.is_recommended)
         .then(pl.lit("best"))
         .otherwise(pl.col("group").replace("best", "tie")),
         slo=pl.when(pl.col("slo_met")).then(pl.lit("held")).when(~pl.col("slo_met")).then(pl.lit("broken")),
-        result=pl.when(pl.col("config_id").is_in(taken))
-        .then(pl.lit("taken"))
+        result=pl.when(pl.col("config_id").is_in(recommended))
+        .then(pl.lit("recommended"))
         .when(pl.col("group") == "best")
         .then(pl.lit("best"))
         .when(pl.col("group") == "tie")
@@ -93,7 +91,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
     ]
     axes = [Column(key=f"axis_{axis}", title=axis, kind="code", hidden=True) for axis in view.axes]
     scale = 1000.0 if view.metric.name in MILLI else 1.0
-    frame = frame.with_columns(pl.col("objective", "low", "high", "once_more") * scale)
+    frame = frame.with_columns(pl.col("objective", "low", "high", "objective_holdout") * scale)
     unit = "ms" if scale != 1.0 else view.metric.unit
     against = f"Against {ranked.baseline.words if ranked.baseline and ranked.baseline.config_id else 'median'}"
     return table(
@@ -110,12 +108,12 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
             Column(key="gain", title=against, unit="%", kind="number", digits=1, signed=True),
             Column(key="n", title="n", kind="number", help="Launches with a result"),
             *(
-                [Column(key="once_more", title="Once more", unit=unit, kind="number", help=ONCE_MORE)]
-                if frame["once_more"].is_not_null().any()
+                [Column(key="objective_holdout", title="Holdout run", unit=unit, kind="number", help=HOLDOUT)]
+                if frame["objective_holdout"].is_not_null().any()
                 else []
             ),
             Column(key="slo", title="SLO", kind="state"),
-            *sure_column(frame),
+            *confidence_column(frame),
             *[metric_column(name, currency=view.spec.energy.currency, hidden=name not in SHOWN) for name in measured],
             Column(key="details", title="Why not, in full", hidden=True),
             Column(key="config_id", title="Config id", kind="code", hidden=True),
@@ -149,7 +147,7 @@ def trade_offs(view: SweepView, ranked: Ranking) -> Table | None:
         title=f"Not beaten in every objective on {ranked.hardware}",
         hrefs={"label": "href"},
         note="Every other config is at most as good in all of these and worse in one, by means over launches; "
-        "neighbours may differ by less than launches tell.",
+        "neighbours may differ by less than launches can separate.",
     )
 
 
@@ -212,63 +210,94 @@ def dropped(view: SweepView) -> Table | None:
     )
 
 
-def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
-    """The highest rate that held for each config, and the first that did not."""
-    shown = highest.with_columns(sure=sure_percent(pl.col("sure")))
-    return table(
-        shown,
-        [
-            Column(key="label", title="Config", kind="code"),
-            Column(key="holds", title="Highest rate that held", unit="req/s", kind="number"),
-            *sure_column(shown),
-            Column(key="breaks", title="First that did not", unit="req/s", kind="number"),
-            Column(key="n", title="Rates judged", kind="number"),
-            Column(key="untold", title="Not judged", kind="number", help="Rates whose runs cannot tell"),
-            Column(key="launches", title="Launches", kind="number"),
-        ],
-        name=f"highest-{slug(hardware)}",
-        title=f"Highest rate within the SLO on {hardware}",
-        note="The limit lies between the two rates; – for the second alone: every rate that could be judged held.",
-    )
-
-
-def found_rates(hardware: str, workload: str, found: pl.DataFrame) -> Table:
-    """The highest rate that each launch's search found, as an interval."""
-    return table(
-        found.with_columns(percent=pl.col("confidence") * 100),
-        [
-            Column(key="label", title="Config", kind="code"),
-            Column(key="rate", title="Highest rate", unit="req/s", kind="number"),
-            Column(key="low", title="Low", unit="req/s", kind="number"),
-            Column(key="high", title="High", unit="req/s", kind="number"),
-            Column(key="percent", title="Confidence", unit="%", kind="number"),
-            Column(key="limits", title="Limits"),
-            Column(key="ended", title="Search ended"),
-            Column(key="probes", title="Probes", kind="number"),
-            Column(key="replicate", title="Replicate", kind="number", hidden=not (found["replicate"] > 0).any()),
-        ],
-        name=f"found-rates-{slug(hardware)}-{slug(workload)}",
-        title=f"Highest rate by search for {workload} on {hardware}",
-        note="The interval holds the highest rate with the confidence given; every probe is among the runs below.",
-    )
-
-
 SHOWN_RUNS = 250
+STATE_COLUMNS = (
+    Column(key="state", title="State"),
+    Column(key="duration_s", title="Measured for", unit="s", kind="number"),
+)
+
+RECOMPUTED = Column(
+    key="recomputed",
+    title="Recomputed",
+    unit="%",
+    kind="number",
+    digits=2,
+    help="About the share of tokens that the engine computed again after preemptions; above 1% a run is invalid.",
+)
+
+TEMPERATURE = Column(
+    key="temperature_c",
+    title="Boards at begin",
+    unit="°C",
+    kind="number",
+    digits=0,
+    hidden=True,
+    help="Mean temperature of the boards when the run began; hot boards draw more.",
+)
+
+BOUNDARIES = (
+    Column(
+        key="node_j_per_output_tok",
+        title="Whole node",
+        unit="J/token",
+        kind="number",
+        help="Energy per output token by the node's own meter (BMC or PDU); its boards are in it.",
+    ),
+    Column(
+        key="cpu_j_per_output_tok",
+        title="CPU",
+        unit="J/token",
+        kind="number",
+        hidden=True,
+        help="Energy per output token by the processors' counters, with memory where it has one.",
+    ),
+)
+"""Of a run's energy beside that of its own boundary."""
+IDLE_SHARE = Column(
+    key="idle",
+    title="Idle share",
+    unit="%",
+    kind="number",
+    digits=0,
+    hidden=True,
+    help="Share of the run's energy that the idle power comes to; it is in the figure.",
+)
+IDLE = (
+    Column(
+        key="idle_power_w",
+        title="Idle",
+        unit="W",
+        kind="number",
+        hidden=True,
+        help="What the energy's boundary draws with production stopped and no engine started.",
+    ),
+    IDLE_SHARE,
+)
 
 
 def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
     """Runs with their metrics, each at its load level."""
     shown = in_milliseconds(frame).with_columns(
         href=trial_href(pl.col("trial_id")),
-        slo=pl.when(overloaded())
+        slo=pl.when("overloaded")
         .then(pl.lit("broken"))
         .when(pl.col("verdict") != "invalid")
         .then(pl.col("slo_met").replace_strict({True: "held", False: "broken"}, return_dtype=pl.String)),
-        sure=sure_percent(pl.when(pl.col("verdict") != "invalid").then(pl.col("slo_sure"))),
+        sure=confidence_percent(pl.when(pl.col("verdict") != "invalid").then(pl.col("slo_sure"))),
         why=pl.when(pl.col("verdict") == "invalid").then(reason_words()),
         reasons=pl.col("verdict_reasons").list.join(" "),
-        verdict=pl.when(overloaded()).then(pl.lit(OVERLOADED)).otherwise(pl.col("verdict").str.replace_all("_", " ")),
+        verdict=pl.when("overloaded").then(pl.lit(OVERLOADED)).otherwise(pl.col("verdict").str.replace_all("_", " ")),
     )
+    recomputed = "recomputed_share" in shown.columns and bool((shown["recomputed_share"] > 0).any())
+    if recomputed:
+        shown = shown.with_columns(recomputed=pl.col("recomputed_share") * 100)
+    warmth = "temperature_c" in shown.columns and shown["temperature_c"].is_not_null().any()
+    measured_idle = "idle_share" in shown.columns and shown["idle_share"].is_not_null().any()
+    if measured_idle:
+        shown = shown.with_columns(idle=pl.col("idle_share") * 100)
+    stated = "state" in shown.columns and shown["state"].is_not_null().any()
+    if stated:
+        shown = shown.with_columns(pl.col("state").str.replace_all("_", " "))
     # A publication's objective may be a figure that our own runs keep beside better ones.
     metrics = dict.fromkeys([view.spec.objective.metric, *MEASURED])
     measured = [metric for metric in metrics if metric in shown.columns and shown[metric].is_not_null().any()]
@@ -285,7 +314,12 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
             Column(key="verdict", title="Verdict", kind="state"),
             *([Column(key="why", title="Why")] if shown["why"].is_not_null().any() else []),
             *([Column(key="slo", title="SLO", kind="state")] if shown["slo"].is_not_null().any() else []),
-            *sure_column(shown),
+            *confidence_column(shown),
+            *(STATE_COLUMNS if stated else ()),
+            *((RECOMPUTED,) if recomputed else ()),
+            *((TEMPERATURE,) if warmth else ()),
+            *(IDLE if measured_idle else ()),
+            *(column for column in BOUNDARIES if column.key in shown.columns and shown[column.key].is_not_null().any()),
             *[
                 metric_column(metric, currency=view.spec.energy.currency, hidden=metric not in visible)
                 for metric in measured
@@ -305,51 +339,13 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
     )
 
 
-def energy(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
-    """Energy, CO₂, water and cost per million output tokens; scripts recompute it when the reader changes a factor."""
-    months = {f"month_{key}": pl.lit(None, dtype=pl.Float64) for key in ("kwh", "co2", "water", "cost")}
-    shown = frame.with_columns(href=trial_href(pl.col("trial_id")), **months)
-    currency = view.spec.energy.currency
-    # Hidden, not left out: the page's script computes cost from it, and finds none where it is not known.
-    unknown = bool(frame["output_tok_per_s"].is_null().all())
-    throughput = Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number", hidden=unknown)
-    return table(
-        shown,
-        [
-            Column(key="label", title="Config", kind="code"),
-            throughput,
-            Column(key="power_w", title="Mean power", unit="W", kind="number"),
-            Column(key="energy_j_per_output_tok", title="Energy", unit="J/token", kind="number"),
-            Column(key=DERIVED[0], title="Energy at the meter", unit="kWh/1M tokens", kind="number"),
-            Column(key=DERIVED[1], title="CO₂", unit="kg/1M tokens", kind="number"),
-            Column(key=DERIVED[2], title="Water", unit="L/1M tokens", kind="number"),
-            Column(key=DERIVED[3], title="Cost", unit=f"{currency}/1M tokens", kind="number"),
-            *(
-                Column(key=f"month_{key}", title=f"A month: {title}", unit=unit, kind="number", hidden=True)
-                for key, title, unit in (
-                    ("kwh", "energy", "kWh"),
-                    ("co2", "CO₂", "kg"),
-                    ("water", "water", "L"),
-                    ("cost", "cost", currency),
-                )
-            ),
-            Column(key="source", title="Source"),
-            Column(key="boundary", title="Boundary"),
-            Column(key="n", title="Launches", kind="number"),
-        ],
-        name=f"energy-{slug(hardware)}",
-        title=f"Energy, CO₂, water and cost on {hardware}",
-        hrefs={"label": "href"},
-    )
-
-
 def trials(view: SweepView) -> Table:
     """Every trial with what became of it and where its time went."""
     shown = view.trials.with_columns(
         href=trial_href(pl.col("trial_id")),
         cause=pl.col("failure_cause").str.replace_all("_", " "),
         started=pl.col("started_at").dt.strftime("%H:%M:%S"),
-        requests=pl.when("other_requests").then(pl.lit("fresh")).otherwise(pl.lit("same")),
+        requests=pl.when("holdout").then(pl.lit("fresh")).otherwise(pl.lit("same")),
     )
     times = [
         Column(key="duration_s", title="Duration", unit="s", kind="number", digits=1),
@@ -372,7 +368,7 @@ def trials(view: SweepView) -> Table:
                 key="node", title="Node", hidden=shown.n_unique(["hardware", "node"]) == shown["hardware"].n_unique()
             ),
             Column(key="replicate", title="Replicate", kind="number", hidden=not (shown["replicate"] > 0).any()),
-            *([Column(key="requests", title="Requests")] if shown["other_requests"].any() else []),
+            *([Column(key="requests", title="Requests")] if shown["holdout"].any() else []),
             Column(key="status", title="Status", kind="state"),
             *([Column(key="cause", title="Cause")] if shown["cause"].is_not_null().any() else []),
             Column(key="objective", title=view.metric_title, unit=view.metric.unit, kind="number"),

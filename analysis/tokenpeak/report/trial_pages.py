@@ -7,17 +7,18 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.plan.engine_log import LEAKED
+from tokenpeak.predict.correction import measured_as_predicted
+from tokenpeak.ranking.intervals import CONFIDENCE
+from tokenpeak.ranking.slo_confidence import requests_needed, share, slo_confidence
 from tokenpeak.records import RunRecord, TrialRecord
 from tokenpeak.report import tables
-from tokenpeak.report.answers import choices, sure_words
+from tokenpeak.report.answers import choices, confidence_words
 from tokenpeak.report.blocks import Part, answer, code, link, number, strong
 from tokenpeak.report.ranking import rank
-from tokenpeak.report.timeline import timeline
+from tokenpeak.report.time_axis import time_axis
 from tokenpeak.report.view import SweepView, engine_words, metric_word
-from tokenpeak.stats.intervals import CONFIDENCE
-from tokenpeak.stats.slo import requests_to_be_sure, share, slo_confidence
-from tokenpeak.store.raw import Archive
+from tokenpeak.store.archive import Archive
+from tokenpeak.vllm.startup_log import LEAKED
 
 ACCESS = re.compile(r'"(?:GET|POST) /\S* HTTP/')
 LOG_LINES = 40
@@ -43,11 +44,12 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
         yield {
             "trial": trial,
             "label": labels[trial.trial_id],
-            "engine": engine_words(trial.startup.engine_version or trial.config.engine_version),
+            "engine": engine_words(trial.startup.engine_version or trial.config.engine_version)
+            + (f", build {trial.config.engine}" if trial.config.engine else ""),
             "answer": _answer(view, trial),
             "previous": ids[index - 1] if index else None,
             "following": ids[index + 1] if index + 1 < len(ids) else None,
-            "picture": _timeline(trial, series.get((trial.trial_id,))),
+            "picture": _time_axis(trial, series.get((trial.trial_id,))),
             "runs_table": replace(every, rows=tuple(own)).payload() if own else None,
             "predictions": predictions(view, trial),
             "slo": [slo_sentence(run) for run in trial.runs],
@@ -81,9 +83,9 @@ def _answer(view: SweepView, trial: TrialRecord) -> dict[str, Any] | None:
     return answer(*parts).payload()
 
 
-def _timeline(trial: TrialRecord, series: pl.DataFrame | None) -> Any:
+def _time_axis(trial: TrialRecord, series: pl.DataFrame | None) -> Any:
     empty = pl.DataFrame(schema={"quantity": pl.String, "t_s": pl.Float64, "value": pl.Float64})
-    return timeline(
+    return time_axis(
         trial.duration_s or 0.0,
         [(phase.name, phase.kind, phase.started_s, phase.duration_s) for phase in trial.phases],
         [
@@ -123,7 +125,7 @@ def split(trial: TrialRecord) -> list[dict[str, Any]]:
 
 
 def slo_sentence(run: RunRecord) -> str:
-    """Whether the run held its SLO: how many requests each limit, and how sure that makes it; empty without counts."""
+    """Whether the run met its SLO: how many requests each limit, with the confidence; empty without counts."""
     sent = run.summary.requests_sent
     if not run.summary.within_limits or not sent or run.slo_met is None:
         return ""
@@ -137,26 +139,31 @@ def slo_sentence(run: RunRecord) -> str:
                 side = "≤" if found <= limit else ">"
                 parts.append(f"{metric_word(metric)} {percentile} {number(found * 1000)} {side} {limit * 1000:g} ms")
             continue
-        sure = f", {sure_words(slo_confidence(within, sent, share(percentile)))} sure" if run.slo_met else ""
-        parts.append(f"{within:,} of {sent:,} within {metric_word(metric)} {percentile} ≤ {limit * 1000:g} ms{sure}")
-        needed = requests_to_be_sure(share(percentile))
+        confidence = (
+            f", {confidence_words(slo_confidence(within, sent, share(percentile)))} confidence" if run.slo_met else ""
+        )
+        parts.append(
+            f"{within:,} of {sent:,} within {metric_word(metric)} {percentile} ≤ {limit * 1000:g} ms{confidence}"
+        )
+        needed = requests_needed(share(percentile))
         if run.slo_met and sent < needed:
-            few = f". {sent:,} requests are too few to be {CONFIDENCE:.0%} sure of a {percentile}: it takes {needed}"
+            few = (
+                f". {sent:,} requests are too few for {CONFIDENCE:.0%} confidence in a {percentile}: it takes {needed}"
+            )
     return f"SLO {'held' if run.slo_met else 'broken'}: {'; '.join(parts)}{few}."
 
 
 def predictions(view: SweepView, trial: TrialRecord) -> list[dict[str, str]]:
-    """Prediction against measurement, for what was both foretold and measured."""
-    foretold = trial.prediction
-    if foretold is None:
+    """Prediction against measurement, for what was both predicted and measured."""
+    predicted = trial.prediction
+    if predicted is None:
         return []
-    run = _objective_run(view, trial)
-    summary = run.summary if run else None
+    measured = measured_as_predicted(trial, view.spec)
     pairs = [
-        ("Output throughput", "tok/s", foretold.output_tok_per_s, summary.output_tok_per_s if summary else None, 1.0),
-        ("TTFT p50", "ms", foretold.ttft_s, summary.ttft_s.p50 if summary else None, 1000.0),
-        ("TPOT p50", "ms", foretold.tpot_s, summary.tpot_s.p50 if summary else None, 1000.0),
-        ("KV cache", "tokens", foretold.kv_cache_tokens, trial.startup.kv_cache_tokens, 1.0),
+        ("Output throughput", "tok/s", predicted.output_tok_per_s, measured.get("output_tok_per_s"), 1.0),
+        ("TTFT mean", "ms", predicted.ttft_s, measured.get("ttft_s"), 1000.0),
+        ("TPOT mean", "ms", predicted.tpot_s, measured.get("tpot_s"), 1000.0),
+        ("KV cache", "tokens", predicted.kv_cache_tokens, measured.get("kv_cache_tokens"), 1.0),
     ]
     return [
         {
@@ -169,11 +176,6 @@ def predictions(view: SweepView, trial: TrialRecord) -> list[dict[str, str]]:
         for name, unit, before, after, scale in pairs
         if before is not None
     ]
-
-
-def _objective_run(view: SweepView, trial: TrialRecord) -> RunRecord | None:
-    workload, level = view.spec.objective_run()
-    return next((run for run in trial.runs if run.workload.name == workload and run.level_label == level), None)
 
 
 def _log_end(archive: Archive, trial_id: str) -> str:

@@ -1,10 +1,8 @@
-"""The trials page's own blocks: how many launches there were and where their time went."""
+"""Trials: the answer of their page, and the parts of a launch's time with their names and colours."""
 
-import altair as alt
 import polars as pl
 
-from tokenpeak.report import charts, theme
-from tokenpeak.report.blocks import Column, Figure, Sentence, answer, number, strong, table
+from tokenpeak.report.blocks import Sentence, answer, number, strong
 from tokenpeak.report.view import SweepView
 
 KINDS = {
@@ -48,61 +46,4 @@ def answer_trials(view: SweepView) -> Sentence:
         f", of which {words}; they took {number(total / 60, 1)} minutes on their nodes, ",
         strong(f"{load / total:.0%}" if total else "–"),
         f" of it under load. TokenPeak's own part was {number(own, 1)} s in the median trial.",
-    )
-
-
-def time_split(view: SweepView) -> Figure:
-    """Where each trial's time went."""
-    wide = view.trials.select("trial_id", "label", "duration_s", *KINDS)
-    spent = {key: kind for key, kind in KINDS.items() if (wide[key] > 0).any()}
-    frame = (
-        wide.head(DRAWN)
-        .rename(spent)
-        .unpivot(index=["trial_id", "label"], on=list(spent.values()), variable_name="kind", value_name="seconds")
-        .with_columns(order=pl.col("kind").replace_strict({kind: index for index, kind in enumerate(KINDS.values())}))
-    )
-    colours = alt.Scale(domain=list(spent.values()), range=[COLOURS[key] for key in spent])
-    chart = (
-        alt.Chart(frame)
-        .mark_bar(stroke=theme.PAPER, strokeWidth=1)
-        .encode(
-            x=alt.X("seconds:Q", title="seconds", stack="zero"),
-            y=alt.Y("trial_id:N", title=None, sort=None),
-            color=alt.Color("kind:N", scale=colours, legend=alt.Legend(title=None)),
-            order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("trial_id:N"),
-                alt.Tooltip("label:N"),
-                alt.Tooltip("kind:N"),
-                alt.Tooltip("seconds:Q", format=".1f"),
-            ],
-        )
-        .properties(width=theme.WIDTH - 140, height=alt.Step(18))
-    )
-    more = f" The first {DRAWN} of {view.trials.height} are drawn." if view.trials.height > DRAWN else ""
-    return Figure(
-        name="time-split",
-        title="Where each trial's time went",
-        caption=f"Seconds of each of n={view.trials.height} trials by whose time it was; one measurement each.{more}",
-        spec=charts.spec_of(chart),
-        data=table(
-            wide,
-            [
-                Column(key="trial_id", title="Trial", kind="code"),
-                Column(key="label", title="Config", kind="code"),
-                *(
-                    Column(
-                        key=key,
-                        title=title.capitalize() if title[0].islower() else title,
-                        unit="s",
-                        kind="number",
-                        digits=1,
-                    )
-                    for key, title in KINDS.items()
-                ),
-                Column(key="duration_s", title="Duration", unit="s", kind="number", digits=1),
-            ],
-            name="data",
-            title="Data of the figure: time of trials",
-        ),
     )

@@ -4,22 +4,22 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from string import ascii_letters, digits
 
 import polars as pl
 
+from tokenpeak.errors import ArchiveError
 from tokenpeak.metrics import BY_NAME, Metric, metric_of, title_of
-from tokenpeak.plan.spec import SweepSpec, parse_spec
+from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
-from tokenpeak.stats.objective import objective_direction
-from tokenpeak.stats.slo import assurance
-from tokenpeak.store.frames import Frames, open_frames
-from tokenpeak.store.raw import Archive, find_archives
-from tokenpeak.workload import Slo
+from tokenpeak.spec.parameters import UNITS, Parameters, choices, values
+from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.workload import Slo
+from tokenpeak.store.frames import Frames
 
+AS_IT_WAS = Parameters()
 MEDIAN = "the median of the configs tried"
 GROUPS_OF_GPUS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 """Flags whose product is the number of GPUs that an engine takes."""
@@ -38,12 +38,38 @@ class Baseline:
 class SweepView:
     """The frames of one sweep, with its record and spec. Equal to itself only, so that what follows from it is kept."""
 
-    path: Path
+    origin: Path | None
+    """The archive's folder; None: it was read from Postgres."""
     record: SweepRecord
     end: EndRecord | None
     spec: SweepSpec
     frames: Frames
     malformed: tuple[str, ...] = ()
+    asked: Parameters = AS_IT_WAS
+    """What is asked otherwise than the sweep's spec did; `spec` and `frames` are by it."""
+
+    @property
+    def path(self) -> Path:
+        """The archive's folder; ArchiveError where there is none."""
+        if self.origin is None:
+            raise ArchiveError(
+                f"Sweep {self.sweep_id} was read from Postgres, which holds no claims, engine logs or records of "
+                "trials. Give the archive itself."
+            )
+        return self.origin
+
+    @property
+    def parameters(self) -> pl.DataFrame:
+        """A row per parameter: its value here, its unit, what it may be, and who says so."""
+        now, allowed, given = values(self.spec), choices(self.spec, self.hardware), self.asked.given()
+        if self.asked.hardware:
+            now["hardware"] = self.asked.hardware
+        rows = [
+            (name, now[name], unit, allowed.get(name, ""), "you" if name in given else "the sweep")
+            for name, unit in UNITS.items()
+        ]
+        schema = ("parameter", "value", "unit", "may be", "said by")
+        return pl.DataFrame(rows, schema=schema, orient="row")
 
     @property
     def sweep_id(self) -> str:
@@ -137,14 +163,14 @@ class SweepView:
 
     def nodes_of(self, hardware: str) -> tuple[NodeFacts, ...]:
         """The nodes of a kind of hardware."""
-        return tuple(node for node in self.record.nodes if node.hardware == hardware)
+        return tuple(node for node in self.record.nodes if self.record.hardware_of(node) == hardware)
 
     def gpus_of(self, hardware: str) -> int:
         """GPUs of one node of this kind."""
         nodes = self.nodes_of(hardware)
         return len(nodes[0].gpus) if nodes else 0
 
-    def gpus_taken(self, hardware: str) -> dict[str, int]:
+    def gpus_used(self, hardware: str) -> dict[str, int]:
         """How many of the node's GPUs each config's engine takes; all of them where its flags are not known."""
         there = self.gpus_of(hardware)
         known = self.spec.endpoint is None and self.record.imported is None
@@ -153,39 +179,49 @@ class SweepView:
         for config_id, text in here.iter_rows():
             flags = json.loads(text)
             groups = [flags.get(flag) for flag in GROUPS_OF_GPUS]
-            taken = math.prod(group for group in groups if isinstance(group, int) and group > 0)
-            found[str(config_id)] = min(taken, there) if known or groups[0] is not None else there
+            used = math.prod(group for group in groups if isinstance(group, int) and group > 0)
+            found[str(config_id)] = min(used, there) if known or groups[0] is not None else there
         return found
 
     def objective_runs(self) -> pl.DataFrame:
-        """The rows of `runs` that configs are compared by, invalid ones included; those on other requests are not."""
+        """The rows of `runs` that configs are compared by, invalid ones included; those of holdout runs are not."""
         workload, level = self.spec.objective_run()
         return self.same_requests().filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
 
     def same_requests(self) -> pl.DataFrame:
-        """The rows of `runs` without those of a launch on other requests, which configs are not compared by."""
-        apart = self.trials.filter("other_requests")
+        """The rows of `runs` without those of holdout runs, by which configs are not compared."""
+        apart = self.trials.filter("holdout")
         return self.runs.join(apart, on="trial_id", how="anti", maintain_order="left")
 
     def facts(self, n: str = "") -> tuple[tuple[str, str], ...]:
         """The strip under a page's title."""
-        seen = sorted({node.engine_version for node in self.record.nodes if node.engine_version})
         pairs = [
             ("Sweep", self.sweep_id),
             ("Date", self.date_words),
             ("Hardware", "; ".join(self.hardware)),
             ("Model", self.model_name),
-            ("Engine", self._engines(seen)),
+            ("Engine", self.engines()),
             ("Workload", "; ".join(f"{plan.workload.name} ({plan.workload.kind})" for plan in self.spec.workloads)),
         ]
         if self.slo_words:
             pairs.append(("SLO", self.slo_words))
+        if asked := self.asked.given():
+            shown = asked | ({"factors": Path(self.asked.factors).name} if self.asked.factors else {})
+            pairs.append(("Asked", ", ".join(f"{name} {value}" for name, value in shown.items())))
         counts = ((self.trials.height, "trial"), (self.runs.height, "run"))
         pairs.append(("n", n or ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)))
         return tuple(pairs)
 
-    def _engines(self, seen: Sequence[str]) -> str:
-        """The engines of the configs, which those of the nodes, `seen`, are where a config names none."""
+    def engines(self, hardware: str | None = None) -> str:
+        """The engines that ran, as they reported themselves; where none did, those of the configs, else of the nodes.
+
+        Of one kind of hardware, or of all.
+        """
+        ran = self.trials.filter(pl.col("engine_version").is_not_null(), pl.col("status") == "ok")
+        ran = ran if hardware is None else ran.filter(pl.col("hardware") == hardware)
+        if ran.height:
+            return ", ".join(map(engine_words, ran["engine_version"].unique().sort()))
+        seen = sorted({node.engine_version for node in self.record.nodes if node.engine_version})
         named = {planned.config.engine_version for plan in self.record.plans for planned in plan.feasible}
         known = sorted(version for version in named if version) or seen
         others = ["others unknown"] if known and None in named and not seen else []
@@ -257,55 +293,3 @@ def config_label(choices: Mapping[str, str | None], name: str) -> str:
     """A config in a few words: its alternatives in the order of the axes, or its name when it is outside the grid."""
     known = [value for value in choices.values() if value is not None]
     return " / ".join(known) if known else name
-
-
-def open_archive(path: str | Path) -> SweepView:
-    """The sweep whose archive is at `path`: frames as attributes, read once for as long as its files stay as they are.
-
-    A folder of archives stands for the newest of them.
-
-    >>> sweep = open_archive("analysis/archives/v100-deepseek-r1-32b")
-    >>> sweep.runs.sort("output_tok_per_s", descending=True)["label"][0]
-    '0.85 / 32 / 32768'
-    """
-    folder = Path(path).resolve()
-    if not (folder / "sweep.json").is_file():
-        folder = max(find_archives([folder]), key=lambda archive: archive.read_sweep().started_at).path
-    files = [folder / "sweep.json", folder / "end.json", *(folder / "trials").glob("*.json")]
-    stamps = [file.stat().st_mtime_ns for file in files if file.is_file()]
-    return _opened(folder, len(stamps), max(stamps, default=0))
-
-
-def _slo_sure(runs: pl.DataFrame) -> pl.Series:
-    """How sure it is that each run's SLO is held (0..1); null where it was not held, or where nothing tells."""
-    columns = ("slo", "slo_met", "within_limits", "requests_sent")
-    sure = [
-        assurance(Slo.model_validate_json(slo), json.loads(within), sent) if met else None
-        for slo, met, within, sent in runs.select(columns).iter_rows()
-    ]
-    return pl.Series(sure, dtype=pl.Float64)
-
-
-@lru_cache(maxsize=3)
-def _opened(folder: Path, _files: int, _newest: int) -> SweepView:
-    archive = Archive(folder)
-    record = archive.read_sweep()
-    frames = open_frames([folder])
-    spec = parse_spec(record.spec, folder / "sweep.json")
-    axes = [f"axis_{axis}" for axis in spec.axes if f"axis_{axis}" in frames.trials.columns]
-    short = {f"axis_{axis}": short_names([choice.name for choice in choices]) for axis, choices in spec.axes.items()}
-    words = [
-        config_label({axis: short[axis].get(row[axis], row[axis]) for axis in axes}, row["config_name"])
-        for row in frames.trials.iter_rows(named=True)
-    ]
-    trials = frames.trials.with_columns(pl.Series("label", words, dtype=pl.String))
-    runs = frames.runs.join(trials.select("trial_id", "label"), on="trial_id", how="left")
-    runs = runs.with_columns(slo_sure=_slo_sure(runs))
-    return SweepView(
-        path=folder,
-        record=record,
-        end=archive.read_end(),
-        spec=spec,
-        frames=replace(frames, trials=trials, runs=runs),
-        malformed=tuple(f"{file.path.relative_to(folder)}: {file.reason}" for file in archive.malformed),
-    )

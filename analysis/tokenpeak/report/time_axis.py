@@ -52,7 +52,7 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timeline:
+class TimeAxis:
     """Lanes under the trial's phases and runs; `ticks` are (x, label)."""
 
     width: int
@@ -63,12 +63,12 @@ class Timeline:
     ticks: tuple[tuple[float, str], ...]
 
 
-def timeline(
+def time_axis(
     duration_s: float,
     phases: Sequence[tuple[str, str, float, float]],
     runs: Sequence[tuple[str, float, float]],
     series: pl.DataFrame,
-) -> Timeline:
+) -> TimeAxis:
     """The picture of a trial.
 
     `phases`: name, kind, start, duration; `runs`: label, start, duration; `series`: quantity, t_s, value.
@@ -97,7 +97,7 @@ def timeline(
         ]
         if names:
             lanes.append(_lane([parts[name] for name in names], title, unit, scale, end))
-    return Timeline(
+    return TimeAxis(
         width=WIDTH,
         height=HEIGHT,
         phases=tuple(span(name, kind, start, length) for name, kind, start, length in phases),

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tokenpeak.report.timeline import POINTS, WIDTH, timeline
+from tokenpeak.report.time_axis import POINTS, WIDTH, time_axis
 
 
 def series(quantity: str, values: list[float | None]) -> pl.DataFrame:
@@ -12,7 +12,7 @@ def series(quantity: str, values: list[float | None]) -> pl.DataFrame:
 
 def test_spans_share_the_axis() -> None:
     """A phase of a quarter of the trial takes a quarter of the width."""
-    picture = timeline(40.0, [("load", "load", 10.0, 10.0)], [], series("power_w", [1.0]))
+    picture = time_axis(40.0, [("load", "load", 10.0, 10.0)], [], series("power_w", [1.0]))
 
     assert (WIDTH / 4, WIDTH / 4) == (picture.phases[0].x, picture.phases[0].width)
 
@@ -20,14 +20,18 @@ def test_spans_share_the_axis() -> None:
 def test_devices_share_a_lane() -> None:
     """Two boards are two lines of one lane, on one scale."""
     both = pl.concat([series("gpu0_power_w", [100.0, 200.0]), series("gpu1_power_w", [50.0, 60.0])])
-    lane = timeline(2.0, [], [], both).lanes[0]
+    lane = time_axis(2.0, [], [], both).lanes[0]
 
-    assert ("Power", "W", "50", "200", 2) == (lane.title, lane.unit, lane.low, lane.high, len(lane.lines))
+    assert "Power" == lane.title
+    assert "W" == lane.unit
+    assert "50" == lane.low
+    assert "200" == lane.high
+    assert 2 == len(lane.lines)
 
 
 def test_missing_samples_are_left_out() -> None:
     """A null is no point."""
-    lane = timeline(3.0, [], [], series("power_w", [None, 5.0, None])).lanes[0]
+    lane = time_axis(3.0, [], [], series("power_w", [None, 5.0, None])).lanes[0]
 
     assert 1 == len(lane.lines[0].split())
 
@@ -36,7 +40,7 @@ def test_long_series_keep_their_extremes() -> None:
     """Thinning keeps a single spike."""
     values: list[float | None] = [1.0] * 10_000
     values[5_432] = 99.0
-    lane = timeline(10_000.0, [], [], series("power_w", values)).lanes[0]
+    lane = time_axis(10_000.0, [], [], series("power_w", values)).lanes[0]
 
     assert POINTS >= len(lane.lines[0].split())
     assert any(point.endswith(",4") for point in lane.lines[0].split())

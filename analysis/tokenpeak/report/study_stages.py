@@ -1,6 +1,6 @@
-"""Phases of a study at rising request rates: baseline → tuned → speculative → routed.
+"""Study stages at rising request rates: baseline → tuned → speculative → routed.
 
-A phase is a kind of config, so that one sweep can hold several and a study of sweeps all of them. Each is stood for by
+A stage is a kind of config: one sweep can hold several, a study of sweeps all of them. Each is represented by
 its config with the highest rate.
 """
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tokenpeak.plan.speculation import speculative_config
 from tokenpeak.records import Config
 from tokenpeak.report import rates
 from tokenpeak.report.blocks import (
@@ -28,15 +27,16 @@ from tokenpeak.report.blocks import (
 )
 from tokenpeak.report.rate_figures import curves
 from tokenpeak.report.view import SweepView
+from tokenpeak.vllm.speculation import speculative_config
 
-PHASES = ("baseline", "tuned", "speculative", "routed")
+STAGES = ("baseline", "tuned", "speculative", "routed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:
-    """A phase by its best config: the highest rate within the SLO lies from `holds` to `breaks` (null: not known)."""
+    """A stage by its best config: the highest rate within the SLO lies from `holds` to `breaks` (null: not known)."""
 
-    phase: str
+    stage: str
     config_id: str
     label: str
     sweep_id: str
@@ -49,16 +49,16 @@ class Reached:
 
     @property
     def name(self) -> str:
-        """The phase with its config."""
-        return f"{self.phase}: {self.label}"
+        """The stage with its config."""
+        return f"{self.stage}: {self.label}"
 
     def runs(self) -> pl.DataFrame:
-        """The config's own runs, under the phase's name."""
+        """The config's own runs, under the stage's name."""
         return self.sweep_runs.filter(pl.col("config_id") == self.config_id).with_columns(label=pl.lit(self.name))
 
 
-def phase_of(config: Config, baselines: Sequence[str]) -> str:
-    """A server that was measured as it is stands for the routed phase."""
+def stage_of(config: Config, baselines: Sequence[str]) -> str:
+    """The study stage of a config; a server that was measured as it is counts as routed."""
     if config.endpoint is not None:
         return "routed"
     if speculative_config(config.flags) is not None:
@@ -67,11 +67,11 @@ def phase_of(config: Config, baselines: Sequence[str]) -> str:
 
 
 def reached(views: Sequence[SweepView], workload: str) -> list[Reached]:
-    """The phases that these sweeps hold, in order, each with the config of its highest rate."""
+    """The stages that these sweeps hold, in order, each with the config of its highest rate."""
     found = [each for view in views for each in _of_sweep(view, workload)]
     best = []
-    for phase in PHASES:
-        own = [each for each in found if each.phase == phase]
+    for stage in STAGES:
+        own = [each for each in found if each.stage == stage]
         if own:
             best.append(max(own, key=lambda each: (each.holds or 0.0, each.breaks or math.inf)))
     return best
@@ -80,7 +80,7 @@ def reached(views: Sequence[SweepView], workload: str) -> list[Reached]:
 def _of_sweep(view: SweepView, workload: str) -> list[Reached]:
     found = []
     for plan in view.record.plans:
-        phases = {each.config.config_id: phase_of(each.config, view.spec.search.baseline) for each in plan.feasible}
+        stages = {each.config.config_id: stage_of(each.config, view.spec.search.baseline) for each in plan.feasible}
         runs = rates.open_runs(view, plan.hardware, workload)
         searched = {
             row["config_id"]: row
@@ -94,7 +94,7 @@ def _of_sweep(view: SweepView, workload: str) -> list[Reached]:
             own = searched.get(row["config_id"])
             found.append(
                 Reached(
-                    phase=phases.get(row["config_id"], "tuned"),
+                    stage=stages.get(row["config_id"], "tuned"),
                     config_id=row["config_id"],
                     label=row["label"],
                     sweep_id=view.sweep_id,
@@ -126,49 +126,49 @@ def gain(before: Reached, after: Reached) -> tuple[float | None, float | None]:
 
 
 def blocks(view: SweepView, others: Sequence[SweepView], workload: str) -> list[Block]:
-    """What each phase reaches and what it gains over the first; nothing where there is but one phase."""
+    """What each stage reaches and what it gains over the first; nothing where there is but one stage."""
     alike = comparable(view, others, workload)
-    phases = reached([view, *alike], workload)
-    if len(phases) < 2 or not view.slo_words:
+    stages = reached([view, *alike], workload)
+    if len(stages) < 2 or not view.slo_words:
         return []
-    found: list[Block] = [_answer(phases), _table(phases)]
+    found: list[Block] = [_answer(stages), _table(stages)]
     if left := len(others) - len(alike):
         found.append(note(f"{left} of the study's sweeps asked another workload or SLO and are left out."))
-    if len({each.hardware for each in phases}) > 1:
-        found.append(note("The phases ran on different hardware, which is part of their difference."))
-    runs = pl.concat([each.runs() for each in phases], how="diagonal")
-    return [*found, *curves(view, "phases", workload, runs, [each.name for each in phases], " by phase")]
+    if len({each.hardware for each in stages}) > 1:
+        found.append(note("The stages ran on different hardware, which is part of their difference."))
+    runs = pl.concat([each.runs() for each in stages], how="diagonal")
+    return [*found, *curves(view, "phases", workload, runs, [each.name for each in stages], " by stage")]
 
 
-def _answer(phases: Sequence[Reached]) -> Sentence:
-    """How far the last phase comes, against the first."""
-    first, last = phases[0], phases[-1]
+def _answer(stages: Sequence[Reached]) -> Sentence:
+    """How far the last stage comes, against the first."""
+    first, last = stages[0], stages[-1]
     if last.holds is None:
-        return answer(f"From {first.phase} to {last.phase}: {last.phase} (", code(last.label), ") held no rate tried.")
+        return answer(f"From {first.stage} to {last.stage}: {last.stage} (", code(last.label), ") held no rate tried.")
     if last.holds == first.holds:
         rate = strong(f"{trimmed(last.holds)} req/s")
         beyond = last.breaks is None
-        untold = "no higher rate could be judged, so a gain" if beyond else "a gain smaller than a step of the rates"
-        return answer(f"{first.phase.capitalize()} and {last.phase} both held ", rate, f"; {untold} would not show.")
-    parts: list[Part] = [f"From {first.phase} to {last.phase}, the highest rate that held goes from "]
+        hidden = "no higher rate could be judged, so a gain" if beyond else "a gain smaller than a step of the rates"
+        return answer(f"{first.stage.capitalize()} and {last.stage} both hold ", rate, f"; {hidden} would not show.")
+    parts: list[Part] = [f"From {first.stage} to {last.stage}, the highest rate within the SLO goes from "]
     parts += [strong(trimmed(first.holds) if first.holds else "none"), " to ", strong(f"{trimmed(last.holds)} req/s")]
     least, most = gain(first, last)
     if least is not None and least > 0:
         upper = f" and at most {most:+.0%}" if most is not None else ""
         parts.append(f": a gain of at least {least:+.0%}{upper}, by the rates between which each limit lies.")
     else:
-        parts.append("; the rates tried are too far apart to tell the two limits from each other.")
+        parts.append("; the rates tried are too far apart to separate the two limits.")
     return answer(*parts)
 
 
-def _table(phases: Sequence[Reached]) -> Block:
-    first = phases[0]
+def _table(stages: Sequence[Reached]) -> Block:
+    first = stages[0]
     rows = []
-    for each in phases:
+    for each in stages:
         least, most = gain(first, each) if each is not first else (None, None)
         rows.append(
             {
-                "phase": each.phase,
+                "phase": each.stage,
                 "label": each.label,
                 "sweep": each.sweep_id,
                 "hardware": each.hardware,
@@ -179,22 +179,22 @@ def _table(phases: Sequence[Reached]) -> Block:
                 "launches": each.launches,
             }
         )
-    digits = shared_digits(pl.Series([rate for each in phases for rate in (each.holds, each.breaks)], dtype=pl.Float64))
+    digits = shared_digits(pl.Series([rate for each in stages for rate in (each.holds, each.breaks)], dtype=pl.Float64))
     schema = dict.fromkeys(("holds", "breaks", "least", "most"), pl.Float64)
     return table(
         pl.DataFrame(rows, schema_overrides=schema),
         [
-            Column(key="phase", title="Phase"),
+            Column(key="phase", title="Stage"),
             Column(key="label", title="Best config", kind="code"),
-            Column(key="holds", title="Highest rate that held", unit="req/s", kind="number", digits=digits),
-            Column(key="breaks", title="First that did not", unit="req/s", kind="number", digits=digits),
-            Column(key="least", title=f"Over {first.phase}, at least", unit="%", kind="number", digits=1, signed=True),
+            Column(key="holds", title="Highest rate within the SLO", unit="req/s", kind="number", digits=digits),
+            Column(key="breaks", title="First rate beyond it", unit="req/s", kind="number", digits=digits),
+            Column(key="least", title=f"Over {first.stage}, at least", unit="%", kind="number", digits=1, signed=True),
             Column(key="most", title="at most", unit="%", kind="number", digits=1, signed=True),
             Column(key="launches", title="Launches", kind="number"),
             Column(key="hardware", title="Hardware"),
             Column(key="sweep", title="Sweep", kind="code"),
         ],
         name="phases",
-        title="Phases compared",
+        title="Stages compared",
         note="Each limit lies between two rates that were tried, so a gain has a least and a most.",
     )

@@ -13,11 +13,13 @@ import zstandard
 
 from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
-from tokenpeak.plan.spec import parse_spec
+from tokenpeak.names import shown
 from tokenpeak.records import REQUEST_COLUMNS, Record, SweepRecord
 from tokenpeak.report.cleaner import Cleaner, Findings
 from tokenpeak.report.known_words import known_words, node_labels
-from tokenpeak.store.raw import Archive
+from tokenpeak.spec.sweep import parse_spec
+from tokenpeak.store.archive import Archive
+from tokenpeak.store.parquet import unreadable
 
 CLAIMS = "claims.yml"
 TRIAL_FILE = re.compile(r"\d{4,}-[0-9a-f]{8,}\.json")
@@ -38,32 +40,33 @@ def release(source: Path, target: Path, *, node_names: bool) -> Findings:
     (target / "trials").mkdir(parents=True, exist_ok=True)
     cleaner.where = "sweep.json"
     _write(target / "sweep.json", cleaner.record(record))
-    taken = {"sweep.json"}
+    copied = {"sweep.json"}
     if (end := _end(archive)) is not None:
         cleaner.where = "end.json"
         _write(target / "end.json", cleaner.record(end))
-        taken.add("end.json")
+        copied.add("end.json")
     if (source / CLAIMS).is_file() and _copy_claims(source / CLAIMS, target / CLAIMS, cleaner):
-        taken.add(CLAIMS)
+        copied.add(CLAIMS)
     for trial in archive.trials():
         name = cleaner.word(trial.trial_id)
         cleaner.where = f"trials/{name}.json"
         _write(target / "trials" / f"{name}.json", cleaner.record(trial))
-        taken.add(f"trials/{trial.trial_id}.json")
+        copied.add(f"trials/{trial.trial_id}.json")
         copy = Archive(target)
         if (requests := archive.requests_path(trial.trial_id)).is_file():
             cleaner.where = f"trials/{name}.requests.parquet"
             if _copy_requests(requests, copy.requests_path(name), cleaner):
-                taken.add(f"trials/{requests.name}")
+                copied.add(f"trials/{requests.name}")
         if archive.log_path(trial.trial_id).is_file():
             cleaner.where = f"trials/{name}.engine.log.zst"
             if _copy_log(archive, trial.trial_id, copy.log_path(name), cleaner):
-                taken.add(f"trials/{archive.log_path(trial.trial_id).name}")
+                copied.add(f"trials/{archive.log_path(trial.trial_id).name}")
     for malformed in archive.malformed:
+        cleaner.findings.skipped.append(str(malformed))
         if TRIAL_FILE.fullmatch(malformed.path.name):
             (target / "trials" / malformed.path.name).write_text(UNREADABLE)
     files = sorted(path.relative_to(source).as_posix() for path in source.rglob("[!.]*") if path.is_file())
-    cleaner.findings.left_out = [name for name in files if name not in taken]
+    cleaner.findings.left_out = [name for name in files if name not in copied]
     return cleaner.findings
 
 
@@ -94,7 +97,8 @@ def _copy_claims(source: Path, target: Path, cleaner: Cleaner) -> bool:
     cleaner.where = CLAIMS
     try:
         value = bounded.read_yaml(source)
-    except ArchiveError:
+    except ArchiveError as error:
+        cleaner.findings.skipped.append(str(error))
         return False
     target.write_text(yaml.safe_dump(cleaner.plain(value), allow_unicode=True, sort_keys=False))
     return True
@@ -102,6 +106,9 @@ def _copy_claims(source: Path, target: Path, cleaner: Cleaner) -> bool:
 
 def _copy_requests(source: Path, target: Path, cleaner: Cleaner) -> bool:
     """The columns of the raw format, their few words cleaned; the same bytes where nothing had to be."""
+    if reason := unreadable(source):
+        cleaner.findings.skipped.append(f"{source}: {reason}")
+        return False
     try:
         notes = pl.read_parquet_metadata(source)
         schema = pl.read_parquet_schema(source)
@@ -116,7 +123,8 @@ def _copy_requests(source: Path, target: Path, cleaner: Cleaner) -> bool:
             return True
         frame = pl.read_parquet(source, columns=[name for name in schema if name in REQUEST_COLUMNS])
         frame.with_columns(pl.col(name).replace(column) for name, column in changes.items()).write_parquet(target)
-    except (OSError, pl.exceptions.PolarsError):
+    except (OSError, pl.exceptions.PolarsError) as error:
+        cleaner.findings.skipped.append(f"{source}: cannot be read ({shown(str(error), 200)})")
         return False
     return True
 
@@ -124,7 +132,8 @@ def _copy_requests(source: Path, target: Path, cleaner: Cleaner) -> bool:
 def _copy_log(archive: Archive, trial_id: str, target: Path, cleaner: Cleaner) -> bool:
     try:
         text = archive.read_log(trial_id) or ""
-    except ArchiveError:
+    except ArchiveError as error:
+        cleaner.findings.skipped.append(str(error))
         return False
     target.write_bytes(zstandard.ZstdCompressor().compress(cleaner.log(text).encode()))
     return True

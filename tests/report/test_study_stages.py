@@ -1,4 +1,4 @@
-"""Phases of a study: what kind of config each is, and what one gains over another."""
+"""Study stages: what kind of config each is, and what one gains over another."""
 
 from pathlib import Path
 
@@ -6,18 +6,18 @@ import polars as pl
 import pytest
 
 from archive_factory import config_of, make_archive
-from tokenpeak.report import SweepView, open_archive, phases
+from tokenpeak.report import SweepView, open_archive, study_stages
 from tokenpeak.report.blocks import plain
-from tokenpeak.report.phases import Reached, gain, phase_of
 from tokenpeak.report.site import build_site
+from tokenpeak.report.study_stages import Reached, gain, stage_of
 
 SPECULATIVE = {"speculative_config": '{"method": "ngram", "num_speculative_tokens": 4}'}
 
 
 def stand(holds: float | None, breaks: float | None) -> Reached:
-    """A phase whose limit lies between these rates."""
+    """A stage whose limit lies between these rates."""
     return Reached(
-        phase="tuned",
+        stage="tuned",
         config_id="x",
         label="x",
         sweep_id="s",
@@ -45,16 +45,16 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_config_says_its_phase() -> None:
+def test_study_stage_of_a_config() -> None:
     """The baseline is known by its name, speculation by its flags, a router by being measured as it is."""
     tuned = config_of({"max_num_seqs": 64})
     routed = tuned.model_copy(update={"endpoint": "http://router:8000/v1"})
     found = [
-        phase_of(config, ("defaults",))
+        stage_of(config, ("defaults",))
         for config in (config_of({}, name="defaults"), tuned, config_of(SPECULATIVE), routed)
     ]
 
-    assert list(phases.PHASES) == found
+    assert list(study_stages.STAGES) == found
 
 
 def test_a_gain_has_a_least_and_a_most() -> None:
@@ -66,25 +66,25 @@ def test_a_gain_has_a_least_and_a_most() -> None:
 
 def test_an_equal_highest_rate_says_what_would_not_show() -> None:
     """Between two rates that were tried a small gain hides; above all that were tried, any gain does."""
-    between, above = (plain(phases._answer([stand(2, 4), stand(2, breaks)]).parts) for breaks in (4, None))
+    between, above = (plain(study_stages._answer([stand(2, 4), stand(2, breaks)]).parts) for breaks in (4, None))
 
-    assert between.endswith("both held 2 req/s; a gain smaller than a step of the rates would not show.")
-    assert above.endswith("both held 2 req/s; no higher rate could be judged, so a gain would not show.")
+    assert between.endswith("both hold 2 req/s; a gain smaller than a step of the rates would not show.")
+    assert above.endswith("both hold 2 req/s; no higher rate could be judged, so a gain would not show.")
 
 
-def test_phases_are_those_of_the_whole_study(study: Path) -> None:
+def test_stages_are_those_of_the_whole_study(study: Path) -> None:
     """The rates page of each sweep compares it with the others of its study, and says so in a sentence."""
     build_site([study], study / "site")
     pages = [path.read_text() for path in sorted((study / "site").glob("*/rates.html"))]
 
-    assert ["Phases compared"] * 2 == ["Phases compared" if "Phases compared" in page else "" for page in pages]
-    assert all("From baseline to tuned, the highest rate that held" in page for page in pages)
+    assert ["Stages compared"] * 2 == ["Stages compared" if "Stages compared" in page else "" for page in pages]
+    assert all("From baseline to tuned, the highest rate within the SLO" in page for page in pages)
 
 
 def test_another_workload_is_left_out(study: Path) -> None:
-    """A sweep that asked something else is no phase of this one."""
+    """A sweep that asked something else is no stage of this one."""
     first, second = (open_archive(path) for path in sorted(study.glob("*-rig")))
     other = second.spec.model_copy(update={"slo": second.spec.slo.model_copy(update={"ttft_p95_ms": 1.0})})
 
-    assert [second] == phases.comparable(first, [second], "short")
-    assert [] == phases.comparable(first, [SweepView(**{**second.__dict__, "spec": other})], "short")
+    assert [second] == study_stages.comparable(first, [second], "short")
+    assert [] == study_stages.comparable(first, [SweepView(**{**second.__dict__, "spec": other})], "short")

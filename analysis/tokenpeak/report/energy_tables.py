@@ -1,0 +1,125 @@
+"""Tables of the energy page: figures per million output tokens, and the ranges that the factors leave them."""
+
+import polars as pl
+
+from tokenpeak.report.blocks import Column, Table, table
+from tokenpeak.report.energy import RANK, places
+from tokenpeak.report.energy_factors import FIGURES
+from tokenpeak.report.figures import slug
+from tokenpeak.report.tables import IDLE_SHARE, trial_href
+from tokenpeak.report.view import SweepView
+
+JOULE = "energy_j_per_output_tok"
+INTERVAL_NOTE = (
+    "A figure has the digits that its measured interval leaves. Configs whose intervals overlap share a rank."
+)
+RANGE_NOTE = (
+    "Each figure with every factor at the low or the high end of its range, the measured energy as it is. A factor "
+    "without a range stays at its value; give it one above."
+)
+_TITLES = {
+    "kwh": ("Energy at the meter", "kWh/1M tokens"),
+    "co2": ("CO₂", "kg/1M tokens"),
+    "market": ("CO₂, market-based", "kg/1M tokens"),
+    "water": ("Water", "L/1M tokens"),
+    "embodied": ("CO₂, embodied", "kg/1M tokens"),
+    "cost": ("Cost", "{currency}/1M tokens"),
+}
+_OPTIONAL = ("market", "embodied")
+"""Figures whose factor has no default."""
+
+
+def energy(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
+    """Figures per million output tokens; scripts recompute them when the reader changes a factor.
+
+    `frame`: a row per config with its rank and result, JOULE, low and high, idle, gpus, and the columns of FIGURES.
+    """
+    currency = view.spec.energy.currency
+    months = {f"month_{key}": pl.lit(None, dtype=pl.Float64) for key in ("kwh", "co2", "water", "cost")}
+    by_interval = ("power_w", JOULE, *(FIGURES[key] for key in FIGURES if key not in ("cost", "embodied")))
+    shown = frame.with_columns(href=trial_href(pl.col("trial_id")), **months).with_columns(map(places, by_interval))
+    # Hidden, not left out: the page's script computes cost from it, and finds none where it is not known.
+    unknown = bool(frame["output_tok_per_s"].is_null().all())
+    unbounded = bool(frame["low"].is_null().all())
+    measured = [
+        _measured(key, title, unit, hidden=unbounded and key in ("low", "high"))
+        for key, title, unit in (
+            ("power_w", "Mean power", "W"),
+            (JOULE, "Energy", "J/token"),
+            ("low", "Energy, low", "J/token"),
+            ("high", "Energy, high", "J/token"),
+        )
+    ]
+    derived = [
+        Column(
+            key=FIGURES[key],
+            title=title,
+            unit=unit.format(currency=currency),
+            kind="number",
+            digits_from=f"places_{FIGURES[key]}" if FIGURES[key] in by_interval else "",
+            hidden=key in _OPTIONAL and bool(frame[FIGURES[key]].is_null().all()),
+        )
+        for key, (title, unit) in _TITLES.items()
+    ]
+    return table(
+        shown,
+        [
+            Column(key="label", title="Config", kind="code"),
+            Column(key="rank", title="Rank", kind="number", help=RANK),
+            Column(key="result", title="Result", kind="state"),
+            Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number", hidden=unknown),
+            *measured,
+            *derived,
+            *(
+                Column(key=f"month_{key}", title=f"A month: {title}", unit=unit, kind="number", hidden=True)
+                for key, title, unit in (
+                    ("kwh", "energy", "kWh"),
+                    ("co2", "CO₂", "kg"),
+                    ("water", "water", "L"),
+                    ("cost", "cost", currency),
+                )
+            ),
+            *([IDLE_SHARE] if frame["idle"].is_not_null().any() else []),
+            Column(key="source", title="Source"),
+            Column(key="boundary", title="Boundary"),
+            Column(key="gpus", title="GPUs of the engine", kind="number", hidden=True),
+            Column(key="n", title="Launches", kind="number"),
+        ],
+        name=f"energy-{slug(hardware)}",
+        title=f"Energy, CO₂, water and cost on {hardware}",
+        hrefs={"label": "href"},
+        note="" if unbounded else INTERVAL_NOTE,
+    )
+
+
+def _measured(key: str, title: str, unit: str, *, hidden: bool) -> Column:
+    """A measured figure with the digits of the energy's interval; its ends have those of the energy itself."""
+    source = JOULE if key in ("low", "high") else key
+    return Column(key=key, title=title, unit=unit, kind="number", digits_from=f"places_{source}", hidden=hidden)
+
+
+def factor_ranges(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
+    """Both ends of each figure as the factors' ranges leave them; scripts recompute them too.
+
+    `frame`: a row per config, with `KEY_low` and `KEY_high` of FIGURES.
+    """
+    currency = view.spec.energy.currency
+    ends = [
+        Column(
+            key=f"{key}_{end}",
+            title=f"{title}, {end}",
+            unit=unit.format(currency=currency),
+            kind="number",
+            hidden=not bool((frame[f"{key}_high"] > frame[f"{key}_low"]).any()),
+        )
+        for key, (title, unit) in _TITLES.items()
+        for end in ("low", "high")
+    ]
+    return table(
+        frame.with_columns(href=trial_href(pl.col("trial_id"))),
+        [Column(key="label", title="Config", kind="code"), *ends],
+        name=f"factor-ranges-{slug(hardware)}",
+        title=f"Range of the figures by factors on {hardware}",
+        hrefs={"label": "href"},
+        note=RANGE_NOTE,
+    )

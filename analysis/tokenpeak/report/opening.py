@@ -1,0 +1,181 @@
+"""Opening archives for a report: a folder, a packed archive, several, or a sweep in Postgres; each becomes a view.
+
+Keywords are those of `tokenpeak.spec.parameters`: what is asked otherwise than the sweep did.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tokenpeak.errors import InputError, suggestion
+from tokenpeak.ranking.slo_confidence import assurance
+from tokenpeak.records import EndRecord, SweepRecord
+from tokenpeak.report.view import SweepView, config_label, short_names
+from tokenpeak.spec.parameters import Parameters, parameters_of
+from tokenpeak.spec.workload import Slo
+from tokenpeak.store.archive import Archive, find_archives
+from tokenpeak.store.frames import Frames, open_frames
+
+POSTGRES = "postgres:"
+"""What stands before the id of a sweep that is to be read from Postgres."""
+Place = str | Path
+"""A folder, a packed archive (.tar.zst), or `postgres:SWEEP_ID`."""
+
+
+def open_archive(archive: Place | Sequence[Place], **asked: Any) -> SweepView:
+    """The sweep at `archive`: frames as attributes, read once for as long as its files stay as they are.
+
+    Of several, and of a folder that holds several, the newest. Keywords are parameters: `objective`, `workload`,
+    `level`, `hardware`, `slo`, `price_per_hour`, `pue`, `kg_co2_per_kwh`, `water_l_per_kwh`; InputError for a value
+    that the sweep does not have.
+
+    >>> sweep = open_archive("analysis/archives/v100-deepseek-r1-32b")
+    >>> sweep.runs.sort("output_tok_per_s", descending=True)["label"][0]
+    '0.85 / 32 / 32768'
+    """
+    parameters = parameters_of(asked)
+    places = _places(archive)
+    if len(places) == 1 and (Path(places[0]) / "sweep.json").is_file():
+        return _of_folder(Path(places[0]).resolve(), parameters)
+    found = [each for place in places for each in _sweeps(place)]
+    return max(found, key=_start).view(parameters)
+
+
+def open_archives(archives: Place | Sequence[Place], **asked: Any) -> list[SweepView]:
+    """Every sweep at `archives`, oldest first, each as `open_archive` gives it.
+
+    >>> [sweep.record.name for sweep in open_archives("analysis/archives/v100-deepseek-r1-32b")]
+    ['v100-deepseek-r1-32b']
+    """
+    parameters = parameters_of(asked)
+    found = [each for place in _places(archives) for each in _sweeps(place)]
+    return [each.view(parameters) for each in sorted(found, key=_start)]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A sweep at a place, its frames not read yet where it is a folder."""
+
+    record: SweepRecord
+    view: Callable[[Parameters], SweepView]
+
+
+def _start(found: _Found) -> datetime:
+    return found.record.started_at
+
+
+def _places(archives: Place | Sequence[Place]) -> list[Place]:
+    """What is given, as a list that holds something."""
+    places = [archives] if isinstance(archives, str | Path) else list(archives)
+    if not places:
+        raise InputError("archive names nothing. Give a folder, a packed archive, or postgres:SWEEP_ID.")
+    return places
+
+
+def _sweeps(place: Place) -> list[_Found]:
+    """Each sweep at a place."""
+    if str(place).startswith(POSTGRES):
+        return [_in_postgres(str(place).removeprefix(POSTGRES))]
+    return [
+        _Found(archive.read_sweep(), partial(_of_folder, archive.path))
+        for archive in find_archives([Path(place).resolve()])
+    ]
+
+
+def _in_postgres(sweep_id: str) -> _Found:
+    """The sweep in the Postgres that is set up here."""
+    from tokenpeak.store.database import open_database
+
+    with open_database() as database:
+        record, end, frames = database.read(sweep_id)
+
+    def view(parameters: Parameters) -> SweepView:
+        if changed := [name for name in parameters.given() if name != "hardware"]:
+            raise InputError(
+                f"{POSTGRES}{sweep_id}: Postgres holds figures as they were loaded, so {', '.join(changed)} cannot be "
+                "changed. Give the archive itself."
+            )
+        return _viewed(None, record, end, frames, parameters)
+
+    return _Found(record, view)
+
+
+def _of_folder(folder: Path, parameters: Parameters) -> SweepView:
+    files = [folder / "sweep.json", folder / "end.json", *(folder / "trials").glob("*.json")]
+    stamps = [file.stat().st_mtime_ns for file in files if file.is_file()]
+    return _opened(folder, len(stamps), max(stamps, default=0), parameters)
+
+
+@lru_cache(maxsize=3)
+def _opened(folder: Path, _files: int, _newest: int, parameters: Parameters) -> SweepView:
+    archive = Archive(folder)
+    frames = open_frames([folder], parameters)
+    found = _viewed(folder, archive.read_sweep(), archive.read_end(), frames, parameters)
+    return replace(
+        found, malformed=tuple(f"{file.path.relative_to(folder)}: {file.reason}" for file in frames.malformed)
+    )
+
+
+def _viewed(
+    folder: Path | None, record: SweepRecord, end: EndRecord | None, frames: Frames, parameters: Parameters
+) -> SweepView:
+    """The view, with labels, confidences and, of a sweep on several kinds of hardware, the one asked for."""
+    spec = frames.specs[record.sweep_id]
+    if parameters.hardware:
+        record, frames = _on(parameters.hardware, record, frames)
+    axes = [f"axis_{axis}" for axis in spec.axes if f"axis_{axis}" in frames.trials.columns]
+    short = {f"axis_{axis}": short_names([choice.name for choice in options]) for axis, options in spec.axes.items()}
+    words = [
+        config_label({axis: short[axis].get(row[axis], row[axis]) for axis in axes}, row["config_name"])
+        for row in frames.trials.select("config_name", *axes).iter_rows(named=True)
+    ]
+    trials = frames.trials.with_columns(pl.Series("label", words, dtype=pl.String))
+    runs = frames.runs.join(trials.select("trial_id", "label"), on="trial_id", how="left")
+    runs = runs.with_columns(slo_sure=_slo_confidence(runs))
+    return SweepView(
+        origin=folder,
+        record=record,
+        end=end,
+        spec=spec,
+        frames=replace(frames, trials=trials, runs=runs),
+        asked=parameters,
+    )
+
+
+def _on(hardware: str, record: SweepRecord, frames: Frames) -> tuple[SweepRecord, Frames]:
+    """The part of a sweep that ran on one kind of hardware; InputError where it has no such."""
+    known = {plan.hardware for plan in record.plans} | set(frames.trials["hardware"].to_list())
+    if hardware not in known:
+        raise InputError(f"hardware is {hardware!r}. {suggestion(hardware, known)}")
+    here = pl.col("hardware") == hardware
+    trials = frames.trials.filter(here)
+    changed = {name: getattr(frames, name).filter(here) for name in ("nodes", "configs", "runs")}
+    of_trials = {
+        name: getattr(frames, name).lazy().filter(pl.col("trial_id").is_in(trials["trial_id"].to_list()))
+        for name in ("series", "requests")
+    }
+    part = record.model_copy(
+        update={
+            "plans": tuple(plan for plan in record.plans if plan.hardware == hardware),
+            "nodes": tuple(node for node in record.nodes if record.hardware_of(node) == hardware),
+        }
+    )
+    return part, replace(
+        frames, trials=trials, **changed, series=of_trials["series"].collect(), requests=of_trials["requests"]
+    )
+
+
+def _slo_confidence(runs: pl.DataFrame) -> pl.Series:
+    """The confidence that each run's SLO is met (0..1); null where it was not met, or without counts."""
+    columns = ("slo", "slo_met", "within_limits", "requests_sent")
+    confidences = [
+        assurance(Slo.model_validate_json(slo), json.loads(within), sent) if met else None
+        for slo, met, within, sent in runs.select(columns).iter_rows()
+    ]
+    return pl.Series(confidences, dtype=pl.Float64)

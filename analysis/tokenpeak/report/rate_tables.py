@@ -1,0 +1,59 @@
+"""The tables of the rates page: the highest rate of each config, and what each search found."""
+
+import polars as pl
+
+from tokenpeak.report.blocks import Column, Table, table
+from tokenpeak.report.figures import slug
+from tokenpeak.report.tables import confidence_column, confidence_percent
+
+
+def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
+    """The highest rate of each config within the SLO, and the first beyond it."""
+    shown = highest.with_columns(sure=confidence_percent(pl.col("sure")))
+    return table(
+        shown,
+        [
+            Column(key="label", title="Config", kind="code"),
+            Column(key="holds", title="Highest rate within the SLO", unit="req/s", kind="number"),
+            *confidence_column(shown),
+            Column(key="breaks", title="First rate beyond it", unit="req/s", kind="number"),
+            Column(key="n", title="Rates judged", kind="number"),
+            Column(key="untold", title="Not judged", kind="number", help="Rates whose runs could not be judged"),
+            Column(key="launches", title="Launches", kind="number"),
+        ],
+        name=f"highest-{slug(hardware)}",
+        title=f"Highest rate within the SLO on {hardware}",
+        note="The limit lies between the two rates; – for the second alone: every rate that could be judged held.",
+    )
+
+
+def found_rates(hardware: str, workload: str, found: pl.DataFrame) -> Table:
+    """The highest rate that each launch's search found, as an interval."""
+    return table(
+        found.with_columns(percent=pl.col("confidence") * 100),
+        [
+            Column(key="label", title="Config", kind="code"),
+            Column(key="rate", title="Highest rate", unit="req/s", kind="number"),
+            Column(key="low", title="Low", unit="req/s", kind="number"),
+            Column(key="high", title="High", unit="req/s", kind="number"),
+            Column(key="percent", title="Confidence", unit="%", kind="number"),
+            *(
+                Column(key=key, title=title, unit="req/s", kind="number", hidden=key != "saturation")
+                for key, title in (
+                    ("saturation", "Saturation"),
+                    ("saturation_low", "Saturation, low"),
+                    ("saturation_high", "Saturation, high"),
+                )
+                if found["saturation"].is_not_null().any()
+            ),
+            Column(key="limits", title="Limits"),
+            Column(key="ended", title="Search ended"),
+            Column(key="probes", title="Probes", kind="number"),
+            Column(key="seconds", title="Measured for", unit="s", kind="number"),
+            Column(key="replicate", title="Replicate", kind="number", hidden=not (found["replicate"] > 0).any()),
+        ],
+        name=f"found-rates-{slug(hardware)}-{slug(workload)}",
+        title=f"Highest rate by search for {workload} on {hardware}",
+        note="The interval holds the highest rate with the confidence given, and saturation is the engine's own limit; "
+        "every probe is among the runs below.",
+    )

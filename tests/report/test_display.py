@@ -1,0 +1,156 @@
+"""What front ends show of what notebooks display."""
+
+import base64
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import altair as alt
+import polars as pl
+import pytest
+from playwright.sync_api import Browser
+
+from tokenpeak import paths
+from tokenpeak.report import SweepView, figures
+from tokenpeak.report.blocks import Column, Facts, Figure, Snippet, Snippets, Tile, Tiles, answer, code, table
+from tokenpeak.report.charts import spec_of
+from tokenpeak.report.notebooks import execute
+from tokenpeak.report.ranking import rank
+
+SVG = "{http://www.w3.org/2000/svg}"
+BLOCK = "application/vnd.tokenpeak.block.v1+json"
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+class Seen(HTMLParser):
+    """The elements of a piece of HTML, its words, and the addresses of its images."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.words: list[str] = []
+        self.images: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag == "img":
+            self.images.append(dict(attrs)["src"] or "")
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def bundle_of(block: Any) -> dict[str, Any]:
+    """What IPython asks a displayed thing for."""
+    found: dict[str, Any] = block._repr_mimebundle_()
+    return found
+
+
+def a_table(rows: int, title: str = "T") -> Any:
+    """A table with as many rows, one of its two columns hidden."""
+    columns = [Column(key="x", title="X", unit="s", kind="number"), Column(key="y", title="Y", hidden=True)]
+    frame = pl.DataFrame({"x": [float(row) for row in range(rows)], "y": ["unseen"] * rows})
+    return table(frame, columns, name="t", title=title)
+
+
+def a_figure(title: str = "F") -> Figure:
+    """A figure in two of the theme's colours, on hatching."""
+    frame = pl.DataFrame({"x": [1, 2], "y": ["one", HOSTILE]})
+    chart = alt.layer(
+        alt.Chart(frame).mark_bar(fill="url(#hatch)", stroke="var(--bad)").encode(x="x:Q", y="y:N"),
+        alt.Chart(frame).mark_text(color="var(--ink)").encode(x="x:Q", y="y:N", text="y:N"),
+    )
+    return Figure(name="f", title=title, caption="Two bars.", spec=spec_of(chart), data=a_table(2))
+
+
+def test_a_figure_is_a_picture_in_every_front_end() -> None:
+    """HTML and SVG come before the site's block, a few words last; the picture needs nothing from outside of it."""
+    found = bundle_of(a_figure())
+    (address,) = Seen(found["text/html"]).images
+    picture = base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")).decode()
+    root = ElementTree.fromstring(picture)
+    first = next(each for each in root if each.tag != f"{SVG}defs")
+    words = [text for each in root.iter(f"{SVG}text") if (text := each.text)]
+
+    assert ["text/html", "image/svg+xml", BLOCK, "text/plain"] == list(found)
+    assert picture == found["image/svg+xml"]
+    assert "var(" not in picture
+    assert 'id="hatch"' in picture
+    assert (f"{SVG}rect", "#ffffff") == (first.tag, first.get("fill")), "ink is read on its own paper"
+    assert "one" in words
+    assert "F. Two bars." == found["text/plain"]
+
+
+@pytest.mark.parametrize(("rows", "shown"), [(3, 3), (250, 100)])
+def test_a_table_is_a_table(rows: int, shown: int) -> None:
+    """A table's HTML has a head and its first rows, without hidden columns; its plain text is one line."""
+    found = bundle_of(a_table(rows))
+    seen = Seen(found["text/html"])
+
+    assert ["text/html", BLOCK, "text/plain"] == list(found)
+    assert (shown + 1, shown, 1) == tuple(seen.tags.count(tag) for tag in ("tr", "td", "th"))
+    assert "unseen" not in "".join(seen.words)
+    assert (f"of {rows} rows" in "".join(seen.words)) == (rows > shown)
+    assert f"T: {rows} rows, 2 columns" == found["text/plain"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        answer("Run ", code(HOSTILE)),
+        a_table(1, HOSTILE),
+        a_figure(HOSTILE),
+        Tiles(tiles=(Tile(label=HOSTILE, value="1"),)),
+        Facts(pairs=((HOSTILE, "1"),)),
+        Snippets(name="s", snippets=(Snippet(title="S", text=HOSTILE),)),
+    ],
+    ids=lambda block: block.kind,
+)
+def test_names_are_no_markup(block: Any) -> None:
+    """A name that would run if it passed for markup is text in each kind of block."""
+    seen = Seen(bundle_of(block)["text/html"])
+
+    assert HOSTILE in "".join(seen.words)
+    assert not [address for address in seen.images if not address.startswith("data:image/svg+xml;base64,")]
+
+
+def test_an_executed_notebook_shows_its_blocks(sim: SweepView, tmp_path: Path) -> None:
+    """Each block of an executed notebook is there as HTML: as many images as figures, a table for each table."""
+    executed = execute(paths.NOTEBOOKS / "ranking.ipynb", tmp_path / "out.ipynb", {"archive": str(sim.path)})
+    bundles = [output.data for cell in executed.cells for output in cell.get("outputs", []) if BLOCK in output.data]
+    kinds = [data[BLOCK]["kind"] for data in bundles]
+    seen = [Seen(data["text/html"]) for data in bundles]
+
+    assert kinds.count("figure") == sum(len(each.images) for each in seen) > 0
+    assert kinds.count("table") == sum(each.tags.count("table") for each in seen) > 0
+    assert kinds.count("figure") == sum("image/svg+xml" in data for data in bundles)
+    assert not [kind for kind, each in zip(kinds, seen, strict=True) if not "".join(each.words).strip()]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_word_of_a_picture_is_cut_off(browser: Browser, sim: SweepView, scheme: str) -> None:
+    """Laid out by a browser's own fonts, each word of a figure lies within its picture, dark on light."""
+    found = bundle_of(figures.ranking(sim, rank(sim, sim.hardware[0])))
+    context = browser.new_context(offline=True, color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.set_content(f"<body>{found['text/html']}{found['image/svg+xml']}")
+    loaded = page.evaluate("[...document.images].map(image => image.decode().then(() => image.naturalWidth))[0]")
+    outside = page.evaluate(
+        """() => {
+        const edge = document.querySelector("svg").getBoundingClientRect();
+        const words = [...document.querySelectorAll("svg text")].filter(text => text.textContent.trim());
+        return [words.length, words.filter(text => {
+            const box = text.getBoundingClientRect();
+            return box.left < edge.left || box.right > edge.right;
+        }).map(text => text.textContent)];
+    }"""
+    )
+    paper = page.locator("svg rect").first.evaluate("rect => getComputedStyle(rect).fill")
+    context.close()
+
+    assert loaded > 400
+    assert outside[0] > sim.trials["label"].n_unique()
+    assert [] == outside[1]
+    assert "rgb(255, 255, 255)" == paper

@@ -1,0 +1,429 @@
+"""The energy page against the raw files: every figure is computed here anew, from JSON alone."""
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from statistics import fmean, variance
+from typing import Any
+
+import numpy as np
+import pytest
+from rate_archive import SlotQueue, rate_archive
+from scipy.stats import t
+
+from archive_factory import make_archive
+from shown_pages import shown, table_of
+from tokenpeak.report.site import build_site
+
+SWEEP = "20261119-220000-watts-rig"
+PUE, KG_CO2_PER_KWH, WATER_L_PER_KWH = 1.3, 0.48, 1.8
+"""What the methodology page gives as defaults."""
+PRICE_PER_HOUR = 2.5
+"""Of the archive's spec."""
+MARKET, EMBODIED = 0.06, 0.03
+"""kg per kWh and per GPU-hour, of the archive's spec."""
+IDLE_W = 20.0
+RANGES = {"pue": (1.1, 1.56), "kg_co2_per_kwh": (0.03, 0.71), "water_l_per_kwh": (0.0, 4.52)}
+"""What the energy page gives as ranges of the defaults."""
+EMBODIED_RANGE = (0.02, 0.05)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An archive whose runs have measured energies, one of them too short for a figure; and its site.
+
+    Each trial has a run of a second workload too, with longer prompts. The highest rate overloads the smallest config.
+    """
+    folder = tmp_path_factory.mktemp("energy")
+    archive = folder / SWEEP
+    make_archive(
+        archive, gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 32, 64]}, replicates=3, simulated=False, seconds=20
+    )
+    sweep = json.loads((archive / "sweep.json").read_text())
+    sweep["spec"]["energy"] |= {
+        "kg_co2_per_kwh_market": MARKET,
+        "kg_co2_per_gpu_hour": EMBODIED,
+        "cited": {"kg_co2_per_gpu_hour": dict(zip(("low", "high"), EMBODIED_RANGE, strict=True)) | {"source": "maker"}},
+    }
+    (archive / "sweep.json").write_text(json.dumps(sweep))
+    for number, path in enumerate(sorted(archive.glob("trials/*.json"))):
+        trial = json.loads(path.read_text())
+        if not number:
+            trial["idle_power"] = [{"boundary": "gpu_boards", "power_w": IDLE_W, "low_w": 19.0, "high_w": 21.0}]
+        for run in trial["runs"]:
+            run["temperature_c"] = 50.0 + number
+            if run["level"].get("rate_per_s") == 16 and trial["config"]["choices"]["max_num_seqs"] == "8":
+                reason = {"code": "overloaded", "text": "The queue grew by 2 requests a second."}
+                run["verdict"] = {"status": "invalid", "reasons": [reason]}
+            run["energy"]["power_w"] *= 1.002**number * (1 + 0.001 * (-1) ** (number // 2))
+            joules = run["energy"]["energy_j"] * (0.9 + 0.02 * (len(path.name) % 3) + 0.01 * trial["replicate"])
+            run["energy"] |= {
+                "source": "energy_counter",
+                "energy_j": joules,
+                "energy_low_j": 0.97 * joules,
+                "energy_high_j": 1.03 * joules,
+                "energy_j_per_output_tok": joules / run["summary"]["output_tokens"],
+            }
+        trial["runs"].append(longer_prompts(trial["runs"][0], number))
+        path.write_text(json.dumps(trial))
+    first = next(trial for trial in trials(archive) if trial["config"]["choices"]["max_num_seqs"] == "8")
+    for run in first["runs"]:
+        run["energy"] |= {"energy_j": None, "energy_j_per_output_tok": None, "power_w": None, "needed_s": 44.0}
+    (archive / "trials" / f"{first['trial_id']}.json").write_text(json.dumps(first))
+    build_site([archive], folder / "site")
+    return archive, folder / "site" / SWEEP / "energy.html"
+
+
+def longer_prompts(run: dict[str, Any], number: int) -> dict[str, Any]:
+    """The same load of a workload with 16 times the prompt tokens, and about twice the energy."""
+    joules = run["energy"]["energy_j"] * (2 + 0.03 * (-1) ** number)
+    energy = {
+        name: joules * share for name, share in (("energy_low_j", 0.97), ("energy_j", 1), ("energy_high_j", 1.03))
+    }
+    output, prompt = run["summary"]["output_tokens"], run["summary"]["input_tokens"]
+    return run | {
+        "run_index": 4,
+        "workload": run["workload"] | {"name": "long", "input_tokens": 16 * run["workload"]["input_tokens"]},
+        "summary": run["summary"] | {"input_tokens": 16 * prompt},
+        "energy": run["energy"] | energy | {"energy_j_per_output_tok": joules / output},
+    }
+
+
+def trials(archive: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(archive.glob("trials/*.json")):
+        yield json.loads(path.read_text())
+
+
+def cells(page: Path, title: str) -> list[dict[str, float | str]]:
+    """The rows of a table by column: the value that a number is shown from, else the text."""
+    text = page.read_text()
+    part = text[text.index(f">{title}") :]
+    part = part[part.index("<table") : part.index("</table>")]
+    heads = re.findall(r'data-key="(\w+)"', part[: part.index("<tbody")])
+    rows = []
+    for row in re.findall(r"<tr>(.*?)</tr>", part[part.index("<tbody") :], re.DOTALL):
+        found: list[float | str] = []
+        for attributes, content in re.findall(r"<td([^>]*)>(.*?)</td>", row, re.DOTALL):
+            value = re.search(r'data-value="([^"]+)"', attributes)
+            found.append(float(value[1]) if value else unescape(re.sub("<[^>]+>", "", content)).strip())
+        rows.append(dict(zip(heads, found, strict=True)))
+    return rows
+
+
+def half_interval(configs: list[list[dict[str, Any]]]) -> float:
+    """Of the logarithm of one launch's energy: the spread between launches, 1.5% counting as eight, or the sensor's.
+
+    All launches here have the same sensor's interval, ±3%.
+    """
+    logs = [[math.log(run["energy"]["energy_j"] / run["summary"]["output_tokens"]) for run in runs] for runs in configs]
+    freedom = sum(map(len, logs)) - len(logs) + 8
+    squares = sum((len(own) - 1) * variance(own) for own in logs if len(own) > 1)
+    sensor = (math.log(1.03 / 0.97) / 2 / 1.959964) ** 2
+    return float(t.ppf(0.975, freedom)) * math.sqrt(max(sensor, (squares + 8 * 0.015**2) / freedom))
+
+
+def objective_index(archive: Path) -> int:
+    """Which run of a trial the page is about: that of the first workload at a concurrency."""
+    spec = json.loads((archive / "sweep.json").read_text())["spec"]
+    return next(
+        position
+        for position, run in enumerate(next(trials(archive))["runs"])
+        if run["level"].get("concurrency") and run["workload"]["name"] == spec["workloads"][0]["workload"]["name"]
+    )
+
+
+def expected(archive: Path) -> dict[str, dict[str, float]]:
+    """Of each config: geometric means over the launches that have a figure, and their interval."""
+    index = objective_index(archive)
+    launches = defaultdict(list)
+    for trial in trials(archive):
+        run = trial["runs"][index]
+        if run["verdict"]["status"] != "invalid" and run["energy"]["energy_j"] is not None:
+            launches[trial["config"]["choices"]["max_num_seqs"]].append(run)
+    half = half_interval(list(launches.values()))
+    found = {}
+    for config, runs in launches.items():
+        joules = [run["energy"]["energy_j"] / run["summary"]["output_tokens"] for run in runs]
+        per_token = math.exp(fmean(math.log(each) for each in joules))
+        speed = math.exp(fmean(math.log(run["summary"]["output_tok_per_s"]) for run in runs))
+        found[config] = {
+            "energy_j_per_output_tok": per_token,
+            "low": per_token * math.exp(-half / math.sqrt(len(runs))),
+            "high": per_token * math.exp(half / math.sqrt(len(runs))),
+            "energy_kwh_per_1m_output_tok": per_token / 3.6 * PUE,
+            "co2_kg_per_1m_output_tok": per_token / 3.6 * PUE * KG_CO2_PER_KWH,
+            "co2_market_kg_per_1m_output_tok": per_token / 3.6 * PUE * MARKET,
+            "co2_embodied_kg_per_1m_output_tok": EMBODIED / 3600 / speed * 1e6,
+            "water_l_per_1m_output_tok": per_token / 3.6 * PUE * WATER_L_PER_KWH,
+            "cost_per_1m_output_tok": PRICE_PER_HOUR / 3600 / speed * 1e6,
+            "output_tok_per_s": speed,
+            "power_w": math.exp(fmean(math.log(run["energy"]["power_w"]) for run in runs)),
+            "idle": fmean(100 * IDLE_W / run["energy"]["power_w"] for run in runs),
+            "n": len(runs),
+        }
+    return found
+
+
+def test_every_figure_follows_from_the_raw_files(built: tuple[Path, Path]) -> None:
+    archive, page = built
+    wanted = expected(archive)
+    shown = {str(row["label"]): row for row in cells(page, "Energy, CO₂, water and cost on")}
+    drawn = {str(row["label"]): row for row in cells(page, "Energy per output token on")}
+
+    assert wanted.keys() == shown.keys() == drawn.keys()
+    for config, figures in wanted.items():
+        for key in sorted(figures):
+            assert shown[config][key] == pytest.approx(figures[key], rel=1e-6), (config, key)
+        assert drawn[config]["value"] == pytest.approx(figures["energy_j_per_output_tok"], rel=1e-6)
+        assert drawn[config]["low"] == pytest.approx(figures["low"], rel=1e-6)
+        assert drawn[config]["high"] == pytest.approx(figures["high"], rel=1e-6)
+
+
+def test_ranges_follow_from_those_of_the_factors(built: tuple[Path, Path]) -> None:
+    """Every factor at its low end, and every factor at its high end; the measured energy stands still."""
+    archive, page = built
+    ranges = {str(row["label"]): row for row in cells(page, "Range of the figures by factors on")}
+    for config, figures in expected(archive).items():
+        for end in (0, 1):
+            kwh = figures["energy_j_per_output_tok"] / 3.6 * RANGES["pue"][end]
+            name = ("low", "high")[end]
+            assert kwh == pytest.approx(ranges[config][f"kwh_{name}"], rel=1e-6)
+            assert kwh * RANGES["kg_co2_per_kwh"][end] == pytest.approx(ranges[config][f"co2_{name}"], rel=1e-6)
+            assert kwh * RANGES["water_l_per_kwh"][end] == pytest.approx(ranges[config][f"water_{name}"], abs=1e-9)
+            assert figures["cost_per_1m_output_tok"] == pytest.approx(ranges[config][f"cost_{name}"], rel=1e-6)
+            assert kwh * MARKET == pytest.approx(ranges[config][f"market_{name}"], rel=1e-6)
+            embodied = figures["co2_embodied_kg_per_1m_output_tok"] / EMBODIED * EMBODIED_RANGE[end]
+            assert embodied == pytest.approx(ranges[config][f"embodied_{name}"], rel=1e-6)
+
+
+def test_figures_by_the_hour(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """Configs have the mean of a table's hours; one config has each span of hours: CO₂ of grid and contracts, cost."""
+    archive, _ = built
+    rows = {(22, 6): (0.1, 0.02, 0.1), (6, 17): (0.3, 0.03, 0.2), (17, 22): (0.5, 0.03, 0.4)}
+    text = "hour,kg_co2_per_kwh,kg_co2_per_kwh_market,price_per_kwh\n"
+    by_hour = {}
+    for (first, last), values in rows.items():
+        for hour in range(first, last if first < last else last + 24):
+            by_hour[hour % 24] = values
+            text += f"{hour % 24},{','.join(map(str, values))}\n"
+    (tmp_path / "grid.csv").write_text(text)
+    blocks = shown("energy", archive, tmp_path, factors=str(tmp_path / "grid.csv"), wue_l_per_kwh=0.4)
+    found = {row["label"]: row for row in table_of(blocks, "energy")}
+    spans = {row["hours"]: row for row in table_of(blocks, "hours")}
+    means = [fmean(values) for values in zip(*by_hour.values(), strict=True)]
+    keys = ("co2_kg", "co2_market_kg", "water_l", "cost")
+
+    def figures(config: str, grid: float, market: float, price: float) -> list[float]:
+        boards = expected(archive)[config]["energy_j_per_output_tok"] / 3.6
+        node = expected(archive)[config]["cost_per_1m_output_tok"]
+        return [boards * PUE * grid, boards * PUE * market, boards * 0.4, node + boards * PUE * price]
+
+    assert expected(archive).keys() == found.keys()
+    for config, row in found.items():
+        shown_figures = [row[f"{key}_per_1m_output_tok"] for key in keys]
+        assert figures(config, *means) == pytest.approx(shown_figures, rel=1e-3), config
+    best = next(block["title"] for block in blocks if block["kind"] == "table" and block["name"].startswith("hours"))
+    config = best.removeprefix("By the hour of the day: ").partition(" on ")[0]
+    assert {f"{first:02d}–{last:02d}" for first, last in rows} == spans.keys()
+    for (first, last), values in rows.items():
+        row = spans[f"{first:02d}–{last:02d}"]
+        wanted = figures(config, *values)
+        assert [wanted[0], wanted[1], wanted[3]] == pytest.approx(
+            [row[f"{key}_per_1m_output_tok"] for key in keys if key != "water_l"], rel=1e-6
+        )
+
+
+def test_the_sentence_says_least_and_tied(built: tuple[Path, Path]) -> None:
+    """The thriftiest config, its interval, and how many others' intervals reach into it."""
+    archive, page = built
+    wanted = sorted(expected(archive).items(), key=lambda each: each[1]["energy_j_per_output_tok"])
+    config, least = wanted[0]
+    tied = sum(figures["low"] <= least["high"] for _, figures in wanted[1:])
+    words = unescape(re.sub(r"<[^>]+>", "", page.read_text()))
+
+    assert f"{config} needs least of those with a figure: {least['energy_j_per_output_tok']:.3f}"[:-1] in words
+    assert (f"{tied} other is tied" in words) == (tied == 1)
+    assert (f"{tied} others are tied" in words) == (tied > 1)
+
+
+def test_ranks_are_shared_by_ties(built: tuple[Path, Path]) -> None:
+    """A config shares a rank with the first of it whose interval its own reaches into; the best rank says so."""
+    archive, page = built
+    waiting = sorted(expected(archive).items(), key=lambda each: each[1]["energy_j_per_output_tok"])
+    ranks: dict[str, int] = {}
+    while waiting:
+        reach, rank = waiting[0][1]["high"], len(ranks) + 1
+        ranks |= {config: rank for config, figures in waiting if figures["low"] <= reach}
+        waiting = [each for each in waiting if each[0] not in ranks]
+    shown = {str(row["label"]): row for row in cells(page, "Energy, CO₂, water and cost on")}
+
+    assert ranks == {config: row["rank"] for config, row in shown.items()}
+    best = "tied" if list(ranks.values()).count(1) > 1 else "least"
+    assert {config: best if rank == 1 else "–" for config, rank in ranks.items()} == {
+        config: row["result"] for config, row in shown.items()
+    }
+
+
+def test_figures_have_the_digits_of_their_interval(built: tuple[Path, Path]) -> None:
+    """The last digit shown is the first that the interval leaves open, in the table and in the figure's data."""
+    archive, page = built
+    text = page.read_text()
+    for figures in expected(archive).values():
+        share = (figures["high"] - figures["low"]) / 2 / figures["energy_j_per_output_tok"]
+        for key in ("energy_j_per_output_tok", "energy_kwh_per_1m_output_tok", "co2_kg_per_1m_output_tok"):
+            first_open = math.floor(math.log10(share * figures[key]))
+            shown_as = re.findall(rf'data-value="{str(figures[key])[:8]}\d*">([\d.,]+)</td>', text)
+
+            assert shown_as, (key, figures[key])
+            assert {max(0, -first_open)} == {len(each.partition(".")[2]) for each in shown_as}
+
+
+def test_energy_over_the_load(built: tuple[Path, Path]) -> None:
+    """Power, J per token and per request at each rate, with their intervals; the sustainable rate is marked."""
+    archive, page = built
+    launches, held = defaultdict(list), defaultdict(dict)
+    for trial in trials(archive):
+        config = trial["config"]["choices"]["max_num_seqs"]
+        for run in trial["runs"]:
+            if (rate := run["level"].get("rate_per_s")) is None:
+                continue
+            kept_up = run["verdict"]["status"] != "invalid"
+            held[config][rate] = held[config].get(rate, True) and kept_up and run["slo_met"] is True
+            if run["energy"]["energy_j"] is not None and kept_up:
+                launches[config, rate].append(run)
+    shown_rows = {(row["label"], row["at_per_s"]): row for row in cells(page, "Energy over the load of short on")}
+    half = half_interval(list(launches.values()))
+
+    assert launches.keys() == shown_rows.keys()
+    assert ("8", 16) not in launches
+    for (config, rate), runs in launches.items():
+        row = shown_rows[config, rate]
+        by = {
+            "power": [run["energy"]["power_w"] for run in runs],
+            "token": [run["energy"]["energy_j"] / run["summary"]["output_tokens"] for run in runs],
+            "request": [run["energy"]["energy_j"] / run["summary"]["requests_ok"] for run in runs],
+        }
+        for key, values in by.items():
+            mean, wide = math.exp(fmean(map(math.log, values))), math.exp(half / math.sqrt(len(runs)))
+            assert (mean, mean / wide, mean * wide) == pytest.approx(
+                (row[key], row[f"{key}_low"], row[f"{key}_high"]), rel=1e-6
+            )
+        broken = min((at for at, kept in held[config].items() if not kept), default=math.inf)
+        highest = max((at for at, kept in held[config].items() if kept and at < broken), default=None)
+        assert (rate == highest) == (row["rate"] == "sustainable")
+
+
+def test_what_the_sustainable_rate_takes_is_said(built: tuple[Path, Path]) -> None:
+    """J per token and per request of the row so marked, and how far its power is from following the load."""
+    _, page = built
+    rows = cells(page, "Energy over the load of short on")
+    words = unescape(re.sub(r"<[^>]+>", "", page.read_text()))
+    found = re.search(
+        r"sustainable rate of ([\d.]+) requests a second, (\d+) needs ([\d.]+) J per output token and ([\d.]+) J", words
+    )
+    assert found is not None
+    row = next(row for row in rows if row["label"] == found[2] and row["rate"] == "sustainable")
+    own = [row for row in rows if row["label"] == found[2]]
+
+    assert (row["at_per_s"], row["token"], row["request"]) == pytest.approx(
+        (float(found[1]), float(found[3]), float(found[4])), rel=0.03
+    )
+    low, high = min(own, key=lambda row: row["at_per_s"]), max(own, key=lambda row: row["at_per_s"])
+    assert f"{low['power'] / high['power']:.0%} of the power" in words
+    assert f"Idle power is {IDLE_W:.0f} W." in words
+    assert 100 * IDLE_W / low["power"] == pytest.approx(low["idle"], rel=1e-3)
+
+
+def test_energy_at_the_rate_that_a_search_found(tmp_path: Path) -> None:
+    """That of its longest probe that held, with what its rate is of the sustainable one."""
+    archive = tmp_path / "20261119-220000-searched-rig"
+    rate_archive(archive, {8: SlotQueue(8, 1.0), 64: SlotQueue(16, 1.0)})
+    searched = {}
+    for path in sorted(archive.glob("trials/*.json")):
+        trial = json.loads(path.read_text())
+        for run in trial["runs"]:
+            joules = run["energy"]["energy_j"]
+            ends = {"energy_low_j": 0.98 * joules, "energy_high_j": 1.02 * joules}
+            run["energy"] |= ends | {"source": "energy_counter"}
+        config, run = trial["config"]["choices"]["max_num_seqs"], trial["runs"][-1]
+        at_per_s = run["summary"]["request_per_s"] / (0.8 if config == "8" else 0.95)
+        run["max_rate"] |= {"rate_per_s": at_per_s, "low_per_s": 0.9 * at_per_s, "high_per_s": 1.1 * at_per_s}
+        searched[config] = run
+        path.write_text(json.dumps(trial))
+    blocks = shown("energy", archive, tmp_path)
+    rows = [row for row in table_of(blocks, "load") if row["rate"] != "–"]
+
+    assert searched.keys() == {row["label"] for row in rows}
+    for row in rows:
+        run = searched[row["label"]]
+        assert run["energy"]["energy_j"] / run["summary"]["requests_ok"] == pytest.approx(row["request"])
+        assert run["summary"]["request_per_s"] == pytest.approx(row["at_per_s"])
+        assert row["rate"] == ("80% of sustainable" if row["label"] == "8" else "sustainable")
+    assert f"at its sustainable rate of {searched['64']['summary']['request_per_s']:.4g} requests" in str(blocks)
+
+
+def test_prefill_against_decode(built: tuple[Path, Path]) -> None:
+    """J per prompt token and per output token of the thriftiest config, by the normal equations of weighted runs."""
+    archive, page = built
+    wanted = min(expected(archive).items(), key=lambda each: each[1]["energy_j_per_output_tok"])[0]
+    rows = []
+    for trial in trials(archive):
+        for run in trial["runs"]:
+            if trial["config"]["choices"]["max_num_seqs"] == wanted and run["level"].get("concurrency"):
+                joules = run["energy"]["energy_j"]
+                rows.append((run["summary"]["input_tokens"] / joules, run["summary"]["output_tokens"] / joules))
+    pp, po, oo = (sum(one[i] * one[j] for one in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    p, o = sum(row[0] for row in rows), sum(row[1] for row in rows)
+    determinant = pp * oo - po * po
+    per_prompt, per_output = (oo * p - po * o) / determinant, (pp * o - po * p) / determinant
+    rest = sum((1 - per_prompt * row[0] - per_output * row[1]) ** 2 for row in rows) / (len(rows) - 2)
+    halves = [float(t.ppf(0.975, len(rows) - 2)) * math.sqrt(rest * own / determinant) for own in (oo, pp)]
+    words = unescape(re.sub(r"<[^>]+>", "", page.read_text()))
+    ends = r"([\d.]+) J \(([\d.]+) to ([\d.]+)\)"
+    found = re.search(
+        rf"over (\d+) runs of (\d+) at (\S+), a prompt token takes {ends} and an output token {ends}", words
+    )
+    assert found is not None
+
+    assert (str(len(rows)), wanted) == (found[1], found[2])
+    shown = [float(each) for each in found.groups()[3:]]
+    for (value, half), (mean, low, high) in zip(
+        ((per_prompt, halves[0]), (per_output, halves[1])), (shown[:3], shown[3:]), strict=True
+    ):
+        last = 10 ** math.floor(math.log10(half))
+        assert (value, value - half, value + half) == pytest.approx((mean, low, high), abs=last / 2 * 1.001)
+
+
+def test_a_run_too_short_is_said(built: tuple[Path, Path]) -> None:
+    """The launch without a figure counts nowhere; the page says how long it had to be."""
+    archive, page = built
+    short = sum(len(trial["runs"]) for trial in trials(archive) if trial["runs"][0]["energy"]["energy_j"] is None)
+
+    assert f"{short} of " in page.read_text()
+    assert "too short for an energy figure within ±5%. 44 s would do." in page.read_text()
+    assert 2 == expected(archive)["8"]["n"]
+
+
+def test_the_drift_of_power_with_temperature_is_said(built: tuple[Path, Path]) -> None:
+    """The slope of a least-squares fit with a level for each config, by another library."""
+    archive, page = built
+    index = objective_index(archive)
+    runs = [(trial["config"]["config_id"], trial["runs"][index]) for trial in trials(archive)]
+    kept = [
+        (config, run)
+        for config, run in runs
+        if run["energy"]["power_w"] is not None and run["verdict"]["status"] != "invalid"
+    ]
+    configs = sorted({config for config, _ in kept})
+    columns = np.array([[run["temperature_c"], *(config == each for each in configs)] for config, run in kept], float)
+    powers = np.log([run["energy"]["power_w"] for _, run in kept])
+    slope = np.linalg.lstsq(columns, powers, rcond=None)[0][0]
+    degrees = [run["temperature_c"] for _, run in kept]
+    words = unescape(re.sub(r"<[^>]+>", "", page.read_text()))
+
+    assert f"boards were at {min(degrees):.0f} to {max(degrees):.0f} °C when runs began" in words
+    assert f"power changed with it by {np.expm1(slope):+.2%} per °C" in words

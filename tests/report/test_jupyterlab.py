@@ -1,0 +1,216 @@
+"""Each notebook in a real JupyterLab, and as nbconvert's HTML, in Chromium without a network."""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from tokenpeak import paths
+from tokenpeak.report.display import BLOCK_MIME
+from tokenpeak.report.notebooks import execute
+from tokenpeak.report.pages import SWEEP_PAGES
+
+pytestmark = pytest.mark.e2e
+
+ARCHIVE = paths.ROOT / "tests" / "report" / "golden" / "archive"
+JUPYTER = Path(sys.executable).with_name("jupyter-lab")
+PAGES = [page.notebook.stem for page in SWEEP_PAGES if page.notebook]
+QUESTIONS = sorted(f"questions/{path.stem}" for path in (paths.NOTEBOOKS / "questions").glob("*.ipynb"))
+START_S, RUN_MS = 240, 600_000
+WINDOW, TALL = {"width": 1300, "height": 1000}, {"width": 1300, "height": 6000}
+SETTINGS = {
+    # Every cell is in the page, not only those near the window.
+    "notebook-extension/tracker": {"windowingMode": "none"},
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True},
+}
+READY = """codes => document.querySelectorAll('.jp-Notebook .jp-CodeCell').length === codes
+  && document.querySelector('#jp-main-statusbar').textContent.includes('| Idle')"""
+DONE = """codes => {
+  if (document.querySelector('.jp-Notebook [data-mime-type="application/vnd.jupyter.error"]')) return true;
+  const prompts = [...document.querySelectorAll('.jp-Notebook .jp-CodeCell .jp-InputArea-prompt')];
+  return prompts.length === codes && prompts.every(prompt => /^\\[\\d+\\]:$/.test(prompt.textContent.trim()));
+}"""
+SEEN = """async () => {
+  const images = [...document.querySelectorAll('figure img')];
+  for (const image of images) await image.decode().catch(() => {});
+  return {
+    pictures: images.filter(image => image.naturalWidth > 100 && image.getBoundingClientRect().width > 100).length,
+    rows: document.querySelectorAll('table:has(caption) tbody tr').length,
+    frames: document.querySelectorAll('table.dataframe').length,
+    errors: [...document.querySelectorAll('[data-mime-type="application/vnd.jupyter.error"], '
+      + '[data-mime-type="application/vnd.jupyter.stderr"]')].map(each => each.textContent.slice(0, 300)),
+  };
+}"""
+
+TO_THE_TOP = "document.querySelector('.jp-NotebookPanel .jp-WindowedPanel-outer')?.scrollTo(0, 0)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """A running JupyterLab: its address with the token, its root folder and the folder of its settings."""
+
+    address: str
+    token: str
+    root: Path
+    settings: Path
+
+    def set(self, extension: str, values: dict[str, Any]) -> None:
+        """Write an extension's settings, which the next page that is loaded has."""
+        path = self.settings / "@jupyterlab" / f"{extension}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values))
+
+    def open(self, page: Page, name: str) -> int:
+        """Open a notebook; its number of code cells, all of which are there, with a kernel that is ready.
+
+        JupyterLab drops a command to run all cells that comes before that.
+        """
+        cells = json.loads((self.root / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+        codes = sum(cell["cell_type"] == "code" for cell in cells)
+        page.goto(f"{self.address}/lab/tree/notebooks/{name}.ipynb?token={self.token}&reset", timeout=RUN_MS)
+        page.wait_for_function(READY, arg=codes, timeout=RUN_MS)
+        return codes
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A JupyterLab over copies of the notebooks, with the golden archive where they look for results."""
+    if not JUPYTER.is_file():
+        pytest.skip("no JupyterLab is installed; `make notebook` adds it once")
+    root, own = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("jupyter")
+    shutil.copytree(paths.NOTEBOOKS, root / "notebooks", ignore=shutil.ignore_patterns(".*", "*.lock"))
+    shutil.copytree(ARCHIVE, root / "results" / ARCHIVE.name)
+    shutil.copytree(paths.ROOT / "analysis" / "landscapes", root / "analysis" / "landscapes")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    found = Lab(address=f"http://127.0.0.1:{port}", token=secrets.token_hex(16), root=root, settings=own / "settings")
+    for extension, values in SETTINGS.items():
+        found.set(extension, values)
+    folders = {f"JUPYTER_{name}_DIR": str(own / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    nowhere = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"}
+    command = [JUPYTER, "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"]
+    command += [f"--IdentityProvider.token={found.token}", f"--ServerApp.root_dir={root}", "--allow-root"]
+    command += [f"--LabApp.user_settings_dir={found.settings}", f"--LabApp.workspaces_dir={own / 'workspaces'}"]
+    with (
+        (own / "log").open("w") as log,
+        subprocess.Popen(
+            command,
+            env={**os.environ, **folders, **nowhere, "IPYTHONDIR": str(own / "ipython")},
+            stdout=log,
+            stderr=log,
+        ) as server,
+    ):
+        try:
+            wait_until_up(found, server, own / "log")
+            yield found
+        finally:
+            server.terminate()
+
+
+def wait_until_up(lab: Lab, server: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Return when the server answers."""
+    end = time.monotonic() + START_S
+    while time.monotonic() < end:
+        assert server.poll() is None, log.read_text()[-2000:]
+        try:
+            with urllib.request.urlopen(f"{lab.address}/api?token={lab.token}", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.3)
+    raise AssertionError(f"JupyterLab did not answer within {START_S} s: {log.read_text()[-2000:]}")
+
+
+def asked(context: BrowserContext, own: str) -> list[str]:
+    """The addresses outside of `own` that the context asks for from now on; none is answered."""
+    found: list[str] = []
+
+    def answer(route: Any) -> None:
+        if route.request.url.startswith((own, "data:", "blob:")):
+            route.continue_()
+        else:
+            found.append(route.request.url)
+            route.abort()
+
+    context.route("**/*", answer)
+    return found
+
+
+def expected(notebook: Path) -> dict[str, int]:
+    """How many figures, rows of tables and frames the notebook displays where it lies, by what it gives the site."""
+    executed = execute(notebook, notebook.with_name(f"executed-{notebook.name}"), {})
+    found = [output.data for cell in executed.cells for output in cell.get("outputs", []) if "data" in output]
+    blocks = [data[BLOCK_MIME] for data in found if BLOCK_MIME in data]
+    return {
+        "pictures": sum(block["kind"] == "figure" for block in blocks),
+        "rows": sum(min(len(block["rows"]), 100) for block in blocks if block["kind"] == "table"),
+        "frames": sum('class="dataframe"' in data.get("text/html", "") for data in found),
+    }
+
+
+def mime_types(notebook: Path) -> list[list[str]]:
+    """The media types of each output as JupyterLab saved it, in the order in which VS Code and others choose."""
+    cells = json.loads(notebook.read_text())["cells"]
+    found = [output["data"] for cell in cells for output in cell.get("outputs", []) if "data" in output]
+    order = ("text/html", "image/svg+xml", "image/png", "text/plain")
+    return [[kind for kind in order if kind in data] for data in found]
+
+
+@pytest.mark.parametrize("name", [*PAGES, *QUESTIONS])
+def test_a_notebook_runs_and_shows_everything(browser: Browser, lab: Lab, tmp_path: Path, name: str) -> None:
+    """Run All ends without an error; each figure is a picture and each table has its rows, light, dark, and as HTML."""
+    path = lab.root / "notebooks" / f"{name}.ipynb"
+    lab.set("apputils-extension/themes", {"theme": "JupyterLab Light"})
+    context = browser.new_context(viewport=WINDOW)  # type: ignore[arg-type]
+    outside = asked(context, lab.address)
+    page = context.new_page()
+    codes = lab.open(page, name)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    page.wait_for_function(DONE, arg=codes, timeout=RUN_MS)
+    page.set_viewport_size(TALL)  # type: ignore[arg-type]
+    light = page.evaluate(SEEN)
+    page.evaluate(TO_THE_TOP)
+    page.screenshot(path=tmp_path / "light.png")
+    page.keyboard.press("Control+s")
+    page.wait_for_function("!document.querySelector('.jp-mod-dirty')", timeout=RUN_MS)
+    page.set_viewport_size(WINDOW)  # type: ignore[arg-type]
+    lab.set("apputils-extension/themes", {"theme": "JupyterLab Dark"})
+    lab.open(page, name)
+    page.locator("body[data-jp-theme-light=false]").wait_for(state="attached")
+    page.set_viewport_size(TALL)  # type: ignore[arg-type]
+    dark = page.evaluate(SEEN)
+    page.evaluate(TO_THE_TOP)
+    page.screenshot(path=tmp_path / "dark.png")
+    context.close()
+    subprocess.run(
+        [JUPYTER.with_name("jupyter-nbconvert"), "--to=html", f"--output-dir={tmp_path}", path], check=True, timeout=120
+    )
+    offline = browser.new_context(offline=True, viewport=TALL)  # type: ignore[arg-type]
+    page = offline.new_page()
+    page.goto((tmp_path / f"{path.stem}.html").as_uri(), wait_until="domcontentloaded")
+    converted = page.evaluate(SEEN)
+    page.screenshot(path=tmp_path / "nbconvert.png")
+    offline.close()
+    wanted = expected(path)
+    kinds = mime_types(path)
+
+    assert [] == light["errors"] == outside
+    assert wanted == {key: light[key] for key in wanted}
+    assert light == dark == converted
+    assert wanted["rows"] + wanted["pictures"] > 0
+    assert wanted["frames"] > 0
+    assert wanted["pictures"] == sum("image/svg+xml" in each for each in kinds)
+    assert [] == [each for each in kinds if each[0] != "text/html" or "text/plain" not in each]

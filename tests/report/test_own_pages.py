@@ -1,0 +1,177 @@
+"""Own pages: a user's notebook is a page of each sweep, and one that fails leaves the others whole."""
+
+import csv
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from click.testing import CliRunner
+
+from archive_factory import make_archive
+from tokenpeak import paths
+from tokenpeak.cli.report import report
+from tokenpeak.errors import InputError
+from tokenpeak.report.site import build_site
+
+SHARE = """
+import altair as alt
+import polars as pl
+from tokenpeak.report import open_archive
+
+sweep = open_archive(archive)
+fast = sweep.trials.filter(pl.col("objective") > least)
+"""
+CELLS = (
+    'archive = "../results"\nleast: float = 0.0  # tok/s, ≥ 0',
+    SHARE,
+    'alt.Chart(fast.select("label", "objective"), title="Fast ones").mark_bar().encode(x="objective:Q", y="label:N")',
+    'fast.select("trial_id", "objective").sort("trial_id").head(3)',
+    'print("how many:", fast.height)',
+)
+
+
+HOSTILE = '"Fast" <script>alert(1)</script>'
+BROKEN = ("no_json", "no_notebook", "no_format", "deep", "folder", "nowhere")
+
+
+def write(path: Path, *cells: str, **metadata: Any) -> Path:
+    """A notebook with its page's metadata; its first cell declares parameters."""
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = nbformat.v4.new_notebook(
+        metadata={"kernelspec": kernel, **({"tokenpeak": metadata} if metadata else {})}
+    )
+    notebook.cells = [
+        nbformat.v4.new_markdown_cell("Which launches are *fast*?"),
+        *(nbformat.v4.new_code_cell(cell) for cell in cells),
+    ]
+    notebook.cells[1].metadata["tags"] = ["parameters"]
+    nbformat.write(notebook, path)
+    return path
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A small archive."""
+    return make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3).path
+
+
+@pytest.fixture
+def notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a user's notebooks."""
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    monkeypatch.setattr(paths, "NOTEBOOKS", folder)
+    return folder
+
+
+def raw_objectives(archive: Path) -> dict[str, float]:
+    """Each trial's output throughput of its first run, from raw JSON."""
+    trials = [json.loads(path.read_bytes()) for path in sorted((archive / "trials").glob("*.json"))]
+    return {trial["trial_id"]: trial["runs"][0]["summary"]["output_tok_per_s"] for trial in trials}
+
+
+def text_of(page: Path) -> str:
+    """A page's words."""
+    return html.unescape(re.sub(r"<[^>]+>", " ", page.read_text()))
+
+
+def test_a_notebook_is_a_page_of_each_sweep(archive: Path, notebooks: Path, tmp_path: Path) -> None:
+    """Title, menu and order come from its metadata; its chart, frame and printed text are on the page."""
+    objectives = raw_objectives(archive)
+    least = sorted(objectives.values())[len(objectives) // 2] - 0.001
+    write(
+        notebooks / "our_fast.ipynb", *CELLS, title="Fast launches", menu="Fast", order=15, question="Which are fast?"
+    )
+    build_site([archive], tmp_path / "site", parameters={"least": f"{least:.4f}", "objective": "ttft_s_p95"})
+    page = tmp_path / "site" / "a" / "our-fast.html"
+    menu = re.findall(r'<li><a href="([\w-]+)\.html"', (page.parent / "ranking.html").read_text())
+    fast = [trial for trial, value in objectives.items() if value > least]
+
+    assert 0 < len(fast) < len(objectives)
+    assert "<h1>Fast launches</h1>" in page.read_text()
+    assert ["index", "our-fast", "ranking"] == [name for name in menu if name in ("index", "our-fast", "ranking")]
+    assert f"how many: {len(fast)}" in text_of(page)
+    assert all(trial in text_of(page) for trial in fast)
+    assert 'id="figure-fast-ones"' in page.read_text()
+    assert (page.parent / "data" / "notebooks" / "our-fast.ipynb").is_file()
+    assert (page.parent / "data" / "csv" / "our-fast-fast-ones.csv").is_file()
+    assert waits(archive) == shown_waits(page.parent / "data" / "csv" / "ranking-ranking-1x-nvidia-l4.csv")
+
+
+def waits(archive: Path) -> list[float]:
+    """Each trial's TTFT p95 of its first run in ms, from raw JSON, the shortest first."""
+    trials = [json.loads(path.read_bytes()) for path in (archive / "trials").glob("*.json")]
+    return sorted(round(trial["runs"][0]["summary"]["ttft_s"]["p95"] * 1000, 6) for trial in trials)
+
+
+def shown_waits(path: Path) -> list[float]:
+    """The objective's column of the ranking's CSV."""
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    (column,) = [head for head in rows[0] if head.startswith("Time to first token p95")]
+    return [round(float(row[column]), 6) for row in rows]
+
+
+def test_a_notebook_that_fails_is_a_page_that_says_so(archive: Path, notebooks: Path, tmp_path: Path) -> None:
+    """The cell and the error are on its page, and every other page is there."""
+    write(notebooks / "bad.ipynb", CELLS[0], "1 + 1", "raise ValueError('no <b>luck</b>')")
+    (notebooks / "no_json.ipynb").write_text("{")
+    write(notebooks / "odd.ipynb", *CELLS, tilte="Odd")
+    write(notebooks / "index.ipynb", *CELLS)
+    write(notebooks / "slow.ipynb", CELLS[0], "while True:\n    pass", limit_s=2)
+    write(notebooks / "asks.ipynb", CELLS[0], "input('Which? ')")
+    write(notebooks / "empty_title.ipynb", *CELLS, title=" ")
+    write(notebooks / "hostile.ipynb", *CELLS[:2], 'print("how many")', title=HOSTILE)
+    (notebooks / "no_notebook.ipynb").write_text("{}")
+    (notebooks / "no_format.ipynb").write_text('{"cells": [7], "metadata": {}}')
+    (notebooks / "deep.ipynb").write_text("[" * 100_000)
+    (notebooks / "folder.ipynb").mkdir()
+    (notebooks / "nowhere.ipynb").symlink_to("nothing")
+    kernelless = json.loads(write(notebooks / "no_kernel.ipynb", *CELLS).read_text()) | {"metadata": {}}
+    (notebooks / "no_kernel.ipynb").write_text(json.dumps(kernelless))
+    said: list[str] = []
+    build_site([archive], tmp_path / "site", say=said.append)
+    folder = tmp_path / "site" / "a"
+
+    assert "bad.ipynb, cell 4: ValueError: no <b>luck</b>" in text_of(folder / "bad.html")
+    assert "no_json.ipynb is no notebook" in text_of(folder / "no-json.html")
+    assert "metadata.tokenpeak has 'tilte'. Did you mean title?" in text_of(folder / "odd.html")
+    assert "slow.ipynb, cell 3: TimeoutError: it ran longer than 2 s" in text_of(folder / "slow.html")
+    assert "asks.ipynb, cell 3: EOFError" in text_of(folder / "asks.html")
+    assert "metadata.tokenpeak.title is ' '. It must have 1 to 200 characters" in text_of(folder / "empty-title.html")
+    assert f"<h1>{html.escape(HOSTILE)}</h1>".replace("&quot;", "&#34;") in (folder / "hostile.html").read_text()
+    assert HOSTILE not in (folder / "ranking.html").read_text()
+    for name in BROKEN:
+        assert f"{name}.ipynb" in text_of(folder / f"{name.replace('_', '-')}.html")
+    assert "how many:" in text_of(folder / "no-kernel.html")
+    assert "how many:" in text_of(folder / "own-index.html")
+    assert "What to run" in text_of(folder / "index.html")
+    assert (folder / "trials.html").is_file()
+    assert {"bad", "odd", "slow", "asks", "empty-title", *(name.replace("_", "-") for name in BROKEN)} == {
+        line.split()[1] for line in said if line.startswith("page ")
+    }
+
+
+def test_wrong_parameters_are_refused(archive: Path, notebooks: Path, tmp_path: Path) -> None:
+    """A name that no page declares, and a value that is not allowed, end before anything is made, with status 2."""
+    write(notebooks / "fast.ipynb", *CELLS)
+    for given, said in (
+        ("leest=3", "Did you mean least"),
+        ("least=-1", "must be ≥ 0"),
+        ("least=nan", "a finite number"),
+        ("least", "NAME=VALUE"),
+        ("objective=ttft_p95", "Did you mean"),
+        ("level=7", "level is '7'"),
+        ("slo=ttft_p99_ms=soon", "A limit is in milliseconds"),
+        ("pue=0.5", "It must be ≥ 1"),
+        ("price_per_hour=cheap", "a number (currency per node-hour, > 0)"),
+    ):
+        result = CliRunner().invoke(report, [str(archive), "--output", str(tmp_path / "site"), "--param", given])
+
+        assert isinstance(result.exception, InputError)
+        assert said in str(result.exception)
+        assert 2 == result.exception.exit_status
+    assert not (tmp_path / "site").exists()

@@ -1,0 +1,269 @@
+"""Notebooks that answer a question of their own: each runs as shipped, and its answer follows from the raw files."""
+
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import polars as pl
+import pytest
+from scipy import stats
+
+from archive_factory import GPUS, make_archive
+from tokenpeak import paths
+from tokenpeak.errors import InputError
+from tokenpeak.report.notebooks import execute
+from tokenpeak.report.pages import pages_of_sweeps
+from tokenpeak.store.pack import unpacked
+
+QUESTIONS = paths.NOTEBOOKS / "questions"
+LANDSCAPES = paths.ROOT / "analysis" / "landscapes"
+H100 = LANDSCAPES / "search-h100.tar.zst"
+SHOWN = {
+    "capacity": (2, 6),
+    "compare_sweeps": (2, 5),
+    "own_metric": (2, 4),
+    "why_slow": (4, 6),
+    "other_tools": (1, 5),
+    "power_and_money": (4, 3),
+}
+"""How many figures and frames each shows."""
+
+
+def run(name: str, folder: Path, *frames: str, **parameters: Any) -> tuple[Any, dict[str, list[dict[str, Any]]]]:
+    """The executed notebook and the rows of these of its frames; its default archives are where they are shipped."""
+    place = folder / "notebooks" / "questions"
+    if not place.exists():
+        place.mkdir(parents=True)
+        (folder / "analysis").symlink_to(paths.ROOT / "analysis")
+        (place / "files").symlink_to(QUESTIONS / "files")
+    notebook = nbformat.read(QUESTIONS / f"{name}.ipynb", as_version=4)
+    writes = "\n".join(f"{frame}.write_json('{frame}.json')" for frame in frames)
+    notebook.cells.append(nbformat.v4.new_code_cell(writes or "None"))
+    nbformat.write(notebook, place / f"{name}.ipynb")
+    executed = execute(place / f"{name}.ipynb", place / f"{name}.executed.ipynb", parameters)
+    return executed, {frame: json.loads((place / f"{frame}.json").read_text()) for frame in frames}
+
+
+def raw_trials(archive: Path) -> list[dict[str, Any]]:
+    """Each trial's raw JSON that has runs."""
+    folder = unpacked(archive) if archive.is_file() else archive
+    trials = [json.loads(path.read_bytes()) for path in sorted((folder / "trials").glob("*.json"))]
+    return [trial for trial in trials if trial["runs"]]
+
+
+def within(run: dict[str, Any], **percentiles: float) -> bool:
+    """A share of the requests sent that each percentile asks for was within its limit."""
+    counts = run["summary"]["within_limits"]
+    return all(counts[name] / run["summary"]["requests_sent"] >= share for name, share in percentiles.items())
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_it_runs_as_shipped(name: str, tmp_path: Path) -> None:
+    """On the archives of its own parameters; its figures are pictures, its frames tables."""
+    executed, _ = run(name, tmp_path)
+    found = [output.data for cell in executed.cells for output in cell.get("outputs", []) if "data" in output]
+    figures = [data for data in found if "image/svg+xml" in data]
+
+    assert SHOWN[name] == (len(figures), len(found) - len(figures))
+    assert all("<table" in data["text/html"] for data in found if "image/svg+xml" not in data)
+    assert not any("NaN" in data["image/svg+xml"] or "undefined" in data["image/svg+xml"] for data in figures)
+
+
+def test_they_are_no_pages() -> None:
+    """A sweep's site has none of them, and the repository none of their outputs."""
+    written = {path.stem: nbformat.read(path, as_version=4) for path in QUESTIONS.glob("*.ipynb")}
+
+    assert set(SHOWN) == set(written)
+    assert not set(SHOWN) & {page.notebook.stem for page in pages_of_sweeps() if page.notebook}
+    assert not any(cell.get("outputs") for notebook in written.values() for cell in notebook.cells)
+
+
+def test_capacity_of_measured_gpus(tmp_path: Path) -> None:
+    """GPUs, money, energy and water of 100 requests/s, by an independent computation from raw JSON."""
+    _, found = run("capacity", tmp_path, "answer", rate_per_s=100.0, headroom=0.25, spare_nodes=2)
+    (answer,) = found["answer"]
+    carried = [
+        (run["summary"]["request_per_s"], run["energy"]["power_w"])
+        for trial in raw_trials(H100)
+        for run in trial["runs"]
+        if within(run, ttft_s_p99=0.99, tpot_s_p99=0.99)
+    ]
+    idle_w = min(value for trial in raw_trials(H100) for value in trial["series"]["columns"]["gpu0_power_w"] if value)
+    rate, power_w = max(carried)
+    nodes = math.ceil(100 / (rate * 0.75)) + 2
+    kwh = (100 / rate * power_w + (nodes - 100 / rate) * idle_w) * 730 / 1000 * 1.3
+
+    assert (nodes, nodes) == (answer["nodes"], answer["gpus"])
+    assert pytest.approx(nodes * 2.5 * 730) == answer["usd_per_month"]
+    assert pytest.approx(kwh) == answer["kwh_per_month"]
+    assert pytest.approx(kwh * 1.8) == answer["water_l_per_month"]
+
+
+def test_capacity_of_two_kinds(tmp_path: Path) -> None:
+    """The worst launch of a config counts, the highest rate of it that held; each kind has its price."""
+    archive = make_archive(tmp_path / "two", axes={"max_num_seqs": [16, 64]}, replicates=2, requests=60, seconds=3)
+    given = {"archives": [str(archive.path)], "prices": ["NVIDIA L4=0.8"], "rate_per_s": 50.0}
+    _, found = run("capacity", tmp_path, "answer", **given)
+    best: dict[str, int] = {}
+    for kind in {trial["hardware"] for trial in raw_trials(archive.path)}:
+        worst: dict[str, float] = {}
+        for trial in (trial for trial in raw_trials(archive.path) if trial["hardware"] == kind):
+            held = [
+                run["level"]["rate_per_s"] if "rate_per_s" in run["level"] else run["summary"]["request_per_s"]
+                for run in trial["runs"]
+                if within(run, ttft_s_p95=0.95, tpot_s_p95=0.95)
+            ]
+            name = trial["config"]["name"]
+            worst[name] = min(worst.get(name, math.inf), max(held, default=0.0))
+        best[kind] = math.ceil(50 / (max(worst.values()) * 0.8)) + 1
+
+    assert {kind: (nodes, 0.8 if "L4" in kind else 2.5) for kind, nodes in best.items()} == {
+        row["hardware"]: (row["nodes"], pytest.approx(row["usd_per_month"] / 730 / row["gpus"]))
+        for row in found["answer"]
+    }
+    assert len(GPUS) == len(set(best.values()))
+
+
+def test_comparison_of_two_sweeps(tmp_path: Path) -> None:
+    """Ratios and intervals of shared configs, from raw JSON by pooled variance and Student's t; here all is noise."""
+    _, found = run("compare_sweeps", tmp_path, "changes")
+    sides: list[dict[str, list[float]]] = []
+    for name in ("landscape-cpu", "search-cpu"):
+        side: dict[str, list[float]] = {}
+        for trial in raw_trials(LANDSCAPES / f"{name}.tar.zst"):
+            if not trial["config"]["choices"]:
+                continue
+            values = [
+                each["summary"]["output_tok_per_s"] for each in trial["runs"] if each["workload"]["name"] == "write"
+            ]
+            side.setdefault(" / ".join(trial["config"]["choices"].values()), []).extend(values)
+        sides.append(side)
+    logs = [{label: [math.log(value) for value in values] for label, values in side.items()} for side in sides]
+    groups = [values for side in logs for values in side.values() if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in groups)
+    spread = math.sqrt(sum((len(values) - 1) * statistics.variance(values) for values in groups) / freedom)
+    shared = sorted(logs[0].keys() & logs[1].keys())
+    rows = {row["label"]: row for row in found["changes"]}
+    for label in shared:
+        before, after = logs[0][label], logs[1][label]
+        ratio = math.exp(statistics.fmean(after) - statistics.fmean(before))
+        half = stats.t.ppf(1 - 0.05 / len(shared) / 2, freedom) * spread * math.sqrt(1 / len(after) + 1 / len(before))
+
+        assert pytest.approx((ratio, ratio * math.exp(half))) == (rows[label]["ratio"], rows[label]["high"])
+    assert {"within noise"} == {row["verdict"] for row in rows.values()}
+    assert shared == sorted(rows)
+
+
+def test_a_change_is_no_noise(tmp_path: Path) -> None:
+    """Of four configs, one of which is 20% faster in the second sweep, that one changed."""
+    axes = {"max_num_seqs": [8, 64], "max_num_batched_tokens": [512, 2048]}
+    sweeps = [
+        make_archive(tmp_path / name, gpus=["NVIDIA L4"], axes=axes, replicates=3, seconds=3, seed=seed)
+        for seed, name in enumerate(("20260101-a", "20260102-b"))
+    ]
+    for path in (sweeps[1].path / "trials").glob("*.json"):
+        trial = json.loads(path.read_bytes())
+        if list(trial["config"]["choices"].values()) == ["64", "512"]:
+            for each in trial["runs"]:
+                each["summary"]["output_tok_per_s"] *= 1.2
+            path.write_text(json.dumps(trial))
+    given = {"archives": [str(sweep.path) for sweep in sweeps], "workload": ""}
+    _, found = run("compare_sweeps", tmp_path, "changes", **given)
+    verdicts = {row["label"]: row["verdict"] for row in found["changes"]}
+
+    assert {"64 / 512": "higher"} == {label: words for label, words in verdicts.items() if words != "within noise"}
+    assert 4 == len(verdicts)
+
+
+def test_ranking_by_an_own_metric(tmp_path: Path) -> None:
+    """The share of users who have 40 tokens within 1.5 s, counted request by request from the raw tables."""
+    _, found = run("own_metric", tmp_path, "ranking", tokens=40, limit_s=1.5)
+    folder = unpacked(LANDSCAPES / "requests-sim.tar.zst")
+    shares: dict[str, list[float]] = {}
+    for trial in raw_trials(folder):
+        index = next(at for at, each in enumerate(trial["runs"]) if each["level"].get("rate_per_s") == 4)
+        frame = pl.read_parquet(folder / "trials" / f"{trial['trial_id']}.requests.parquet")
+        in_time = sent = 0
+        for row in frame.filter(pl.col("run_index") == index).iter_rows(named=True):
+            sent += 1
+            if row["error"] is None:
+                arrived = row["first_token_s"] + sum(row["event_times_us"][:39]) / 1e6
+                in_time += arrived - row["due_s"] <= 1.5
+        shares.setdefault(" / ".join(trial["config"]["choices"].values()), []).append(in_time / sent)
+    expected = {label: statistics.fmean(values) for label, values in shares.items()}
+
+    assert pytest.approx(expected) == {row["label"]: row["share"] for row in found["ranking"]}
+    assert sorted(expected.values(), reverse=True) == pytest.approx([row["share"] for row in found["ranking"]])
+    assert len(set(expected.values())) > 2
+
+
+def test_why_a_launch_is_slow(tmp_path: Path) -> None:
+    """A batch of 32 for 256 users: they wait in the queue, and `max_num_seqs` is what holds them back."""
+    _, found = run("why_slow", tmp_path, "answer", "parts")
+    slow = max(raw_trials(H100), key=lambda trial: trial["runs"][0]["summary"]["latency_s"]["mean"])
+    summary = slow["runs"][0]["summary"]
+    (answer,) = found["answer"]
+    parts = next(row for row in found["parts"] if row["trial_id"] == slow["trial_id"])
+
+    assert (slow["trial_id"], "queue_s", "max_num_seqs") == (
+        answer["trial_id"],
+        answer["longest part"],
+        answer["held back by"],
+    )
+    assert pytest.approx(summary["tpot_s"]["mean"] * 249, rel=1e-6) == parts["decode_s"]
+    assert pytest.approx(summary["latency_s"]["mean"], rel=0.01) == sum(
+        parts[name] for name in ("queue_s", "prefill_s", "decode_s")
+    )
+
+
+def test_an_unknown_trial_is_refused(tmp_path: Path) -> None:
+    """The trials that there are stand in the error."""
+    with pytest.raises(Exception, match="0004-f6260a01"):
+        run("why_slow", tmp_path, trial="0004")
+
+
+def test_three_tools_by_one_definition(tmp_path: Path) -> None:
+    """TPOT of each, made again from the tools' own files."""
+    _, found = run("other_tools", tmp_path, "checked", "wrong")
+    bench = json.loads((QUESTIONS / "files" / "vllm-bench.json").read_text())
+    guidellm = json.loads((QUESTIONS / "files" / "guidellm.json").read_text())
+    single = [
+        (latency - ttft) / (count - 1)
+        for latency, ttft, count in zip(bench["latencies"], bench["ttfts"], bench["output_lens"], strict=True)
+    ]
+    metrics = guidellm["benchmarks"][0]["metrics"]
+    tpot = {row["tool"]: row["tpot_s_mean"] for row in found["checked"]}
+
+    assert pytest.approx(statistics.fmean(single), rel=1e-3) == tpot["vllm-bench"]
+    assert pytest.approx(metrics["inter_token_latency_ms"]["successful"]["mean"] / 1000) == tpot["guidellm"]
+    assert all(pytest.approx(row["source_s"]) == row["tpot_s_mean"] for row in found["checked"])
+    assert found["wrong"][1]["factor"] > 2
+
+
+def test_a_power_limit_and_an_off_peak_window(tmp_path: Path) -> None:
+    """Cost at 450 W if compute-bound, and a month with half of the tokens off peak, from raw JSON."""
+    _, found = run("power_and_money", tmp_path, "limited", "windows", power_limit_w=450.0, movable_share=0.5)
+    trials = raw_trials(H100)
+    runs = [(trial, each) for trial in trials for each in trial["runs"] if each["level"]["concurrency"] == 256]
+    trial, best = min(runs, key=lambda pair: pair[1]["energy"]["energy_j_per_output_tok"])
+    idle_w = min(value for each in trials for value in each["series"]["columns"]["gpu0_power_w"] if value)
+    power_w, tok_per_s = best["energy"]["power_w"], best["summary"]["output_tok_per_s"]
+    slower = tok_per_s * ((450 - idle_w) / (power_w - idle_w)) ** (1 / 3)
+    usd = 2.0 * 1e6 / 3600 / slower + 0.30 * 450 / slower * 1e6 / 3.6e6 * 1.3
+    kwh = best["energy"]["energy_j_per_output_tok"] * 1e10 / 3.6e6 * 1.3
+    row = next(row for row in found["limited"] if (row["bound"], row["limit_w"]) == ("compute-bound", 450.0))
+
+    assert trial["trial_id"] == "0003-f617f962"
+    assert pytest.approx(usd) == row["usd"]
+    assert pytest.approx(kwh * (0.5 * 0.12 + 0.5 * 0.30)) == found["windows"][1]["electricity_usd"]
+
+
+def test_a_wrong_parameter_is_refused(tmp_path: Path) -> None:
+    """A name that is not declared, and a value out of bounds."""
+    with pytest.raises(InputError, match="Did you mean rate_per_s"):
+        run("capacity", tmp_path, rate_per_second=3.0)
+    with pytest.raises(InputError, match="must be > 0"):
+        run("capacity", tmp_path, rate_per_s=0.0)

@@ -1,0 +1,78 @@
+"""Executed notebooks are results: a sweep's folder of the site, copied elsewhere, runs again in a real kernel."""
+
+import json
+import re
+import shutil
+import sys
+import warnings
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from archive_factory import make_archive
+from tokenpeak import paths
+from tokenpeak.report.pages import pages_of_sweeps
+from tokenpeak.report.site import build_site
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import papermill
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep's folder of a site, moved to another place; the site and the archive are gone."""
+    home = tmp_path_factory.mktemp("home")
+    archive = make_archive(home / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
+    build_site([archive.path], home / "site")
+    target = tmp_path_factory.mktemp("elsewhere") / "downloaded"
+    shutil.copytree(home / "site" / "a", target)
+    shutil.rmtree(home)
+    return target
+
+
+def test_every_page_offers_its_notebook(sweep: Path) -> None:
+    """The link of a page leads to the notebook that made it, with its outputs."""
+    for page in pages_of_sweeps():
+        text = (sweep / f"{page.name}.html").read_text()
+        (address,) = re.findall(r'<a href="([^"]+\.ipynb)" download>', text)
+        notebook = nbformat.read(sweep / address, as_version=4)
+
+        assert page.name == Path(address).stem
+        assert any(cell.get("outputs") for cell in notebook.cells)
+
+
+def test_an_executed_notebook_names_no_other_place(sweep: Path) -> None:
+    """Its archive is beside it, and no path of the machine that made it is in its cells."""
+    for path in sorted((sweep / "data" / "notebooks").glob("*.ipynb")):
+        source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+
+        assert 'archive = "../raw"' in source
+        assert str(paths.ROOT) not in path.read_text()
+
+
+def test_it_runs_again_in_a_kernel(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Papermill starts a kernel of its own in the notebook's folder; the outputs are those of the site."""
+    kernel = tmp_path / "jupyter" / "kernels" / "python3"
+    kernel.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (kernel / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    folder = sweep / "data" / "notebooks"
+    before = nbformat.read(folder / "ranking.ipynb", as_version=4)
+    after = papermill.execute_notebook(
+        str(folder / "ranking.ipynb"),
+        str(tmp_path / "again.ipynb"),
+        cwd=str(folder),
+        kernel_name="python3",
+        progress_bar=False,
+    )
+
+    def shown(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
+        outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+        return [(kind, str(output.data[kind])) for output in outputs if "data" in output for kind in ("text/html",)]
+
+    assert shown(before)
+    assert shown(before) == shown(after)
