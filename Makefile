@@ -8,6 +8,8 @@ SWEEP ?=
 RESUME ?=
 PARALLEL ?=
 ARCHIVE ?= results
+FACTORS ?=
+REGION ?=
 INSTALL_USER ?=
 ROTATE ?=
 FAULTS ?=
@@ -15,6 +17,7 @@ FAULT_NODES ?= 3
 SEED ?= 1
 RUNS ?= 5
 ONLY ?=
+CASES ?=
 TARGET ?= dir
 DEST ?=
 DRY_RUN ?=
@@ -27,6 +30,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV := .tokenpeak/locked-uv/bin/uv
 TOKENPEAK := $(BIN)/tokenpeak
+# A sweep starts Python some hundred times: each start would compile everything anew where the caller's environment, a
+# container's say, forbids to keep what was compiled.
+export PYTHONDONTWRITEBYTECODE :=
 
 sweep_option := $(if $(SWEEP),--sweep $(SWEEP))
 
@@ -50,7 +56,7 @@ probe: $(READY) ## Put the node script on the nodes of INVENTORY and look at the
 	@$(TOKENPEAK) probe --inventory $(INVENTORY)
 
 .PHONY: status
-status: $(READY) ## Tell what each node serves now and whether a guard is armed
+status: $(READY) ## Show what each node serves now and whether a guard is armed
 	@$(TOKENPEAK) status --inventory $(INVENTORY)
 
 .PHONY: install
@@ -67,8 +73,8 @@ restore: $(READY) ## Bring production back on every node; always safe
 
 ##@ Look
 .PHONY: report
-report: $(READY) ## Build the site from ARCHIVE (needs no database, node or network)
-	@$(TOKENPEAK) report $(ARCHIVE)
+report: $(READY) ## Build the site from ARCHIVE (no database, node or network); FACTORS=FILE.csv REGION=DE
+	@$(TOKENPEAK) report $(ARCHIVE) $(addprefix --param factors=,$(FACTORS)) $(addprefix --param region=,$(REGION))
 
 .PHONY: serve
 serve: $(READY) ## Serve the site on this machine while a sweep runs
@@ -86,10 +92,6 @@ ingest: $(READY) ## Load the raw files of ARCHIVE into Postgres; twice changes n
 publish: $(READY) ## Send the built site to DEST (TARGET=dir|rsync|ghpages|s3, DRY_RUN=1 only says what would leave)
 	@$(if $(DEST),,$(error Say where to: make publish TARGET=dir DEST=/var/www/tokenpeak))$(TOKENPEAK) publish $(TARGET) $(DEST) $(if $(DRY_RUN),--dry-run) $(if $(KEEP_EVERYTHING),--keep-everything)
 
-.PHONY: load
-load: $(READY) ## Put ARCHIVE (folder or .tar.zst) into Postgres; the same as ingest
-	@$(TOKENPEAK) ingest $(ARCHIVE)
-
 .PHONY: archive
 archive: $(READY) ## Pack the sweep SWEEP_ID into one file, cleaned (WITHOUT=prompts takes those out; KEEP_EVERYTHING=1)
 	@$(if $(SWEEP_ID),,$(error Say which: make archive SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) archive $(SWEEP_ID) $(addprefix --no-,$(WITHOUT)) $(if $(KEEP_EVERYTHING),--keep-everything)
@@ -99,8 +101,8 @@ import: $(READY) ## Make an archive of another benchmark's results (FILES=, or a
 	@$(if $(FILES),,$(error Say what: make import FILES="result.json another.json"))$(TOKENPEAK) import $(FILES)
 
 .PHONY: export
-export: $(READY) ## Write ARCHIVE for others (FORMAT=csv|parquet|vllm-bench|vllm-bench-detailed) into exported/
-	@$(TOKENPEAK) export $(ARCHIVE) $(addprefix --format=,$(FORMAT))
+export: $(READY) ## Write ARCHIVE for others, cleaned (FORMAT=csv|parquet|vllm-bench|vllm-bench-detailed) into exported/
+	@$(TOKENPEAK) export $(ARCHIVE) $(addprefix --format=,$(FORMAT)) $(if $(KEEP_EVERYTHING),--keep-everything)
 
 ##@ Trust
 .PHONY: explain
@@ -127,12 +129,12 @@ check: $(READY) ## Lint and type-check everything, audit the dependencies
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/yamllint --strict .
 	cd playbooks && ANSIBLE_HOME=$(CURDIR)/.ansible PATH=$(CURDIR)/$(BIN):$$PATH ../$(BIN)/ansible-lint --offline -q
-	$(BIN)/nbstripout --verify notebooks/*.ipynb
+	$(BIN)/nbstripout --verify notebooks/*.ipynb notebooks/questions/*.ipynb
 	$(BIN)/python .ci/audit
 
 .PHONY: test
 test: $(READY) ## Run the fast tests (under 5 minutes)
-	$(BIN)/pytest -m "not e2e and not faults and not front_door" -n 3 --dist loadfile
+	$(BIN)/pytest -m "not e2e and not faults and not front_door" -n 4 --dist loadfile --durations=25
 
 .PHONY: golden
 golden: $(READY) ## Renew the golden site that the tests compare, and say which of its pages changed
@@ -143,16 +145,16 @@ e2e: $(READY) ## Run the long tests: real vLLM sweeps, nodes with systemd and ss
 	$(BIN)/pytest -s -m e2e $(E2E)
 
 .PHONY: bench
-bench: $(READY) ## Measure the load client against its targets and a peer, in one run
-	$(BIN)/python -m tokenpeak.load.bench
+bench: $(READY) ## Measure the load client and the rate search against targets and peers (CASES=200: searches)
+	$(BIN)/python -m benchmarks.load_generator $(if $(CASES),--cases $(CASES))
 
 .PHONY: exhaustive
 exhaustive: $(READY) ## Measure the search beside an exhaustive `vllm bench sweep serve` on the CPU engine (an hour)
-	$(BIN)/python tests/search/exhaustive_bench.py
+	$(BIN)/python -m benchmarks.exhaustive_search
 
 .PHONY: faults
 faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (FAULTS=ci: a part)
-	$(BIN)/pytest -v -m $(if $(filter ci,$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup tests/faults tests/rig tests/node
+	$(BIN)/pytest -v -m $(if $(filter ci,$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup tests/faults tests/rig tests/node tests/sweep
 
 .PHONY: chaos
 chaos: $(READY) ## Strike at RUNS sweeps with faults drawn from SEED; goes on where it was cut short (ONLY=seed: again)
@@ -167,8 +169,8 @@ lock: $(UV) ## Compile the locks: exact versions and hashes, no addresses
 	@$(index); set -x; \
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o requirements.lock && \
-	$(UV) pip compile --group notebook --constraint requirements.lock --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o notebooks/requirements.lock && \
+	$(UV) pip compile --group notebook --constraint requirements.lock --override notebooks/overrides.in \
+	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o notebooks/requirements.lock && \
 	$(PYTHON) .ci/lock_engine $(UV)
 
 .PHONY: clean
@@ -209,5 +211,5 @@ $(READY): requirements.lock pyproject.toml | $(UV)
 # Jupyter is no part of the environment until somebody asks for it.
 $(VENV)/.jupyter: $(READY) notebooks/requirements.lock
 	@echo "Adding Jupyter from notebooks/requirements.lock (once) …"
-	@$(index); $(UV) pip install -q --require-hashes --python $(BIN)/python -r notebooks/requirements.lock
+	@$(index); $(UV) pip install -q --require-hashes --no-deps --python $(BIN)/python -r notebooks/requirements.lock
 	@touch $@

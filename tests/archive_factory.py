@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tokenpeak.plan.spec import SweepSpec, parse_spec
 from tokenpeak.records import (
     ClientHealth,
     Config,
@@ -47,8 +46,9 @@ from tokenpeak.records import (
     TrialRecord,
     Verdict,
 )
-from tokenpeak.store.raw import Archive
-from tokenpeak.workload import ClosedLoad, LoadLevel
+from tokenpeak.spec.sweep import SweepSpec, parse_spec
+from tokenpeak.spec.workload import ClosedLoad, LoadLevel
+from tokenpeak.store.archive import Archive
 
 AXES: dict[str, list[object]] = {
     "max_num_seqs": [8, 64],

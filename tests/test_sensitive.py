@@ -34,6 +34,13 @@ def masked(text: str) -> str:
         ("--api-key swordfish --seed 1", "--api-key <secret-1> --seed 1"),
         ("'api_key': ['swordfish']", "'api_key': ['<secret-1>']"),
         ("HF_TOKEN=abcd1234efgh", "HF_TOKEN=<secret-1>"),
+        ("my-api-key hunter2 and --api-key hunter2.", "my-api-key <secret-1> and --api-key <secret-1>"),
+        ("the API key: hunter2, the password is 'hunter2'", "the API key: <secret-1>, the password is '<secret-1>'"),
+        ("access token hunter2, API_KEY hunter2", "access token <secret-1>, API_KEY <secret-1>"),
+        ("--api-key 'hunter two' --seed 1", "--api-key '<secret-1>' --seed 1"),
+        ("['--api-key', 'hunter2k', '--seed', '1']", "['--api-key', '<secret-1>', '--seed', '1']"),
+        ('["--api-key", "x", "--hf-token","two words"]', '["--api-key", "<secret-1>", "--hf-token","<secret-1>"]'),
+        (r'"[\"--api-key\", \"x\"]"', r'"[\"--api-key\", \"<secret-1>\"]"'),
         ("hf_abcdefghijklmnopqrstuv sk-proj-abcdefghijkl", "<secret-1> <secret-1>"),
         ("ghp_abcdefghijklmnopqrst AKIAABCDEFGHIJKLMNOP", "<secret-1> <secret-1>"),
         ("eyJhbGciOi.eyJzdWIi.abc", "<secret-1>"),
@@ -41,7 +48,7 @@ def masked(text: str) -> str:
     ],
 )
 def test_what_gives_somebody_away_is_replaced(text: str, cleaned: str) -> None:
-    """Each kind becomes its word, the text around it stays, and a cleaned text has nothing more to clean."""
+    """Each kind is replaced, the text around it stays, and a cleaned text has nothing more to clean."""
     assert cleaned == masked(text)
     assert cleaned == masked(cleaned)
 
@@ -59,6 +66,8 @@ def test_what_gives_somebody_away_is_replaced(text: str, cleaned: str) -> None:
         "meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 64 --dtype bfloat16 NVIDIA A100-SXM4-80GB",
         "vllm/vllm-openai@sha256:0123456789abcdef",
         "see https://docs.vllm.ai/en/latest/cli and https://huggingface.co/meta-llama/Llama-3.1-8B",
+        "inter-token latency 18.59ms, output-token throughput, max-tokens 100, --max-token 100, per-token 3ms",
+        "['--max-tokens', '100', '--enable-auth', '--seed']; the api-key option, no password given, a secret of ours",
         "hf_overrides sk-learn risk-free tokenizer_mode=auto",
     ],
 )

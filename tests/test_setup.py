@@ -6,11 +6,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tokenpeak import paths
 
 LOCK = (paths.ROOT / "requirements.lock").read_text()
 
 
+@pytest.mark.e2e
 def test_a_uv_on_the_path_is_never_run(tmp_path: Path) -> None:
     """Whatever is called uv there, the environment is made by the version and the file that the lock has."""
     marker = tmp_path / "ran"

@@ -32,7 +32,7 @@ def door() -> Iterator[Door]:
         made.make()
         made.prepare_node()
         made.edit_inventory()
-        made.marks["started"] = made.started()
+        made.marks |= {"started": made.started(), "files": made.own_files()}
         yield made
     finally:
         made.end_simulated()

@@ -14,7 +14,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.rig.conftest import RigNode
+from tests.rig.conftest import STATE, RigNode
 
 from tokenpeak import paths
 
@@ -38,6 +38,9 @@ workloads:
 search: {anchor_every: null, baseline: []}
 deadlines: {engine_ready_s: 60, run_s: 60, engine_stop_s: 5, production_ready_s: 60, lease_s: 15}
 """
+
+
+ROOT_SSH = Path("~root").expanduser() / ".ssh"
 
 
 @dataclass(kw_only=True)
@@ -75,6 +78,8 @@ class Door:
         """Clone what is committed, and give the user a key."""
         subprocess.run(["git", "clone", "-q", str(paths.ROOT), str(self.clone)], check=True)
         (self.home / ".ssh").mkdir(parents=True, mode=0o700)
+        # The place that the user's folder is mounted over, as ssh reads root's by the password file.
+        ROOT_SSH.mkdir(mode=0o700, exist_ok=True)
         for suffix in ("", ".pub"):
             shutil.copy(f"{self.node.key}{suffix}", self.home / ".ssh" / f"id_ed25519{suffix}")
 
@@ -103,7 +108,7 @@ class Door:
     def argv(self, line: str) -> list[str]:
         """The line in a shell of the user's: only its own home, and ssh's files in it too."""
         ssh = shlex.quote(str(self.home / ".ssh"))
-        inside = f"mount --bind {ssh} {shlex.quote(str(Path('~root').expanduser() / '.ssh'))} && {line}"
+        inside = f"mount --bind {ssh} {shlex.quote(str(ROOT_SSH))} && {line}"
         return ["unshare", "--mount", "bash", "-c", inside]
 
     def environment(self) -> dict[str, str]:
@@ -171,6 +176,14 @@ class Door:
         """What moves when production is started again."""
         names = "NRestarts,ActiveEnterTimestampMonotonic,MainPID"
         return self.node.sh("systemctl", "show", "-p", names, "vllm.service")
+
+    def secrets(self) -> str:
+        """The secrets in the node's state folder, by name."""
+        return self.node.sh("sh", "-c", f"ls {STATE} | grep ^secret-")
+
+    def own_files(self) -> str:
+        """Every path of the node's disks that bears our name."""
+        return self.node.sh("sh", "-c", "find /etc /opt /root /usr /var /run -iname '*tokenpeak*' -prune | sort")
 
     def sweeps(self) -> list[Path]:
         """The archives, oldest first."""

@@ -94,7 +94,7 @@ def swept(door: Door, done: Done) -> str:
 def interrupted(door: Door, done: Done) -> str:
     """It prints how to go on, and production serves as soon as it has ended."""
     assert MODEL == door.served(), done.said[-2000:]
-    door.ids["20261121-010000-v100-deepseek-r1-32b-v100"] = re.findall(r"make sweep RESUME=(\S+)", done.said)[-1]
+    door.ids["20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c"] = re.findall(r"make sweep RESUME=(\S+)", done.said)[-1]
     return "Ctrl-C: production answers; the way on is printed"
 
 
@@ -195,6 +195,30 @@ def installed(door: Door, _: Done) -> str:
     return "guard's units; production's PID unchanged"
 
 
+def rotated(door: Door, done: Done) -> str:
+    """The node has another secret than before, and production is as it was."""
+    before, now = door.marks.get("secrets", ""), door.secrets()
+    assert now
+    assert before != now, done.said
+    door.marks["secrets"] = now
+    assert MODEL == door.served()
+    return "another secret on the node; production answers"
+
+
+def uninstalled(door: Door, done: Done) -> str:
+    """Nothing of TokenPeak's is on the node's disk, and production is as it was."""
+    says(done, "v100-1:")
+    assert door.marks["files"] == door.own_files()
+    assert MODEL == door.served()
+    return "no file by our name on the node that was not there at first; production answers"
+
+
+def not_there(_: Door, done: Done) -> str:
+    """A node that has nothing of ours is reported to have nothing."""
+    says(done, "v100-1: TokenPeak is not on this node.")
+    return "says that nothing is there"
+
+
 def cleaned(door: Door, _: Done) -> str:
     """The environment is gone, results stay."""
     assert not (door.clone / ".venv").exists()
@@ -220,14 +244,30 @@ ENTRIES = (
     Entry(line="make status INVENTORY=v100", check=status_is_true),
     Entry(line="make restore INVENTORY=v100", check=restored),
     Entry(line="make sweep INVENTORY=v100", typed=SMALL, check=interrupted, how="ctrl-c", status=130, word=" begins"),
-    Entry(line="make sweep RESUME=20261121-010000-v100-deepseek-r1-32b-v100", check=swept, timeout_s=200),
+    Entry(line="make sweep RESUME=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c", check=swept, timeout_s=200),
     Entry(line="make sweep INVENTORY=v100", typed=SMALL, check=swept, timeout_s=200),
     Entry(line="make status", typed="make status INVENTORY=v100", check=status_is_true),
     Entry(line="make restore", typed="make restore INVENTORY=v100", check=restored),
+    Entry(
+        line="make install INVENTORY=x ROTATE=1",
+        typed="make install INVENTORY=x ROTATE=1 INSTALL_USER=root",
+        check=rotated,
+    ),
+    Entry(
+        line="tokenpeak install --inventory x --rotate",
+        typed=".venv/bin/tokenpeak install --inventory v100 --user root --rotate",
+        check=rotated,
+    ),
+    Entry(line="make status", typed="make status INVENTORY=v100", check=status_is_true),
+    Entry(line="make uninstall INVENTORY=x", typed="make uninstall INVENTORY=x INSTALL_USER=root", check=uninstalled),
+    Entry(
+        line="tokenpeak uninstall --load-hosts",
+        typed=".venv/bin/tokenpeak uninstall --inventory v100 --user root --load-hosts",
+        check=not_there,
+    ),
     Entry(line="make report", check=site_is_there),
     Entry(line="make serve", check=served_site, how="background", word="http"),
     Entry(line="make ingest", check=ingested),
-    Entry(line="make load", check=ingested),
     Entry(line="make publish", typed="make publish TARGET=dir DEST=../www", check=published),
     Entry(line="make archive", typed="make archive SWEEP_ID=SWEEP", check=packed),
     Entry(line="make import", typed=f"make import FILES={FIXTURES}/vllm-plain.json", check=imported),
@@ -254,6 +294,7 @@ ENTRIES = (
     Entry(line="make calibrate", check=has_words("streams"), how="long", timeout_s=300),
     Entry(line="make sweep", typed="make sweep SWEEP=door-sim", check=swept, timeout_s=300),
     Entry(line="make sweep", check=swept, how="long", timeout_s=900),
+    Entry(line="make sweep SWEEP=rates", check=swept, how="long", timeout_s=1500),
     Entry(line="make sweep INVENTORY=cpu", check=would_run, how="dry"),
     Entry(line="make notebook", check=would_run, how="dry"),
     Entry(line="make clean", check=cleaned),

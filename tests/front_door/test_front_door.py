@@ -79,7 +79,7 @@ def test_development_target(target: str, record_property: Callable[[str, object]
     done = subprocess.run(
         ["make", "-n", target], cwd=paths.ROOT, capture_output=True, text=True, check=False, timeout=60
     )
-    programs = re.findall(r"(?:^|\s)(?:\.\./)?(\.venv/bin/[a-z-]+|tests/\S+\.py|\.ci/[a-z]+)", done.stdout)
+    programs = re.findall(r"(?:^|\s)(?:\.\./)?(\.venv/bin/[a-z-]+|tests/\S+\.py|\.ci/[a-z_]+)", done.stdout)
     record_property("compared", f"make -n: {len(programs)} programs and files are there")
 
     assert 0 == done.returncode, done.stderr

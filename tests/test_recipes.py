@@ -1,0 +1,276 @@
+"""CONTRIBUTING's recipes, each followed in a copy of the tree: the places that it names suffice."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tokenpeak import paths
+from tokenpeak.store.embedded import running_server
+
+PACKAGE = Path("analysis") / "tokenpeak"
+ARCHIVE = paths.ROOT / "tests" / "report" / "golden" / "archive"
+TABLE = (paths.ROOT / "CONTRIBUTING.md").read_text().partition("| to | change |")[2].partition("\n\n")[0]
+RECIPES = {line.split("|")[1].strip(): set(re.findall(r"`([^`]+)`", line)) for line in TABLE.splitlines()[2:]}
+
+
+class Copy:
+    """A copy of what the product is made of, and where it was changed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.changed: set[str] = set()
+        for name in ("analysis/tokenpeak", "notebooks", "site", "inventory"):
+            ignored = shutil.ignore_patterns("__pycache__", "build", ".build*")
+            shutil.copytree(paths.ROOT / name, root / name, ignore=ignored)
+
+    def place(self, place: str) -> Path:
+        return self.root / (place[1:] if place.startswith("/") else PACKAGE / place)
+
+    def change(self, place: str, old: str, new: str) -> None:
+        """Replace what stands once in a file."""
+        text = self.place(place).read_text()
+        assert 1 == text.count(old), f"{text.count(old)} × {old!r} in {place}"
+        self.place(place).write_text(text.replace(old, new))
+        self.changed.add(place)
+
+    def add(self, folder: str, name: str, text: str) -> None:
+        """Write a new file."""
+        assert not (self.place(folder) / name).exists()
+        (self.place(folder) / name).write_text(text)
+        self.changed.add(folder)
+
+    def run(self, *argv: str, **variables: str) -> str:
+        """What Python prints with the copy in the place of the package."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.root / "analysis"),
+            "TOKENPEAK_HOME": str(self.root),
+            "TOKENPEAK_STATE": str(self.root / "state"),
+            **variables,
+        }
+        done = subprocess.run(
+            [sys.executable, *argv], env=environment, cwd=self.root, capture_output=True, text=True, check=False
+        )
+        assert 0 == done.returncode, done.stdout + done.stderr
+        return done.stdout
+
+    def tokenpeak(self, *argv: str, **variables: str) -> str:
+        """What the copy's command line prints."""
+        return self.run("-c", "from tokenpeak.cli import main; main()", *argv, **variables)
+
+    def python(self, code: str) -> object:
+        """The value of the last expression that the code prints as JSON."""
+        return json.loads(self.run("-c", f"import json\n{code}"))
+
+    def followed(self, recipe: str) -> bool:
+        """What was changed is what CONTRIBUTING names, at most two places."""
+        assert RECIPES[recipe] == self.changed
+        return len(self.changed) <= 2
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    return Copy(tmp_path)
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """An empty database, in a folder that its user may enter."""
+    with tempfile.TemporaryDirectory(prefix="tokenpeak-test-") as folder:
+        Path(folder).chmod(0o755)
+        with running_server(Path(folder) / "postgres") as conninfo:
+            yield conninfo
+
+
+def test_every_recipe_is_followed() -> None:
+    """Each line of CONTRIBUTING's table has a test here."""
+    followed = set(re.findall(r'followed\("([^"]+)"\)', Path(__file__).read_text()))
+
+    assert set(RECIPES) == followed
+
+
+def test_add_a_gpu(copy: Copy) -> None:
+    """A row of facts is enough for a prediction."""
+    rows = json.loads(copy.place("predict/data/gpus.json").read_text())["gpus"]
+    row = next(row for row in rows if row["name"] == "NVIDIA H100 80GB HBM3")
+    added = json.dumps({**row, "name": "NVIDIA Z9", "aliases": ["Z9"]})
+    copy.change("predict/data/gpus.json", '"gpus": [', f'"gpus": [{added},')
+
+    assert "NVIDIA Z9" in copy.tokenpeak("predict", "Qwen/Qwen2.5-7B-Instruct", "--gpu", "Z9")
+    assert copy.followed("add a GPU")
+
+
+def test_add_a_flag(copy: Copy) -> None:
+    """A row of the flag table is enough for an axis to use it."""
+    copy.change("vllm/data/flags.json", '"flags": {', '"flags": {"warp": [[26, 26, {"default": 1, "kind": "int"}]],')
+
+    assert ["--warp", "9"] == copy.python(ARGV.format(flag="warp", value=9, version="0.33.0"))[-2:]
+    assert copy.followed("add a vLLM flag")
+
+
+def test_rename_a_flag(copy: Copy) -> None:
+    """One line gives the old name of a flag its successor, in the words of each release."""
+    copy.change("vllm/renames.py", "RENAMED = {", 'RENAMED = {\n    "max_sequences": "max_num_seqs",')
+
+    assert ["--max-num-seqs", "9"] == copy.python(ARGV.format(flag="max_sequences", value=9, version="0.32.0"))[-2:]
+    assert copy.followed("rename a vLLM flag")
+
+
+ARGV = """
+from tokenpeak.records import Config, ModelName
+from tokenpeak.vllm.command import engine_argv
+model = ModelName(name="m", served_name="m")
+config = Config(config_id="0" * 12, name="c", model=model, flags={{"{flag}": {value}}})
+print(json.dumps(engine_argv(config, host="h", port=1, engine_version="{version}")))
+"""
+
+
+def test_add_a_metric(copy: Copy, database: str) -> None:
+    """A metric with its derivation is an objective, a column of the frames and, by a migration, of the database."""
+    metric = (
+        'Metric(name="tok_per_j", title="Tokens per joule", unit="token/J", direction="higher", formula="1 ÷ J/token", '
+        'derived_from=("energy_j_per_output_tok",), derive=lambda joules: 1 / joules),'
+    )
+    copy.change("metrics.py", "METRICS: tuple[Metric, ...] = (", f"METRICS: tuple[Metric, ...] = (\n    {metric}")
+    copy.add("store/migrations/", "999_tok_per_j.sql", "ALTER TABLE runs ADD COLUMN tok_per_j double precision;\n")
+    frame = copy.python(
+        "from pathlib import Path\nfrom tokenpeak.spec.sweep import Objective\n"
+        "from tokenpeak.store.frames import open_frames\n"
+        'assert Objective(workload="w", level="l", metric="tok_per_j")\n'
+        f"runs = open_frames([Path({str(ARCHIVE)!r})]).runs\n"
+        'print(json.dumps(runs.select("energy_j_per_output_tok", "tok_per_j").drop_nulls().rows()))'
+    )
+
+    assert frame == [[joules, pytest.approx(1 / joules)] for joules, _ in frame]
+    assert copy.tokenpeak("ingest", str(ARCHIVE), DATABASE_URL=database)
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("SELECT tok_per_j FROM tokenpeak.runs WHERE tok_per_j IS NOT NULL").fetchall()
+    assert sorted(value for _, value in frame) == pytest.approx(sorted(value for (value,) in rows))
+    assert copy.followed("add a metric to the ranking")
+
+
+def test_add_an_import_format(copy: Copy) -> None:
+    """A module with a FORMAT and its line in the registry are enough for `tokenpeak import`."""
+    module = (
+        '"""Another tool\'s JSON."""\n\nfrom tokenpeak.exchange.foreign import JsonFormat\n'
+        "from tokenpeak.exchange.vllm_bench import read_vllm_bench\n\n"
+        'FORMAT = JsonFormat(name="other", looks_like=lambda raw: "other_tool" in raw, tool_of=lambda _: "other 1.0",\n'
+        "    read=lambda path: (*read_vllm_bench(path), []))\n"
+    )
+    copy.add("exchange/", "other.py", module)
+    copy.change("exchange/sources.py", "from tokenpeak.exchange import", "from tokenpeak.exchange import other,")
+    copy.change("exchange/sources.py", "JSON_FORMATS = (", "JSON_FORMATS = (other.FORMAT, ")
+    result = json.loads((paths.ROOT / "tests" / "exchange" / "fixtures" / "vllm-plain.json").read_text())
+    (copy.root / "result.json").write_text(json.dumps(result | {"other_tool": 1}))
+    copy.tokenpeak("import", "result.json")
+    (sweep,) = (copy.root / "results").glob("*/sweep.json")
+
+    assert "other 1.0" == json.loads(sweep.read_text())["imported"]["tool"]
+    assert copy.followed("add an import format")
+
+
+def test_change_why_a_run_is_invalid(copy: Copy) -> None:
+    """The limit of the client's own load is one constant."""
+    copy.change("results/verdict.py", "CPU_SHARE_LIMIT = 0.90", "CPU_SHARE_LIMIT = 0.50")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from loadgen.test_verdict import codes\nprint(json.dumps(codes(busiest_share=0.7)))"
+    )
+
+    assert ["client_cpu"] == json.loads(copy.run("-c", f"import json\n{code}", str(paths.ROOT / "tests")))
+    assert copy.followed("change why a run is invalid")
+
+
+def test_add_a_process_manager(copy: Copy) -> None:
+    """A class and its name in the table are enough for a node to stop and start production by it."""
+    module = (
+        '"""Production by pm2."""\n\nfrom tokenpeak.node.managers.base import Manager\n\n\n'
+        "class Pm2Manager(Manager):\n"
+        "    def is_running(self):\n        return True\n\n"
+    )
+    copy.add("node/managers/", "pm2.py", module)
+    copy.change(
+        "node/managers/__init__.py",
+        '    "none": NoManager,\n',
+        '    "none": NoManager,\n    "pm2": Pm2Manager,\n',
+    )
+    copy.change(
+        "node/managers/__init__.py",
+        "from tokenpeak.node.managers.none",
+        "from tokenpeak.node.managers.pm2 import Pm2Manager\nfrom tokenpeak.node.managers.none",
+    )
+    (copy.root / "state").mkdir(mode=0o700)
+    code = (
+        "from pathlib import Path\nfrom tokenpeak.node.managers import make_manager\n"
+        "from tokenpeak.node.state import State\n"
+        'print(json.dumps(make_manager({"manager": "pm2"}, State(Path("state"))).is_running()))'
+    )
+
+    assert copy.python(code) is True
+    assert copy.followed("add a process manager")
+
+
+def test_add_a_page(copy: Copy) -> None:
+    """A notebook in the folder is enough for a page of every sweep, with its place in the menu."""
+    notebook = json.loads((paths.ROOT / "notebooks" / "trials.ipynb").read_text())
+    notebook["metadata"]["tokenpeak"] = {"title": "My page", "menu": "Mine"}
+    copy.add("/notebooks/", "mine.ipynb", json.dumps(notebook))
+    copy.tokenpeak("report", str(ARCHIVE))
+    (page,) = (copy.root / "site" / "build").glob("*/mine.html")
+
+    assert "<h1>My page</h1>" in page.read_text()
+    assert "mine.html" in page.with_name("ranking.html").read_text()
+    assert copy.followed("add a page")
+
+
+def test_change_a_deadline(copy: Copy) -> None:
+    """A deadline's default is one line, and the request to the node has it."""
+    copy.change("spec/sweep.py", "engine_stop_s: PositiveFloat = 60", "engine_stop_s: PositiveFloat = 91")
+    literals = [path for path in (copy.root / PACKAGE).rglob("*.py") if "engine_stop_s=60" in path.read_text()]
+
+    assert 91 == copy.python("from tokenpeak.spec.sweep import Deadlines\nprint(Deadlines().engine_stop_s)")
+    assert [] == literals
+    assert copy.followed("change a deadline")
+
+
+def test_change_what_a_tie_is(copy: Copy) -> None:
+    """Terminal and site read the one group: where nothing is worse, all of a ranking tie."""
+    copy.change(
+        "ranking/ties.py", 'return self.is_near if self.standing == "unknown" else self.in_group', "return True"
+    )
+    code = (
+        "from pathlib import Path\nfrom tokenpeak.report import open_archive, ranking\n"
+        f"sweep = open_archive(Path({str(ARCHIVE)!r}))\n"
+        "frames = [ranking.rank(sweep, each).frame for each in sweep.hardware]\n"
+        "print(json.dumps([all(frame.drop_nulls('rank')['group']) for frame in frames]))"
+    )
+
+    assert copy.python(code) == [True]
+    assert copy.followed("change what a tie is")
+
+
+def test_add_an_arrival_process(copy: Copy) -> None:
+    """A name in the spec and its gaps are enough for `tokenpeak load --arrivals`."""
+    copy.change("spec/workload.py", '"poisson", "gamma"] =', '"poisson", "gamma", "uniform"] =')
+    uniform = '    if arrivals == "uniform":\n        return random.uniform(0, 2 / rate_per_s, number)\n'
+    poisson = '    if arrivals == "poisson":'
+    copy.change("loadgen/arrivals.py", poisson, uniform + poisson)
+    code = (
+        "from tokenpeak.loadgen.arrivals import timetable\nfrom tokenpeak.spec.workload import OpenLoad\n"
+        'level = OpenLoad(rate_per_s=10, requests=2001, arrivals="uniform")\nprint(json.dumps(timetable(level, 1)))'
+    )
+    due = copy.python(code)
+    gaps = [after - before for before, after in pairwise(due)]
+
+    assert 0.19 < max(gaps) <= 0.2
+    assert copy.followed("add an arrival process")
