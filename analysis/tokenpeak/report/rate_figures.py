@@ -116,7 +116,7 @@ def searched_figure(hardware: str, workload: str, found: pl.DataFrame) -> Figure
         name=f"rates-{slug(hardware)}-{slug(workload)}-searched",
         title=title,
         caption=f"Dot: the highest rate within {found['limits'][0]}, by search. Stroke: the saturated throughput, "
-        f"which no sustainable rate exceeds. Bars are {confidence:.0%} intervals.{left}",
+        f"that of a closed loop. Bars are {confidence:.0%} intervals.{left}",
         spec=charts.spec_of(rate_charts.searched_rates(shown, f"{confidence:.0%}")),
         data=table(
             found,

@@ -54,6 +54,6 @@ def found_rates(hardware: str, workload: str, found: pl.DataFrame) -> Table:
         ],
         name=f"found-rates-{slug(hardware)}-{slug(workload)}",
         title=f"Highest rate by search for {workload} on {hardware}",
-        note="The interval holds the highest rate with the confidence given, and saturation is the engine's own limit; "
-        "every probe is among the runs below.",
+        note="The interval holds the highest rate with the confidence given, and saturation is what a closed loop "
+        "reached; every probe is among the runs below.",
     )
