@@ -14,6 +14,7 @@ import yaml
 from tests.rig.conftest import PYTHON, SECRET, STATE, RigNode
 
 from tokenpeak import paths
+from tokenpeak.atomic import write_atomically
 from tokenpeak.node import clock, serving
 from tokenpeak.node.bundle import write_bundle
 
@@ -65,9 +66,10 @@ class Controller:
         }
         self.inventory = folder / "hosts.yml"
         self.inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": shared}}))
-        self.secret = folder / "secret"
-        self.secret.write_text("canary-in-the-secret-file")
-        self.secret.chmod(0o600)
+        self.secrets = folder / "secrets"
+        self.secrets.mkdir()
+        for host in hosts:
+            write_atomically(self.secrets / host, "canary-in-the-secret-file", mode=0o600)
         self.said = ""
         self.playbooks = folder / "playbooks"
         self.playbooks.mkdir()
@@ -79,7 +81,7 @@ class Controller:
         """Run a playbook; each node's answer to its last node command."""
         extravars = {
             "tokenpeak_pyz": str(write_bundle(self.folder / "tokenpeak-node.pyz")),
-            "tokenpeak_secret_file": str(self.secret),
+            "tokenpeak_secrets_folder": str(self.secrets),
             "tokenpeak_secret_name": SECRET,
             **extravars,
         }

@@ -98,6 +98,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     address = f"127.{200 + pid // 65025 % 50}.{1 + pid // 255 % 254}.{1 + pid % 254}"
     shared = yaml.safe_load((paths.INVENTORIES / "sim" / "group_vars" / "all.yml").read_text())
     shared["tokenpeak_engine_env"] = {"TOKENPEAK_SIM_START_S": "0.3"}
+    shared["tokenpeak_engine_env_allowed"] = ["HOSTILE"]
     shared["tokenpeak_engine_env_file"] = str(tokens)
     shared["tokenpeak_production"]["process"]["env"] = {
         "TOKENPEAK_SIM_START_S": "0.3",

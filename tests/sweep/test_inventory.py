@@ -17,7 +17,7 @@ from tokenpeak.sweep.declared import declared_facts, declared_model, engine_buil
 from tokenpeak.sweep.inventory import nodes_by_name, read_inventory
 from tokenpeak.sweep.lease import node_command
 from tokenpeak.sweep.load_hosts import load_hosts
-from tokenpeak.sweep.resolution import Resolution, common_extravars, hosts_path, inventory_names
+from tokenpeak.sweep.resolution import Resolution, as_extravars, hosts_path, inventory_names
 
 
 def write_inventory(folder: Path, hosts: str, group_vars: str) -> Path:
@@ -135,7 +135,7 @@ def as_ansible_says(inventory: Path) -> dict[str, dict[str, Any]]:
     names = "query('ansible.builtin.varnames', '^(tokenpeak|ansible_(host|user|port|connection|private_key_file))')"
     message = json.dumps({"msg": f"{{{{ dict({names} | zip(query('ansible.builtin.vars', *{names}))) }}}}"})
     command = [str(Path(sys.executable).with_name("ansible")), "all", f"--inventory={inventory}"]
-    command += [f"--extra-vars={json.dumps(common_extravars())}", "--playbook-dir", str(paths.PLAYBOOKS)]
+    command += [f"--extra-vars={json.dumps(as_extravars({}))}", "--playbook-dir", str(paths.PLAYBOOKS)]
     done = subprocess.run(
         [*command, "--module-name=ansible.builtin.debug", f"--args={message}"],
         env={**os.environ, "ANSIBLE_CONFIG": str(paths.PLAYBOOKS / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},

@@ -74,7 +74,7 @@ def install(
         secret.write_node_secrets(Path(folder), inventory.nodes)
         extravars = {
             "tokenpeak_pyz": str(_bundle()),
-            "tokenpeak_secret_file": folder + "/{{ inventory_hostname }}",
+            "tokenpeak_secrets_folder": folder,
             "tokenpeak_secret_name": secret.master_secret().name,
             "tokenpeak_retired_secrets": list(secret.retired()),
         }

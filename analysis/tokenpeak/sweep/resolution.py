@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError, suggestion
@@ -37,13 +38,30 @@ def hosts_path(name: str, folder: Path = paths.INVENTORIES) -> Path:
     return path
 
 
-def common_extravars() -> dict[str, str]:
-    """Variables that every playbook gets: the controller's own folders."""
-    return {
+def as_extravars(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables of a playbook: the controller's own folders and `given`, each as it is.
+
+    Texts are marked, for Ansible would take braces in a folder's name for a template.
+    """
+    folders = {
         "tokenpeak_local_home": str(paths.ROOT),
         "tokenpeak_local_state": str(paths.state_dir()),
         "tokenpeak_local_data": str(paths.data_dir()),
     }
+    return {name: _verbatim(value) for name, value in {**folders, **given}.items()}
+
+
+def _verbatim(value: Any) -> Any:
+    """`value` with each text in it marked as one that holds no template."""
+    match value:
+        case str():
+            return {"__ansible_unsafe": value}
+        case list() | tuple():
+            return [_verbatim(one) for one in value]
+        case dict():
+            return {key: _verbatim(one) for key, one in value.items()}
+        case _:
+            return value
 
 
 class Resolution:
@@ -59,7 +77,7 @@ class Resolution:
         request: ResolutionRequest = {
             "hosts_path": str(hosts_path),
             "playbooks": str(paths.PLAYBOOKS),
-            "extravars": common_extravars(),
+            "extravars": as_extravars({}),
             "wanted": wanted,
             "nodes": list(nodes) or None,
             "always": LOAD_HOSTS,

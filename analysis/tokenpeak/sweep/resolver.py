@@ -29,7 +29,7 @@ class ResolutionRequest(TypedDict):
     hosts_path: str
     playbooks: str
     """Folder whose group_vars and relative paths count, as they do when a playbook runs."""
-    extravars: dict[str, str]
+    extravars: dict[str, Any]
     wanted: str | None
     """Pattern of the variables to render; None: none, only the hosts' names and groups."""
     nodes: list[str] | None

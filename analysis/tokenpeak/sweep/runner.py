@@ -26,7 +26,7 @@ from tokenpeak.errors import NodeError
 from tokenpeak.node.protocol.answers import ANSWERS, AnyAnswer, NodeAnswer, parse
 from tokenpeak.sweep.host_keys import with_remedy
 from tokenpeak.sweep.inventory import Inventory
-from tokenpeak.sweep.resolution import common_extravars
+from tokenpeak.sweep.resolution import as_extravars
 from tokenpeak.sweep.step import Step, step_of
 
 _KEPT_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "LANG", "TZ", "VIRTUAL_ENV")
@@ -180,7 +180,7 @@ def run_playbook(
             playbook=playbook,
             inventory=str(inventory.hosts_path),
             limit=",".join(limit),
-            extravars={**common_extravars(), **(extravars or {})},
+            extravars=as_extravars(extravars or {}),
             settings={"pexpect_timeout": _CANCEL_POLL_S},
             quiet=True,
             event_handler=collector,
