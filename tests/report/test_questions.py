@@ -21,6 +21,8 @@ from tokenpeak.store.pack import unpacked
 QUESTIONS = paths.NOTEBOOKS / "questions"
 LANDSCAPES = paths.ROOT / "analysis" / "landscapes"
 H100 = LANDSCAPES / "search-h100.tar.zst"
+ESTIMATED_AGAIN = 0.002
+"""That archive's energies were recorded without an interval: they are estimated again from its readings."""
 SHOWN = {
     "capacity": (2, 6),
     "compare_sweeps": (2, 5),
@@ -98,8 +100,8 @@ def test_capacity_of_measured_gpus(tmp_path: Path) -> None:
 
     assert (nodes, nodes) == (answer["nodes"], answer["gpus"])
     assert pytest.approx(nodes * 2.5 * 730) == answer["usd_per_month"]
-    assert pytest.approx(kwh) == answer["kwh_per_month"]
-    assert pytest.approx(kwh * 1.8) == answer["water_l_per_month"]
+    assert pytest.approx(kwh, rel=ESTIMATED_AGAIN) == answer["kwh_per_month"]
+    assert pytest.approx(kwh * 1.8, rel=ESTIMATED_AGAIN) == answer["water_l_per_month"]
 
 
 def test_capacity_of_two_kinds(tmp_path: Path) -> None:
@@ -257,8 +259,8 @@ def test_a_power_limit_and_an_off_peak_window(tmp_path: Path) -> None:
     row = next(row for row in found["limited"] if (row["bound"], row["limit_w"]) == ("compute-bound", 450.0))
 
     assert trial["trial_id"] == "0003-f617f962"
-    assert pytest.approx(usd) == row["usd"]
-    assert pytest.approx(kwh * (0.5 * 0.12 + 0.5 * 0.30)) == found["windows"][1]["electricity_usd"]
+    assert pytest.approx(usd, rel=ESTIMATED_AGAIN) == row["usd"]
+    assert pytest.approx(kwh * (0.5 * 0.12 + 0.5 * 0.30), rel=ESTIMATED_AGAIN) == found["windows"][1]["electricity_usd"]
 
 
 def test_a_wrong_parameter_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 
 from archive_factory import make_archive
 from tokenpeak import paths
@@ -16,6 +17,8 @@ from tokenpeak.store.pack import unpacked
 
 ARCHIVE = paths.ROOT / "analysis" / "landscapes" / "search-cpu.tar.zst"
 H100 = ARCHIVE.with_name("search-h100.tar.zst")
+ESTIMATED_AGAIN = 0.002
+"""That archive's energies were recorded without an interval: they are estimated again from its readings."""
 MOST_LINES = 5
 
 
@@ -95,9 +98,8 @@ def test_what_a_thriftier_data_centre_would_take(tmp_path: Path) -> None:
     changes = {"pue: float = None": "pue: float = 1.1"}
     rows = answer("energy", changes, "per_config", tmp_path, H100)
 
-    assert round(min(joules for _, joules in energies()) / 3.6 * 1.1, 9) == round(
-        rows[0]["energy_kwh_per_1m_output_tok"], 9
-    )
+    least = min(joules for _, joules in energies()) / 3.6 * 1.1
+    assert pytest.approx(least, rel=ESTIMATED_AGAIN) == rows[0]["energy_kwh_per_1m_output_tok"]
 
 
 def test_which_config_draws_the_least(tmp_path: Path) -> None:
@@ -105,7 +107,8 @@ def test_which_config_draws_the_least(tmp_path: Path) -> None:
     changes = {'.sort("energy_j_per_output_tok")': '.sort("power_w")'}
     rows = answer("energy", changes, "per_config", tmp_path, H100)
 
-    assert sorted(round(watts, 6) for watts, _ in energies()) == [round(row["power_w"], 6) for row in rows]
+    watts = sorted(watts for watts, _ in energies())
+    assert pytest.approx(watts, rel=ESTIMATED_AGAIN) == [row["power_w"] for row in rows]
 
 
 def h100_runs() -> list[tuple[str, str, dict[str, Any]]]:

@@ -9,7 +9,7 @@ import pytest
 
 from tokenpeak import paths
 
-HEAVY = ("papermill", "nbformat", "IPython", "altair", "vl_convert", "jinja2", "psycopg", "optuna", "scipy", "numpy")
+HEAVY = ("papermill", "nbformat", "IPython", "altair", "vl_convert", "jinja2", "psycopg", "optuna", "scipy")
 CODE = """
 import json, sys
 from tokenpeak.report import open_archive
