@@ -108,6 +108,15 @@ def site_is_there(door: Door, done: Done) -> str:
     return f"index.html names {', '.join(wanted)}"
 
 
+def figures_by_the_hour(door: Door, done: Done) -> str:
+    """The energy page has a table by the hour, with the file's own spans."""
+    says(done, "Open ")
+    (page,) = (door.clone / "site" / "build").glob("*h100*/energy.html")
+    text = page.read_text()
+    assert [] == [span for span in ("00–08", "08–16", "16–24") if span not in text]
+    return "three spans of the day on the energy page"
+
+
 def served_site(door: Door, _: Done) -> str:
     """The site is served."""
     assert "<html" in door.page("http://127.0.0.1:8050/index.html")
@@ -232,6 +241,7 @@ ENTRIES = (
     Entry(line="make help", check=has_words("make sweep", "Variables")),
     Entry(line=".venv/bin/tokenpeak --help", check=has_words("Commands:")),
     Entry(line="make plan INVENTORY=v100", check=planned),
+    Entry(line="make plan", check=planned),
     Entry(line="make status INVENTORY=v100", check=status_at_first, status=1),
     Entry(line="ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", check=same_fingerprint, how="node"),
     Entry(
@@ -240,6 +250,7 @@ ENTRIES = (
     ),
     Entry(line="cat node.key >> ~/.ssh/known_hosts", check=key_is_known),
     Entry(line="make probe INVENTORY=v100", check=probed),
+    Entry(line="make probe", typed="make probe INVENTORY=v100", check=probed),
     Entry(line="make install INVENTORY=x INSTALL_USER=root", check=installed),
     Entry(line="make status INVENTORY=v100", check=status_is_true),
     Entry(line="make restore INVENTORY=v100", check=restored),
@@ -273,6 +284,12 @@ ENTRIES = (
     Entry(line="make import", typed=f"make import FILES={FIXTURES}/vllm-plain.json", check=imported),
     Entry(line="make export", check=exported),
     Entry(line=f"make report ARCHIVE={H100}", check=site_is_there),
+    Entry(
+        line="make report FACTORS=grid.csv",
+        typed="(echo hour,kg_co2_per_kwh; for h in $(seq 0 23); do echo $h,0.$((h / 8 + 1)); done) > grid.csv"
+        f" && make report FACTORS=grid.csv ARCHIVE={H100}",
+        check=figures_by_the_hour,
+    ),
     Entry(line="make explain", typed=f"make explain ARCHIVE={H100}", check=has_words("output_tok_per_s")),
     Entry(line="make replay", typed=f"make replay ARCHIVE={H100}", check=has_words("adaptive"), how="long"),
     Entry(line="tokenpeak replay", typed=f".venv/bin/tokenpeak replay {H100} --seeds 2", check=has_words("adaptive")),

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import click
@@ -43,6 +44,8 @@ def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         echo(json.dumps({**_as_json(found), "load_hosts": load}, indent=2))
     else:
         SafeConsole().print(_table(found))
+        for line in _power(found):
+            echo(line)
         for complaint in found.complaints():
             echo(f"PROBLEM {complaint}")
         for name, problem in load.items():
@@ -73,8 +76,8 @@ def _as_json(found: Probe) -> dict[str, object]:
 
 def _table(found: Probe) -> Table:
     table = Table(box=None, pad_edge=False)
-    for title in ("node", "hardware", "memory", "engine", "production", "port free", "power of"):
-        table.add_column(title)
+    for title in ("node", "hardware", "memory", "engine", "production", "port free"):
+        table.add_column(title, overflow="fold")
     for ready in found.answered.values():
         facts = ready.facts
         table.add_row(
@@ -84,9 +87,17 @@ def _table(found: Probe) -> Table:
             _engines(facts),
             _production(facts),
             {True: "yes", False: "no", None: "?"}[facts.engine_port_free],
-            _meters(facts),
         )
     return table
+
+
+def _power(found: Probe) -> Iterator[str]:
+    """A line for each set of power meters: what they measure, and on which nodes."""
+    nodes: dict[str, list[str]] = {}
+    for ready in found.answered.values():
+        nodes.setdefault(_meters(ready.facts), []).append(ready.facts.node)
+    for meters, names in nodes.items():
+        yield f"Power is measured of {meters}: {', '.join(names)}"
 
 
 def _engines(facts: NodeFacts) -> str:
