@@ -1,10 +1,14 @@
 """The winner's config in the forms that deployments take."""
 
+import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft7Validator
 
 from archive_factory import config_of, make_archive
 from tokenpeak.plan.deployment import for_serving
@@ -31,15 +35,77 @@ def texts(config: Config) -> dict[str, str]:
     return {snippet.title: snippet.text for snippet in found.snippets}
 
 
+def pod(found: dict[str, str]) -> dict[str, Any]:
+    """The pod of the Deployment."""
+    spec = yaml.safe_load(found["Kubernetes"])["spec"]["template"]["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
 def test_all_forms_say_the_same_arguments(config: Config) -> None:
     """Kubernetes and Docker get the same arguments in the same order."""
     found = texts(config)
-    container = yaml.safe_load(found["Kubernetes"])["containers"][0]
+    container = pod(found)["containers"][0]
+    service = yaml.safe_load(found["Compose"])["services"]["vllm"]
     docker = shlex.split(found["docker run"].replace("\\\n", ""))
 
-    assert container["args"] == docker[docker.index("vllm/vllm-openai:v0.32.0") + 1 :]
+    assert ["serve", *container["args"]] == docker[docker.index("vllm/vllm-openai:v0.32.0") + 1 :]
+    assert container["args"] == service["command"]
+    assert container["command"] == service["entrypoint"] == [docker[docker.index("--entrypoint") + 1], "serve"]
     assert ["--max-num-seqs", "64"] == container["args"][container["args"].index("--max-num-seqs") :][:2]
     assert 2 == container["resources"]["limits"]["nvidia.com/gpu"]
+
+
+def of_gpus(config: Config, gpus: int, launched: Sequence[str] = ()) -> dict[str, str]:
+    """Each form of an engine on so many GPUs."""
+    found = snippets(config, gpus=gpus, engine_version="0.32.0", launched=launched)
+    assert isinstance(found, Snippets)
+    return {snippet.title: snippet.text for snippet in found.snippets}
+
+
+@pytest.mark.parametrize(("gpus", "folder"), [(1, "meta-llama/Llama-3.1-8B-Instruct"), (2, "/srv/models/tiny $(x)")])
+def test_kubernetes_takes_the_manifest(config: Config, gpus: int, folder: str) -> None:
+    """The Deployment is one by Kubernetes' own schema, which refuses a misspelt property."""
+    schema = json.loads(Path(__file__).with_name("deployment-1.32.0.json").read_text())
+    manifest = yaml.safe_load(of_gpus(config, gpus, ["vllm", "serve", folder])["Kubernetes"])
+    validator = Draft7Validator(schema)
+
+    assert [] == list(validator.iter_errors(manifest))
+    manifest["spec"]["template"]["spec"]["containers"][0]["argz"] = []
+    assert [] != list(validator.iter_errors(manifest))
+
+
+def test_several_gpus_share_memory(config: Config) -> None:
+    """Where an engine takes several GPUs, each container gets more of /dev/shm than the little that it would have."""
+    one, two = of_gpus(config, 1), of_gpus(config, 2)
+
+    assert not any("shm" in text for text in one.values())
+    assert "--shm-size 16g" in two["docker run"]
+    assert "16gb" == yaml.safe_load(two["Compose"])["services"]["vllm"]["shm_size"]
+    (volume,) = pod(two)["volumes"]
+    (mount,) = pod(two)["containers"][0]["volumeMounts"]
+    assert ("/dev/shm", "Memory") == (mount["mountPath"], volume["emptyDir"]["medium"])
+
+
+def test_the_program_that_ran_is_named(config: Config) -> None:
+    """A program with a path of its own is started again, with its words; one in a temporary folder by its name."""
+    own = of_gpus(config, 1, ["/opt/vllm-0.32/bin/python", "-m", "vllm", "serve", "m", "--host", "127.0.0.1"])
+    temporary = of_gpus(config, 1, ["/tmp/v/bin/vllm", "serve", "m", "--host", "127.0.0.1"])
+
+    assert f"/opt/vllm-0.32/bin/python -m vllm serve {config.model.name}" in own["vllm serve"]
+    assert f"ExecStart=/opt/vllm-0.32/bin/python -m vllm serve {config.model.name}" in own["systemd"]
+    assert f" vllm serve {config.model.name}" in temporary["vllm serve"]
+    assert "ExecStart=/usr/local/bin/vllm serve " in temporary["systemd"]
+
+
+def test_the_inventory_s_environment_is_kept(config: Config) -> None:
+    """What the node's inventory set for the engine stands in each form, unless the config says otherwise."""
+    given = {"VLLM_CPU_KVCACHE_SPACE": "8", "VLLM_LOGGING_LEVEL": "DEBUG"}
+    found = snippets(config, gpus=1, engine_version="0.32.0", launched=[], inventory_env=given)
+    assert isinstance(found, Snippets)
+
+    for snippet in found.snippets:
+        assert "VLLM_CPU_KVCACHE_SPACE" in snippet.text and "DEBUG" not in snippet.text
 
 
 def test_helm_values_are_yaml(config: Config) -> None:
@@ -81,8 +147,13 @@ def test_the_unit_escapes_what_systemd_would_read(config: Config) -> None:
 def test_an_unknown_release_gets_what_was_launched() -> None:
     """Where the flag table cannot write the command, the trial's own is given."""
     strange = config_of({"no_such_flag": 1}).model_copy(update={"engine_version": "0.32.0"})
+    launched = ["/opt/v/vllm", "serve", strange.model.name, "--host", "127.0.0.9", "--port", "8099", "--no-such-flag=1"]
+    found = snippets(strange, gpus=1, engine_version="0.32.0", launched=launched)
+    assert isinstance(found, Snippets)
+    shown = {snippet.title: snippet.text for snippet in found.snippets}
 
-    assert "vllm serve x" == texts(strange)["vllm serve"]
+    assert shlex.join(launched) == shown["vllm serve"].replace(" \\\n ", "")
+    assert "serve meta-llama/Llama-3.1-8B-Instruct --host 0.0.0.0 --port 8000 --no-such-flag=1" in shown["systemd"]
 
 
 def test_a_model_in_a_folder_is_served_from_there(config: Config) -> None:
@@ -157,5 +228,5 @@ def test_winner_is_given_the_gpus_that_it_uses(tmp_path: Path) -> None:
     shown = {snippet.title: snippet.text for snippet in found.snippets}
 
     assert "--gpus 1 " in shown["docker run"]
-    assert 1 == yaml.safe_load(shown["Kubernetes"])["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
+    assert 1 == pod(shown)["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
     assert "requestGPU: 1" in shown["Helm values"]

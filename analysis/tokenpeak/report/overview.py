@@ -48,6 +48,7 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
         engine_version=version,
         launched=launched,
         containers=takes_nvidia_containers(nodes),
+        inventory_env=nodes[0].engine_env if nodes else None,
         name=f"deploy-{slug(ranked.hardware)}",
     )
 

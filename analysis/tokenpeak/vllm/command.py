@@ -115,12 +115,20 @@ def served_from(argv: Sequence[str]) -> str:
     return argv[argv.index("serve") + 1] if "serve" in argv[:-1] else ""
 
 
-def paste_command(config: Config) -> str:
-    """The config as a line to paste into a shell: environment, `vllm serve`, the model and its flags."""
+def launched_program(argv: Sequence[str]) -> tuple[str, ...]:
+    """The program of a launched command line with its own words, before the model; empty where it cannot be seen."""
+    for ahead, word in ((1, "--host"), (-1, "serve")):
+        if word in argv:
+            return tuple(argv[: argv.index(word) - ahead])
+    return ()
+
+
+def paste_command(config: Config, program: Sequence[str] = ("vllm", "serve")) -> str:
+    """The config as a line to paste into a shell: environment, the program, the model and its flags."""
     asked = command_line(config, config.engine_version)
     env = [f"{name}={shlex.quote(value)}" for name, value in asked.env.items()]
     named = config.model.served_name != config.model.name
-    words = ["vllm", "serve", config.model.name]
+    words = [*program, config.model.name]
     words += ["--revision", config.model.revision] if config.model.revision else []
     words += ["--served-model-name", config.model.served_name] if named else []
     return " ".join([*env, shlex.join([*words, *asked.arguments])])
