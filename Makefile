@@ -164,6 +164,10 @@ chaos: $(READY) ## Strike at RUNS sweeps with faults drawn from SEED; goes on wh
 front-door: $(READY) ## Run every documented command as typed, in a clean clone (FRONT_DOOR=long: the long ones too)
 	$(BIN)/pytest -v -m front_door tests/front_door
 
+.PHONY: wheel
+wheel: $(READY) ## Build the package for users: dist/tokenpeak-….whl, with playbooks, notebooks and examples
+	@$(BIN)/hatchling build -t wheel -d dist
+
 .PHONY: lock
 lock: $(UV) ## Compile the locks: exact versions and hashes, no addresses
 	@$(index); set -x; \
@@ -176,7 +180,7 @@ lock: $(UV) ## Compile the locks: exact versions and hashes, no addresses
 .PHONY: clean
 clean: ## Remove the environment, caches and the built site, end the demonstration servers; results stay
 	@PYTHONPATH=analysis $(PYTHON) -m tokenpeak.sim.end
-	rm -rf $(VENV) .tokenpeak site/build site/.build* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .ansible
+	rm -rf $(VENV) .tokenpeak site/build site/.build* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .ansible dist
 
 # pip's index, when the machine is set up for a mirror, is uv's too.
 define index

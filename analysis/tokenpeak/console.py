@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from tokenpeak.invocation import as_typed
 from tokenpeak.terminal import HIDDEN, visible
 
 
@@ -17,6 +18,10 @@ class SafeConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"markup": False, **options})
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; commands in texts are as they are typed here."""
+        super().print(*(as_typed(each) if isinstance(each, str) else each for each in objects), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The renderable's segments with safe text."""

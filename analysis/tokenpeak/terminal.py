@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from tokenpeak.invocation import as_typed
+
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls but tab and newline
     "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
@@ -35,8 +37,8 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a message, safe for a terminal."""
-    click.echo(visible(str(message)), err=err, nl=nl)
+    """Print a message, safe for a terminal, with commands as they are typed here."""
+    click.echo(visible(as_typed(str(message))), err=err, nl=nl)
 
 
 def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:

@@ -228,6 +228,12 @@ def not_there(_: Door, done: Done) -> str:
     return "says that nothing is there"
 
 
+def wheel_is_there(door: Door, _: Done) -> str:
+    """There is one wheel."""
+    assert 1 == len(list((door.clone / "dist").glob("*.whl")))
+    return "dist/*.whl"
+
+
 def cleaned(door: Door, _: Done) -> str:
     """The environment is gone, results stay."""
     assert not (door.clone / ".venv").exists()
@@ -257,6 +263,12 @@ ENTRIES = (
     Entry(line="make sweep INVENTORY=v100", typed=SMALL, check=interrupted, how="ctrl-c", status=130, word=" begins"),
     Entry(line="make sweep RESUME=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c", check=swept, timeout_s=200),
     Entry(line="make sweep INVENTORY=v100", typed=SMALL, check=swept, timeout_s=200),
+    Entry(
+        line="tokenpeak sweep --inventory v100",
+        typed=".venv/bin/tokenpeak sweep --inventory v100 --sweep door.yml",
+        check=swept,
+        timeout_s=200,
+    ),
     Entry(line="make status", typed="make status INVENTORY=v100", check=status_is_true),
     Entry(line="make restore", typed="make restore INVENTORY=v100", check=restored),
     Entry(
@@ -314,9 +326,22 @@ ENTRIES = (
     Entry(line="make sweep SWEEP=rates", check=swept, how="long", timeout_s=1500),
     Entry(line="make sweep INVENTORY=cpu", check=would_run, how="dry"),
     Entry(line="make notebook", check=would_run, how="dry"),
+    Entry(line="make wheel", check=wheel_is_there),
+    Entry(
+        line="pipx install dist/tokenpeak-0.1.0-py3-none-any.whl",
+        typed=".venv/bin/python -m zipfile -l dist/tokenpeak-0.1.0-py3-none-any.whl",
+        check=has_words("tokenpeak/shipped/playbooks/trial.yml"),
+    ),
+    Entry(
+        line="tokenpeak init my-gpus --like v100",
+        typed=".venv/bin/tokenpeak init ../my-gpus --like v100",
+        check=exists("../my-gpus/inventory/v100/hosts.yml"),
+    ),
+    Entry(line="tokenpeak init", typed=".venv/bin/tokenpeak init ../my-gpus", check=has_words("kept")),
+    Entry(line="tokenpeak demo", typed=".venv/bin/tokenpeak demo --end", check=has_words("sim-a100")),
     Entry(line="make clean", check=cleaned),
 )
-DEVELOP = ("check", "test", "golden", "e2e", "bench", "exhaustive", "faults", "chaos", "front-door", "lock")
+DEVELOP = ("check", "test", "golden", "e2e", "bench", "exhaustive", "faults", "chaos", "front-door", "wheel", "lock")
 """Development targets: `make -n` expands them to commands that exist."""
 
 

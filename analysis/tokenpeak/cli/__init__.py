@@ -15,6 +15,8 @@ from tokenpeak.paths import state_dir
 from tokenpeak.terminal import echo, excepthook
 
 COMMANDS: dict[str, str] = {
+    "init": "init",
+    "demo": "demo",
     "probe": "probe",
     "plan": "plan",
     "predict": "predict",

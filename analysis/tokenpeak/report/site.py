@@ -19,6 +19,7 @@ import polars as pl
 
 from tokenpeak import bounded, paths
 from tokenpeak.errors import InputError, ReportError, TokenpeakError, suggestion
+from tokenpeak.invocation import as_typed
 from tokenpeak.names import inside, shown
 from tokenpeak.report import downloads, feed, history, notebooks, render, reuse, trial_pages
 from tokenpeak.report.blocks import warning
@@ -344,7 +345,7 @@ class _Writer:
         (self.folder / "feed.atom").write_text(feed.atom(entries))
 
     def _content(self, name: str) -> str:
-        return (paths.CONTENT / name).read_text()
+        return as_typed((paths.CONTENT / name).read_text())
 
     def _page(self, path: str, template: str, **context: Any) -> None:
         target = inside(self.folder, path)

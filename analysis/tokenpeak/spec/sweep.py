@@ -284,15 +284,28 @@ def sweep_names(folder: Path = paths.SWEEPS) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yml"))
 
 
+def sweep_path(name: str, folder: Path = paths.SWEEPS) -> Path:
+    """The file of the sweep called `name` in `folder`, with or without its ending, or of a path to a file.
+
+    Raises SpecError naming the nearest when there is none.
+    """
+    is_file = name.endswith((".yml", ".yaml"))
+    if is_file and Path(name).is_file():
+        return Path(name)
+    path = inside(folder, name if is_file else f"{name}.yml", may_link=True, error=SpecError)
+    if not path.is_file():
+        stem = Path(name).stem if is_file else name
+        raise SpecError(f"No sweep called {name!r} in {folder}. {suggestion(stem, sweep_names(folder))}")
+    return path
+
+
 def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
-    """The sweep called `name` in `folder`; raises SpecError saying which key is wrong and what is valid.
+    """The sweep called `name` in `folder`, or in that file; raises SpecError saying which key is wrong, what is valid.
 
     It is refused, too, where its sweep could only fail to show anything, or where its archive would keep a secret; a
     recorded spec is not, as its sweep was made.
     """
-    path = inside(folder, f"{name}.yml", may_link=True, error=SpecError)
-    if not path.is_file():
-        raise SpecError(f"No sweep called {name!r} in {folder}. {suggestion(name, sweep_names(folder))}")
+    path = sweep_path(name, folder)
     raw = with_factor_table(bounded.read_yaml(path, error=SpecError), path.parent)
     spec = parse_spec(raw, path)
     if found := secret_in(spec.model_dump(mode="json")) or _untold(spec) or _too_few_requests(spec) or _ambiguous(spec):

@@ -206,7 +206,7 @@ def _check_files(spec: SweepSpec, inventory: Inventory) -> None:
         return
     for workload in (plan.workload for plan in spec.workloads):
         if isinstance(workload, DatasetWorkload | TraceWorkload):
-            here = workload.model_copy(update={"path": str(paths.ROOT / Path(workload.path).expanduser())})
+            here = workload.model_copy(update={"path": str(paths.HOME / Path(workload.path).expanduser())})
             read_samples(here) if isinstance(here, DatasetWorkload) else read_trace(here)
 
 

@@ -159,7 +159,7 @@ def _variable(name: str, where: str, environment: Mapping[str, str]) -> str:
 
 def _path(text: str | None) -> Path | None:
     """A path of the spec's; a relative one is below the checkout, wherever the command is run."""
-    return None if text is None else paths.ROOT / Path(text).expanduser()
+    return None if text is None else paths.HOME / Path(text).expanduser()
 
 
 class EndpointWorker(Worker):
@@ -245,7 +245,7 @@ def _offer(files: RequestFiles, cancelled: Callable[[], bool]) -> str | None:
     with said.open("wb") as log:
         process = subprocess.Popen(
             argv,
-            cwd=paths.ROOT,
+            cwd=paths.HOME,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

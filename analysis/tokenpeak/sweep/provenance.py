@@ -28,7 +28,9 @@ def _git_revision() -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """Git's answer in the checkout; None without git or outside a repository."""
+    """Git's answer in the checkout; None without git or a checkout."""
+    if paths.IS_INSTALLED:  # A repository around the environment is another project's.
+        return None
     try:
         done = subprocess.run(
             ["git", "-C", str(paths.ROOT), *arguments],  # noqa: S607 - git is where the user's PATH has it

@@ -44,7 +44,7 @@ def as_extravars(given: Mapping[str, Any]) -> dict[str, Any]:
     Texts are marked, for Ansible would take braces in a folder's name for a template.
     """
     folders = {
-        "tokenpeak_local_home": str(paths.ROOT),
+        "tokenpeak_local_home": str(paths.HOME),
         "tokenpeak_local_state": str(paths.state_dir()),
         "tokenpeak_local_data": str(paths.data_dir()),
     }

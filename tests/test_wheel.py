@@ -1,0 +1,131 @@
+"""The wheel: it carries what it reads, and works without a checkout."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import click
+import pytest
+
+from tokenpeak import paths
+from tokenpeak.cli import tokenpeak
+from tokenpeak.invocation import TARGETS, as_typed
+
+CARRIED = ("playbooks", "notebooks", "inventory", "analysis/sweeps", "analysis/archives", "site")
+MESSAGE = re.compile(rf"\bmake (?:{TARGETS})\b(?: [A-Z_]+=(?:\{{[^}}]*\}}|[^\s`\"'])+)*")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the checkout as it is."""
+    folder = tmp_path_factory.mktemp("dist")
+    hatchling = str(Path(sys.executable).with_name("hatchling"))
+    argv = [hatchling, "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(argv, cwd=paths.ROOT, capture_output=True, check=True)
+    [path] = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's files, unpacked."""
+    folder = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def run(installed: Path, cwd: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """A command of the wheel's, in an empty home and with no checkout on the path."""
+    home = cwd / "home"
+    home.mkdir(exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TOKENPEAK", "XDG"))}
+    environment = {**kept, "PYTHONPATH": str(installed), "HOME": str(home)}
+    code = "from tokenpeak.cli import main; main()"
+    argv = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_it_carries_what_git_has(wheel: Path) -> None:
+    """Each tracked file of the package and of what it reads, and no other: no built site, no cache."""
+    listed = subprocess.run(["git", "ls-files"], cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = [name for name in listed.splitlines() if (paths.ROOT / name).is_file()]
+    package = {name.removeprefix("analysis/") for name in tracked if name.startswith("analysis/tokenpeak/")}
+    carried = {f"tokenpeak/shipped/{name}" for name in tracked if name.startswith(tuple(f"{c}/" for c in CARRIED))}
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    new = subprocess.run(
+        ["git", "ls-files", "--others", "--exclude-standard"],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    untracked = {name.removeprefix("analysis/") for name in new} | {f"tokenpeak/shipped/{name}" for name in new}
+
+    assert set() == (package | carried) - names
+    assert set() == names - package - carried - untracked
+
+
+def test_it_plans_from_any_folder(installed: Path, tmp_path: Path) -> None:
+    """Without a working folder, the examples are there to plan with."""
+    done = run(installed, tmp_path, "plan")
+
+    assert 0 == done.returncode, done.stderr
+    assert "configs = " in done.stdout
+
+
+def test_it_reports_an_archive_from_any_folder(installed: Path, tmp_path: Path) -> None:
+    """The site is made from the wheel's own templates and notebooks."""
+    archive = installed / "tokenpeak" / "shipped" / "analysis" / "archives" / "t4-mistral7b"
+    done = run(installed, tmp_path, "report", str(archive))
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert f"Open {tmp_path / 'site' / 'build' / 'index.html'}" in done.stdout
+    # The reader has no Makefile.
+    assert "make report" not in (tmp_path / "site" / "build" / "methodology.html").read_text()
+
+
+def test_its_messages_name_its_own_commands(installed: Path, tmp_path: Path) -> None:
+    """Where a checkout says `make …`, the wheel says `tokenpeak …`."""
+    done = run(installed, tmp_path, "publish", "dir", str(tmp_path / "www"))
+
+    assert 1 == done.returncode
+    assert "Build one first: tokenpeak report." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("written", "typed"),
+    [
+        ("Run `make probe INVENTORY=x`, or add", "Run `tokenpeak probe --inventory x`, or add"),
+        ("make install INVENTORY=x INSTALL_USER=root", "tokenpeak install --inventory x --user root"),
+        ("Look at it: make report ARCHIVE=/a/b c", "Look at it: tokenpeak report /a/b c"),
+        ("Go on with: make sweep RESUME=20-a.", "Go on with: tokenpeak sweep --resume 20-a."),
+        ("or make two inventories; make test", "or make two inventories; make test"),
+    ],
+)
+def test_a_command_is_translated(written: str, typed: str) -> None:
+    """Variables become options; prose and development's targets stay."""
+    assert typed == as_typed(written, is_installed=True)
+    assert written == as_typed(written, is_installed=False)
+
+
+def messages() -> list[str]:
+    """Each command that a message of the package names, with `x` for what is filled in."""
+    found = set()
+    for path in (paths.ROOT / "analysis" / "tokenpeak").rglob("*.py"):
+        found |= {re.sub(r"\{[^}]*\}", "x", each) for each in MESSAGE.findall(path.read_text())}
+    return sorted(found)
+
+
+@pytest.mark.parametrize("written", messages())
+def test_every_command_of_a_message_exists(written: str) -> None:
+    """Its translation is a command with these options."""
+    _, name, *arguments = as_typed(written, is_installed=True).split()
+    command = tokenpeak.get_command(click.Context(tokenpeak), name)
+
+    assert command is not None
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert [] == [word for word in arguments if word.startswith("--") and word not in options]
