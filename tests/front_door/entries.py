@@ -315,6 +315,12 @@ ENTRIES = (
         typed=".venv/bin/tokenpeak load --workload-schema",
         check=has_words('"properties"'),
     ),
+    Entry(line=".venv/bin/tokenpeak quality --help", check=has_words("record", "compare")),
+    Entry(
+        line="tokenpeak quality",
+        typed=".venv/bin/tokenpeak quality compare --help",
+        check=has_words("REFERENCE"),
+    ),
     Entry(
         line="tokenpeak calibrate",
         typed=".venv/bin/tokenpeak calibrate --streams 4 --seconds 1",

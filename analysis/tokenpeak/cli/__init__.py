@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "restore": "restore",
     "status": "status",
     "load": "load",
+    "quality": "quality",
     "calibrate": "calibrate",
     "ingest": "ingest",
     "replay": "replay",

@@ -71,5 +71,5 @@ async def ask(
     except TimeoutError as error:
         raise HttpAnswerError(f"{url} did not answer within {limit_s:g} s") from error
     except httpx.HTTPError as error:
-        raise HttpAnswerError(f"{url} did not answer: {error or type(error).__name__}") from error
+        raise HttpAnswerError(f"{url} did not answer: {str(error) or type(error).__name__}") from error
     return HttpAnswer(status=response.status_code, content=b"".join(parts))

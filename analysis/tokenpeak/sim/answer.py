@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from math import log
+from typing import Any
 from zlib import crc32
 
 from tokenpeak.sim.chunks import DONE, Chunks
@@ -11,6 +12,7 @@ from tokenpeak.sim.pace import Pace
 from tokenpeak.sim.sequence import FinishReason, Sequence
 from tokenpeak.sim.settings import Settings
 from tokenpeak.sim.text import SPOKEN_TOKENS, detokenize, word_bytes
+from tokenpeak.sim.token_scores import greedy, scored
 
 MEAN_ANSWER_TOKENS = 256
 """Mean length of an answer that may end by itself; lengths are drawn from an exponential distribution."""
@@ -42,6 +44,11 @@ class Asked:
     stream: bool
     include_usage: bool
     continuous_usage: bool
+    token_ids: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    greedy: bool = False
+    """The likeliest tokens are the answer, where their ids or log-probabilities are asked for."""
 
 
 class ApiAnswer:
@@ -56,7 +63,9 @@ class ApiAnswer:
         dirty: "list[ApiAnswer]",
         *,
         stall_after: float | None,
+        damage: float = 0.0,
     ) -> None:
+        self._damage = damage
         self._asked = asked
         self._reply = reply
         self._settings = settings
@@ -118,8 +127,39 @@ class ApiAnswer:
             self._reply.write(self._chunks.usage(output, cached) + DONE)
             self._reply.finish()
         else:
+            scores = self._scores()
             texts = [detokenize(tokens) for tokens in self._texts]
-            self._reply.send(200, self._chunks.whole(texts, self._reasons, output, cached))
+            self._reply.send(200, self._chunks.whole(texts, self._reasons, output, cached, scores))
+
+    def _scores(self) -> list[dict[str, Any]]:
+        """What each choice holds of tokens and their log-probabilities; empty where nothing was asked for."""
+        asked, vocabulary, damage = self._asked, self._settings.model.vocabulary, self._damage
+        if not (asked.token_ids or asked.logprobs is not None or asked.prompt_logprobs is not None):
+            return []
+        found = []
+        for sequence, index in self._index.items():
+            prompt = sequence.tokens[: sequence.prompt_tokens]
+            if asked.greedy:
+                self._texts[index] = greedy(prompt, sequence.output_tokens, vocabulary, damage)
+            tokens, choice = self._texts[index], dict[str, Any]()
+            if asked.token_ids:
+                choice |= {"prompt_token_ids": prompt, "token_ids": tokens}
+            if asked.logprobs is not None:
+                rows = scored([*prompt, *tokens], len(prompt), asked.logprobs, vocabulary, damage)
+                choice["logprobs"] = {
+                    "text_offset": [],
+                    "token_logprobs": [row[token] for row, token in zip(rows, tokens, strict=True)],
+                    "tokens": [f"token_id:{token}" for token in tokens],
+                    "top_logprobs": [{f"token_id:{token}": value for token, value in row.items()} for row in rows],
+                }
+            if asked.prompt_logprobs is not None:
+                rows = scored(prompt, 1, asked.prompt_logprobs, vocabulary, damage)
+                choice["prompt_logprobs"] = [
+                    None,
+                    *({str(token): {"logprob": value} for token, value in row.items()} for row in rows),
+                ]
+            found.append(choice)
+        return found
 
     def _on_tokens(self, sequence: Sequence, tokens: list[int], reason: FinishReason | None) -> None:
         index = self._index[sequence]

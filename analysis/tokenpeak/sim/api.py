@@ -20,6 +20,8 @@ from tokenpeak.sim.refusals import out_of_memory
 from tokenpeak.sim.settings import Settings
 from tokenpeak.sim.text import chat_prompt, detokenize, tokenize
 
+MAX_LOGPROBS = 20
+"""vLLM's default of --max-logprobs."""
 _GUARDED = ("/v1", "/v2", "/inference")
 
 
@@ -202,8 +204,20 @@ class Api:
             stream=bool(body.get("stream")),
             include_usage=bool(options.get("include_usage")),
             continuous_usage=bool(options.get("continuous_usage_stats")),
+            token_ids=bool(body.get("return_token_ids")),
+            logprobs=_top(body, "logprobs"),
+            prompt_logprobs=_top(body, "prompt_logprobs"),
+            greedy=body.get("temperature") == 0,
         )
-        ApiAnswer(asked, reply, self.settings, self.pace, self.dirty, stall_after=self.faults.stall_mid_stream).begin()
+        ApiAnswer(
+            asked,
+            reply,
+            self.settings,
+            self.pace,
+            self.dirty,
+            stall_after=self.faults.stall_mid_stream,
+            damage=self.faults.damaged_answers or 0.0,
+        ).begin()
 
     def _play_faults(self) -> None:
         if self.faults.crash_after_requests is not None and self._generations >= self.faults.crash_after_requests:
@@ -264,6 +278,18 @@ class Api:
         if prompt and max(prompt) >= vocabulary:
             raise ApiError(400, f"Token id {max(prompt)} is out of vocabulary", None)
         return prompt
+
+
+def _top(body: dict[str, Any], name: str) -> int | None:
+    """How many of the likeliest tokens a completion is to list; None: none."""
+    asked = body.get(name)
+    if not isinstance(asked, int) or isinstance(asked, bool) or "prompt" not in body:
+        return None
+    if asked > MAX_LOGPROBS:
+        kind = "prompt logprobs" if name == "prompt_logprobs" else "sample logprobs"
+        words = f"Requested {kind} of {asked}, which is greater than max allowed: {MAX_LOGPROBS}"
+        raise ApiError(400, words, name)
+    return asked
 
 
 def _body(request: HttpRequest) -> dict[str, Any]:

@@ -108,8 +108,15 @@ class Chunks:
             body["system_fingerprint"] = self._fingerprint
         return event(body)
 
-    def whole(self, texts: list[str], reasons: list[str], output_tokens: int, cached_tokens: int | None) -> bytes:
-        """The body of an answer that is not streamed."""
+    def whole(
+        self,
+        texts: list[str],
+        reasons: list[str],
+        output_tokens: int,
+        cached_tokens: int | None,
+        scores: list[dict[str, Any]],
+    ) -> bytes:
+        """The body of an answer that is not streamed; `scores` are more fields of each choice, or none."""
         usage = self._counts(output_tokens)
         details = None
         if cached_tokens is not None:
@@ -122,6 +129,8 @@ class Chunks:
         choices = [
             self._choice(index, text, reason) for index, (text, reason) in enumerate(zip(texts, reasons, strict=True))
         ]
+        for choice, more in zip(choices, scores, strict=False):
+            choice |= more
         body: dict[str, Any] = {**self._base, "choices": choices}
         if self._chat:
             body["object"] = "chat.completion"

@@ -4,7 +4,8 @@ A comma-separated list of: `hang_at_start`, `oom_at_start`, `crash_at_start`, `c
 `crash_after_requests:N`, `ignore_sigterm`, `stall_mid_stream:TOKENS`, `error_500:EVERY`, `slow_release:S`,
 `orphan_worker` (a worker that outlives the engine and holds its memory), `throttle_after_s:S` (its GPUs get too hot:
 their clock falls and nvidia-smi says why; the engine is no slower), `oom_under_load:SHARE` (an engine that may use more
-than this share of the memory starts and answers, and runs out of memory once several requests run at a time).
+than this share of the memory starts and answers, and runs out of memory once several requests run at a time),
+`damaged_answers:NATS` (its log-probabilities are wrong by an error of this standard deviation).
 """
 
 import os
@@ -28,6 +29,7 @@ _KNOWN = {
     "orphan_worker": None,
     "throttle_after_s": 5.0,
     "oom_under_load": 0.93,
+    "damaged_answers": 0.5,
 }
 
 
@@ -51,6 +53,8 @@ class Faults:
     throttle_after_s: float | None = None
     oom_under_load: float | None = None
     """The highest gpu_memory_utilization that survives a load."""
+    damaged_answers: float | None = None
+    """Standard deviation, in nats, of the error on log-probabilities."""
 
 
 def faults(environ: Mapping[str, str] = os.environ) -> Faults:
