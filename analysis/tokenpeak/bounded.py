@@ -13,7 +13,8 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ MOST_KEYS = 10_000
 DEEPEST = 60
 MOST_YAML_NODES = 50_000
 """With every alias counted as often as it expands to."""
+_MERGE = "tag:yaml.org,2002:merge"
 LARGEST_LOG_BYTES = 32 * MEGABYTE
 WIDEST_WINDOW_BYTES = 128 * MEGABYTE
 """What `zstd` itself unpacks without being asked to; TokenPeak packs with a sixteenth of it."""
@@ -197,18 +199,37 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.number)
 
 
 def read_yaml(path: Path, *, error: Error = ArchiveError, most: int = LARGEST_YAML_BYTES) -> Any:
-    """The YAML in a file, with no more nodes than MOST_YAML_NODES once every alias is expanded; `error` otherwise."""
+    """The YAML in a file, with no more nodes than MOST_YAML_NODES once every alias is expanded; `error` otherwise.
+
+    A key that is given twice is an error too.
+    """
+    root = read_yaml_node(path, error=error, most=most)
+    if root is None:
+        return None
+    with _yaml_errors(path, error):
+        return _Loader("").construct_document(root)
+
+
+def read_yaml_node(path: Path, *, error: Error = ArchiveError, most: int = LARGEST_YAML_BYTES) -> yaml.Node | None:
+    """The same as nodes, which know their lines and are of any tag; None for an empty file."""
     data = read_bytes(path, most, error=error)
-    try:
+    with _yaml_errors(path, error):
         loader = _Loader(data.decode("utf-8-sig"))
         try:
             root = loader.get_single_node()
-            if root is None:
-                return None
-            _refuse_expansion(root)
-            return loader.construct_document(root)
+            if root is not None:
+                _refuse_expansion(root)
+                _refuse_repeated_keys(root)
+            return root
         finally:
             loader.dispose()
+
+
+@contextmanager
+def _yaml_errors(path: Path, error: Error) -> Iterator[None]:
+    """Whatever the YAML library raises, as one `error` that names the file and, where it is known, the line."""
+    try:
+        yield
     except RecursionError as reason:
         raise error(f"{path} is not YAML that can be read: it is nested too deep.") from reason
     except yaml.MarkedYAMLError as reason:
@@ -217,6 +238,27 @@ def read_yaml(path: Path, *, error: Error = ArchiveError, most: int = LARGEST_YA
         raise error(f"{path} is not YAML: {place}{shown(reason.problem or reason.context, 200)[1:-1]}.") from reason
     except (yaml.YAMLError, ValueError, TypeError, OverflowError) as reason:
         raise error(f"{path} is not YAML that can be read: {shown(str(reason), 200)[1:-1]}.") from reason
+
+
+def _refuse_repeated_keys(root: yaml.Node) -> None:
+    """Raise for a mapping with a key twice, of which YAML would drop the first; merges (`<<`) may be several."""
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        stack += _below(node)
+        keys: dict[tuple[str, str], int] = {}
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            name = (key.tag, key.value)
+            if (first := keys.get(name)) is not None:
+                text = f"the key {shown(key.value)} is given twice, first in line {first}; remove one"
+                raise yaml.constructor.ConstructorError(None, None, text, key.start_mark)
+            keys[name] = key.start_mark.line + 1
 
 
 def _refuse_expansion(root: yaml.Node) -> None:

@@ -332,6 +332,7 @@ ENTRIES = (
     Entry(line="make sweep SWEEP=rates", check=swept, how="long", timeout_s=1500),
     Entry(line="make sweep INVENTORY=cpu", check=would_run, how="dry"),
     Entry(line="make notebook", check=would_run, how="dry"),
+    Entry(line="tokenpeak check", typed=".venv/bin/tokenpeak check", check=has_words("no mistake found")),
     Entry(line="make wheel", check=wheel_is_there),
     Entry(
         line="pipx install dist/tokenpeak-0.1.0-py3-none-any.whl",

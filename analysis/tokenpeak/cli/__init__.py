@@ -17,6 +17,7 @@ from tokenpeak.terminal import echo, excepthook
 COMMANDS: dict[str, str] = {
     "init": "init",
     "demo": "demo",
+    "check": "check",
     "probe": "probe",
     "plan": "plan",
     "predict": "predict",

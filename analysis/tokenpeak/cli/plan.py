@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, SpecError, suggestion
 from tokenpeak.plan.baseline import with_baselines
@@ -24,7 +25,7 @@ from tokenpeak.predict.model import ModelFacts
 from tokenpeak.predict.prediction import slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.remaining import cost_of
-from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
+from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names, sweep_path
 from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of, planning_env
 from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.inventory import Inventory, read_inventory
@@ -59,6 +60,10 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
         raise SpecError(
             f"Inventory {inventory.name} names no default sweep; give --sweep. {suggestion('', sweep_names())}"
         )
+    from tokenpeak.sweep.check_inventory import inventory_mistakes
+    from tokenpeak.sweep.check_spec import spec_mistakes
+
+    refuse([*inventory_mistakes(inventory.hosts_path.parent, nodes), *spec_mistakes(sweep_path(name))])
     spec = read_spec(name)
     if spec.endpoint is not None:
         raise SpecError(

@@ -222,9 +222,9 @@ class SweepSpec(Declaration):
         return workload, level
 
 
-def _complaint(error: ValidationError, path: Path) -> str:
-    """Pydantic's findings as lines that name the key, the value and the nearest valid key."""
-    lines = []
+def complaints(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+    """Findings of pydantic: the place in the spec, and a line that names key, value and the nearest valid key."""
+    lines: list[tuple[tuple[int | str, ...], str]] = []
     findings = error.errors()
     for finding in findings:
         # An item that fails leaves its list too short; the item's own complaint is the one that helps.
@@ -235,13 +235,14 @@ def _complaint(error: ValidationError, path: Path) -> str:
         where = ".".join(str(part) for part in finding["loc"])
         if finding["type"] == "extra_forbidden":
             key = str(finding["loc"][-1])
-            lines.append(f"{where}: unknown key. {suggestion(key, _known_keys(finding['loc'][:-1]))}")
+            text = f"{where}: unknown key. {suggestion(key, _known_keys(finding['loc'][:-1]))}"
         else:
             given = "" if finding["type"] == "missing" else f" (given: {finding['input']!r})"
             # A rule of a whole part names its value itself; the part would bury that.
             shown = given if len(given) <= LONGEST_GIVEN else ""
-            lines.append(f"{where or 'spec'}: {finding['msg'].removeprefix('Value error, ')}{shown}")
-    return f"{path} is not a sweep spec:\n  " + "\n  ".join(lines)
+            text = f"{where or 'spec'}: {finding['msg'].removeprefix('Value error, ')}{shown}"
+        lines.append((finding["loc"], text))
+    return lines
 
 
 def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
@@ -369,4 +370,5 @@ def parse_spec(raw: object, path: Path) -> SweepSpec:
     try:
         return SweepSpec.model_validate({"name": path.stem, **raw})
     except ValidationError as error:
-        raise SpecError(_complaint(error, path)) from error
+        lines = "\n  ".join(text for _, text in complaints(error))
+        raise SpecError(f"{path} is not a sweep spec:\n  {lines}") from error

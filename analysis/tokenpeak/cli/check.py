@@ -1,0 +1,83 @@
+"""`tokenpeak check`: mistakes in sweeps and inventories, by file and line; contacts no node."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from tokenpeak import paths
+from tokenpeak.errors import InputError, suggestion
+from tokenpeak.exit_status import ExitStatus
+from tokenpeak.spec.located import Mistake
+from tokenpeak.spec.sweep import sweep_names
+from tokenpeak.sweep.resolution import inventory_names
+from tokenpeak.terminal import echo
+
+
+@click.command(short_help="Find mistakes in sweeps and inventories.")
+@click.argument(
+    "files",
+    nargs=-1,
+    metavar="[FILE]...",
+    help="Sweeps, files or folders of inventories, or the names of either; all when absent.",
+)
+def check(files: tuple[str, ...]) -> None:
+    """Find mistakes in each FILE: a sweep, a file or folder of an inventory, or the name of either; by default in all.
+
+    Prints FILE:LINE: MISTAKE, and what to write instead. Exit status 2 when there is one. No node is contacted.
+    """
+    # Imported here: data sets need Polars, which takes a second that --help should not cost.
+    from tokenpeak.sweep.check_inventory import inventory_mistakes
+    from tokenpeak.sweep.check_spec import spec_mistakes
+
+    sweeps, inventories = _all() if not files else _given(files)
+    found = [each for path in sweeps for each in spec_mistakes(path)]
+    found += [each for folder in inventories for each in inventory_mistakes(folder)]
+    for each in found:
+        echo(each)
+    looked = f"{_count(len(sweeps), 'sweep', 'sweeps')}, {_count(len(inventories), 'inventory', 'inventories')}"
+    echo(f"{looked}: {_count(len(found), 'mistake', 'mistakes') if found else 'no mistake found'}")
+    if found:
+        sys.exit(ExitStatus.USAGE)
+
+
+def refuse(mistakes: Iterable[Mistake]) -> None:
+    """Raise InputError that lists the mistakes, if there is one."""
+    if lines := [str(each) for each in mistakes]:
+        raise InputError("\n  ".join([f"{_count(len(lines), 'mistake', 'mistakes')} in what was written:", *lines]))
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
+
+
+def _all() -> tuple[list[Path], list[Path]]:
+    sweeps = [paths.SWEEPS / f"{name}.yml" for name in sweep_names()]
+    return sweeps, [paths.INVENTORIES / name for name in inventory_names()]
+
+
+def _given(files: tuple[str, ...]) -> tuple[list[Path], list[Path]]:
+    """The sweeps and the inventories' folders that are meant; InputError for what is neither."""
+    sweeps, inventories = [], []
+    for name in files:
+        path = Path(name)
+        if folder := _inventory_around(path):
+            inventories.append(folder)
+        elif path.is_file():
+            sweeps.append(path)
+        elif name.removesuffix(".yml") in sweep_names():
+            sweeps.append(paths.SWEEPS / f"{name.removesuffix('.yml')}.yml")
+        elif name in inventory_names():
+            inventories.append(paths.INVENTORIES / name)
+        else:
+            known = [*sweep_names(), *inventory_names()]
+            raise InputError(f"{name!r} is no file, no sweep and no inventory. {suggestion(name, known)}")
+    return sweeps, list(dict.fromkeys(inventories))
+
+
+def _inventory_around(path: Path) -> Path | None:
+    """The inventory's folder that a path is, or lies in."""
+    if not path.exists():
+        return None
+    return next((folder for folder in (path, *path.absolute().parents[:3]) if (folder / "hosts.yml").is_file()), None)

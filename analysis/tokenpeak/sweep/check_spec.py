@@ -1,0 +1,115 @@
+"""Mistakes of a sweep spec, each with its line: what no sweep could be made of, on whatever inventory."""
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tokenpeak import paths
+from tokenpeak.errors import InputError, LoadError, TokenpeakError, suggestion
+from tokenpeak.loadgen.datasets import read_samples, read_trace
+from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
+from tokenpeak.spec.sweep import SweepSpec, complaints, read_spec
+from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
+from tokenpeak.vllm.flags import flag_table, size
+
+_SHARES = ("gpu_memory_utilization", "device_memory_utilization")
+_NEAR = 0.85
+"""Likeness from which an unknown flag is taken for a mistyped one; others may be of a release newer than the table."""
+
+
+def spec_mistakes(path: Path) -> list[Mistake]:
+    """What is wrong with the spec in a file, by line; nothing where it is one."""
+    try:
+        written = LocatedYaml(path)
+    except InputError as error:
+        return list(unreadable(path, error))
+    try:
+        spec = read_spec(str(path))
+    except TokenpeakError as error:
+        return sorted(_refused(written, error))
+    return sorted({*_flags(spec, written), *_files(spec, written)})
+
+
+def _refused(written: LocatedYaml, error: TokenpeakError) -> Iterator[Mistake]:
+    """The lines of an error that reading raised."""
+    if isinstance(error.__cause__, ValidationError):
+        found = complaints(error.__cause__)
+        unknown = " ".join(text for _, text in found if "unknown key. Did you mean" in text)
+        for place, text in found:
+            # A key that is missing because it is mistyped is one mistake.
+            if not (text.endswith("Field required") and str(place[-1]) in unknown):
+                yield _placed(written, text.removeprefix("spec: "), place)
+        return
+    yield _placed(written, str(error).rpartition("\n  ")[2], ())
+
+
+def _placed(written: LocatedYaml, text: str, place: tuple[int | str, ...]) -> Mistake:
+    """The mistake in its line: that of the axis or key which the text names, where pydantic knows no place."""
+    if axis := re.match(r"axes: axis '([^']+)'", text):
+        return written.mistake(text, "axes", axis[1])
+    key = re.match(r"[a-z_]+(\.[a-z_]+)*", text)
+    return written.mistake(text, *(place or (key[0].split(".") if key else ())))
+
+
+def _flags(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
+    """Flags whose name is mistyped, and values that no engine takes; a forced config may have any value."""
+    for axis, alternatives in spec.axes.items():
+        for index, alternative in enumerate(alternatives):
+            for text in _wrong(alternative.flags):
+                yield written.mistake(f"axis {axis}: {text}", "axes", axis, index)
+    for name, text in _wrong_by_name(spec.fixed.flags):
+        yield written.mistake(f"fixed: {text}", "fixed", "flags", name)
+    for index, extra in enumerate(spec.extra_configs):
+        if not extra.force:
+            for name, text in _wrong_by_name(extra.flags):
+                yield written.mistake(f"extra config {extra.name}: {text}", "extra_configs", index, "flags", name)
+
+
+def _wrong(flags: Mapping[str, object]) -> Iterator[str]:
+    for _, text in _wrong_by_name(flags):
+        yield text
+
+
+def _wrong_by_name(flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Flag → what is wrong with it."""
+    table = flag_table()
+    for name, value in flags.items():
+        plain = name.replace("-", "_")
+        if table.lifetime(plain) is None:
+            if get_close_matches(plain, table.flags, n=1, cutoff=_NEAR):
+                yield name, f"no release of vLLM has the flag {name}. {suggestion(plain, table.flags)}"
+            continue
+        if value is None or isinstance(value, bool):
+            continue
+        if plain in _SHARES and isinstance(value, int | float) and not 0 < value <= 1:
+            instead = f"; write {value / 100:g}" if 1 < value <= 100 else ""
+            yield name, f"{name} {value:g} is not a share between 0 and 1{instead}"
+        kinds = {str(facts["kind"]) for _, _, facts in table.flags[plain]}
+        if (
+            kinds <= {"int", "size", "size_or_auto"}
+            and isinstance(value, str)
+            and value != "auto"
+            and size(value) is None
+        ):
+            yield name, f"{name} is {value!r}; give a whole number"
+
+
+def _files(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
+    """Data sets and traces that are missing, or lack a column; relative paths count from the working folder."""
+    for index, workload in enumerate(plan.workload for plan in spec.workloads):
+        if not isinstance(workload, DatasetWorkload | TraceWorkload):
+            continue
+        here = workload.model_copy(update={"path": str(paths.HOME / Path(workload.path).expanduser())})
+        try:
+            read_samples(here) if isinstance(here, DatasetWorkload) else read_trace(here)
+        except LoadError as error:
+            key = next((key for key in ("prompt_column", "output_column") if _names(error, here, key)), "path")
+            yield written.mistake(str(error), "workloads", index, "workload", key)
+
+
+def _names(error: LoadError, workload: DatasetWorkload | TraceWorkload, key: str) -> bool:
+    """Whether the error is about the column that this key of the workload names."""
+    return f"has no column {getattr(workload, key, None)!r}" in str(error)

@@ -1,0 +1,274 @@
+"""`tokenpeak check`: mistakes that people make in sweeps and inventories, each with its line and what to write."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tokenpeak import paths
+from tokenpeak.cli import tokenpeak
+from tokenpeak.node.managers import MANAGERS
+from tokenpeak.sweep.inventory_variables import MANAGER_KEYS
+
+COMMAND = str(Path(sys.executable).with_name("tokenpeak"))
+
+SWEEP = """\
+axes:
+  max_num_seqs: [8, 64]
+fixed:
+  name: fixed
+  flags:
+    max_model_len: 2048
+workloads:
+  - workload: {kind: synthetic, name: short, input_tokens: 128, output_tokens: 64}
+    levels:
+      - {concurrency: 32, requests: 64}
+objective: {metric: output_tok_per_s}
+"""
+DATASET = """\
+workloads:
+  - workload:
+      kind: dataset
+      name: mine
+      path: PATH
+      prompt_column: prompt
+      output_tokens: 8
+    levels:
+      - {concurrency: 4, requests: 8}
+"""
+HOSTS = """\
+all:
+  hosts:
+    gpu-1:
+      ansible_host: 192.0.2.11
+"""
+VARIABLES = """\
+ansible_user: root
+tokenpeak_python: /usr/bin/python3
+tokenpeak_state_dir: /var/lib/tokenpeak
+tokenpeak_default_sweep: quick
+tokenpeak_model: {name: org/model}
+tokenpeak_engine_command: [/opt/vllm/bin/vllm, serve]
+tokenpeak_host: "{{ ansible_host }}"
+tokenpeak_port: 8099
+tokenpeak_production:
+  manager: systemd
+  unit: vllm.service
+"""
+
+IN_SWEEPS = [
+    (
+        "duplicate key",
+        "axes:\n  max_num_seqs: [8, 64]\n",
+        "axes:\n  max_num_seqs: [8]\n  max_num_seqs: [64]\n",
+        3,
+        "twice",
+    ),
+    ("tab", "  flags:\n", "\tflags:\n", 5, "cannot start any token"),
+    ("unknown key", "workloads:", "worklods:", 7, "Did you mean workloads"),
+    ("unknown flag", "  max_num_seqs:", "  max_num_seq:", 2, "Did you mean max_num_seqs"),
+    ("percent for a share", "    max_model_len: 2048", "    gpu_memory_utilization: 92", 6, "write 0.92"),
+    ("percent in an axis", "  max_num_seqs: [8, 64]", "  gpu_memory_utilization: [0.9, 92]", 2, "write 0.92"),
+    ("word for a number", "    max_model_len: 2048", "    max_model_len: long", 6, "give a whole number"),
+    (
+        "unknown metric",
+        "{metric: output_tok_per_s}",
+        "{metric: output_tokens_per_s}",
+        11,
+        "Did you mean output_tok_per_s",
+    ),
+    (
+        "no level",
+        "{concurrency: 32, requests: 64}",
+        "{concurency: 32, requests: 64}",
+        10,
+        "give concurrency, rate_per_s",
+    ),
+    ("no bound", "{concurrency: 32, requests: 64}", "{concurrency: 32}", 10, "give either requests or duration_s"),
+    ("a value that is no list", "[8, 64]", "8", 2, "must be a list of values"),
+]
+"""What it is, what stands there, what is written, the line, and words of the sentence."""
+
+IN_VARIABLES = [
+    (
+        "mistyped variable",
+        "tokenpeak_engine_command:",
+        "tokenpeak_engine_comand:",
+        6,
+        "Did you mean tokenpeak_engine_command",
+    ),
+    ("mistyped prefix", "tokenpeak_port:", "tokenpek_port:", 8, "Did you mean tokenpeak_port"),
+    ("Ansible's mistyped", "ansible_user:", "ansible_usr:", 1, "Did you mean ansible_user"),
+    ("unknown manager", "manager: systemd", "manager: sytemd", 10, "Did you mean systemd"),
+    (
+        "another manager's key",
+        "  unit: vllm.service",
+        "  unit: vllm.service\n  namespace: x",
+        12,
+        "takes no key namespace",
+    ),
+    ("no unit", "  unit: vllm.service\n", "", 9, "needs a unit"),
+    (
+        "duplicate variable",
+        "tokenpeak_port: 8099\n",
+        "tokenpeak_port: 8099\ntokenpeak_port: 8100\n",
+        9,
+        "twice, first in line 8",
+    ),
+    ("word for a port", "tokenpeak_port: 8099", "tokenpeak_port: http", 8, "give a whole number"),
+    ("text for a list", "[/opt/vllm/bin/vllm, serve]", "/opt/vllm/bin/vllm serve", 6, "give a list"),
+    ("unknown sweep", "sweep: quick", "sweep: quik", 4, "Did you mean quick"),
+    ("model's key", "{name: org/model}", "{nam: org/model}", 5, "Did you mean name"),
+]
+
+IN_HOSTS = [
+    ("host beside hosts", "    gpu-1:\n      ansible_host", "  gpu-1:\n    ansible_host", 3, "indent it below hosts"),
+    ("variable beside its host", "      ansible_host", "    ansible_host", 4, "indent it below the name of its host"),
+    (
+        "hosts as a list",
+        "    gpu-1:\n      ansible_host: 192.0.2.11",
+        "    - gpu-1",
+        2,
+        "write each host as a key: gpu-1:",
+    ),
+    (
+        "an address for a host",
+        "    gpu-1:\n      ansible_host: 192.0.2.11",
+        "    gpu-1: 192.0.2.11",
+        3,
+        "{ansible_host: 192.0.2.11}",
+    ),
+    ("hosts without a group", "all:\n  hosts:\n    gpu-1:", "hosts:\n    gpu-1:", 1, "indent it below all:"),
+]
+
+
+def checked(path: Path) -> tuple[int, list[str]]:
+    """Exit status and lines of `tokenpeak check PATH`."""
+    done = CliRunner().invoke(tokenpeak, ["check", str(path)])
+    return done.exit_code, done.output.splitlines()
+
+
+def assert_found(path: Path, line: int, words: str) -> None:
+    """The command names the file, the line and what to do, once, and ends with 2."""
+    status, said = checked(path)
+
+    assert 2 == status
+    assert [f"{path}:{line}:"] == [each.partition(" ")[0] for each in said[:-1]], said
+    assert words in said[0]
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    """The folder of an inventory without a mistake."""
+    (tmp_path / "mine" / "group_vars").mkdir(parents=True)
+    (tmp_path / "mine" / "hosts.yml").write_text(HOSTS)
+    (tmp_path / "mine" / "group_vars" / "all.yml").write_text(VARIABLES)
+    return tmp_path / "mine"
+
+
+def changed(text: str, old: str, new: str) -> str:
+    """The text with what stands in it once replaced."""
+    assert 1 == text.count(old)
+    return text.replace(old, new)
+
+
+def test_files_without_a_mistake_are_good(tmp_path: Path, inventory: Path) -> None:
+    """Exit status 0, and what was looked at."""
+    (tmp_path / "good.yml").write_text(SWEEP)
+
+    assert (0, ["1 sweep, 0 inventories: no mistake found"]) == checked(tmp_path / "good.yml")
+    assert (0, ["0 sweeps, 1 inventory: no mistake found"]) == checked(inventory)
+
+
+@pytest.mark.parametrize(("what", "old", "new", "line", "words"), IN_SWEEPS, ids=[each[0] for each in IN_SWEEPS])
+def test_a_mistake_in_a_sweep(tmp_path: Path, what: str, old: str, new: str, line: int, words: str) -> None:
+    """Each is named with its line and a way out."""
+    path = tmp_path / "bad.yml"
+    path.write_text(changed(SWEEP, old, new))
+
+    assert_found(path, line, words)
+
+
+@pytest.mark.parametrize(("what", "old", "new", "line", "words"), IN_VARIABLES, ids=[each[0] for each in IN_VARIABLES])
+def test_a_mistake_in_variables(inventory: Path, what: str, old: str, new: str, line: int, words: str) -> None:
+    """Each is named with its line and a way out."""
+    path = inventory / "group_vars" / "all.yml"
+    path.write_text(changed(VARIABLES, old, new))
+
+    assert_found(path, line, words)
+
+
+@pytest.mark.parametrize(("what", "old", "new", "line", "words"), IN_HOSTS, ids=[each[0] for each in IN_HOSTS])
+def test_a_mistake_in_hosts(inventory: Path, what: str, old: str, new: str, line: int, words: str) -> None:
+    """Each is named with its line and a way out."""
+    path = inventory / "hosts.yml"
+    path.write_text(changed(HOSTS, old, new))
+
+    assert_found(path, line, words)
+
+
+def test_a_missing_data_set(tmp_path: Path) -> None:
+    """The line of the path."""
+    path = tmp_path / "data.yml"
+    path.write_text(DATASET.replace("PATH", str(tmp_path / "none.jsonl")))
+
+    assert_found(path, 5, "does not exist; correct its path")
+
+
+def test_a_missing_column(tmp_path: Path) -> None:
+    """The line of the column, and the nearest that is there."""
+    (tmp_path / "mine.jsonl").write_text('{"prompts": "a question"}\n')
+    path = tmp_path / "data.yml"
+    path.write_text(DATASET.replace("PATH", str(tmp_path / "mine.jsonl")))
+
+    assert_found(path, 6, "Did you mean prompts")
+
+
+def test_a_forced_config_may_have_any_value(tmp_path: Path) -> None:
+    """Its failure is wanted."""
+    path = tmp_path / "forced.yml"
+    path.write_text(SWEEP + "extra_configs:\n  - {name: wild, force: true, flags: {gpu_memory_utilization: 92}}\n")
+
+    assert 0 == checked(path)[0]
+
+
+def test_helpers_of_templates_are_known(inventory: Path) -> None:
+    """A variable that another one's template uses is no mistake."""
+    text = VARIABLES.replace('"{{ ansible_host }}"', '"{{ tokenpeak_net }}.1"') + "tokenpeak_net: 10.0.0\n"
+    (inventory / "group_vars" / "all.yml").write_text(text)
+
+    assert 0 == checked(inventory)[0]
+
+
+def test_all_examples_are_without_a_mistake() -> None:
+    """Without FILE, everything in the working folder is looked at."""
+    done = CliRunner().invoke(tokenpeak, ["check"])
+
+    assert 0 == done.exit_code, done.output
+
+
+def test_plan_refuses_what_check_finds(inventory: Path, tmp_path: Path) -> None:
+    """The same sentences, before anything is planned."""
+    sweep = tmp_path / "bad.yml"
+    sweep.write_text(changed(SWEEP, "max_model_len: 2048", "gpu_memory_utilization: 92"))
+    argv = [COMMAND, "plan", "--inventory", "sim", "--sweep", str(sweep)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert 2 == done.returncode
+    assert f"{sweep}:6: fixed: gpu_memory_utilization 92 is not a share between 0 and 1; write 0.92" in done.stderr
+
+
+def test_managers_and_their_keys_are_those_documented() -> None:
+    """The table of playbooks/README.md has each manager with its keys, and the node knows each manager."""
+    text = (paths.PLAYBOOKS / "README.md").read_text().partition("## tokenpeak_production\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (.*) \|$", text, re.MULTILINE)
+    documented = {
+        manager: set(re.findall(r"`(\w+)`", keys)) for names, keys in rows for manager in re.findall(r"\w+", names)
+    }
+
+    assert set(MANAGERS) == set(MANAGER_KEYS)
+    for manager, keys in MANAGER_KEYS.items():
+        assert set(keys) <= documented[manager], manager
