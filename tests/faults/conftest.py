@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.docker_daemon import why_no_docker
 from tests.faults.bench import Bench
 from tests.rig.conftest import TESTNODE, RigNode, why_no_rig
 
 from tokenpeak import paths
 
 NUMBERS = range(20)
+_LAST = {"f": 100, "k": 220}
+"""Of the first node's address, by the first letter of its name."""
 _names: dict[str, int] = {}
 """Locks on the names of nodes that this process has used; another that wants one waits for the end of its tests."""
 
@@ -76,31 +79,47 @@ def number_of(place: Path) -> int:
 
 
 @pytest.fixture(scope="session")
-def _benches(place: Path) -> Iterator[list[Bench]]:
-    benches: list[Bench] = []
+def _benches(place: Path) -> Iterator[dict[str, Bench]]:
+    benches: dict[str, Bench] = {}
     yield benches
-    for bench in benches:
+    for bench in benches.values():
         bench.node.testnode("down")
 
 
-@pytest.fixture
-def bench(place: Path, _benches: list[Bench], request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """A node of this process with its controller; a node that a test has left in disorder is thrown away."""
-    if not _benches:
+def _bench(kind: str, place: Path, benches: dict[str, Bench], request: pytest.FixtureRequest) -> Iterator[Bench]:
+    if kind not in benches:
         number = number_of(place)
         home = Path(tempfile.mkdtemp(dir=place, prefix="home-"))
-        made = Bench(node=boot_node(place, f"f{number}", 100 + number), root=home / "checkout", state=home / "state")
+        made = Bench(
+            node=boot_node(place, f"{kind}{number}", _LAST[kind] + number),
+            root=home / "checkout",
+            state=home / "state",
+            in_container=kind == "k",
+        )
         try:
             made.prepare()
         except BaseException:
             made.node.testnode("down")
             raise
-        _benches.append(made)
-    yield _benches[0]
+        benches[kind] = made
+    yield benches[kind]
     if getattr(request.node, "went_wrong", False):
-        spoilt = _benches.pop()
-        spoilt.node.testnode("down")
+        benches.pop(kind).node.testnode("down")
         (place / "known_hosts").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def bench(place: Path, _benches: dict[str, Bench], request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A node of this process with its controller; a node that a test has left in disorder is thrown away."""
+    yield from _bench("f", place, _benches, request)
+
+
+@pytest.fixture
+def container_bench(place: Path, _benches: dict[str, Bench], request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A node as `bench` whose engine build is an image, with a Docker daemon of its own."""
+    if reason := why_no_docker():
+        pytest.skip(reason)
+    yield from _bench("k", place, _benches, request)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -130,16 +149,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The fault matrix: cells tried and passed."""
     if not _seen:
         return
-    from tests.faults.test_matrix import FAULTS, PHASES
+    from tests.faults.test_matrix import ENGINES, FAULTS, PHASES
 
     write = terminalreporter.write_line
-    terminalreporter.section("fault matrix")
     width = max(map(len, PHASES)) + 2
-    write(" " * width + "".join(f"{fault:>10}" for fault in FAULTS))
-    for phase in PHASES:
-        cells = [_seen.get(f"{fault} × {phase}", "–") for fault in FAULTS]
-        write(f"{phase:<{width}}" + "".join(f"{cell:>10}" for cell in cells))
-    names = {f"{fault} × {phase}" for fault in FAULTS for phase in PHASES}
+    for engine, suffix in ENGINES.items():
+        terminalreporter.section(f"fault matrix, engine as a {engine}")
+        write(" " * width + "".join(f"{fault:>10}" for fault in FAULTS))
+        for phase in PHASES:
+            cells = [_seen.get(f"{fault} × {phase}{suffix}", "–") for fault in FAULTS]
+            write(f"{phase:<{width}}" + "".join(f"{cell:>10}" for cell in cells))
+    names = {f"{fault} × {phase}{suffix}" for fault in FAULTS for phase in PHASES for suffix in ENGINES.values()}
     tried = {name: cell for name, cell in _seen.items() if name in names}
     write(f"{len(tried)} of {len(names)} cells tried, {sum(cell == 'ok' for cell in tried.values())} passed")
     for name, cell in sorted(_seen.items()):

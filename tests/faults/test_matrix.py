@@ -102,23 +102,43 @@ IN_CI = {
     ("power", "production stopping"),
 }
 """Each fault once, where it hurts: CI runs these in minutes."""
-
-CELLS = [
-    pytest.param(
-        fault,
-        phase,
-        id=f"{fault}-{phase.replace(' ', '-')}",
-        marks=[pytest.mark.faults_ci] if (fault, phase) in IN_CI else [],
-    )
-    for phase in PHASES
-    for fault in FAULTS
-]
+IN_CI_IN_CONTAINER = {("SIGKILL", "engine starting")}
+ENGINES = {"command": "", "container": ", in a container"}
+"""What an engine is, and what its cells are called by in the matrix."""
 
 
-@pytest.mark.parametrize(("fault", "phase"), CELLS)
+def cells(in_ci: set[tuple[str, str]]) -> list[object]:
+    """Each fault in each phase; those `in_ci` are run there too."""
+    return [
+        pytest.param(
+            fault,
+            phase,
+            id=f"{fault}-{phase.replace(' ', '-')}",
+            marks=[pytest.mark.faults_ci] if (fault, phase) in in_ci else [],
+        )
+        for phase in PHASES
+        for fault in FAULTS
+    ]
+
+
+@pytest.mark.parametrize(("fault", "phase"), cells(IN_CI))
 def test_cell(bench: Bench, fault: str, phase: str, record_property: Callable[[str, object], None]) -> None:
     """The node is given back in time, memory free, nothing left over, and the sweep is completed by a resume."""
-    record_property("cell", f"{fault} × {phase}")
+    record_property("cell", f"{fault} × {phase}{ENGINES['command']}")
+    strike(bench, fault, phase, record_property)
+
+
+@pytest.mark.parametrize(("fault", "phase"), cells(IN_CI_IN_CONTAINER))
+def test_cell_in_container(
+    container_bench: Bench, fault: str, phase: str, record_property: Callable[[str, object], None]
+) -> None:
+    """The same with an engine that is a container: none is left, nor its memory."""
+    record_property("cell", f"{fault} × {phase}{ENGINES['container']}")
+    strike(container_bench, fault, phase, record_property)
+
+
+def strike(bench: Bench, fault: str, phase: str, record_property: Callable[[str, object], None]) -> None:
+    """One cell: a sweep that is struck in the phase, what becomes of the node, and the sweep's completion."""
     # One trial is enough, save where the fault strikes between two; every process costs a busy machine seconds.
     name = "pair" if phase == "between trials" else "one"
     if phase == "collecting":

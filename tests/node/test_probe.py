@@ -105,7 +105,9 @@ def test_version_from_metadata(tmp_path: Path) -> None:
     program.write_text(f"#!{tmp_path}/bin/python3\nraise SystemExit\n")
     program.chmod(0o755)
 
-    assert "0.8.5.post1" == version.engine_version({"command": [str(program), "serve"]})
+    assert "0.8.5.post1" == version.engine_version(
+        {}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state")
+    )
 
 
 def test_version_by_asking(tmp_path: Path) -> None:
@@ -116,7 +118,9 @@ def test_version_by_asking(tmp_path: Path) -> None:
     )
     program.chmod(0o755)
 
-    assert "0.10.1.1" == version.engine_version({"command": [str(program), "serve"]})
+    assert "0.10.1.1" == version.engine_version(
+        {}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state")
+    )
 
 
 def test_engine_without_a_version(tmp_path: Path) -> None:
@@ -126,7 +130,7 @@ def test_engine_without_a_version(tmp_path: Path) -> None:
     program.chmod(0o755)
 
     with pytest.raises(ScriptError, match=r"--version` ended with status 1 .* but: ImportError: libcuda\.so\.1\. Mend"):
-        version.engine_version({"command": [str(program), "serve"]})
+        version.engine_version({}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state"))
 
 
 def test_python_in_a_folder_beyond_ascii(tmp_path: Path) -> None:
@@ -140,7 +144,7 @@ def test_python_in_a_folder_beyond_ascii(tmp_path: Path) -> None:
     program.write_text(f"#!/bin/sh\nexec '{home}/bin/python' -m vllm\n")
     program.chmod(0o755)
 
-    assert "0.32.0" == version.engine_version({"command": [str(program), "serve"]})
+    assert "0.32.0" == version.engine_version({}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state"))
 
 
 def test_listeners_of_another_address() -> None:
@@ -167,9 +171,9 @@ def test_help_is_asked_once(tmp_path: Path) -> None:
     program.chmod(0o755)
     state = State.make(tmp_path / "state")
 
-    lines = [version.engine_help({"command": [str(program), "serve"]}, "0.32.0", state) for _ in range(2)]
+    lines = [version.engine_help({}, {"command": [str(program), "serve"]}, "0.32.0", state) for _ in range(2)]
     os.utime(program, ns=(1, 1))
-    version.engine_help({"command": [str(program), "serve"]}, "0.32.0", state)
+    version.engine_help({}, {"command": [str(program), "serve"]}, "0.32.0", state)
 
     assert [["  --brand-new N         Words."]] * 2 == lines
     assert ["serve --help=all", "serve --help=all"] == asked.read_text().splitlines()
@@ -182,5 +186,5 @@ def test_no_help_without_an_engine(tmp_path: Path) -> None:
     broken.chmod(0o755)
     state = State.make(tmp_path / "state")
 
-    assert [] == version.engine_help({"command": ["/nonexistent/vllm", "serve"]}, None, state)
-    assert [] == version.engine_help({"command": [str(broken), "serve"]}, "0.32.0", state)
+    assert [] == version.engine_help({}, {"command": ["/nonexistent/vllm", "serve"]}, None, state)
+    assert [] == version.engine_help({}, {"command": [str(broken), "serve"]}, "0.32.0", state)

@@ -113,11 +113,25 @@ def test_declared_builds() -> None:
     ]
 
 
+def test_declared_image() -> None:
+    """An image needs nothing else; what a container is made with stands beside it."""
+    small = {"image": "vllm/vllm-openai:v0.32.0"}
+    large = {**small, "version": 0.32, "runtime": "podman", "user": 1000, "limits": {"memory": "64g", "cpus": 8}}
+    builds = declared_builds("n", {"tokenpeak_engines": {"small": small, "large": large}})
+
+    assert ((), None) == (builds["small"].command, builds["small"].runtime)
+    assert ("0.32", "1000", "8") == (builds["large"].version, builds["large"].user, builds["large"].limits.cpus)
+
+
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
         ({"tokenpeak_engines": {"old": {"command": "vllm"}}}, r"tokenpeak_engines of node n: old\.command"),
-        ({"tokenpeak_engines": {"old": {"comand": ["vllm"]}}}, r"old\.command: Field required"),
+        ({"tokenpeak_engines": {"old": {"comand": ["vllm"]}}}, r"old\.comand: Extra inputs"),
+        ({"tokenpeak_engines": {"old": {"version": "0.32.0"}}}, "a build has a command, an image, or both"),
+        ({"tokenpeak_engines": {"old": {"command": ["x"], "user": "1000"}}}, "user: only a build with an image"),
+        ({"tokenpeak_engines": {"old": {"image": "a:1", "mounts": ["models:/models"]}}}, r"old\.mounts"),
+        ({"tokenpeak_engines": {"old": {"image": "a:1", "rootless_user": "vllm"}}}, "only Podman runs without root"),
         ({"tokenpeak_engines": {"a b": {"command": ["vllm"]}}}, "String should match pattern"),
         ({"tokenpeak_engines": ["vllm"]}, "tokenpeak_engines of node n"),
         (

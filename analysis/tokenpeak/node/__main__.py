@@ -54,13 +54,14 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
     if command in ("launch", "finish", "restore", "uninstall"):
         return _answer_request(command, state, declaration, request_source, limited=limited)
     if command == "install":
-        from tokenpeak.node import guard, installation, launcher, removal
+        from tokenpeak.node import guard, images, installation, launcher, removal
 
         installation.check(declaration)
+        pulled = images.pull_missing(declaration)
         removal.remove_retired(state, declaration)
         changed = launcher.install(state, declaration)
         installed = guard.install(state)
-        return replace(installed, changed=installed.changed or changed)
+        return replace(installed, changed=installed.changed or changed or pulled)
     if command == "probe":
         from tokenpeak.node.probe import probe
 

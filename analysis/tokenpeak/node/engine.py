@@ -1,7 +1,7 @@
 """The engine under test: started in a group of its own, ended whole.
 
 With systemd it is a transient unit: its control group is what is ended, and systemd enforces the deadline even when
-all else is dead. Without, it is a process in a session of its own.
+all else is dead. Without, it is a process in a session of its own. A build that is an image is a container.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 from pathlib import Path
 
 from tokenpeak.node import clock, process, trust
+from tokenpeak.node.engine_container import LABEL, ContainerStart, EngineContainer
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, in_control_group
 from tokenpeak.node.managers.systemd import parse_show
@@ -102,15 +103,20 @@ class Engine:
         """An engine that runs without a record: its unit has a known name, its process a mark."""
         if has_systemd() and self._show().get("ActiveState") in ("active", "activating", "deactivating"):
             return {"unit": self.unit}
-        return {"unit": None, "mark": self.mark} if process.marked(self.mark) else None
+        if process.marked(self.mark):
+            return {"unit": None, "mark": self.mark}
+        container = EngineContainer.left_over(self.state)
+        return {"unit": None, "container": container.recorded} if container else None
 
-    def start(self, request: Json, env: dict[str, str], declared: Json) -> int:
-        """Start it with `argv` of the request; the leader's pid."""
+    def start(self, request: Json, env: dict[str, str], declared: Json, in_container: ContainerStart | None) -> int:
+        """Start it with `argv` of the request, as a command or `in_container`; the leader's pid."""
         argv = [str(word) for word in request["argv"]]
         with self.log.open("wb"):
             self.log.chmod(0o600)
         output = {name: request.get(name) for name in KEPT_OF_REQUEST}
         self.state.write(OUTPUT, output, durable=False)
+        if in_container is not None:
+            return self._start_container(in_container, argv, env, request)
         as_unit = has_systemd() and declared.get("isolation") != "process"
         found: Json = {"trial_id": request["trial_id"], "unit": self.unit if as_unit else None}
         if as_unit:
@@ -138,6 +144,29 @@ class Engine:
             pid = self.child.pid
         self.state.write(FILE, {**found, **process.identity(pid)})
         return pid
+
+    def _start_container(self, made_of: ContainerStart, argv: list[str], env: dict[str, str], request: Json) -> int:
+        container = EngineContainer.planned(self.state, made_of.build)
+        found: Json = {"trial_id": request["trial_id"], "unit": None}
+        # Recorded before it is made: whatever dies now, its label is known, and which runtime has it.
+        self.state.write(FILE, {**found, "container": container.recorded})
+        labels = [f"--label={LABEL}.{name.partition('_')[0]}={request[name]}" for name in ("trial_id", "holder")]
+        container.create(made_of.build, [*made_of.options, *labels], argv, env)
+        self.state.write(FILE, {**found, "container": container.recorded})
+        pid = container.start()
+        if pid:
+            self.state.write(FILE, {**found, "container": container.recorded, **process.identity(pid)})
+        return pid
+
+    def _container(self) -> EngineContainer | None:
+        recorded = (self.recorded() or {}).get("container")
+        return EngineContainer(self.state, recorded) if recorded else None
+
+    def collect_log(self) -> None:
+        """Have in `log` what it has printed so far, which a container's runtime keeps."""
+        container = self._container()
+        if container is not None:
+            container.write_log(self.log)
 
     def _start_unit(self, argv: list[str], env: dict[str, str], request: Json, declared: Json) -> int:
         process.run(["systemctl", "reset-failed", self.unit])
@@ -186,6 +215,8 @@ class Engine:
         recorded = self.recorded() or {}
         if recorded.get("unit"):
             return in_control_group(self._show().get("ControlGroup", ""))
+        if recorded.get("container") and recorded.get("pid"):
+            return EngineContainer(self.state, recorded["container"]).members(int(recorded["pid"]))
         found = set(process.members(recorded)) if recorded.get("pid") else set()
         return lambda pid: pid in found
 
@@ -194,6 +225,8 @@ class Engine:
         if self.child is not None:
             return self.child.poll()
         recorded = self.recorded()
+        if recorded and recorded.get("container"):
+            return EngineContainer(self.state, recorded["container"]).exit_status()
         if not recorded or not recorded.get("unit"):
             return None
         shown = self._show()
@@ -210,13 +243,17 @@ class Engine:
             self.state.remove_if_possible(FILE)
             return []
         left: list[int] = []
+        is_gone = True
         if recorded.get("unit"):
             left = self._stop_unit(recorded["unit"], grace_s)
-        if recorded.get("pid"):
+        if recorded.get("container"):
+            left, is_gone = EngineContainer(self.state, recorded["container"]).end(recorded, grace_s, self.log)
+        elif recorded.get("pid"):
             left += process.stop_group(recorded, 0.0 if recorded.get("unit") else grace_s)
         if recorded.get("mark"):
             left += process.stop_marked(recorded["mark"], grace_s)
-        if not left:
+        # A container that its runtime would not remove stays known: the next look at it ends it.
+        if not left and is_gone:
             self.state.remove_if_possible(FILE)
             self.state.remove_if_possible(ENVIRONMENT)
         return left

@@ -1,5 +1,7 @@
 """Engine builds of a node's declaration, by name: how each is started, and which version of vLLM it is to be.
 
+A build is a command on the node, or a container image with the command in it.
+
 `tokenpeak_engines` of the inventory names several, and the first of them is the default. `tokenpeak_engine_command`
 is the short form of one.
 """
@@ -11,12 +13,19 @@ from tokenpeak.node.state import Json
 
 ONLY = "engine"
 """The name of the one build that `tokenpeak_engine_command` declares."""
+DOCKER, PODMAN = "docker", "podman"
+RUNTIMES = (DOCKER, PODMAN)
+OF_CONTAINERS = ("mounts", "devices", "args", "user", "rootless_user", "shm_size", "limits", "pull")
+"""What else the declaration of a build in a container may say."""
 PATH_COMMAND = ["vllm", "serve"]
 """What is started where a declaration names no command."""
 
 
 def engine_builds(declaration: Json) -> dict[str, Json]:
-    """The declared builds in their order, each with `command` and `version` (None: any)."""
+    """The declared builds in their order, each with `command` and `version` (None: any).
+
+    One in a container has `image` and `runtime` besides, and what else its container is made with.
+    """
     several = declaration.get("engines") or []
     if several:
         return {str(one["name"]): _build(one["build"]) for one in several}
@@ -50,7 +59,15 @@ def is_version(asked: str | None, found: str | None) -> bool:
 
 def _build(declared: Json) -> Json:
     version = declared.get("version")
-    return {
+    build = {
         "command": [str(word) for word in declared.get("command") or PATH_COMMAND],
         "version": None if version is None else str(version),
+    }
+    if not declared.get("image"):
+        return build
+    return {
+        **build,
+        "image": str(declared["image"]),
+        "runtime": str(declared.get("runtime") or DOCKER),
+        **{name: declared[name] for name in OF_CONTAINERS if declared.get(name) is not None},
     }

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Sequence
 
-from tokenpeak.node import environment, meters, trust, version
+from tokenpeak.node import environment, images, meters, trust, version
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import Json
@@ -36,9 +36,13 @@ def engine_problems(declaration: Json) -> list[str]:
     An engine that is not there yet is the probe's to say.
     """
     user = (declaration.get("engine") or {}).get("user")
+    builds = engine_builds(declaration).values()
+    wrong = [images.rights_problem(build, str(user) if user else None) for build in builds if "image" in build]
+    found = [problem for problem in wrong if problem]
     if os.geteuid() != 0 or (user and _uid(str(user)) != 0):
-        return []
-    return [problem for build in engine_builds(declaration).values() for problem in _command_problems(build["command"])]
+        return found
+    commands = [build["command"] for build in builds if "image" not in build]
+    return [*found, *(problem for command in commands for problem in _command_problems(command))]
 
 
 def _command_problems(command: list[str]) -> list[str]:

@@ -10,14 +10,17 @@ from pathlib import Path
 from tokenpeak.node import boards, clock, guard, lease, lock, machine, memory, production, serving, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, read_environment_file, trial_key
-from tokenpeak.node.engine_builds import is_version
+from tokenpeak.node.engine_builds import engine_build, is_version
+from tokenpeak.node.engine_container import container_environment
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import Check, ForeignServerError, of_processes
+from tokenpeak.node.images import container_start
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json
 from tokenpeak.node.restore import restore, stop_engine
 from tokenpeak.node.state import Json, State
+from tokenpeak.node.version import entry_digest
 
 LOG_TAIL_BYTES = 32_768
 LEASE_LAPSED = "lease_lapsed"
@@ -42,6 +45,12 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
     key = api_key(state, as_json(request))
     env = environment(declaration, request, key)
     hidden = secret_values(declaration, key)
+    build = engine_build(declaration, request.engine)
+    # What is missing of it is said while production still serves.
+    in_container = container_start(declaration, build) if "image" in build else None
+    if in_container is not None:
+        env = container_environment(build, declaration, env)
+    digest = in_container.digest if in_container else entry_digest({**build, "command": request.argv})
     failure: str | None = None
     with state.exclusive():
         record = borrow(state, declaration, request, (host, port), phases)
@@ -51,7 +60,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
                 time.sleep(request.idle_s)
         began = time.monotonic()
         try:
-            pid: int | None = engine.start(as_json(request), env, declaration.get("engine") or {})
+            pid: int | None = engine.start(as_json(request), env, declaration.get("engine") or {}, in_container)
             if not request.idle_s:
                 telemetry.start(state)
         except ScriptError as error:
@@ -67,6 +76,8 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
     if outcome["failure_phase"] is None and not is_version(request.engine_version, reported):
         text = f"vLLM {request.engine_version} was asked for, and the engine that was started reports {reported}."
         outcome = {"failure_phase": WRONG_ENGINE, "timed_out": False, "message": text}
+    if outcome["failure_phase"] is not None:
+        engine.collect_log()
     phases.mark("engine_ready" if outcome["failure_phase"] is None else "engine_failed")
     return LaunchAnswer(
         ready=outcome["failure_phase"] is None,
@@ -75,6 +86,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         message=failure or outcome.get("message", ""),
         exit_status=engine.exit_status(),
         engine_version=reported,
+        engine_digest=digest,
         log_tail=redact(log_tail(engine.log), hidden),
         pid=pid,
         host=host,

@@ -14,13 +14,17 @@ import stat
 import sys
 from pathlib import Path
 
-from tokenpeak.node.engine_builds import engine_build
+from tokenpeak.node.engine_builds import engine_build, engine_builds
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.images import is_root
 from tokenpeak.node.protocol.requests import LaunchRequest
 from tokenpeak.node.state import Json, State
 
 COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
 WITH_REQUEST = ("launch", "finish", "restore")
+
+NOBODY_ELSE = (None, "root", "0", 0)
+"""Users that are root."""
 
 MARK = "# TokenPeak's guard command"
 SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
@@ -86,10 +90,13 @@ def check(command: str, request_source: str | None, declaration: Json) -> None:
     if request_source is not None:
         raise ScriptError("refused", "A request comes on standard input; --request is for root alone.")
     user = (declaration.get("engine") or {}).get("user")
-    if command == "launch" and user in (None, "root", "0", 0):
+    builds = engine_builds(declaration).values()
+    as_root = [build for build in builds if (is_root(build, user) if "image" in build else user in NOBODY_ELSE)]
+    if command == "launch" and as_root:
         raise ScriptError(
             "refused",
-            f"tokenpeak_engine_user is {user!r}: through the guard command an engine must have a user of its own.",
+            f"tokenpeak_engine_user is {user!r}: through the guard command an engine must have a user of its own, in a "
+            "container too (`user` of its build).",
         )
 
 

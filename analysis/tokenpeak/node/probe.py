@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Collection
 
@@ -11,6 +12,7 @@ from tokenpeak.node import (
     amd_smi,
     boards,
     environment,
+    images,
     installation,
     machine,
     meters,
@@ -120,7 +122,10 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     port_problem = machine.port_problem(host, port)
     facts = machine.facts(state.folder)
     model = declaration.get("model") or {}
-    present = None if declaration.get("simulated") else model_present(model.get("path"), model.get("name"))
+    on_node = any("image" not in build for build in engine_builds(declaration).values())
+    # Where every build is in a container, each says itself whether it finds the model.
+    is_asked = on_node and not declaration.get("simulated")
+    present = model_present(model.get("path"), model.get("name")) if is_asked else None
 
     if port_problem:
         problems.append(port_problem)
@@ -181,14 +186,18 @@ def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
     """
     found = []
     for name, build in engine_builds(declaration).items():
-        asked = {**(declaration.get("engine") or {}), **build}
+        asked = declaration.get("engine") or {}
+        made = BuildState(name=name, version=build["version"], image=build.get("image"))
         try:
-            installed = version.engine_version(asked)
+            if "image" in build:
+                images.require_startable(build, declaration)
+            installed = version.engine_version(asked, build, state)
+            flags = [] if declaration.get("simulated") else version.engine_help(asked, build, installed, state)
         except ScriptError as error:
-            found.append(BuildState(name=name, version=build["version"], problem=error.text))
+            found.append(replace(made, problem=error.text))
             continue
-        flags = [] if declaration.get("simulated") else version.engine_help(asked, installed, state)
-        found.append(BuildState(name=name, version=build["version"], installed=installed, help=tuple(flags)))
+        digest = version.entry_digest(build)
+        found.append(replace(made, installed=installed, help=tuple(flags), digest=digest))
     return tuple(found)
 
 

@@ -266,18 +266,24 @@ class Ran(NamedTuple):
 
 
 def run(
-    argv: Sequence[str], timeout_s: float = 30.0, env: dict[str, str] | None = None, user: str | None = None
+    argv: Sequence[str],
+    timeout_s: float = 30.0,
+    env: dict[str, str] | None = None,
+    user: str | None = None,
+    given: bytes | None = None,
 ) -> Ran:
     """Run a command to its end, speaking English in UTF-8; its absence or slowness is an answer, not an exception.
 
-    So is an output beyond MOST_OUTPUT_BYTES. With `user` it has that user's rights alone.
+    So is an output beyond MOST_OUTPUT_BYTES. With `user` it has that user's rights alone. `given` is its standard
+    input, which is never on a disk and which that user can open by its name too.
     """
     # Plain C would keep a Python from starting whose packages lie in a folder with letters beyond ASCII.
     environment = dict(os.environ if env is None else env, LC_ALL="C.UTF-8", LANG="C.UTF-8")
+    source = subprocess.DEVNULL if given is None else _in_memory(given)
     try:
         started = subprocess.Popen(
             list(argv),
-            stdin=subprocess.DEVNULL,
+            stdin=source,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
@@ -287,6 +293,9 @@ def run(
         )
     except OSError as error:
         return Ran(127, "", f"{argv[0]}: {error.strerror}")
+    finally:
+        if given is not None:
+            os.close(source)
     try:
         out, err = _output(started, timeout_s)
     except subprocess.TimeoutExpired:
@@ -296,6 +305,14 @@ def run(
         _leave(started)
         return Ran(125, "", f"{argv[0]} printed more than {MOST_OUTPUT_BYTES >> 20} MiB and was ended")
     return Ran(started.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def _in_memory(content: bytes) -> int:
+    """A descriptor of an unnamed file in memory with this content, at its beginning."""
+    descriptor = os.memfd_create("given")
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def _output(started: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, bytes]:

@@ -8,6 +8,7 @@ everybody add entries but nobody replace another's, so it is no danger to an ent
 from __future__ import annotations
 
 import grp
+import hashlib
 import os
 import pwd
 import stat
@@ -136,3 +137,22 @@ def read_foreign(path: Path, limit_bytes: int, follow: bool) -> bytes:
         return b""
     with os.fdopen(descriptor, "rb") as stream:
         return stream.read(limit_bytes) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+
+
+def digest_of(path: Path) -> str | None:
+    """`sha256:…` of a file's content, links followed; None where it is no regular file or cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    digest = hashlib.sha256()
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        while block := os.read(descriptor, 1 << 20):
+            digest.update(block)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return f"sha256:{digest.hexdigest()}"

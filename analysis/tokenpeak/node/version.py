@@ -1,4 +1,4 @@
-"""Which version an engine's command is and which flags it takes, asking it as seldom as possible.
+"""Which version an engine build is and which flags it takes, asking it as seldom as possible.
 
 `vllm --version` takes seconds and `vllm serve --help=all` ten and more: the version is read from the installation's
 metadata where there is any, and the help is kept in the state folder until the installation changes.
@@ -14,7 +14,7 @@ import re
 import shutil
 from pathlib import Path
 
-from tokenpeak.node import process, trust
+from tokenpeak.node import images, process, trust
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import Json, State
 
@@ -40,9 +40,15 @@ def ask(declared: Json, argv: list[str], timeout_s: float) -> process.Ran:
         raise ScriptError("engine", f"This node has no tokenpeak_engine_user {user!r}.") from None
 
 
-def engine_version(declared: Json) -> str:
-    """The vLLM version behind the declared command (perhaps with `serve`); ScriptError when no engine says one."""
-    command = [str(word) for word in declared["command"]]
+def engine_version(declared: Json, build: Json, state: State) -> str | None:
+    """The vLLM version of a build (its command perhaps with `serve`); raises ScriptError when no engine says one.
+
+    None for an image whose engine says none without a GPU: what it reports when it runs is compared all the same.
+    """
+    command = [str(word) for word in build["command"]]
+    argv = [*(word for word in command if word != "serve"), "--version"]
+    if "image" in build:
+        return _version_in_image(declared, build, argv, state)
     program = shutil.which(command[0])
     if program is None:
         raise ScriptError(
@@ -52,7 +58,6 @@ def engine_version(declared: Json) -> str:
     found = from_metadata(Path(program))
     if found:
         return found
-    argv = [*(word for word in command if word != "serve"), "--version"]
     ran = ask(declared, argv, VERSION_TIMEOUT_S)
     version = parse_version(ran.out) if ran.status == 0 else None
     if version is None:
@@ -65,26 +70,55 @@ def engine_version(declared: Json) -> str:
     return version
 
 
-def engine_help(declared: Json, engine_version: str | None, state: State) -> list[str]:
+def _version_in_image(declared: Json, build: Json, argv: list[str], state: State) -> str | None:
+    """What the engine in an image says of its version, asked once for each image."""
+    name = f"{build['image']} {' '.join(argv)}"
+    key = [build["runtime"], images.digest_of(images.found_image(build))]
+    known = _kept(state).get(name)
+    if known is not None and known["of"] == key:
+        return None if known["version"] is None else str(known["version"])
+    ran = images.ask(state, build, declared, argv, VERSION_TIMEOUT_S)
+    version = parse_version(ran.out) if ran.status == 0 else None
+    _keep(state, name, {"of": key, "version": version})
+    return version
+
+
+def engine_help(declared: Json, build: Json, engine_version: str | None, state: State) -> list[str]:
     """The lines of the engine's own help that begin with a flag; none where there is no engine or it will not say."""
-    command = [str(word) for word in declared["command"]]
-    program = shutil.which(command[0])
-    if program is None or engine_version is None:
+    command = [str(word) for word in build["command"]]
+    program = None if "image" in build else shutil.which(command[0])
+    if engine_version is None or ("image" not in build and program is None):
         return []
-    made_ns = Path(program).resolve().stat().st_mtime_ns
-    key = [command, engine_version, made_ns]
-    kept = (state.read(HELP) or {}).get("builds") or {}
-    known = kept.get(" ".join(command))
+    made = Path(program).resolve().stat().st_mtime_ns if program else images.digest_of(images.found_image(build))
+    key = [command, engine_version, made]
+    name = " ".join([*([str(build["image"])] if "image" in build else []), *command])
+    known = _kept(state).get(name)
     if known is not None and known["of"] == key:
         return list(known["lines"])
     major, minor = (int(number) for number in engine_version.split(".")[:2])
-    whole = "--help=all" if (major, minor) >= WHOLE_HELP_SINCE else "--help"
-    ran = ask(declared, [*command, whole], HELP_TIMEOUT_S)
+    argv = [*command, "--help=all" if (major, minor) >= WHOLE_HELP_SINCE else "--help"]
+    ran = ask(declared, argv, HELP_TIMEOUT_S) if program else images.ask(state, build, declared, argv, HELP_TIMEOUT_S)
     if ran.status != 0:
         return []
     lines = [line for line in ran.out.splitlines() if line.startswith("  -")]
-    state.write(HELP, {"builds": {**kept, " ".join(command): {"of": key, "lines": lines}}})
+    _keep(state, name, {"of": key, "lines": lines})
     return lines
+
+
+def _kept(state: State) -> Json:
+    return dict((state.read(HELP) or {}).get("builds") or {})
+
+
+def _keep(state: State, name: str, answer: Json) -> None:
+    state.write(HELP, {"builds": {**_kept(state), name: answer}})
+
+
+def entry_digest(build: Json) -> str | None:
+    """`sha256:…` of what a build is started from: its image, or its command's file; None where that is not read."""
+    if "image" in build:
+        return images.digest_of(images.found_image(build))
+    program = shutil.which(str(build["command"][0]))
+    return None if program is None else trust.digest_of(Path(program))
 
 
 def parse_version(said: str) -> str | None:

@@ -45,7 +45,7 @@ class HardwareKey(NamedTuple):
     cpu_cores: int | None = None
     memory_gib: int | None = None
     engines: tuple[tuple[str, str | None], ...] = ()
-    """Of each engine build that can be started there, the default one first: its name and version."""
+    """Of each engine build that can be started there, the default one first: its name, and its version and image."""
     engine_env: tuple[tuple[str, str], ...] = ()
     """What its inventory sets in the engine's environment, as far as a plan depends on it."""
 
@@ -72,10 +72,22 @@ class EngineBuild(Record):
     """That the inventory says; None: whatever is installed."""
     installed: str | None = None
     """That its installation says; None where it was not asked, or does not say."""
+    image: str | None = None
+    """The container image that it is started from; None for a command on the node."""
+    digest: str | None = None
+    """`sha256:…` of that image, or of the command's file; None where it was not looked at."""
     help: tuple[str, ...] = ()
     """The lines of its own help that begin with a flag; empty when it was not asked."""
     problem: str | None = None
     """Why it cannot be started there."""
+
+    @property
+    def identity(self) -> str | None:
+        """The version by which it is the same on two nodes: with an image's digest, for a tag may name two images."""
+        version = self.installed or self.version
+        if self.image is None or self.digest is None:
+            return version
+        return f"{version or '?'} ({self.digest.partition(':')[2][:12]})"
 
     @property
     def release(self) -> str | None:
@@ -137,7 +149,7 @@ class NodeFacts(Record):
         # Of what others measured, the engine is a config's, not a machine's.
         own = self.source in ("probed", "declared")
         builds = [build for build in self.builds if build.problem is None] if own else []
-        engines = tuple((build.name, build.installed or build.version) for build in builds)
+        engines = tuple((build.name, build.identity) for build in builds)
         env = tuple(sorted(self.engine_env.items()))
         if boards or behind:
             ordered = tuple(sorted(boards, key=repr))

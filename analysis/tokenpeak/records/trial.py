@@ -38,6 +38,8 @@ class StartupFacts(Record):
 
     engine_version: str | None = None
     """That it reported itself, by `/version`, else by its log."""
+    engine_digest: str | None = None
+    """`sha256:…` of the image, or of the command's file, that was started; the node looked it up."""
     kv_cache_tokens: int | None = None
     kv_cache_bytes: int | None = None
     """On one device."""

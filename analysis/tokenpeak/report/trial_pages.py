@@ -23,6 +23,8 @@ from tokenpeak.vllm.startup_log import LEAKED
 ACCESS = re.compile(r'"(?:GET|POST) /\S* HTTP/')
 LOG_LINES = 40
 """Lines of the engine's log that a page shows, from its end, without those that requests and Python's leaks leave."""
+_DIGEST_SHOWN = len("sha256:") + 12
+"""As many digits as runtimes show of an image's id."""
 
 
 def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
@@ -45,7 +47,8 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
             "trial": trial,
             "label": labels[trial.trial_id],
             "engine": engine_words(trial.startup.engine_version or trial.config.engine_version)
-            + (f", build {trial.config.engine}" if trial.config.engine else ""),
+            + (f", build {trial.config.engine}" if trial.config.engine else "")
+            + (f", {trial.startup.engine_digest[:_DIGEST_SHOWN]}" if trial.startup.engine_digest else ""),
             "answer": _answer(view, trial),
             "previous": ids[index - 1] if index else None,
             "following": ids[index + 1] if index + 1 < len(ids) else None,

@@ -166,6 +166,7 @@ TRIALS = SqlTable(
             "holdout bool! Holdout run: its requests are none of any other; no config is picked or ranked by it",
             "ended_at time! When it ended; a search learns from trials in this order",
             "left_out text Why runs beside the objective's were not made; null: all were, as far as the trial went",
+            "engine_digest text sha256 of the image, or of the command's file, that was started",
         ),
     ),
 )

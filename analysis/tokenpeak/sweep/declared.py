@@ -54,7 +54,7 @@ def declared_facts(node: Node) -> NodeFacts | None:
 def engine_builds_of(node: Node) -> tuple[EngineBuild, ...]:
     """The engine builds that the inventory declares for a node, the default one first."""
     return tuple(
-        EngineBuild(name=name, version=build.version)
+        EngineBuild(name=name, version=build.version, image=build.image)
         for name, build in declared_builds(node.name, node.variables).items()
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from typing import Any
 
 from tokenpeak.node import process
@@ -89,22 +87,3 @@ class Manager:
                 "production", f"`{' '.join(argv)}` ended with status {ran.status}: {said or 'no output'}."
             )
         return ran
-
-
-def as_user(user: str | None, argv: list[str]) -> list[str]:
-    """The command as that user runs it, with the user's own runtime folder; as it is when no user is named."""
-    if not user:
-        return argv
-    try:
-        account = pwd.getpwnam(user)
-    except KeyError:
-        raise ScriptError(
-            "declaration", f"tokenpeak_production.user is {user!r}, which this node does not know."
-        ) from None
-    if account.pw_uid == os.geteuid():
-        return argv
-    return [
-        *("runuser", "-u", user, "--"),
-        *("env", f"XDG_RUNTIME_DIR=/run/user/{account.pw_uid}", f"HOME={account.pw_dir}"),
-        *argv,
-    ]

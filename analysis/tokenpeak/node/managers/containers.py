@@ -4,47 +4,29 @@ from __future__ import annotations
 
 import json
 import pwd
-from pathlib import Path
 from typing import Any
 
 from tokenpeak.node import process
+from tokenpeak.node.containers import Runtime, is_running, of_containers
+from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import IsMember, control_group, program, user_ids
-from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager, as_user
+from tokenpeak.node.identity import IsMember
+from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json
-
-LEAST_ID = 12
-"""Fewest digits of a container's id."""
-FORWARDERS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "pasta.avx2", "conmon")
-"""Programs that answer at a container's published ports, as the user of the container's engine."""
-
-
-def of_containers(found: list[Json], owner_uid: int) -> IsMember:
-    """The processes of inspected containers that run, and what their engine forwards published ports by."""
-    ids = [str(one.get("Id") or "") for one in found]
-    leaders = [int((one.get("State") or {}).get("Pid") or 0) for one in found]
-    descends = [process.is_member_of(leader) for leader in leaders if leader]
-
-    def is_member(pid: int) -> bool:
-        if any(len(one) >= LEAST_ID and one in control_group(pid) for one in ids) or any(own(pid) for own in descends):
-            return True
-        return user_ids(pid) == {owner_uid} and Path(program(pid) or "").name in FORWARDERS
-
-    return is_member
-
-
-def _is_running(found: Json) -> bool:
-    state = found.get("State") or {}
-    return bool(state.get("Running")) or state.get("Status") in ("running", "restarting", "paused")
 
 
 class DockerManager(Manager):
     """declared: unit (the container's name), stop_grace_s."""
 
-    program = "docker"
+    program = DOCKER
+
+    @property
+    def _user(self) -> str | None:
+        """Whose rootless runtime has it."""
+        return None
 
     def _command(self, *words: str) -> list[str]:
-        return [self.program, *words]
+        return Runtime(self.program, self._user, "tokenpeak_production.user").command(*words)
 
     def _inspect(self) -> dict[str, Any]:
         unit = str(self.needed("unit"))
@@ -76,7 +58,7 @@ class DockerManager(Manager):
 
     def is_running(self) -> bool:
         """Whether the container runs (a paused one does: it holds its memory)."""
-        return _is_running(self._inspect())
+        return is_running(self._inspect())
 
     def last_start(self) -> str | None:
         """When the container was started last."""
@@ -85,7 +67,7 @@ class DockerManager(Manager):
     def was_started(self, since: str | None) -> bool:
         """Whether it runs, or was started later: one that could not stay up is seen afterwards too."""
         found = self._inspect()
-        return _is_running(found) or (found.get("State") or {}).get("StartedAt") != since
+        return is_running(found) or (found.get("State") or {}).get("StartedAt") != since
 
     def is_enabled(self) -> bool | None:
         """Whether its restart policy brings it back at boot."""
@@ -105,10 +87,11 @@ class DockerManager(Manager):
 class PodmanManager(DockerManager):
     """declared: unit, stop_grace_s, and user for a rootless container."""
 
-    program = "podman"
+    program = PODMAN
 
-    def _command(self, *words: str) -> list[str]:
-        return as_user(self.declared.get("user"), ["podman", *words])
+    @property
+    def _user(self) -> str | None:
+        return str(self.declared["user"]) if self.declared.get("user") else None
 
 
 class ComposeManager(Manager):

@@ -7,7 +7,8 @@ from typing import Mapping
 from tokenpeak.node import process
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, in_control_group
-from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager, as_user
+from tokenpeak.node.login import as_user
+from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json
 
 
@@ -60,7 +61,7 @@ class SystemdManager(Manager):
     def _systemctl(self, *words: str) -> list[str]:
         user = self.declared.get("user")
         scope = ["--user"] if user else []
-        return as_user(user, ["systemctl", *scope, *words])
+        return as_user(user, ["systemctl", *scope, *words], "tokenpeak_production.user")
 
     def _show(self) -> dict[str, str]:
         names = (

@@ -117,6 +117,9 @@ class BuildState:
     name: str = bound(text())
     version: str | None = bound(_word)
     installed: str | None = bound(_word)
+    image: str | None = bound(_words)
+    digest: str | None = bound(_word)
+    """`sha256:…` of its image, or of its command's file."""
     help: tuple[str, ...] = bound(_sentences, ())
     problem: str | None = bound(_words)
 
@@ -242,6 +245,8 @@ class LaunchAnswer(NodeAnswer):
     log_tail: str | None = bound(_words)
     engine_version: str | None = bound(_word)
     """What the engine itself reported; null where it was not ready, or reports none."""
+    engine_digest: str | None = bound(_word)
+    """`sha256:…` of the image or the command's file that was started."""
     pid: int | None = bound(optional(integer()))
     host: str | None = bound(text())
     port: int | None = bound(integer())

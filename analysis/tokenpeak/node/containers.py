@@ -1,0 +1,123 @@
+"""Container runtime: the command line of Docker or Podman, which has production's containers and engines' alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Sequence
+
+from tokenpeak.node import process
+from tokenpeak.node.engine_builds import DOCKER, PODMAN
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.identity import IsMember, control_group, program, user_ids
+from tokenpeak.node.login import as_user
+from tokenpeak.node.state import Json
+
+SETTINGS = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
+"""What a runtime's command finds its daemon and settings by."""
+LEAST_ID = 12
+"""Fewest digits of a container's id."""
+FORWARDERS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "pasta.avx2", "conmon")
+"""Programs that answer at a container's published ports, as the user of the container's runtime."""
+_INIT = {DOCKER: "docker-init", PODMAN: "catatonit"}
+_INIT_FOLDERS = (Path("/usr/libexec/docker"), Path("/usr/libexec/podman"), Path("/usr/lib/podman"))
+
+
+class Runtime:
+    """Docker's or Podman's command line; with `user`, that user's rootless Podman.
+
+    `settings` are variables of its environment that hold beside this script's own.
+    """
+
+    def __init__(self, name: str, user: str | None, declared_as: str, settings: Json | None = None) -> None:
+        self.name = name
+        self.user = user
+        self._declared_as = declared_as
+        self._settings = {str(key): str(value) for key, value in (settings or {}).items()}
+
+    def command(self, *words: str) -> list[str]:
+        """The command line of these words."""
+        return as_user(self.user, [self.name, *words], self._declared_as)
+
+    def run(self, *words: str, timeout_s: float = 30.0, given: bytes | None = None) -> process.Ran:
+        """Run it to its end; `given` is its standard input."""
+        return process.run(self.command(*words), timeout_s, {**os.environ, **self._settings}, given=given)
+
+    def do(self, *words: str, timeout_s: float = 30.0, given: bytes | None = None) -> str:
+        """What it prints; raises ScriptError when it fails."""
+        ran = self.run(*words, timeout_s=timeout_s, given=given)
+        if ran.status != 0:
+            raise ScriptError("engine", f"`{self.name} {words[0]}` ended with status {ran.status}: {said(ran)}")
+        return ran.out
+
+    def inspect(self, kind: str, name: str) -> Json | None:
+        """What it knows of the `container` or `image`; None where there is none.
+
+        Raises ScriptError where the runtime does not answer.
+        """
+        ran = self.run("inspect", "--type", kind, "--", name)
+        if ran.status != 0:
+            if is_absent(ran):
+                return None
+            raise ScriptError("engine", f"{self.name} does not answer ({said(ran)}): start it, or correct the build.")
+        found = json.loads(ran.out)
+        return dict(found[0]) if found else None
+
+    def with_label(self, label: str) -> list[str] | None:
+        """The ids of all containers with this label; None where the runtime does not answer."""
+        ran = self.run("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}")
+        return ran.out.split() if ran.status == 0 else None
+
+    def write_log(self, container: str, log: Path, timeout_s: float) -> None:
+        """Put all that a container has printed into `log`, in place of what is there."""
+        try:
+            log.write_bytes(b"")
+        except OSError:
+            return
+        env = {**os.environ, **self._settings}
+        started = process.start_detached(self.command("logs", container), log=log, env=env, cwd="/")
+        try:
+            started.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+
+    def init_option(self) -> list[str]:
+        """The option for a first process that passes signals on, where the runtime has one."""
+        helper = _INIT.get(self.name, "")
+        found = shutil.which(helper) or any((folder / helper).exists() for folder in _INIT_FOLDERS)
+        return ["--init"] if found else []
+
+
+def is_absent(ran: process.Ran) -> bool:
+    """Whether a runtime said that there is no such container or image."""
+    return "no such" in ran.err.lower() or "image not known" in ran.err.lower()
+
+
+def said(ran: process.Ran) -> str:
+    """The end of what a command printed, for an error."""
+    lines = (ran.err or ran.out).strip().splitlines()
+    return lines[-1][-500:] if lines else "no output"
+
+
+def of_containers(found: Sequence[Json], owner_uid: int | None) -> IsMember:
+    """The processes of inspected containers that run, and what `owner_uid`'s runtime forwards published ports by."""
+    ids = [str(one.get("Id") or "") for one in found]
+    leaders = [int((one.get("State") or {}).get("Pid") or 0) for one in found]
+    descends = [process.is_member_of(leader) for leader in leaders if leader]
+
+    def is_member(pid: int) -> bool:
+        if any(len(one) >= LEAST_ID and one in control_group(pid) for one in ids) or any(own(pid) for own in descends):
+            return True
+        return user_ids(pid) == {owner_uid} and Path(program(pid) or "").name in FORWARDERS
+
+    return is_member
+
+
+def is_running(found: dict[str, Any]) -> bool:
+    """Whether an inspected container runs; a paused one does: it holds its memory."""
+    state = found.get("State") or {}
+    return bool(state.get("Running")) or state.get("Status") in ("running", "restarting", "paused")

@@ -1,0 +1,252 @@
+"""The engine's container: made from a declared build, started and ended by its id, found again by its label.
+
+It is on the host's network, bound to the engine's one address like a command. Its environment reaches the runtime on
+standard input from memory: no file and no argument holds a secret. Only `inspect` shows it, to those who may command
+the runtime.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pwd
+import shutil
+from pathlib import Path
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from tokenpeak.node import boards, process
+from tokenpeak.node.containers import SETTINGS, Runtime, of_containers
+from tokenpeak.node.engine_builds import DOCKER, engine_builds
+from tokenpeak.node.environment import VISIBLE
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.identity import IsMember
+from tokenpeak.node.state import Json, State
+
+LABEL = "tokenpeak.engine"
+"""Its value names the state folder; the labels `.trial` and `.holder` whose engine it is."""
+SHM_SIZE = "10g"
+"""Ranks of one engine exchange tensors through it; a runtime's own default of 64 MiB ends them."""
+OPTIONS_OF_LIMITS = {"memory": "--memory", "cpus": "--cpus", "cpuset_cpus": "--cpuset-cpus", "pids": "--pids-limit"}
+OWN_OPTIONS = (
+    "--name", "--label", "--network", "--net", "--entrypoint", "--env", "--env-file", "--user", "--rm", "--restart",
+    "--detach", "--pull", "--cidfile", "--log-driver", "--mount", "--volume", "--shm-size", "--gpus",
+    "--device", "--memory", "--cpus", "--cpuset-cpus", "--pids-limit",
+)  # fmt: skip
+"""What the script decides, or a key of the build names: not for `args`."""
+AMD_DEVICES = ("/dev/kfd", "/dev/dri")
+CREATE_TIMEOUT_S = 120.0
+LOG_TIMEOUT_S = 30.0
+_SIGNALLED = 128
+_LOG_DRIVERS = {DOCKER: "json-file"}
+
+
+def runtime_of(build: Json) -> Runtime:
+    """The runtime that has a build's image."""
+    user = build.get("rootless_user")
+    return Runtime(str(build["runtime"]), str(user) if user else None, "rootless_user of tokenpeak_engines")
+
+
+def mounts_of(build: Json) -> list[tuple[str, str, bool]]:
+    """Source on the node, place in the container, and whether it is read-only; raises ScriptError for what is none."""
+    found = []
+    for mount in build.get("mounts") or []:
+        words = str(mount).split(":")
+        is_one = len(words) in (2, 3) and all(word.startswith("/") for word in words[:2]) and "," not in str(mount)
+        if not is_one or words[2:] not in ([], ["ro"], ["rw"]):
+            raise ScriptError(
+                "engine",
+                f"{mount!r} is no mount: write it /on/the/node:/in/the/container, with :ro where it only reads.",
+            )
+        found.append((words[0], words[1], words[2:] == ["ro"]))
+    return found
+
+
+def user_option(build: Json, engine_user: str | None) -> str | None:
+    """Whom the engine is in its container; None: whom the image says, or a rootless runtime's own user."""
+    if build.get("user") is not None:
+        return str(build["user"])
+    if not engine_user or build.get("rootless_user"):
+        return None
+    try:
+        account = pwd.getpwnam(engine_user)
+    except KeyError:
+        raise ScriptError(
+            "engine", f"tokenpeak_engine_user is {engine_user!r}, which this node does not know."
+        ) from None
+    return f"{account.pw_uid}:{account.pw_gid}"
+
+
+def base_options(build: Json, engine_user: str | None) -> list[str]:
+    """What every container of a build is made with, the engine's and those in which it is asked a question."""
+    user = user_option(build, engine_user)
+    options = ["--security-opt", "no-new-privileges"]
+    options += ["--user", user] if user is not None else []
+    for source, place, reads in mounts_of(build):
+        options += ["--mount", f"type=bind,src={source},dst={place}{',readonly' if reads else ''}"]
+    return [*options, *(str(word) for word in build.get("args") or [])]
+
+
+def device_options(build: Json, chosen: boards.Chosen, maker: str | None) -> list[str]:
+    """The boards that the container has: the declared `devices`, else the chosen ones or all of a maker's."""
+    if build.get("devices") is not None:
+        return [word for device in build["devices"] for word in ("--device", str(device))]
+    if maker == "nvidia":
+        if build["runtime"] == DOCKER:
+            # Docker reads the value as a line of CSV, in which a list of boards is one field.
+            return ["--gpus", "all" if chosen is None else f'"device={",".join(chosen)}"']
+        return [word for board in chosen or ("all",) for word in ("--device", f"nvidia.com/gpu={board}")]
+    return [word for device in AMD_DEVICES for word in ("--device", device)] if maker == "amd" else []
+
+
+def limit_options(build: Json) -> list[str]:
+    """What the container may use at most; raises ScriptError for a limit that is none."""
+    found: list[str] = []
+    for name, value in (build.get("limits") or {}).items():
+        if name not in OPTIONS_OF_LIMITS:
+            raise ScriptError(
+                "engine",
+                f"{name!r} is no limit of a container: {', '.join(OPTIONS_OF_LIMITS)} are; others go in `args`.",
+            )
+        found += [OPTIONS_OF_LIMITS[name], str(value)]
+    return found
+
+
+def boards_maker(declaration: Json) -> str | None:
+    """Whose boards the node has: `nvidia`, `amd`, or None for a node with none, or with simulated ones."""
+    if declaration.get("simulated"):
+        return None
+    if shutil.which("nvidia-smi"):
+        return "nvidia"
+    return "amd" if Path(AMD_DEVICES[0]).exists() else None
+
+
+def container_environment(build: Json, declaration: Json, env: Mapping[str, str]) -> dict[str, str]:
+    """The engine's variables without those by which boards are chosen, where the container has the chosen ones alone.
+
+    It counts them from 0 then.
+    """
+    is_renumbered = build.get("devices") is None and boards_maker(declaration) == "nvidia"
+    gone = VISIBLE if is_renumbered and boards.chosen_boards(declaration) is not None else ()
+    return {name: value for name, value in env.items() if name not in gone}
+
+
+def environment_file(env: Mapping[str, str]) -> bytes:
+    """The variables as a runtime reads them, a line each; raises ScriptError for a value of several lines."""
+    for name, value in env.items():
+        if "\n" in value or "\r" in value:
+            raise ScriptError("engine", f"{name} has a value of several lines, which no container can be given.")
+    return "".join(f"{name}={value}\n" for name, value in env.items()).encode()
+
+
+def answering(state: State) -> list[Runtime]:
+    """The runtimes that the declaration names; empty where it names none or cannot be read."""
+    try:
+        builds = engine_builds(state.declaration()).values()
+    except ScriptError:
+        return []
+    found = {(str(build["runtime"]), build.get("rootless_user")): build for build in builds if "image" in build}
+    return [runtime_of(build) for build in found.values()]
+
+
+class ContainerStart(NamedTuple):
+    """A build with the options that its container is made with, and exactly which image it is."""
+
+    build: Json
+    options: list[str]
+    digest: str
+
+
+class EngineContainer:
+    """The container of a state folder's engine, by what was recorded of it: runtime, user, settings, and its id."""
+
+    def __init__(self, state: State, recorded: Json) -> None:
+        self.state = state
+        self.recorded = recorded
+        self.id: str | None = recorded.get("id")
+        self.runtime = Runtime(
+            str(recorded["runtime"]), recorded.get("user"), "rootless_user", recorded.get("settings") or {}
+        )
+
+    @classmethod
+    def planned(cls, state: State, build: Json) -> EngineContainer:
+        """One that is about to be made."""
+        settings = {name: os.environ[name] for name in SETTINGS if name in os.environ}
+        recorded = {"runtime": build["runtime"], "user": build.get("rootless_user"), "id": None, "settings": settings}
+        return cls(state, recorded)
+
+    @classmethod
+    def left_over(cls, state: State) -> EngineContainer | None:
+        """One that bears this state folder's label; None where no runtime has any."""
+        for runtime in answering(state):
+            if runtime.with_label(label(state)):
+                return cls(state, {"runtime": runtime.name, "user": runtime.user, "id": None})
+        return None
+
+    def create(self, build: Json, options: Sequence[str], argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Make it, with `options` beside those of every engine's container; `recorded` has its id then."""
+        driver = _LOG_DRIVERS.get(self.runtime.name, "k8s-file")
+        made = self.runtime.do(
+            *("create", "--name", f"tokenpeak-engine-{self.state.digest}", "--label", label(self.state)),
+            *("--network", "host", "--env-file", "/dev/stdin", "--pull", "never", "--log-driver", driver),
+            *("--oom-score-adj", "500", "--shm-size", str(build.get("shm_size") or SHM_SIZE)),
+            *self.runtime.init_option(),
+            *options,
+            *("--entrypoint", argv[0], str(build["image"]), *argv[1:]),
+            timeout_s=CREATE_TIMEOUT_S,
+            given=environment_file(env),
+        )
+        self.id = made.split()[-1]
+        self.recorded = {**self.recorded, "id": self.id}
+
+    def start(self) -> int:
+        """Start it; the pid of its first process on the node, 0 where that has ended already."""
+        assert self.id is not None
+        self.runtime.do("start", self.id, timeout_s=CREATE_TIMEOUT_S)
+        return int(self._state().get("Pid") or 0)
+
+    def members(self, pid: int) -> IsMember:
+        """Which processes are its own."""
+        return of_containers([{"Id": self.id, "State": {"Pid": pid}}], None)
+
+    def exit_status(self) -> int | None:
+        """How it ended (negative: the signal); None while it runs, or where nobody knows."""
+        state = self._state() if self.id else {}
+        if state.get("Running") or "ExitCode" not in state or state.get("Status") == "created":
+            return None
+        code = int(state["ExitCode"])
+        return _SIGNALLED - code if code > _SIGNALLED else code
+
+    def write_log(self, log: Path) -> None:
+        """Put what it has printed so far into `log`."""
+        if self.id:
+            self.runtime.write_log(self.id, log, LOG_TIMEOUT_S)
+
+    def end(self, leader: Json, grace_s: float, log: Path) -> tuple[list[int], bool]:
+        """End and remove it; the pids that are left even after SIGKILL, and whether no container is left.
+
+        Where the runtime does not answer, its processes are ended by the pid that `leader` has.
+        """
+        ids = [self.id] if self.id else self.runtime.with_label(label(self.state))
+        answers = ids is not None
+        for one in ids or []:
+            wait_s = math.ceil(grace_s)
+            ran = self.runtime.run("stop", "-t", str(wait_s), one, timeout_s=wait_s + process.KILL_TIMEOUT_S)
+            answers &= ran.status in (0, 1)
+        left = process.stop_group(leader, 0.0) if leader.get("pid") else []
+        if not answers:
+            return left, False
+        for one in ids or []:
+            self.runtime.write_log(one, log, LOG_TIMEOUT_S)
+            self.runtime.run("rm", "--force", "--volumes", one, timeout_s=process.KILL_TIMEOUT_S)
+        return left, self.runtime.with_label(label(self.state)) == []
+
+    def _state(self) -> dict[str, Any]:
+        assert self.id is not None
+        ran = self.runtime.run("inspect", "--type", "container", "--format", "{{json .State}}", self.id)
+        return dict(json.loads(ran.out)) if ran.status == 0 else {}
+
+
+def label(state: State) -> str:
+    """By which the engine's container of a state folder is found."""
+    return f"{LABEL}={state.digest}"

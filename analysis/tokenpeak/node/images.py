@@ -1,0 +1,193 @@
+"""Images of engine builds: whether one is on the node, which it is exactly, and what its engine says of itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from tokenpeak.node import boards, process, trust
+from tokenpeak.node.containers import said
+from tokenpeak.node.engine_builds import engine_builds
+from tokenpeak.node.engine_container import (
+    OWN_OPTIONS,
+    ContainerStart,
+    base_options,
+    boards_maker,
+    device_options,
+    environment_file,
+    limit_options,
+    mounts_of,
+    runtime_of,
+)
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.state import Json, State
+
+PULL_TIMEOUT_S = 3600.0
+NOT_FOUND = (126, 127)
+"""What a runtime ends with where the image has no such program, or none that can be run."""
+QUESTION = "tokenpeak.question"
+"""Label of the short-lived containers in which an image's engine is asked something."""
+
+
+def found_image(build: Json) -> Json:
+    """The image as its runtime knows it; raises ScriptError that says what to do where it is not on the node."""
+    image, name = str(build["image"]), str(build["runtime"])
+    if shutil.which(name) is None:
+        raise ScriptError("engine", f"No {name!r} on this node: install it, or correct the runtime of the build.")
+    found = runtime_of(build).inspect("image", image)
+    if found is None:
+        raise ScriptError(
+            "engine",
+            f"{name} has no image {image!r} on this node: `{name} pull {image}` there, or set `pull: missing` for the "
+            "build and run `make install`. No trial waits for it.",
+        )
+    return found
+
+
+def digest_of(found: Json) -> str:
+    """`sha256:…` of an image: the registry's, by which it can be pulled again, else the image's own id."""
+    published = [str(one).partition("@")[2] for one in found.get("RepoDigests") or []]
+    own = str(found.get("Id") or "")
+    return next(filter(None, published), own if own.startswith("sha256:") else f"sha256:{own}")
+
+
+def pull_missing(declaration: Json) -> bool:
+    """Pull the images of builds that say `pull: missing` and are not there; whether any was.
+
+    Raises ScriptError where one cannot be had, which a disk without room for it ends in too.
+    """
+    changed = False
+    for build in engine_builds(declaration).values():
+        if build.get("pull") != "missing" or shutil.which(str(build["runtime"])) is None:
+            continue
+        if runtime_of(build).inspect("image", str(build["image"])) is not None:
+            continue
+        ran = runtime_of(build).run("pull", "--quiet", str(build["image"]), timeout_s=PULL_TIMEOUT_S)
+        if ran.status != 0:
+            raise ScriptError(
+                "engine",
+                f"`{build['runtime']} pull {build['image']}` ended with status {ran.status}: {said(ran)} Production "
+                "was not touched.",
+            )
+        changed = True
+    return changed
+
+
+def require_startable(build: Json, declaration: Json) -> Json:
+    """The image of a build whose container can be made; raises ScriptError for the first thing that is missing."""
+    found = found_image(build)
+    for source, _, _ in mounts_of(build):
+        if not Path(source).exists():
+            raise ScriptError(
+                "engine",
+                f"{source} is mounted by the build of {build['image']!r} and is not on this node: make it, or correct "
+                "the mount.",
+            )
+    limit_options(build)
+    for word in build.get("args") or []:
+        if str(word).partition("=")[0] in OWN_OPTIONS:
+            raise ScriptError(
+                "engine",
+                f"`args` of the build of {build['image']!r} has {word!r}, which the node script decides itself.",
+            )
+    if build.get("devices") is not None and declaration.get("gpus") is not None:
+        raise ScriptError(
+            "engine",
+            f"tokenpeak_gpus and `devices` of the build of {build['image']!r} both choose boards: keep one of them.",
+        )
+    problem = None if declaration.get("simulated") else model_problem(build, declaration.get("model") or {})
+    if problem:
+        raise ScriptError("engine", problem)
+    return found
+
+
+def container_start(declaration: Json, build: Json) -> ContainerStart:
+    """What the build's container is made with; raises ScriptError where it cannot be, before anything is touched."""
+    found = require_startable(build, declaration)
+    user = (declaration.get("engine") or {}).get("user")
+    devices = device_options(build, boards.chosen_boards(declaration), boards_maker(declaration))
+    options = [*base_options(build, str(user) if user else None), *limit_options(build), *devices]
+    # By its id: a tag may be given to another image meanwhile.
+    return ContainerStart({**build, "image": str(found["Id"])}, options, digest_of(found))
+
+
+def model_problem(build: Json, model: Json) -> str | None:
+    """Why a container of the build would not find the model on the node; None where it would.
+
+    A model that is loaded by its name must be in a cache that is mounted: each trial would download it otherwise,
+    while production is down.
+    """
+    path, name = model.get("path") or model.get("name"), model.get("name")
+    if not path:
+        return None
+    if str(path).startswith("/"):
+        for source, place, _ in mounts_of(build):
+            if f"{path}/".startswith(f"{place.rstrip('/')}/"):
+                inside = Path(source) / os.path.relpath(str(path), place)
+                if (inside / "config.json").is_file():
+                    return None
+                return f"The model {path} is not at {inside} on this node: copy it there, or correct the mount."
+        return (
+            f"The model {path} is in no mount of the build of {build['image']!r}: add {path}:{path}:ro to its mounts."
+        )
+    folder = f"models--{str(name).replace('/', '--')}"
+    for source, _, _ in mounts_of(build):
+        if any((Path(source) / below / folder / "snapshots").is_dir() for below in ("", "hub", "huggingface/hub")):
+            return None
+    return (
+        f"The model {name} is in no mounted cache of the build of {build['image']!r}, so each trial would download it: "
+        "download it on the node, and mount the cache (/root/.cache/huggingface, or where HF_HOME says)."
+    )
+
+
+def rights_problem(build: Json, engine_user: str | None) -> str | None:
+    """Why the container's root, which is the node's, would run what others can write; None where it would not."""
+    if build.get("rootless_user") or not is_root(build, engine_user) or os.geteuid() != 0:
+        return None
+    for mount in build.get("mounts") or []:
+        source = str(mount).partition(":")[0]
+        try:
+            danger = trust.writable_by_others(Path(source), 0)
+        except OSError:
+            continue
+        if danger:
+            return (
+                f"Root would run the engine of {build['image']!r} on the mount {source}, and {danger}: set `user` of "
+                "the build, or let root alone write there."
+            )
+    return None
+
+
+def is_root(build: Json, engine_user: str | None) -> bool:
+    """Whether the engine may be root of the node in its container: by its user, or where only the image says it."""
+    if build.get("rootless_user"):
+        return False
+    user = build.get("user") if build.get("user") is not None else engine_user
+    return user is None or str(user).partition(":")[0] in ("", "root", "0")
+
+
+def ask(state: State, build: Json, declared: Json, argv: list[str], timeout_s: float) -> process.Ran:
+    """Run a program of the image without network and boards; raises ScriptError where it has no such program."""
+    runtime = runtime_of(build)
+    name = f"tokenpeak-question-{state.digest}-{os.getpid()}"
+    env = {str(key): str(value) for key, value in (declared.get("env") or {}).items()}
+    user = str(declared["user"]) if declared.get("user") else None
+    try:
+        ran = runtime.run(
+            *("run", "--rm", "--name", name, "--label", f"{QUESTION}={state.digest}", "--network", "none"),
+            *("--env-file", "/dev/stdin", "--pull", "never"),
+            *base_options(build, user),
+            *("--entrypoint", argv[0], str(build["image"]), *argv[1:]),
+            timeout_s=timeout_s,
+            given=environment_file(env),
+        )
+    finally:
+        # A question that was cut short leaves its container to the runtime; one that has ended is gone already.
+        runtime.run("rm", "--force", name)
+    if ran.status in NOT_FOUND:
+        raise ScriptError(
+            "engine",
+            f"The image {build['image']!r} does not run {argv[0]!r} ({said(ran)}): correct `command` of the build.",
+        )
+    return ran
