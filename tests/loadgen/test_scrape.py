@@ -94,6 +94,25 @@ def test_counters_are_of_the_span_and_gauges_of_what_lies_inside() -> None:
     assert (None, None) == (found.generation_tok_per_s, found.waiting_mean)
 
 
+def test_drafting_is_counted_within_the_run() -> None:
+    """Of 40 tokens in 10 drafts 30 were accepted: three quarters, and four tokens a step with the model's own."""
+    page = """# TYPE vllm:spec_decode_num_drafts counter
+vllm:spec_decode_num_drafts_total {0}
+# TYPE vllm:spec_decode_num_draft_tokens counter
+vllm:spec_decode_num_draft_tokens_total {1}
+# TYPE vllm:spec_decode_num_accepted_tokens counter
+vllm:spec_decode_num_accepted_tokens_total {2}
+"""
+    before, after = (parse(page.format(*numbers)) for numbers in ((5, 20, 20), (15, 60, 50)))
+    found = counters([sample(0.0, **before), sample(9.0, **after)])
+    idle = counters([sample(0.0, **before), sample(9.0, **before)])
+
+    assert found is not None
+    assert idle is not None
+    assert (0.75, 4.0) == (found.draft_acceptance_rate, found.draft_accepted_length)
+    assert (None, None) == (idle.draft_acceptance_rate, idle.draft_accepted_length)
+
+
 def test_one_sample_shows_nothing() -> None:
     """Nothing grew between a sample and itself; without a query there is no hit rate."""
     none = counters([sample(0.0, prefix_cache_queries=5, prefix_cache_hits=5)] * 2)

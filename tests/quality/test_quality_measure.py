@@ -12,8 +12,9 @@ from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.target import Server
 from tokenpeak.quality.measure import ANSWER_TOKENS, is_right, measure, record_reference
 from tokenpeak.quality.prompts import built_in_prompts
-from tokenpeak.quality.verdict import MARGIN_NATS, judge
+from tokenpeak.quality.verdict import judge
 from tokenpeak.records.quality import QualityReference
+from tokenpeak.spec.quality import MARGIN_NATS
 
 
 def test_the_same_engine_agrees(sound: RunningEngine, reference: QualityReference) -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, t
 
-from tokenpeak.quality.verdict import CONFIDENCE, FEWEST_PROMPTS, MARGIN_NATS, interval, judge, paired_test
+from tokenpeak.quality.verdict import CONFIDENCE, FEWEST_PROMPTS, interval, judge, paired_test
 from tokenpeak.records.quality import PromptQuality, QualityMeasurement, QualityReference, ReferenceAnswer, TopK
+from tokenpeak.spec.quality import MARGIN_NATS
 
 KINDS = ("arithmetic", "copying", "extraction", "recall")
 PROMPTS = 48

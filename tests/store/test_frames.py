@@ -181,6 +181,26 @@ def test_share_of_tokens_computed_again(tmp_path: Path) -> None:
     assert [pytest.approx(250 / 15_000), 0.0, None] == shares[:3]
 
 
+def test_quality_and_drafting_are_columns(tmp_path: Path) -> None:
+    """As the raw file has them; null where answers were not compared, and nothing was drafted."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [32, 64]}, seconds=3)
+    path = min((archive.path / "trials").glob("*.json"))
+    trial = json.loads(path.read_text())
+    interval = {"estimate": 0.09, "low": 0.08, "high": 0.1}
+    verdict = {"status": "fail", "reason": "It is 0.09.", "margin_nats": 0.02, "prompts": 48, "kl": interval}
+    figures = {"top1_agreement": 0.75, "perplexity_ratio": 1.5}
+    trial["quality"] = {"verdict": verdict | figures, "measurement": {"tokens": 9, "duration_s": 12.5}}
+    trial["runs"][0]["engine"] |= {"draft_acceptance_rate": 0.75, "draft_accepted_length": 4.0}
+    path.write_text(json.dumps(trial))
+    frames = open_frames(archive.path)
+    measured, other = frames.trials.sort("trial_id").select("^quality.*$").iter_rows()
+
+    assert ("fail", "It is 0.09.", 0.09, 0.08, 0.1, 0.75, 1.5, 12.5) == measured
+    assert {None} == set(other)
+    drafts = frames.runs.sort("trial_id", "run_index").select("^engine_draft.*$").rows()
+    assert [(0.75, 4.0), (None, None)] == drafts[:2]
+
+
 def test_temperature_of_boards_is_a_column(tmp_path: Path) -> None:
     """As the raw file has it; null where it has none."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)

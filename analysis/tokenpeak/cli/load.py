@@ -69,7 +69,12 @@ def load(url: str | None, job_path: Path | None, workload_schema: bool, output: 
         echo(json.dumps(schema(), indent=2))
         return
     if job_path is not None:
-        run_job(read_job(job_path))
+        job = read_job(job_path)
+        run_job(job)
+        if job.quality_reference is not None:
+            from tokenpeak.quality.measure import measure_after
+
+            measure_after(job, job.quality_reference)
         return
     if url is None or not given["model"]:
         raise click.UsageError("Give the server's URL and --model, or --job.")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tokenpeak.errors import ArchiveError, LoadError
+from tokenpeak.errors import LoadError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo
 
 if TYPE_CHECKING:
     from tokenpeak.loadgen.target import Server
-    from tokenpeak.records.quality import QualityReference, QualityVerdict
+    from tokenpeak.records.quality import QualityVerdict
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -52,7 +52,8 @@ def record(url: str, model: str, tokens: int | None, output: Path, **given: Any)
     """Have the server at URL answer the built-in prompts, and measure how much another batch changes its answers."""
     from tokenpeak.atomic import write_atomically
     from tokenpeak.quality.measure import TOKENS, record_reference
-    from tokenpeak.quality.verdict import MARGIN_NATS, judge
+    from tokenpeak.quality.verdict import judge
+    from tokenpeak.spec.quality import MARGIN_NATS
 
     reference = record_reference(_server(url, given), model, tokens=tokens or TOKENS)
     if reference.floor.problem is not None:
@@ -78,9 +79,11 @@ def compare(url: str, reference: Path, model: str, margin: float | None, output:
     """
     from tokenpeak.atomic import write_atomically
     from tokenpeak.quality.measure import measure
-    from tokenpeak.quality.verdict import MARGIN_NATS, judge
+    from tokenpeak.quality.reference import read_reference
+    from tokenpeak.quality.verdict import judge
+    from tokenpeak.spec.quality import MARGIN_NATS
 
-    recorded = _read(reference)
+    recorded = read_reference(reference)
     measured = measure(_server(url, given), model, recorded)
     verdict = judge(measured, recorded, margin or MARGIN_NATS)
     if output is not None:
@@ -109,16 +112,6 @@ def _lines(verdict: "QualityVerdict") -> list[str]:
         tasks = f"{verdict.tasks_right} of {verdict.prompts}, the reference's {verdict.reference_tasks_right}"
         lines.append(f"  {'right answers':30} {tasks:>8}")
     return lines
-
-
-def _read(path: Path) -> "QualityReference":
-    from tokenpeak import bounded
-    from tokenpeak.records.quality import QualityReference
-
-    try:
-        return QualityReference.model_validate_json(bounded.read_bytes(path))
-    except ValueError as error:
-        raise ArchiveError(f"{path} is no reference that `tokenpeak quality record` wrote.") from error
 
 
 def _server(url: str, given: dict[str, Any]) -> "Server":

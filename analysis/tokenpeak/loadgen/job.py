@@ -30,6 +30,8 @@ from tokenpeak.spec.workload import Declaration, LoadLevel, StagedLoad
 
 STREAMS_PER_PROCESS = 1024
 OUTCOME = "outcome.json"
+QUALITY = "quality.json"
+"""A QualityMeasurement, of a job with a reference."""
 
 
 class EarlyStop(Declaration):
@@ -83,6 +85,8 @@ class LoadJob(Declaration):
     drain_s: PositiveFloat = 60
     early_stop: EarlyStop | None = None
     """None: every run is made."""
+    quality_reference: Path | None = None
+    """The reference whose answers the engine is compared with after the runs; None: none."""
 
 
 def read_job(path: Path) -> LoadJob:
@@ -102,7 +106,7 @@ def read_outcome(output_dir: Path) -> JobOutcome:
 def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunRecord, ...]:
     """Carry out every run of a job and write its files; raises LoadError when no load can be offered at all."""
     job.output_dir.mkdir(parents=True, exist_ok=True)
-    server = _server(job)
+    server = job_server(job)
 
     def show(status: Status) -> None:
         if job.progress_file is not None:
@@ -187,7 +191,8 @@ def _without_host(record: RunRecord, lost: LoadError) -> RunRecord:
     return record.model_copy(update={"verdict": Verdict(status="invalid", reasons=(reason, *others))})
 
 
-def _server(job: LoadJob) -> Server:
+def job_server(job: LoadJob) -> Server:
+    """The server that the job is for; raises LoadError where its key cannot be read."""
     key = None
     if job.api_key_file is not None:
         try:

@@ -37,6 +37,9 @@ _COUNTERS = {
     "prefix_cache_queries": ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries"),
     "prefix_cache_hits": ("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits"),
     "requests_finished": ("vllm:request_success",),
+    "drafts": ("vllm:spec_decode_num_drafts",),
+    "draft_tokens": ("vllm:spec_decode_num_draft_tokens",),
+    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens",),
     "process_start_time_s": ("process_start_time_seconds",),
 }
 
@@ -193,6 +196,7 @@ def counters(samples: list[Sample]) -> EngineCounters | None:
 
     queries, hits, preemptions = grew("prefix_cache_queries"), grew("prefix_cache_hits"), grew("preemptions")
     running, waiting, kv = gauge("requests_running"), gauge("requests_waiting"), gauge("kv_cache_usage")
+    drafts, drafted, accepted = grew("drafts"), grew("draft_tokens"), grew("accepted_tokens")
     return EngineCounters(
         prompt_tok_per_s=rate("prompt_tokens"),
         generation_tok_per_s=rate("generation_tokens"),
@@ -204,6 +208,8 @@ def counters(samples: list[Sample]) -> EngineCounters | None:
         waiting_max=waiting[1],
         kv_cache_usage_mean=kv[0],
         kv_cache_usage_max=kv[1],
+        draft_acceptance_rate=None if not drafted or accepted is None else accepted / drafted,
+        draft_accepted_length=None if not drafts or accepted is None else 1 + accepted / drafts,
     )
 
 

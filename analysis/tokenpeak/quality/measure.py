@@ -9,17 +9,22 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
 import httpx
 
-from tokenpeak.errors import LoadError
+from tokenpeak.atomic import write_atomically
+from tokenpeak.errors import LoadError, TokenpeakError
 from tokenpeak.loadgen.answer import HttpAnswer, ask
+from tokenpeak.loadgen.job import QUALITY, LoadJob, job_server
 from tokenpeak.loadgen.target import Server
 from tokenpeak.quality.agreement import TOP_K, kl_lower_bound, log_ratio, regret, same_prefix, same_top1
 from tokenpeak.quality.prompts import LONG_PROMPTS, QualityPrompt, built_in_prompts
+from tokenpeak.quality.reference import read_reference
 from tokenpeak.records.quality import PromptQuality, QualityMeasurement, QualityReference, ReferenceAnswer, TopK
+from tokenpeak.spec.quality import MEASUREMENT_LIMIT_S
 
 ANSWER_TOKENS = 24
 TOKENS = 60_000
@@ -149,11 +154,29 @@ def record_reference(server: Server, model: str, *, tokens: int = TOKENS) -> Qua
 
 def measure(server: Server, model: str, reference: QualityReference) -> QualityMeasurement:
     """How a launch agrees with the reference's answers; a measurement that broke off says why, and has no prompts."""
-    began = time.monotonic()
+    began, started_at = time.monotonic(), datetime.now(UTC)
+
+    async def bounded(engine: _Engine) -> QualityMeasurement:
+        async with asyncio.timeout(MEASUREMENT_LIMIT_S):
+            return await _measure(engine, reference.answers)
+
     try:
-        return asyncio.run(_with(server, model, lambda engine: _measure(engine, reference.answers)))
+        return asyncio.run(_with(server, model, bounded))
     except LoadError as error:
-        return QualityMeasurement(problem=str(error)[:500], duration_s=round(time.monotonic() - began, 3))
+        problem = str(error)[:500]
+    except TimeoutError:
+        problem = f"It was broken off after {MEASUREMENT_LIMIT_S:g} s."
+    return QualityMeasurement(problem=problem, started_at=started_at, duration_s=round(time.monotonic() - began, 3))
+
+
+def measure_after(job: LoadJob, reference: Path) -> None:
+    """Measure the server of a load job after its runs, into the job's folder; what goes wrong is written there too."""
+    began = datetime.now(UTC)
+    try:
+        found = measure(job_server(job), job.model, read_reference(reference))
+    except TokenpeakError as error:
+        found = QualityMeasurement(problem=str(error)[:500], started_at=began)
+    write_atomically(job.output_dir / QUALITY, found.model_dump_json())
 
 
 async def _with(server: Server, model: str, work: Callable[[_Engine], Awaitable[Result]]) -> Result:
@@ -203,7 +226,7 @@ async def _prompts(engine: _Engine, context: int | None, tokens: int) -> tuple[Q
 
 
 async def _measure(engine: _Engine, answers: Sequence[ReferenceAnswer]) -> QualityMeasurement:
-    began, before = time.monotonic(), engine.processed
+    began, started_at, before = time.monotonic(), datetime.now(UTC), engine.processed
     context = await engine.context()
     longest = context - ANSWER_TOKENS - 1 if context is not None else None
     asked = [answer for answer in answers if longest is None or len(answer.prompt_tokens) <= longest]
@@ -219,6 +242,7 @@ async def _measure(engine: _Engine, answers: Sequence[ReferenceAnswer]) -> Quali
     return QualityMeasurement(
         prompts=tuple(map(_compared, asked, scored, made, own)),
         left_out=tuple(answer.name for answer in answers if answer not in asked),
+        started_at=started_at,
         tokens=engine.processed - before,
         duration_s=round(time.monotonic() - began, 3),
     )

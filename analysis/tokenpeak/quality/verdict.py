@@ -12,6 +12,7 @@ from statistics import fmean
 import numpy as np
 
 from tokenpeak.quality.agreement import coverage
+from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Reason
 from tokenpeak.records.quality import (
     PromptQuality,
     QualityInterval,
@@ -21,7 +22,6 @@ from tokenpeak.records.quality import (
     QualityVerdict,
 )
 
-MARGIN_NATS = 0.02
 FEWEST_PROMPTS = 24
 RESAMPLES = 4000
 CONFIDENCE = 0.99
@@ -85,6 +85,15 @@ def judge(measured: QualityMeasurement, reference: QualityReference, margin_nats
             words = f"{_first_capital(what)} is {_words(found)}; {margin_nats:g} is within the interval."
             return verdict("unknown", words, **figures)
     return verdict("pass", f"Divergence from the reference is {_words(kl)}, below {margin_nats:g}.", **figures)
+
+
+def quality_reasons(verdict: QualityVerdict) -> tuple[Reason, ...]:
+    """Why runs of a launch with this verdict are not ranked, however fast they are; none where it passed."""
+    if verdict.status == "pass":
+        return ()
+    if verdict.status == "fail":
+        return (Reason(code=QUALITY_FAILED, text=f"Its answers are worse than the reference's. {verdict.reason}"),)
+    return (Reason(code=QUALITY_UNKNOWN, text=f"Its answers are not known to be right. {verdict.reason}"),)
 
 
 def interval(values: Sequence[float], kinds: Sequence[str]) -> QualityInterval:

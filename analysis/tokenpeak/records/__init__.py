@@ -9,7 +9,8 @@ format_version history:
         `network` of a run's client; `interconnect` of a node's facts; a file of version 1 reads the same
     3   `holdout` of a trial, which version 2 calls `other_requests`; an interval and `needed_s` of a run's energy,
         whose `energy_j` may be null; `temperature_c` and `further_energy` of a run; `power_meters` of a node's
-        facts; `idle_power` of a trial; `image` and `digest` of an engine build, `engine_digest` of a trial's start-up
+        facts; `idle_power` and `quality` of a trial; `image` and `digest` of an engine build, `engine_digest` of a
+        trial's start-up
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -51,12 +52,14 @@ from tokenpeak.records.run import (
 )
 from tokenpeak.records.sweep import EndRecord, Imported, Provenance, SourceFile, SweepRecord
 from tokenpeak.records.trial import Failure, IdlePower, Phase, Restoration, StartupFacts, TrialRecord
-from tokenpeak.records.verdict import BY_THE_ENGINE, OVERLOADED, Reason, Verdict
+from tokenpeak.records.verdict import BY_THE_ENGINE, OVERLOADED, QUALITY_FAILED, QUALITY_UNKNOWN, Reason, Verdict
 
 __all__ = [
     "BY_THE_ENGINE",
     "FORMAT_VERSION",
     "OVERLOADED",
+    "QUALITY_FAILED",
+    "QUALITY_UNKNOWN",
     "REQUEST_COLUMNS",
     "ClientHealth",
     "Config",

@@ -61,6 +61,7 @@ class QualityMeasurement(Record):
     """Prompts that are too long for this launch."""
     problem: str | None = None
     """Why it could not be measured to the end; `prompts` is then empty."""
+    started_at: datetime | None = None
     tokens: int = 0
     """Tokens that the engine processed for it."""
     duration_s: float = 0.0
@@ -99,3 +100,10 @@ class QualityVerdict(Record):
     perplexity_ratio: float | None = None
     tasks_right: int | None = None
     reference_tasks_right: int | None = None
+
+
+class TrialQuality(Record):
+    """The quality of a trial's launch, as measured after its load."""
+
+    verdict: QualityVerdict
+    measurement: QualityMeasurement

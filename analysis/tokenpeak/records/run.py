@@ -122,6 +122,10 @@ class EngineCounters(Record):
     waiting_max: float | None = None
     kv_cache_usage_mean: float | None = None
     kv_cache_usage_max: float | None = None
+    draft_acceptance_rate: float | None = None
+    """Accepted ÷ drafted tokens of speculative decoding; None where nothing was drafted."""
+    draft_accepted_length: float | None = None
+    """Mean tokens of a step with a draft: those accepted, and the one that the model adds."""
 
 
 class Energy(Record):

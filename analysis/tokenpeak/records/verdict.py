@@ -16,9 +16,11 @@ class Reason(Record):
 
 OVERLOADED = "overloaded"
 """Code of the reason that a run's rate was more than the engine could serve."""
+QUALITY_FAILED = "quality_failed"
+QUALITY_UNKNOWN = "quality_unknown"
+"""Codes of the reasons that the launch's answers are worse than the reference's, or are not known to be as good."""
 
-
-BY_THE_ENGINE = frozenset({OVERLOADED, "preemptions"})
+BY_THE_ENGINE = frozenset({OVERLOADED, "preemptions", QUALITY_FAILED, QUALITY_UNKNOWN})
 """Codes of reasons that lie in the engine under this load; all others mean that a run was measured badly."""
 
 

@@ -42,9 +42,11 @@ from tokenpeak.records import (
     SweepRecord,
     TrialRecord,
 )
+from tokenpeak.records.quality import PromptQuality, QualityMeasurement, QualityVerdict
 from tokenpeak.spec.axes import Alternative, ExtraConfig, ModelPatch
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import Citation, EnergyFactors
+from tokenpeak.spec.quality import QualitySpec
 from tokenpeak.spec.sweep import ModelSpec, Objective, SearchSpec, SweepSpec
 from tokenpeak.spec.workload import (
     ConversationWorkload,
@@ -100,6 +102,10 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     ),
     EndRecord: _rules(WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored", TEXT="problems"),
     TrialRecord: _rules(WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"),
+    QualityVerdict: _rules(TEXT="reason"),
+    QualityMeasurement: _rules(WORD="left_out", TEXT="problem"),
+    PromptQuality: _rules(WORD="name kind", PRIVATE="answer_text"),
+    QualitySpec: _rules(FILE="reference"),
     NodeFacts: _rules(
         NODE="node",
         TEXT="cpu interconnect os engine_help engine_env_allowed problems",

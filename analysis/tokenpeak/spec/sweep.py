@@ -24,6 +24,7 @@ from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highe
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.energy_table import with_factor_table
+from tokenpeak.spec.quality import QualitySpec
 from tokenpeak.spec.secrets import secret_in
 from tokenpeak.spec.window import parse_window
 from tokenpeak.spec.workload import AnyLevel, AnyWorkload, ConversationWorkload, Declaration, MaxRateLoad, OpenLoad, Slo
@@ -149,6 +150,8 @@ class SweepSpec(Declaration):
     """At most this long may production be down for the sweep, all nodes together. `90m`, `2h`, or seconds."""
     deadlines: Deadlines = Deadlines()
     energy: EnergyFactors = EnergyFactors()
+    quality: QualitySpec | None = None
+    """None: answers are not compared with a reference's."""
 
     @model_validator(mode="before")
     @classmethod
@@ -201,7 +204,7 @@ class SweepSpec(Declaration):
     def _only_measures(self, endpoint: EndpointSpec) -> None:
         """Refuse what only a server that we launch could have."""
         fields = type(self).model_fields
-        ours = ("model", "axes", "highest", "fixed", "extra_configs", "restore", "max_downtime")
+        ours = ("model", "quality", "axes", "highest", "fixed", "extra_configs", "restore", "max_downtime")
         # Compared with defaults, since a recorded spec has every key.
         if given := [name for name in ours if getattr(self, name) != fields[name].get_default()]:
             raise ValueError(

@@ -25,6 +25,7 @@ from tokenpeak.records import (
     SweepRecord,
     TrialRecord,
 )
+from tokenpeak.records.quality import TrialQuality
 from tokenpeak.results.energy_reading import with_energy_intervals
 from tokenpeak.results.power_sensor import UNKNOWN, boards_sensor
 from tokenpeak.results.slo_met import judged_under
@@ -330,6 +331,23 @@ def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
         **_predicted(trial.prediction),
         "holdout": trial.holdout,
         "left_out": trial.left_out,
+        **_quality(trial.quality),
+    }
+
+
+def _quality(quality: TrialQuality | None) -> Row:
+    """The columns of a trial's quality; all null where it was not measured."""
+    verdict = quality.verdict if quality is not None else None
+    kl = verdict.kl if verdict is not None else None
+    return {
+        "quality": verdict.status if verdict is not None else None,
+        "quality_reason": verdict.reason if verdict is not None else None,
+        "quality_kl_nats": kl.estimate if kl is not None else None,
+        "quality_kl_low_nats": kl.low if kl is not None else None,
+        "quality_kl_high_nats": kl.high if kl is not None else None,
+        "quality_top1_agreement": verdict.top1_agreement if verdict is not None else None,
+        "quality_perplexity_ratio": verdict.perplexity_ratio if verdict is not None else None,
+        "quality_duration_s": quality.measurement.duration_s if quality is not None else None,
     }
 
 

@@ -167,6 +167,14 @@ TRIALS = SqlTable(
             "ended_at time! When it ended; a search learns from trials in this order",
             "left_out text Why runs beside the objective's were not made; null: all were, as far as the trial went",
             "engine_digest text sha256 of the image, or of the command's file, that was started",
+            "quality text pass, fail or unknown: whether its answers agree with the reference's; null: not measured",
+            "quality_reason text Why, in a sentence",
+            "quality_kl_nats float Divergence of its prefill from the reference, above the noise floor [nats a token]",
+            "quality_kl_low_nats float Lower end of quality_kl_nats, at 99% [nats a token]",
+            "quality_kl_high_nats float Upper end of quality_kl_nats, at 99% [nats a token]",
+            "quality_top1_agreement float Share of tokens whose likeliest token is the reference's",
+            "quality_perplexity_ratio float Perplexity of the reference's answers to it ÷ to the reference",
+            "quality_duration_s float How long measuring that took [s]",
         ),
     ),
 )
@@ -283,6 +291,8 @@ RUNS = SqlTable(
             "cpu_j_per_output_tok float Measured energy of CPU, with memory where counted, per output token [J]",
             "idle_power_w float What energy_boundary draws before any engine starts [W]; null: not measured",
             "idle_share float Share of energy_j that idle_power_w comes to; null: not measured",
+            "engine_draft_acceptance_rate float Share of drafted tokens that were accepted; null: nothing was drafted",
+            "engine_draft_accepted_length float Mean tokens of a step with a draft, its own one counted; null: none",
         ),
     ),
 )

@@ -18,6 +18,7 @@ from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
 from tokenpeak.plan.matrix import build_plan, model_facts_of
 from tokenpeak.predict.hub import facts_from_hub
+from tokenpeak.quality.reference import read_reference, reference_path
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
 from tokenpeak.search.remaining import cost_of
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
@@ -201,7 +202,12 @@ def resume_sweep(
 
 
 def _check_files(spec: SweepSpec, inventory: Inventory) -> None:
-    """Raise LoadError for a workload's file that the load client could not read; load hosts have files of their own."""
+    """Raise LoadError for a workload's file that the load client could not read; load hosts have files of their own.
+
+    Raises ArchiveError for a reference of answers that cannot be read.
+    """
+    if spec.quality is not None:
+        read_reference(reference_path(spec.quality))
     if inventory.load_hosts:
         return
     for workload in (plan.workload for plan in spec.workloads):

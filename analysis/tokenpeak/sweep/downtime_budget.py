@@ -14,6 +14,7 @@ from typing import Any
 from tokenpeak.errors import PlanError
 from tokenpeak.node.protocol import requests
 from tokenpeak.records import TrialRecord
+from tokenpeak.spec.quality import MEASUREMENT_LIMIT_S
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.window import parse_window
 from tokenpeak.spec.workload import MaxRateLoad
@@ -57,6 +58,7 @@ def longest_trial_s(spec: SweepSpec) -> float:
         deadlines.engine_ready_s
         + len(levels) * deadlines.run_s
         + sum(level.budget_s for level in levels if isinstance(level, MaxRateLoad))
+        + (MEASUREMENT_LIMIT_S if spec.quality is not None else 0.0)
         + deadlines.engine_stop_s
         + (deadlines.production_ready_s if spec.restore == "per_trial" else 0.0)
     )

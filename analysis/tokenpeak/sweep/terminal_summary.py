@@ -259,8 +259,17 @@ def _without_value(trials: Sequence[TrialRecord], spec: SweepSpec) -> list[str]:
             message = trial.failure.message.splitlines()[0] if trial.failure.message else ""
             lines.append(f"failed  {trial.config.name}: {trial.failure.cause}: {message}")
         elif trial.status == "ok" and objective_value(trial.runs, spec) is None:
-            lines.append(f"not ranked  {trial.config.name}{why_invalid(trial, spec)}")
+            lines.append(f"not ranked  {trial.config.name}{unproven_value(trial, spec)}{why_invalid(trial, spec)}")
     return lines
+
+
+def unproven_value(trial: TrialRecord, spec: SweepSpec) -> str:
+    """The objective of a launch whose answers did not pass, in brackets; empty for any other, and for a rate."""
+    if trial.quality is None or trial.quality.verdict.status == "pass":
+        return ""
+    own = (run for run in trial.runs if (run.workload.name, run.level_label) == spec.objective_run())
+    value = next((metric_value(run, spec.objective.metric, spec.energy) for run in own), None)
+    return "" if value is None else f" ({value_words(spec, spec.objective.metric, value)}, not proven)"
 
 
 def why_invalid(trial: TrialRecord, spec: SweepSpec) -> str:

@@ -10,11 +10,14 @@ from pathlib import Path
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from tokenpeak.loadgen.job import JobOutcome, read_outcome
+from tokenpeak.errors import ArchiveError
+from tokenpeak.loadgen.job import QUALITY, JobOutcome, read_outcome
 from tokenpeak.node.engine_builds import is_version
 from tokenpeak.node.launch import WRONG_ENGINE
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, Samples
 from tokenpeak.predict.hardware import gpu_facts
+from tokenpeak.quality.reference import read_reference, reference_path
+from tokenpeak.quality.verdict import judge, quality_reasons
 from tokenpeak.records import (
     Failure,
     IdlePower,
@@ -27,6 +30,7 @@ from tokenpeak.records import (
     StartupFacts,
     TrialRecord,
 )
+from tokenpeak.records.quality import QualityMeasurement, QualityVerdict, TrialQuality
 from tokenpeak.results.board_temperature import board_temperature_c
 from tokenpeak.results.energy import run_energies
 from tokenpeak.results.gpu_clocks import clock_reasons
@@ -91,6 +95,9 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
     if _is_overlapped(evidence):
         runs = tuple(run.model_copy(update={"verdict": with_reasons(run.verdict, (_OVERLAP,))}) for run in runs)
     failure = _failure(evidence, runs, log)
+    quality = _quality(evidence)
+    if quality is not None and (reasons := quality_reasons(quality.verdict)):
+        runs = tuple(run.model_copy(update={"verdict": with_reasons(run.verdict, reasons)}) for run in runs)
     status = "ok" if failure is None else "interrupted" if _says_nothing_of_config(failure) else "failed"
     startup = startup_facts(log)
     if (ready_s := _ready_s(evidence.launch)) is not None:
@@ -102,6 +109,7 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
         *node_phases(evidence.launch, offset_s=offset_s, trial_started_unix_s=started_unix_s),
         *node_phases(evidence.finish, offset_s=offset_s, trial_started_unix_s=started_unix_s),
         *load_phase(runs, windows),
+        *_quality_phase(quality, evidence),
     ]
     record = _record(
         evidence,
@@ -111,6 +119,7 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
         phases=spans,
         startup=startup,
         runs=runs,
+        quality=quality,
         idle_power=measured_idle_power(telemetry, spans, boards_sensor(evidence.request.facts.gpus)),
         series=merged(_read_metrics(evidence.output), telemetry),
         restoration=_restoration(evidence),
@@ -127,6 +136,7 @@ def _record(
     phases: list[Phase] | None = None,
     startup: StartupFacts | None = None,
     runs: tuple[RunRecord, ...] = (),
+    quality: TrialQuality | None = None,
     idle_power: tuple[IdlePower, ...] = (),
     series: Series | None = None,
     restoration: Restoration | None = None,
@@ -155,6 +165,7 @@ def _record(
             "startup": startup or StartupFacts(),
             "idle_power": idle_power,
             "runs": runs,
+            "quality": quality,
             "left_out": _outcome(evidence.output).left_out,
             "series": series or Series(),
             "restoration": restoration,
@@ -293,6 +304,32 @@ def _outcome(output: Path | None) -> JobOutcome:
         return JobOutcome() if output is None else read_outcome(output)
     except ValidationError:
         return JobOutcome()
+
+
+def _quality(evidence: TrialEvidence) -> TrialQuality | None:
+    """How the launch's answers agree with the reference's; None where the sweep does not ask, or it never started."""
+    spec = evidence.request.spec.quality
+    if spec is None or evidence.output is None or not evidence.launch.ready:
+        return None
+    path = evidence.output / QUALITY
+    try:
+        measured = QualityMeasurement.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        measured = QualityMeasurement(problem="The load client ended before it had measured the answers.")
+    try:
+        verdict = judge(measured, read_reference(reference_path(spec)), spec.margin)
+    except ArchiveError as error:
+        verdict = QualityVerdict(status="unknown", reason=str(error), margin_nats=spec.margin, prompts=0)
+    return TrialQuality(verdict=verdict, measurement=measured)
+
+
+def _quality_phase(quality: TrialQuality | None, evidence: TrialEvidence) -> list[Phase]:
+    """The span of the trial in which its answers were measured."""
+    measured = quality.measurement if quality is not None else None
+    if measured is None or measured.started_at is None:
+        return []
+    started_s = (measured.started_at - evidence.started_at).total_seconds()
+    return [Phase(name="quality", kind="load", started_s=started_s, duration_s=measured.duration_s)]
 
 
 def _read_metrics(output: Path | None) -> Series:

@@ -20,6 +20,7 @@ from tokenpeak.node.engine_builds import engine_build
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.protocol import requests
 from tokenpeak.plan.engine_builds import build_of, known_flags_of
+from tokenpeak.quality.reference import reference_path
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import Config, NodeFacts, PlannedConfig, Production
 from tokenpeak.spec.sweep import SweepSpec
@@ -267,6 +268,7 @@ def _load_job(request: TrialRequest, files: RequestFiles, started_at_unix_s: flo
         metrics_url=f"{base_url}/metrics",
         run_deadline_s=request.spec.deadlines.run_s,
         early_stop=_early_stop(request),
+        quality_reference=reference_path(request.spec.quality) if request.spec.quality is not None else None,
     )
 
 
