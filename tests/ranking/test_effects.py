@@ -56,6 +56,18 @@ def test_confounded_axes_are_not_estimable() -> None:
     assert found["c", "p"].estimable
 
 
+def test_what_remains_of_an_axis_is_compared() -> None:
+    """A value that came only with another axis's is compared with none, the other two with each other."""
+    made = [({"seqs": seqs, "dtype": "b"}, value) for seqs, value in (("16", 2.0), ("64", 3.0), ("64", 3.3))]
+    found = effects([*made, ({"seqs": "8", "dtype": "a"}, 1.0)])
+    main = {effect.axes + effect.values: effect for effect in found.main}
+
+    assert ("16", "64") == main["seqs", "64"].among
+    assert pytest.approx((3.0 * 3.3) ** 0.25 / 2**0.5) == main["seqs", "64"].ratio
+    assert not main["seqs", "8"].estimable
+    assert not main["dtype", "a"].estimable
+
+
 def test_missing_cells_leave_an_interaction_open() -> None:
     """An interaction whose cell was never launched is not estimable; the rest of the table may be."""
     some = [trial for trial in trials(0.01) if (trial[0]["seqs"], trial[0]["eager"]) != ("64", "true")]

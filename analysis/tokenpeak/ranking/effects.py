@@ -2,7 +2,8 @@
 
 Least squares on log objective. A main effect compares a value of an axis with the mean of its values, other axes being
 equal; an interaction is what a pair of values does beyond their main effects. What the trials cannot separate is not
-estimable, and stays so. Intervals rest on the residuals, which hold noise and whatever the model leaves out. Launches
+estimable, and stays so: a value that always came with another axis's is compared with none, and those that remain are
+compared with each other. Intervals rest on the residuals, which hold noise and whatever the model leaves out. Launches
 of one config share what it leaves out, so each config counts once, by the mean of its launches; only where effects are
 as many as configs, so that nothing is left out, does each launch count.
 """
@@ -10,7 +11,7 @@ as many as configs, so that nothing is left out, does each launch count.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -26,7 +27,7 @@ TOLERANCE = 1e-8
 class Effect:
     """One value of an axis, or one pair of values of two axes.
 
-    `ratio` is the objective with it over the mean of its axis (or over what main effects say); None when it is not
+    `ratio` is the objective with it over the mean of `among` (or over what main effects say); None when it is not
     estimable. Bounds are None when no launches are left to estimate the spread.
     """
 
@@ -36,6 +37,8 @@ class Effect:
     ratio: float | None
     low: float | None
     high: float | None
+    among: tuple[str, ...] = ()
+    """Of an axis: the values with whose mean it is compared, its own included; empty where there are none."""
 
     @property
     def estimable(self) -> bool:
@@ -47,8 +50,8 @@ class Effect:
 class Importance:
     """How much an axis, or a pair beyond its main effects, matters.
 
-    `spread` is the greatest over the least of its estimable effects; `p_value` is of the hypothesis that it does
-    nothing (F test); None when that cannot be tested.
+    `spread` is the greatest over the least of effects that are compared with each other; `p_value` is of the
+    hypothesis that it does nothing (F test); None when that cannot be tested.
     """
 
     axes: tuple[str, ...]
@@ -76,9 +79,9 @@ def effects(trials: Sequence[tuple[Mapping[str, str], float]], *, confidence: fl
     axes = {name: values for name, values in axes.items() if len(values) > 1}
     base = _least_squares(usable, axes, None, confidence)
     main = [
-        base.effect((name,), (value,), part, sum(choices.get(name) == value for choices, _ in usable))
+        base.main_effect(name, values, value, sum(choices.get(name) == value for choices, _ in usable))
         for name, values in axes.items()
-        for value, part in zip(values, _coding(len(values)), strict=True)
+        for value in values
     ]
     importance = [
         Importance(axes=(name,), spread=_spread(main, (name,)), p_value=base.p_value((name,))) for name in axes
@@ -161,11 +164,28 @@ class _LeastSquares:
 
         return float(fdtrc(gained, self.freedom, max(ratio, 0.0)))
 
-    def effect(self, axes: tuple[str, ...], values: tuple[str, ...], part: Floats, launches: int) -> Effect:
-        """One effect: the contrast `part` of the block's columns."""
+    def main_effect(self, name: str, values: Sequence[str], value: str, launches: int) -> Effect:
+        """A value of an axis against the mean of those that can be compared with it."""
+        coding = _coding(len(values))
+        own = coding[values.index(value)]
+        compared = [at for at, other in enumerate(coding) if self._is_estimable(self._contrast((name,), own - other))]
+        if len(compared) < 2:
+            return Effect(axes=(name,), values=(value,), launches=launches, ratio=None, low=None, high=None)
+        found = self.effect((name,), (value,), own - coding[compared].mean(axis=0), launches)
+        return replace(found, among=tuple(values[at] for at in compared))
+
+    def _contrast(self, axes: tuple[str, ...], part: Floats) -> Floats:
         contrast = np.zeros(self._design.shape[1])
         contrast[self._places[axes]] = part
-        if not np.allclose(contrast @ self._estimable, contrast, atol=1e-6):
+        return contrast
+
+    def _is_estimable(self, contrast: Floats) -> bool:
+        return np.allclose(contrast @ self._estimable, contrast, atol=1e-6)
+
+    def effect(self, axes: tuple[str, ...], values: tuple[str, ...], part: Floats, launches: int) -> Effect:
+        """One effect: the contrast `part` of the block's columns."""
+        contrast = self._contrast(axes, part)
+        if not self._is_estimable(contrast):
             return Effect(axes=axes, values=values, launches=launches, ratio=None, low=None, high=None)
         estimate = float(contrast @ self._estimates)
         if self.freedom <= 0:
@@ -200,8 +220,11 @@ def _product(first: Floats, second: Floats) -> Floats:
 
 
 def _spread(found: Sequence[Effect], axes: tuple[str, ...]) -> float | None:
-    ratios = [effect.ratio for effect in found if effect.axes == axes and effect.ratio is not None]
-    return max(ratios) / min(ratios) if len(ratios) > 1 else None
+    together: dict[tuple[str, ...], list[float]] = {}
+    for effect in found:
+        if effect.axes == axes and effect.ratio is not None:
+            together.setdefault(effect.among, []).append(effect.ratio)
+    return max((max(ratios) / min(ratios) for ratios in together.values() if len(ratios) > 1), default=None)
 
 
 def _order(value: str) -> tuple[int, float, str]:

@@ -8,7 +8,7 @@ import polars as pl
 
 from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, number, percent, strong, trimmed, warning
 from tokenpeak.report.energy import figure_words, rounded
-from tokenpeak.report.interactions import importance
+from tokenpeak.report.interactions import importance, inseparable
 from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView
 
@@ -149,10 +149,13 @@ def interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
     grounds = [(each, rows) for each in view.hardware if (rows := ranks.filter(pl.col("hardware") == each)).height]
     if len(grounds) > FEW:
         return _leading_axes(grounds)
-    return answer(*(part for hardware, rows in grounds for part in _axis_words(hardware, rows)))
+    return answer(
+        *(part for hardware, rows in grounds for part in _axis_words(hardware, rows, inseparable(effects, hardware)))
+    )
 
 
-def _axis_words(hardware: str, rows: pl.DataFrame) -> list[Part]:
+def _axis_words(hardware: str, rows: pl.DataFrame, without: Sequence[str]) -> list[Part]:
+    """What matters; it is said to do so most only where every axis that varied can be compared."""
     first, *others = rows.iter_rows(named=True)
     rest = ", ".join(f"{row['axis']} {percent(row['gain'])}" for row in others)
     if not first["matters"]:
@@ -164,14 +167,21 @@ def _axis_words(hardware: str, rows: pl.DataFrame) -> list[Part]:
     return [
         f"On {hardware}, ",
         code(first["axis"]),
-        " matters most: ",
+        " matters: " if without else " matters most: ",
         code(first["best"]),
         " gives ",
         strong(percent(first["gain"])),
         " over ",
         code(first["worst"]),
         f", other axes being equal{f' ({rest})' if rest else ''}. ",
+        *_inseparable_words(without),
     ]
+
+
+def _inseparable_words(axes: Sequence[str]) -> list[Part]:
+    if not axes:
+        return []
+    return ["What ", code(", ".join(axes)), " does is not known: it changed together with others. "]
 
 
 def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:

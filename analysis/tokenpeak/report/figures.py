@@ -198,7 +198,8 @@ def not_estimable(view: SweepView, effects: pl.DataFrame) -> str:
     missing = effects.filter(pl.col("effect").is_null())["choice"].unique(maintain_order=True).to_list()
     somewhere = "" if len(view.hardware) == 1 else " on some hardware"
     more = f" and {len(missing) - NOT_ESTIMABLE} more" if len(missing) > NOT_ESTIMABLE else ""
-    return f" Not estimable{somewhere}: {', '.join(missing[:NOT_ESTIMABLE])}{more}." if missing else ""
+    words = f" Not estimable{somewhere}, and in no mean: {', '.join(missing[:NOT_ESTIMABLE])}{more}."
+    return words if missing else ""
 
 
 def pair_effects(view: SweepView) -> Table:

@@ -106,7 +106,8 @@ def statistics_of(view: SweepView, hardware: str) -> statistics.Effects:
 def effects(view: SweepView) -> pl.DataFrame:
     """Each alternative's share over the mean of its axis, other axes being equal, from whatever gave a result.
 
-    Columns: hardware, axis, alternative, effect (null: not estimable), low, high (95%; null where nothing is left to
+    Columns: hardware, axis, alternative, among (the alternatives of that mean: those that can be compared), effect
+    (null: not estimable), low, high (95%; null where nothing is left to
     estimate the spread), n (launches), matters (the axis matters by its F test), remark.
     """
     rows = []
@@ -121,6 +122,7 @@ def effects(view: SweepView) -> pl.DataFrame:
                         "hardware": hardware,
                         "axis": axis,
                         "alternative": choice,
+                        "among": ", ".join(known[axis, choice].among) if (axis, choice) in known else "",
                         **_shares(known.get((axis, choice))),
                         "matters": matters.get((axis,), False),
                     }
@@ -130,7 +132,14 @@ def effects(view: SweepView) -> pl.DataFrame:
 
 
 SHARES = {"effect": pl.Float64, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64, "remark": pl.String}
-EFFECTS = {"hardware": pl.String, "axis": pl.String, "alternative": pl.String, **SHARES, "matters": pl.Boolean}
+EFFECTS = {
+    "hardware": pl.String,
+    "axis": pl.String,
+    "alternative": pl.String,
+    "among": pl.String,
+    **SHARES,
+    "matters": pl.Boolean,
+}
 PAIRS = {"hardware": pl.String, "pair": pl.String, "cell": pl.String, **SHARES, "p_value": pl.Float64}
 
 
@@ -179,8 +188,17 @@ def beyond(view: SweepView) -> pl.DataFrame:
     return frame.sort("hardware", "p_value", nulls_last=True, maintain_order=True).drop("remark")
 
 
+def inseparable(effect: pl.DataFrame, hardware: str) -> list[str]:
+    """The axes of which no two launched alternatives can be compared there: they changed together with others."""
+    launched = effect.filter(pl.col("hardware") == hardware, pl.col("n") > 0)
+    axes = launched.group_by("axis", maintain_order=True).agg(
+        several=pl.len() > 1, compared=pl.col("effect").count() > 0
+    )
+    return axes.filter("several", ~pl.col("compared"))["axis"].to_list()
+
+
 def importance(view: SweepView, effect: pl.DataFrame) -> pl.DataFrame:
-    """Axes by what their best alternative gives over their worst on each hardware, the largest first.
+    """Axes by what their best alternative gives over the worst that it can be compared with, the largest first.
 
     Columns: hardware, axis, gain (share, negative where lower is better), best, worst, matters (by its F test).
     An axis of which less than two alternatives are estimable has no row.
@@ -188,8 +206,7 @@ def importance(view: SweepView, effect: pl.DataFrame) -> pl.DataFrame:
     order = pl.col("effect") * (1 if view.higher_is_better else -1)
     return (
         effect.drop_nulls("effect")
-        .filter(pl.len().over("hardware", "axis") > 1)
-        .group_by("hardware", "axis", maintain_order=True)
+        .group_by("hardware", "axis", "among", maintain_order=True)
         .agg(
             gain=(1 + pl.col("effect").sort_by(order).last()) / (1 + pl.col("effect").sort_by(order).first()) - 1,
             best=pl.col("alternative").sort_by(order).last(),
@@ -197,4 +214,5 @@ def importance(view: SweepView, effect: pl.DataFrame) -> pl.DataFrame:
             matters=pl.col("matters").first(),
         )
         .sort("hardware", "matters", pl.col("gain").abs(), descending=[False, True, True], maintain_order=True)
+        .unique(["hardware", "axis"], keep="first", maintain_order=True)
     )
