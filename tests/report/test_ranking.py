@@ -11,6 +11,7 @@ from shown_pages import shown, table_of
 from tokenpeak import paths
 from tokenpeak.report import SweepView, answers, figures, open_archive, overview, tables
 from tokenpeak.report.blocks import plain
+from tokenpeak.report.next_steps import next_steps
 from tokenpeak.report.ranking import rank
 
 
@@ -178,14 +179,12 @@ def test_an_edge_is_one_that_can_be_passed(tmp_path: Path) -> None:
     published = open_archive(paths.ARCHIVES / "a100x8-llama70b")
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [4, 16, 8]}, seconds=3)
     view = open_archive(archive.path)
-    steps = [overview.next_steps(each, rank(each, each.hardware[0])) for each in (published, view)]
-    words = [each.words().split(": values")[0] for each in steps if each is not None]
+    steps = [next_steps(each, rank(each, each.hardware[0])) for each in (published, view)]
+    words = [each.words().split(" tried")[0] for each in steps if each is not None]
 
     assert "16" == (rank(view, view.hardware[0]).recommended or {})["axis_max_num_seqs"]
-    assert [
-        f"The recommended config stands at the edge of {edge}"
-        for edge in ("max_num_batched_tokens=98304", "max_num_seqs=16")
-    ] == words
+    assert ["max_num_batched_tokens=98304 was the highest", "max_num_seqs=16 was the highest"] == words
+    assert "16 was the highest tried; try 32." in str(steps[1] and steps[1].words())
 
 
 def test_cost_is_shown_in_its_currency(tmp_path: Path) -> None:

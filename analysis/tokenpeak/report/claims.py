@@ -73,14 +73,14 @@ def answer_claims(view: SweepView, claims: list[Judged], found: dict[str, Guarde
         return answer(*parts, "No config gave a result that may be ranked.")
     if findings:
         names = ", ".join(guard.mistake for guard in GUARDS if found[guard.name].findings)
-        parts += [
-            f"Of {len(found)} checks of the figures themselves {looked} could be made; they ",
-            strong(f"found {findings}"),
-        ]
-        parts.append(f" {'place' if findings == 1 else 'places'} to mind: {names}.")
+        parts += [f"{looked} of {len(found)} checks of the figures ran; ", strong(_warnings(findings)), f": {names}."]
     else:
-        parts.append(f"Of {len(found)} checks of the figures themselves {looked} could be made; they found no mistake.")
+        parts.append(f"{looked} of {len(found)} checks of the figures ran; no warning.")
     return answer(*parts)
+
+
+def _warnings(number: int) -> str:
+    return f"{number} warning{'' if number == 1 else 's'}"
 
 
 def claim_blocks(claims: list[Judged]) -> list[Block]:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -10,11 +9,20 @@ from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
 from tokenpeak.report import presets, rates, tools
 from tokenpeak.report.answers import confidence_words, launches, recommendation
-from tokenpeak.report.blocks import Facts, Sentence, Snippets, Tile, Tiles, code, link, note, number, percent, trimmed
+from tokenpeak.report.blocks import (
+    Facts,
+    Sentence,
+    Snippets,
+    Tile,
+    Tiles,
+    number,
+    percent,
+    trimmed,
+)
 from tokenpeak.report.deploy import snippets
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import Ranking, rank
-from tokenpeak.report.view import GROUPS_OF_GPUS, SweepView
+from tokenpeak.report.view import SweepView
 
 
 def recommends(view: SweepView) -> bool:
@@ -194,6 +202,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
         if view.end
         else float(trials["production_downtime_s"].drop_nulls().sum())
     )
+    served = [node for node in view.record.nodes if node.production and node.production.manager != "none"]
     theoretical = sum(plan.theoretical for plan in view.record.plans)
     launched = trials.select("hardware", "config_id").unique().height
     dropped = sum(len(plan.dropped) for plan in view.record.plans)
@@ -221,7 +230,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
         ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),
         (
             "Production not serving",
-            f"{_span(downtime)} over {_count(len(view.record.nodes), 'node')}",
+            f"{_span(downtime)} over {_count(len(served), 'node')}" if served else "no node has a production",
         ),
         ("Energy under load", f"{number(energy_j / 3600)} Wh" if energy_j else "not known"),
     ]
@@ -259,49 +268,3 @@ def _span(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
-
-
-@dataclass(frozen=True)
-class _Edge:
-    axis: str
-    alternative: str
-
-
-def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """What would be worth trying, read from the recommended config's place on its axes."""
-    recommended = ranked.recommended
-    if recommended is None:
-        return None
-    whole = view.gpus_used(ranked.hardware).get(str(recommended["config_id"])) == view.gpus_of(ranked.hardware)
-    edges = []
-    for axis, names in view.axes.items():
-        value = recommended.get(f"axis_{axis}")
-        if len(names) < 2 or value is None or not all(_numeric(name) for name in names):
-            continue
-        own, tried = float(str(value)), [float(name) for name in names]
-        # Nothing counts less than one, and no engine takes more GPUs than there are.
-        below = own == min(tried) and own != 1
-        above = own == max(tried) and not (whole and axis in GROUPS_OF_GPUS)
-        if below or above:
-            edges.append(_Edge(axis, str(value)))
-    parts: list[object] = []
-    if edges:
-        parts.append("The recommended config stands at the edge of ")
-        for index, edge in enumerate(edges):
-            parts += [", " if index else "", code(f"{edge.axis}={edge.alternative}")]
-        parts.append(": values beyond were not tried. ")
-    if not ranked.replicated and recommended["gain"] is not None:
-        parts.append("Launch the best few again (search.replicates) to give the gain an interval. ")
-    if ranked.ties.height:
-        parts.append("The others of its tie stand in the ")
-        parts.append(link("ranking", "ranking.html"))
-        parts.append(".")
-    return note(*parts) if parts else None  # type: ignore[arg-type]
-
-
-def _numeric(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
