@@ -38,4 +38,7 @@ def test_plain_c_locale_is_no_trouble(tmp_path: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "TOKENPEAK_STATE": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
-    assert "tokenpeak: Inventory sim has no node 'none'. Known: sim-a100, sim-h100.\n" == done.stderr
+    assert (
+        "tokenpeak: Inventory sim has no node 'none'. Known: sim-a100, sim-a100-2, sim-h100, sim-h100-2.\n"
+        == done.stderr
+    )

@@ -91,9 +91,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     hosts.write_text(hosts.read_text().replace("{{ tokenpeak_loopback }}.3", "127.0.0.1"))
     shutil.copytree(paths.SWEEPS, root / "analysis" / "sweeps")
     (root / "analysis" / "sweeps" / "killed.yml").write_text(yaml.safe_dump(SHORT))
-    quick = root / "analysis" / "sweeps" / "quick.yml"
-    # Half the configs: each takes a real engine two minutes. FRONT_DOOR=long makes the whole sweep, as typed.
-    quick.write_text(quick.read_text().replace("  max_num_batched_tokens: [512, 2048]\n", ""))
     found = Checkout(root=root, state=tmp_path_factory.mktemp("state"))
     yield found
     subprocess.run([TOKENPEAK, "restore", "--inventory", "cpu"], env=found.environment, check=False, timeout=300)
@@ -103,7 +100,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
 
 @pytest.fixture(scope="module")
 def swept(checkout: Checkout) -> tuple[str, Path, list[dict[str, Any]]]:
-    """The default sweep of the cpu inventory with one axis less: what it said, its archive, and its trials."""
+    """The default sweep of the cpu inventory: what it said, its archive, and its trials."""
     done = checkout.sweep("--inventory", "cpu")
 
     assert 0 == done.returncode, done.stdout

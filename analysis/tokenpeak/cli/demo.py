@@ -19,7 +19,7 @@ _FOLDER = Path("tokenpeak-demo")
 @click.option("--end", "is_end", is_flag=True, help="End the simulated servers that a demonstration leaves running.")
 @click.pass_context
 def demo(ctx: click.Context, *, is_end: bool) -> None:
-    """Sweep two simulated nodes on this computer; results are marked as simulated everywhere.
+    """Sweep four simulated nodes on this computer; results are marked as simulated everywhere.
 
     Works in the working folder; outside of one, it makes the folder tokenpeak-demo. The simulated servers go on running
     on loopback addresses, as production should; --end ends them.

@@ -24,7 +24,7 @@ _README = """# A working folder of TokenPeak
 
 Commands that are run here or in a folder below work on what lies here.
 
-- `inventory/NAME/`: your GPU nodes (`hosts.yml`), and what they have in common (`group_vars/all.yml`). `sim` is two
+- `inventory/NAME/`: your GPU nodes (`hosts.yml`), and what they have in common (`group_vars/all.yml`). `sim` is four
   simulated nodes on this computer; the others are examples to put your nodes into, or to copy under a name of yours.
 - `sweeps/NAME.yml`: what is tried, under what load, and what is best.
 - `results/`: an archive for each sweep. `site/build/`: the site made of them.
