@@ -24,6 +24,7 @@ from tokenpeak.predict.memory_plan import missing_hardware, missing_model, plan_
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.predict.prediction import slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
+from tokenpeak.search.outline import duration_text, outline
 from tokenpeak.search.remaining import cost_of
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names, sweep_path
 from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of, planning_env
@@ -77,6 +78,9 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
     models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, model).items()}
     plans = build_plan(spec, facts, model)
     estimates = [cost_of(spec, one, facts, models) for one in plans]
+    as_grid = spec.model_copy(update={"search": spec.search.model_copy(update={"strategy": "grid", "trials": None})})
+    grids = [cost_of(as_grid, one, facts, models) for one in plans]
+    outlines = [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
     # Imported here: they need SciPy, which takes a second that --help should not cost.
     from tokenpeak.results.energy_length import short_energy_runs
     from tokenpeak.results.run_length import short_runs
@@ -89,12 +93,13 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
         # A level that is to be longer anyway is named once.
         notes += [each.words] if (each.workload, each.level) not in named else []
     if format_ == "json":
-        document = as_json(inventory.name, spec, plans, estimates, notes)
+        document = as_json(inventory.name, spec, plans, estimates, [*outlines, *notes])
         echo(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
         return
     console = SafeConsole(width=None if sys.stdout.isatty() else 160, highlight=False)
-    for one, cost in zip(plans, estimates, strict=True):
+    for one, cost, words in zip(plans, estimates, outlines, strict=True):
         print_plan(console, spec, one, cost, _nodes_of(one, facts)[0], models, everything=everything)
+        console.print(f"will do: {words}", soft_wrap=True)
     for note in notes:
         console.print(f"note: {note}")
 
@@ -227,8 +232,8 @@ def print_plan(
         console.print(f"advice ({count} configs): {sentence}")
     energy = "unknown energy" if cost.energy_kwh is None else f"{cost.energy_kwh:.2g} kWh of the devices"
     console.print(
-        f"estimate: {cost.trials} trials, {_duration(cost.duration_s)}, {cost.gpu_hours:.2g} GPU-hours, "
-        f"production down for {_duration(cost.production_downtime_s)}, {energy}"
+        f"estimate: {cost.trials} trials, {duration_text(cost.duration_s)}, {cost.gpu_hours:.2g} GPU-hours, "
+        f"production down for {duration_text(cost.production_downtime_s)}, {energy}"
     )
 
 
@@ -293,11 +298,3 @@ def _print_dropped(console: SafeConsole, dropped: Sequence[Dropped], *, everythi
         reasons = Counter(member.reason for member in members)
         more = f" (and {len(reasons) - 1} like it)" if len(reasons) > 1 else ""
         console.print(f"dropped {len(members)} by {rule}: {reasons.most_common(1)[0][0]}{more}", markup=False)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
