@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from driven_home import BUILDS, CLIMB, KEEP, LEARN, SPEC, VERSIONS, Home
+from driven_home import BUILDS, CLIMB, KEEP, LEARN, SPEC, UPGRADE, VERSIONS, Home
 
 from tokenpeak import paths
 
@@ -49,7 +49,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         # The first of the builds is the default one, so their order is kept.
         (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(given, sort_keys=False))
     (root / "analysis" / "sweeps").mkdir(parents=True)
-    for name, spec in {"pair": SPEC, "climb": CLIMB, "keep": KEEP, "learn": LEARN, "versions": VERSIONS}.items():
+    specs = {"pair": SPEC, "climb": CLIMB, "keep": KEEP, "learn": LEARN, "versions": VERSIONS, "upgrade": UPGRADE}
+    for name, spec in specs.items():
         (root / "analysis" / "sweeps" / f"{name}.yml").write_text(yaml.safe_dump(spec))
     found = Home(root=root, state=tmp_path_factory.mktemp("state"), address=address)
     yield found

@@ -39,6 +39,13 @@ BUILDS = {"old": "0.24.0", "new": "0.32.0"}
 VERSIONS = {**SPEC, "axes": {"engine": ["old", "0.32.0"]}}
 """One config on two engine builds, of which one is asked for by its name and one by its version."""
 
+UPGRADE = {
+    **VERSIONS,
+    "axes": {"engine": ["old", "0.32.0"], "max_num_seqs": [8, 64]},
+    "search": {**SPEC["search"], "replicates": 2},
+}
+"""Two configs on both engine builds, each launched twice."""
+
 KEEP = {**SPEC, "restore": "per_sweep"}
 LEARN = {
     **SPEC,

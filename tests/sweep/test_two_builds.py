@@ -1,7 +1,11 @@
 """A sweep over two engine builds of a simulated node, through the command line."""
 
+import html
 import json
+import math
+import re
 import shutil
+import statistics
 from pathlib import Path
 
 import pytest
@@ -40,6 +44,32 @@ def test_pages_show_what_reported_itself(swept: tuple[str, Path, Home], tmp_path
     assert "vLLM 0.24.0, vLLM 0.32.0" in overview
     for build, release in BUILDS.items():
         assert 1 == sum(f"vLLM {release}, build {build}" in text for text in texts)
+
+
+def test_page_answers_whether_to_upgrade(home: Home, tmp_path: Path) -> None:
+    """A sweep over two builds says for the workload which is faster, or that they are tied, by every launch's figures.
+
+    The ratio on the page is that of the geometric means of the launches' own files.
+    """
+    done = home.run("sweep", "--inventory", "builds", "--sweep", "upgrade", "--no-report")
+    assert 0 == done.returncode, done.stdout
+    archive = home.archives()[-1]
+    home.run("report", str(archive), "--output", str(tmp_path / "site"))
+    page = (tmp_path / "site" / archive.name / "index.html").read_text()
+    logs: dict[str, list[float]] = {"old": [], "new": []}
+    for trial in home.trials(archive):
+        speed = trial["runs"][0]["summary"]["output_tok_per_s"]  # type: ignore[index]
+        logs[trial["config"]["engine"]].append(math.log(speed))  # type: ignore[index]
+    ratio = math.exp(statistics.fmean(logs["new"]) - statistics.fmean(logs["old"]))
+    text = html.unescape(re.sub(r"<[^>]+>", "", page))
+
+    assert [4, 4] == [len(side) for side in logs.values()]
+    said = re.search(
+        r"Under short, new \(vLLM 0\.32\.0\) is (faster|slower|tied).*?: ([+−]?[\d.]+)% output throughput", text
+    )
+    assert said is not None, text[:3000]
+    assert pytest.approx((ratio - 1) * 100, abs=0.06) == float(said[2].replace("−", "-"))
+    assert "How each engine build starts" in text
 
 
 def test_another_program_than_the_build_fails(home: Home) -> None:
