@@ -7,10 +7,24 @@ import argparse
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+PATHS = {
+    "completion": "/v1/completions",
+    "chat": "/v1/chat/completions",
+    "embedding": "/v1/embeddings",
+    "rerank": "/v1/rerank",
+}
+ANSWERS: "dict[str, dict[str, object]]" = {
+    "completion": {"choices": [{"text": "!"}]},
+    "chat": {"choices": [{"message": {"role": "assistant", "content": "!"}}]},
+    "embedding": {"data": [{"index": 0, "embedding": [0.1, -0.2]}]},
+    "rerank": {"results": [{"index": 0, "relevance_score": 0.9}, {"index": 1, "relevance_score": 0.1}]},
+}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -18,6 +32,7 @@ class Handler(BaseHTTPRequestHandler):
 
     model = ""
     version: str | None = None
+    kind = "completion"
     protocol_version = "HTTP/1.1"
 
     def _answer(self, status: int, body: object) -> None:
@@ -38,6 +53,8 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(200, {"version": self.version})
         elif not self._allowed():
             self._answer(401, {"error": "Unauthorized"})
+        elif self.kind == "health":
+            self._answer(404, {"detail": "Not Found"})
         else:
             self._answer(200, {"data": [{"id": self.model}]})
 
@@ -47,8 +64,10 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(401, {"error": "Unauthorized"})
         elif body["model"] != self.model:
             self._answer(404, {"error": f"The model {body['model']} does not exist."})
+        elif self.path != PATHS.get(self.kind):
+            self._answer(404, {"detail": "Not Found"})
         else:
-            self._answer(200, {"model": self.model, "choices": [{"text": "!"}]})
+            self._answer(200, {"model": self.model, **ANSWERS[self.kind]})
 
     def log_message(self, *_: object) -> None:
         """Quiet."""
@@ -65,6 +84,8 @@ def main() -> None:
     parser.add_argument("--worker", action="store_true", help="start a child that outlives its parent")
     parser.add_argument("--die", help="print this and exit with status 1")
     parser.add_argument("--reports", help="the version that /version says; without, there is no such page")
+    parser.add_argument("--kind", default="completion", choices=[*PATHS, "health"], help="all that it answers")
+    parser.add_argument("--tls", help="a PEM file of a certificate and its key: https")
     parser.add_argument("--hang", action="store_true")
     parser.add_argument("--say", nargs="*", default=[], help="words to print")
     options = parser.parse_args()
@@ -80,7 +101,13 @@ def main() -> None:
         sys.exit(options.die)
     time.sleep(600 if options.hang else options.start_s)
     Handler.model, Handler.version = options.model, options.reports
-    ThreadingHTTPServer((options.host, options.port), Handler).serve_forever()
+    Handler.kind = options.kind
+    server = ThreadingHTTPServer((options.host, options.port), Handler)
+    if options.tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(options.tls)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -60,7 +60,8 @@ something is written or sent: VLLM_NCCL_SO_PATH, VLLM_CACHE_ROOT, VLLM_LOGGING_C
 NCCL_NET_PLUGIN, TORCHINDUCTOR_CACHE_DIR."""
 OPENING = ("VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_SERVER_DEV_MODE")
 """They let whoever reaches the engine's port load code or files; as VLLM_API_KEY would let anybody reach it."""
-KEPT_BACK = (*OPENING, "VLLM_API_KEY", "VLLM_LOGGING_STREAM")
+KEPT_BACK = (*OPENING, "VLLM_API_KEY", "VLLM_LOGGING_STREAM", *VISIBLE, ORDER)
+"""Names that no pattern allows."""
 NEVER = re.compile(r"LD_.*|PYTHON.*|GLIBC_.*|GCONV_PATH|PATH|HOME|SHELL|ENV|BASH_.*|IFS")
 """The loader's, the interpreter's and the shell's own: no inventory can allow them."""
 
@@ -89,6 +90,8 @@ def why_not(name: str, allowed: Sequence[str]) -> str | None:
     matched = any(pattern.endswith("*") and name.startswith(pattern[:-1]) for pattern in allowed)
     if matched and not FILES.search(name) and name not in KEPT_BACK:
         return None
+    if name in (*VISIBLE, ORDER):
+        return f"{name} chooses boards, and configs may not here: tokenpeak_gpus of the inventory does, for every trial"
     reason = "loads code or opens the engine, and no pattern allows it" if matched else "is not allowed"
     return f"{name} {reason}: add the name to {KEY} of the inventory, or set it in tokenpeak_engine_env"
 

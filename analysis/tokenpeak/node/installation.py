@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Sequence
 
 from tokenpeak.node import environment, images, meters, trust, version
+from tokenpeak.node.answering import Answering
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import Json
@@ -23,6 +24,7 @@ def check(declaration: Json) -> None:
     wrong = [
         *engine_problems(declaration),
         *power_command_problems(declaration),
+        *answer_problems(declaration),
         *secret_problems(declaration),
         *allowlist_problems(declaration),
     ]
@@ -78,6 +80,29 @@ def power_command_problems(declaration: Json) -> list[str]:
         f"Root would run {meters.DECLARED_AS} {command[0]}, and {danger}: whoever that is would be root. "
         "Let root alone write these files."
     ]
+
+
+def answer_problems(declaration: Json) -> list[str]:
+    """What is wrong with how production is asked, and where root would run or trust what others can write."""
+    declared = declaration.get("production") or {}
+    try:
+        answering = Answering(declared)
+    except ScriptError as error:
+        return [error.text]
+    wrong = []
+    ca_file = declared.get("ca_file")
+    if ca_file and not os.access(ca_file, os.R_OK):
+        wrong.append(f"tokenpeak_production.ca_file {ca_file} cannot be read: name a file of PEM certificates.")
+    if os.geteuid() != 0:
+        return wrong
+    program = shutil.which(answering.command[0]) if answering.command else None
+    words = [program, *(word for word in answering.command[1:] if word.startswith("/")), ca_file]
+    if danger := _danger([Path(word) for word in words if word]):
+        wrong.append(
+            f"Root would run or trust what tokenpeak_production names, and {danger}: whoever that is would be root, or "
+            "could pass for production. Let root alone write these files."
+        )
+    return wrong
 
 
 def _danger(paths: Sequence[Path]) -> str | None:

@@ -113,6 +113,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     # Root asks no engine that others could have replaced.
     unsafe = installation.engine_problems(declaration)
     problems += [*unsafe, *installation.secret_problems(declaration)]
+    problems += [each for each in installation.answer_problems(declaration) if each not in problems]
     builds = () if unsafe else build_states(declaration, state)
     # A node goes without one of several builds; configs that ask for it are dropped there.
     if builds and all(build.problem for build in builds):

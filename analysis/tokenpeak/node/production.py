@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from urllib.parse import urlsplit
 
-from tokenpeak.node import clock, machine, serving, sockets
+from tokenpeak.node import clock, machine, sockets
+from tokenpeak.node.answering import Answering
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import ForeignServerError, OfProduction
 from tokenpeak.node.managers import make_manager, recorded_manager
@@ -16,6 +17,8 @@ from tokenpeak.node.state import Json, State
 
 _START_TRIES = 3
 _START_PAUSE_S = 1.0
+LOOK_S = 10.0
+"""Longest that a health page or a command has to say that production is well, when nothing else waits for it."""
 
 
 def look(declared: Json, state: State) -> ProductionState:
@@ -34,10 +37,14 @@ def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[Produc
     running = manager.is_running()
     url = declared.get("url")
     model, unwell = None, None
-    if running and url:
+    answering = Answering(declared)
+    if running and answering.can_be_asked:
         try:
-            model = serving.served_model(url, _key(declared), check=check)
-            unwell = None if model else _unanswered(url)
+            if answering.names_model:
+                model = answering.served_model(check)
+                unwell = None if model else _unanswered(str(url))
+            elif wrong := answering.wrong(None, check, LOOK_S):
+                unwell = _unwell(answering, None, wrong)
         except ForeignServerError as stranger:
             unwell = f"Production runs, but {stranger.text}"
     found = ProductionState(
@@ -62,16 +69,14 @@ def record(declared: Json, state: State) -> Json:
     found, unwell = _look(declared, manager, check)
     if unwell:
         raise ScriptError("production_unwell", unwell)
-    if found.running and found.url:
+    answering = Answering(declared)
+    if found.running and found.url and answering.names_model:
         try:
-            wrong = serving.complete(found.url, str(found.model), _key(declared), check=check)
+            wrong = answering.wrong(found.model, check)
         except ForeignServerError as stranger:
             wrong = stranger.text
         if wrong:
-            raise ScriptError(
-                "production_unwell",
-                f"Production runs but gave no completion by {found.model!r} ({wrong}): mend it or stop it first.",
-            )
+            raise ScriptError("production_unwell", _unwell(answering, found.model, wrong))
     definition = manager.definition() if found.manager != "none" else {}
     return {**vars(found), "definition": definition, "declared": declared, "answered_by": check.seen}
 
@@ -156,7 +161,7 @@ def start(manager: Manager, definition: Json) -> None:
     # A stop that outlived whoever asked for it: production may answer for as long as that takes.
     clock.wait_until(lambda: not manager.is_ending(), STOP_TIMEOUT_S, poll_s=0.25)
     url = manager.declared.get("url")
-    if url and serving.request(f"{url}/v1/models", timeout_s=2).status:
+    if url and Answering(manager.declared).is_there():
         listeners = sockets.listeners(*_address(url))
         raise ScriptError(
             "production",
@@ -167,44 +172,52 @@ def start(manager: Manager, definition: Json) -> None:
 
 
 def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
-    """Wait for a real completion by the recorded model (any, where none was recorded); None when it came."""
+    """Wait for a real answer, by the recorded model (any, where none was recorded); None when it came."""
     url, model = recorded["url"], recorded["model"]
     manager = recorded_manager(recorded, state)
-    if not url:
+    answering = Answering(recorded["declared"])
+    if not answering.can_be_asked:
         running = clock.wait_until(manager.is_running, ready_s, poll_s=0.25)
         return None if running else f"Production does not run {ready_s:g} s after its start."
-    key = _key(recorded["declared"])
     deadline = time.monotonic() + ready_s
     said = "nothing yet"
     check = OfProduction(manager, manager.answered_before)
     while time.monotonic() < deadline:
         try:
-            served = serving.served_model(url, key, timeout_s=2, check=check)
-            is_model = served is not None and served == (model or served)
-            if is_model:
+            served = answering.served_model(check, timeout_s=2)
+            is_ready = not answering.names_model or (served is not None and served == (model or served))
+            if is_ready:
                 left_s = max(1.0, deadline - time.monotonic())
-                wrong = serving.complete(url, str(served), key, timeout_s=left_s, check=check)
+                wrong = answering.wrong(served, check, timeout_s=left_s)
         except ForeignServerError as stranger:
-            is_model, said = False, stranger.text
-        if is_model:
-            if wrong is None and manager.is_running():
+            is_ready, said = False, stranger.text
+        if is_ready:
+            is_running = manager.is_running()
+            if wrong is None and is_running:
                 return None
-            said = wrong or f"{url} is answered by something else than {recorded['manager']}'s production"
-        elif not clock.wait_until(manager.is_running, 1.0, poll_s=0.2):
+            said = (
+                wrong or f"{url or 'the command'} is answered by something else than {recorded['manager']}'s production"
+            )
+            is_ready = is_running or answering.names_model
+        if not is_ready and not clock.wait_until(manager.is_running, 1.0, poll_s=0.2):
             ended = f"Production ended again after its start ({recorded['manager']} {recorded['unit'] or ''})"
             return f"{ended}: {said.rstrip('.')}." if said != "nothing yet" else f"{ended}."
         time.sleep(0.05)
-    said = said.rstrip(".")
-    return (
-        f"Production gave no completion{f' by {model!r}' if model else ''} within {ready_s:g} s of its start: {said}."
-    )
+    return f"Production {_not_given(answering, model)} within {ready_s:g} s of its start: {said.rstrip('.')}."
+
+
+def _unwell(answering: Answering, model: str | None, wrong: str) -> str:
+    return f"Production runs but {_not_given(answering, model)} ({wrong}): mend it or stop it first."
+
+
+def _not_given(answering: Answering, model: str | None) -> str:
+    """What production did not do, as it is declared to."""
+    if answering.names_model:
+        return f"gave no {answering.kind}{f' by {model!r}' if model else ''}"
+    return "is not well by its /health" if answering.kind == "health" else "is not well by its answer_command"
 
 
 def _address(url: str) -> tuple[str, int]:
     """Host and port of a URL."""
     parts = urlsplit(url)
     return parts.hostname or "127.0.0.1", parts.port or 80
-
-
-def _key(declared: Json) -> str | None:
-    return serving.key_from_file(declared.get("api_key_file"))

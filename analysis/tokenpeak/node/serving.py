@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 import threading
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -34,16 +35,23 @@ def request(
     key: str | None = None,
     timeout_s: float = 5.0,
     check: Check | None = None,
+    ca_file: str | None = None,
 ) -> ServerAnswer:
     """One request, one answer; a server that is not there, or whose answer has no end, is an answer too.
 
-    `check` sees the connection before anything is sent on it, and raises ForeignServerError for another's server.
+    An https server is trusted by `ca_file`, else by the system's certificates. `check` sees the
+    connection before anything is sent on it, and raises ForeignServerError for another's server.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ScriptError("declaration", f"{url!r} is no address of a server: write it like http://127.0.0.1:8000.")
-    connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = connection_class(parts.hostname, parts.port, timeout=timeout_s)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    if parts.scheme == "https":
+        try:
+            context = ssl.create_default_context(cafile=ca_file)
+        except OSError as error:
+            return ServerAnswer(0, f"its ca_file {ca_file} cannot be used: {error}")
+        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=context)
     headers = {"Content-Type": "application/json"} if body is not None else {}
     if key:
         headers["Authorization"] = f"Bearer {key}"
@@ -79,7 +87,7 @@ def _hang_up(connection: http.client.HTTPConnection) -> None:
         return  # it has ended by itself
 
 
-def _object(text: str) -> Any:
+def parsed(text: str) -> Any:
     """The JSON of an answer; raises ValueError."""
     try:
         return json.loads(text)
@@ -97,11 +105,17 @@ def is_healthy(url: str, check: Check | None = None) -> bool:
     return request(f"{url}/health", timeout_s=2.0, check=check).status == 200
 
 
-def served_model(url: str, key: str | None = None, timeout_s: float = 5.0, check: Check | None = None) -> str | None:
+def served_model(
+    url: str,
+    key: str | None = None,
+    timeout_s: float = 5.0,
+    check: Check | None = None,
+    ca_file: str | None = None,
+) -> str | None:
     """The first model that `/v1/models` names; None when none is served."""
-    answer = request(f"{url}/v1/models", key=key, timeout_s=timeout_s, check=check)
+    answer = request(f"{url}/v1/models", key=key, timeout_s=timeout_s, check=check, ca_file=ca_file)
     try:
-        found = _object(answer.text)["data"][0]["id"] if answer.status == 200 else None
+        found = parsed(answer.text)["data"][0]["id"] if answer.status == 200 else None
     except (ValueError, KeyError, IndexError, TypeError):
         return None
     return found[:300] if isinstance(found, str) else None
@@ -111,38 +125,49 @@ def reported_version(url: str, key: str | None = None, check: Check | None = Non
     """The version of vLLM that `/version` reports; None of a server that reports none."""
     answer = request(f"{url}/version", key=key, check=check)
     try:
-        found = _object(answer.text)["version"] if answer.status == 200 else None
+        found = parsed(answer.text)["version"] if answer.status == 200 else None
     except (ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, str) and 0 < len(found) <= VERSION_LIMIT else None
 
 
 def complete(
-    url: str, model: str, key: str | None = None, timeout_s: float = 60.0, check: Check | None = None
+    url: str,
+    model: str,
+    key: str | None = None,
+    timeout_s: float = 60.0,
+    check: Check | None = None,
+    ca_file: str | None = None,
 ) -> str | None:
     """None when `model` gave a real completion; otherwise what came instead."""
-    answer = request(
-        f"{url}/v1/completions",
-        "POST",
-        {"model": model, "prompt": "The", "max_tokens": 1, "temperature": 0},
-        key,
-        timeout_s,
-        check,
-    )
-    if answer.status == 404 and served_model(url, key, check=check) == model:
+    body = {"model": model, "prompt": "The", "max_tokens": 1, "temperature": 0}
+    answer = request(f"{url}/v1/completions", "POST", body, key, timeout_s, check, ca_file)
+    if answer.status == 404 and served_model(url, key, check=check, ca_file=ca_file) == model:
         # A server of chat models only.
-        answer = request(
-            f"{url}/v1/chat/completions",
-            "POST",
-            {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "temperature": 0},
-            key,
-            timeout_s,
-            check,
-        )
+        return complete_chat(url, model, key, timeout_s, check, ca_file)
+    return _no_completion(answer, model)
+
+
+def complete_chat(
+    url: str,
+    model: str,
+    key: str | None = None,
+    timeout_s: float = 60.0,
+    check: Check | None = None,
+    ca_file: str | None = None,
+) -> str | None:
+    """None when `model` gave a real completion of a chat; otherwise what came instead."""
+    messages = [{"role": "user", "content": "Hi"}]
+    body = {"model": model, "messages": messages, "max_tokens": 1, "temperature": 0}
+    return _no_completion(request(f"{url}/v1/chat/completions", "POST", body, key, timeout_s, check, ca_file), model)
+
+
+def _no_completion(answer: ServerAnswer, model: str) -> str | None:
+    """What an answer is instead of a completion by `model`; None when it is one."""
     if answer.status != 200:
         return f"HTTP {answer.status}: {answer.text[:300]}" if answer.status else answer.text
     try:
-        body = _object(answer.text)
+        body = parsed(answer.text)
         choices, model_said = body["choices"], body.get("model", model)
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"an answer that is no completion: {answer.text[:300]}"

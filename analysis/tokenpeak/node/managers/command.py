@@ -60,7 +60,8 @@ class CommandManager(Manager):
         parts = urlsplit(url)
         check = OfProduction(self, self.answered_before)
         try:
-            return serving.request(f"{parts.scheme}://{parts.netloc}/health", timeout_s=2, check=check).status != 0
+            health, ca_file = f"{parts.scheme}://{parts.netloc}/health", self.declared.get("ca_file")
+            return serving.request(health, timeout_s=2, check=check, ca_file=ca_file).status != 0
         except ForeignServerError:
             return False
 

@@ -1,0 +1,122 @@
+"""What production must answer before it counts as restored, as `tokenpeak_production` declares it.
+
+`answers_with`: completion (the default; of a server of chat models, a chat), chat, embedding, rerank, health (200 of
+/health), or command (status 0 of `answer_command`, for a server that speaks no HTTP). `ca_file` names the certificates
+that an https url is trusted by, in place of the system's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from tokenpeak.node import process, serving
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.identity import Check
+from tokenpeak.node.serving import ServerAnswer
+from tokenpeak.node.state import Json
+
+DEFAULT = "completion"
+WITHOUT_MODEL = ("health", "command")
+KINDS = (DEFAULT, "chat", "embedding", "rerank", *WITHOUT_MODEL)
+
+
+class Answering:
+    """How one production is asked; raises ScriptError for a declaration that cannot be carried out."""
+
+    def __init__(self, declared: Json) -> None:
+        self.kind = str(declared.get("answers_with") or DEFAULT)
+        if self.kind not in KINDS:
+            raise ScriptError(
+                "declaration",
+                f"tokenpeak_production.answers_with is {self.kind!r:.80}: give one of {', '.join(KINDS)}.",
+            )
+        self.url: str | None = declared.get("url")
+        self.command = [str(word) for word in declared.get("answer_command") or []]
+        if self.kind == "command" and not self.command:
+            raise ScriptError(
+                "declaration",
+                "tokenpeak_production.answers_with is command, and answer_command is missing: give the list of "
+                "arguments of a program that ends with status 0 once production serves.",
+            )
+        self.can_be_asked = self.kind == "command" or bool(self.url)
+        """Else only its state is known."""
+        self.names_model = self.kind not in WITHOUT_MODEL
+        """It is asked which model it serves."""
+        self._ca_file: str | None = declared.get("ca_file")
+        self._key_file: str | None = declared.get("api_key_file")
+
+    def is_there(self) -> bool:
+        """Whether anything answers at its url, whoever it is."""
+        return bool(self.url) and self._request("/v1/models", timeout_s=2).status != 0
+
+    def served_model(self, check: Check, timeout_s: float = 5.0) -> str | None:
+        """The model that it names; None where it names none, or is not asked. Its key is sent after `check`."""
+        if not (self.names_model and self.url):
+            return None
+        return serving.served_model(self.url, self._key(), timeout_s, check, self._ca_file)
+
+    def wrong(self, model: str | None, check: Check, timeout_s: float = 60.0) -> str | None:
+        """None when it gave a real answer, by this model where it names one; otherwise what came instead."""
+        if self.kind == "command":
+            done = process.run(self.command, timeout_s=timeout_s)
+            said = (done.err or done.out).strip()[-300:] or "no output"
+            return None if done.status == 0 else f"{self.command[0]} ended with status {done.status}: {said}"
+        if self.kind == "health":
+            answer = self._request("/health", timeout_s=timeout_s, check=check)
+            return None if answer.status == 200 else _refused(answer)
+        if self.kind == "embedding":
+            body: Json = {"model": model, "input": "The"}
+            return self._asked("/v1/embeddings", body, model, check, timeout_s, _embedding)
+        if self.kind == "rerank":
+            body = {"model": model, "query": "The", "documents": ["The", "A"]}
+            return self._asked("/v1/rerank", body, model, check, timeout_s, _rerank)
+        ask = serving.complete_chat if self.kind == "chat" else serving.complete
+        return ask(str(self.url), str(model), self._key(), timeout_s, check, self._ca_file)
+
+    def _asked(
+        self,
+        path: str,
+        body: Json,
+        model: str | None,
+        check: Check,
+        timeout_s: float,
+        is_answer: Callable[[Any], bool],
+    ) -> str | None:
+        """None when the answer to a question is what it should be; otherwise what came instead."""
+        answer = self._request(path, body, timeout_s, check)
+        if answer.status != 200:
+            return _refused(answer)
+        try:
+            found = serving.parsed(answer.text)
+            is_real, said = is_answer(found), found.get("model", model)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            is_real, said = False, model
+        if not is_real:
+            return f"an answer that is no {self.kind}: {answer.text[:300]}"
+        return None if said == model else f"an answer by {str(said)[:300]!r}, not {model!r}"
+
+    def _request(
+        self, path: str, body: Json | None = None, timeout_s: float = 5.0, check: Check | None = None
+    ) -> ServerAnswer:
+        method = "GET" if body is None else "POST"
+        # Whoever has the port hears the key only after a check of who that is.
+        key = None if check is None else self._key()
+        return serving.request(f"{self.url}{path}", method, body, key, timeout_s, check, self._ca_file)
+
+    def _key(self) -> str | None:
+        return serving.key_from_file(self._key_file)
+
+
+def _embedding(found: Any) -> bool:
+    vector = found["data"][0]["embedding"]
+    return bool(vector) and all(isinstance(value, (int, float)) for value in vector)
+
+
+def _rerank(found: Any) -> bool:
+    return all(isinstance(each["relevance_score"], (int, float)) for each in found["results"]) and bool(
+        found["results"]
+    )
+
+
+def _refused(answer: ServerAnswer) -> str:
+    return f"HTTP {answer.status}: {answer.text[:300]}" if answer.status else answer.text
