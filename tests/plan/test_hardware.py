@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import pytest
@@ -7,7 +8,8 @@ from tokenpeak.predict.hardware import GIB, TABLE, cpu_facts, gpu_facts, gpu_nam
 LISTED = [
     "V100 16GB", "V100 32GB", "V100 SXM2 16GB", "V100 SXM2 32GB", "T4", "A10", "A10G", "A30", "A40", "A100 40GB",
     "A100 80GB", "L4", "L40S", "RTX 4090", "RTX 6000 Ada", "H100 PCIe", "H100 SXM", "H100 NVL", "H200", "GH200", "B200",
-    "MI210", "MI250X", "MI300X", "MI325X",
+    "MI210", "MI250X", "MI300X", "MI325X", "L40", "H20", "GB200", "B300", "GB300", "RTX 5090", "RTX PRO 6000",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition", "MI355X",
 ]  # fmt: skip
 
 
@@ -41,6 +43,21 @@ def test_takes_names_as_tools_and_people_write_them(reported: str, expected: str
 
     assert facts is not None
     assert expected == facts.name
+
+
+BLACKWELL = ("B200", "GB200", "B300", "GB300", "RTX 5090", "RTX PRO 6000", "MI355X")
+
+
+def test_narrower_products_are_faster() -> None:
+    """A device's rate doubles with each step of precision, or more; only those with FP4 units have a rate for it."""
+    for name in gpu_names():
+        facts = gpu_facts(name)
+        assert facts is not None
+        rates = [facts.flops[dtype] for dtype in ("fp16", "fp8", "fp4") if dtype in facts.flops]
+        assert all(2 * slow <= fast * 1.03 for slow, fast in itertools.pairwise(rates)), name
+    fp4 = {name for name in LISTED if (found := gpu_facts(name)) and "fp4" in found.flops}
+
+    assert set(BLACKWELL) | {"NVIDIA RTX PRO 6000 Blackwell Server Edition"} == fp4
 
 
 def test_knows_no_facts_of_an_unknown_device() -> None:

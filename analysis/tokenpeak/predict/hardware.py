@@ -35,7 +35,7 @@ class GpuFacts:
     """As the vendor's tool reports the total."""
     memory_bytes_per_s: float
     flops: Mapping[str, float]
-    """Dense FLOP/s by dtype (fp16, bf16, fp8, int8); a dtype without arithmetic units of its own is absent."""
+    """Dense FLOP/s by dtype (fp16, bf16, fp4, fp8, int8); a dtype without arithmetic units of its own is absent."""
     tdp_w: float
     compute_capability: str
     """`7.0` for NVIDIA, `gfx90a` for AMD, empty for a CPU."""
@@ -102,7 +102,7 @@ def _facts(entry: Mapping[str, Any], sources: Mapping[str, str]) -> GpuFacts:
         memory_bytes_per_s=figure("memory_gb_per_s") * 1e9,
         flops={
             dtype: figure(f"{dtype}_tflops") * 1e12
-            for dtype in ("fp16", "bf16", "fp8", "int8")
+            for dtype in ("fp16", "bf16", "fp4", "fp8", "int8")
             if f"{dtype}_tflops" in entry
         },
         tdp_w=float(figure("tdp_w")),

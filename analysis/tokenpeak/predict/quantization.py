@@ -14,7 +14,7 @@ class Quantization:
     method: str
     bits: float
     compute: str
-    """fp16, fp8 or int8."""
+    """fp16, fp8, int8 or fp4; a device without units for it multiplies at its 16-bit rate."""
     kv_cache_dtype: str | None = None
     """The KV cache's dtype when the checkpoint brings one."""
 
@@ -42,7 +42,7 @@ METHODS: dict[str, Quantization] = {
         Quantization(method="compressed-tensors", bits=8.0, compute="fp8"),
         # Blocks of 32 with an 8-bit scale, and of 16 with an 8-bit scale.
         Quantization(method="mxfp4", bits=4.25, compute="fp16"),
-        Quantization(method="modelopt_fp4", bits=4.5, compute="fp8"),
+        Quantization(method="modelopt_fp4", bits=4.5, compute="fp4"),
     )
 }
 
@@ -80,7 +80,7 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
     return Quantization(
         method=known.method,
         bits=width,
-        compute=known.compute,
+        compute=METHODS["modelopt_fp4"].compute if raw.get("quant_algo") == "NVFP4" else known.compute,
         kv_cache_dtype="fp8" if kv.startswith("fp8") else None,
     )
 
@@ -92,10 +92,15 @@ def _compressed(raw: Mapping[str, Any]) -> Quantization:
     bits, size = int(weights.get("num_bits", 8)), int(weights.get("group_size") or 0)
     activations = group.get("input_activations")
     compute = "fp16" if not activations else ("fp8" if weights.get("type") == "float" else "int8")
+    width = _grouped(bits, size, zeros=not weights.get("symmetric", True))
+    if (bits, weights.get("type")) == (4, "float"):
+        # NVFP4: scales of 8 bits. With activations as narrow, products are as well.
+        width = METHODS["modelopt_fp4"].bits
+        compute = "fp4" if activations and activations.get("num_bits") == 4 else "fp16"
     kv = raw.get("kv_cache_scheme")
     return Quantization(
         method="compressed-tensors",
-        bits=_grouped(bits, size, zeros=not weights.get("symmetric", True)),
+        bits=width,
         compute=compute,
         kv_cache_dtype="fp8" if isinstance(kv, Mapping) and kv.get("num_bits") == 8 else None,
     )
