@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from tokenpeak.plan.baseline import parse_arguments, with_baselines
-from tokenpeak.plan.matrix import configs
-from tokenpeak.records import NodeFacts, Production
+from tokenpeak.plan.matrix import build_plan, configs
+from tokenpeak.records import EngineBuild, Gpu, NodeFacts, Production
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec
 
 MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
+GPUS = tuple(Gpu(index=index, name="NVIDIA A100-SXM4-80GB", vram_bytes=80 << 30) for index in range(2))
 ARGUMENTS = (
     *("meta-llama/Llama-3.1-8B-Instruct", "--host", "0.0.0.0", "--port=8000", "--max-model-len", "4096"),
     *(
@@ -63,6 +64,19 @@ def test_short_optimization_level_is_its_flag(words: tuple[str, ...]) -> None:
     assert ("m", {"optimization_level": "3", "dtype": "half"}) == parse_arguments(
         ("m", *words, "--dtype", "half"), "0.32.0"
     )
+
+
+def test_production_is_a_baseline_of_the_default_build() -> None:
+    """Where the sweep is of another build, production's settings still run on the node's default one."""
+    builds = tuple(EngineBuild(name=name, version=release) for name, release in (("old", "0.31.0"), ("new", "0.32.0")))
+    running = node(*ARGUMENTS).model_copy(update={"engines": builds})
+    fixed = {"name": "fixed", "flags": {"dtype": "bfloat16"}, "engine": "new"}
+    with_both, _ = with_baselines(spec(fixed=fixed), [running], MODEL)
+    (plan,) = build_plan(with_both, [running.model_copy(update={"gpus": GPUS})], MODEL)
+
+    assert {"production": "old", "defaults": "new"} == {
+        each.config.name: each.config.engine for each in plan.feasible if each.config.name in ("production", "defaults")
+    }
 
 
 def test_defaults_and_production_are_configs() -> None:

@@ -79,6 +79,16 @@ def test_variable_that_the_inventory_leaves_out() -> None:
     assert "mine" in dropped(spec_with_env({"VLLM_LOGGING_LEVEL": "DEBUG"}), engine_env_allowed=("MY_*",))
 
 
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"])
+def test_boards_that_the_inventory_chose_stay_chosen(name: str) -> None:
+    """Where boards are chosen, no config chooses others, not by a pattern either; the reason names what does."""
+    for declared in (None, ("CUDA_*", "HIP_*"), (name,)):
+        allowed = environment.allowed_names(declared, simulated=True, chosen=True)
+        rule, reason = dropped(spec_with_env({name: "0"}), engine_env_allowed=allowed)["mine"]
+        assert "environment" == rule
+        assert reason.startswith(f"{name} ") and "tokenpeak_gpus of the inventory does" in reason
+
+
 def test_simulators_variables_are_for_simulated_nodes() -> None:
     """A real node does not take them."""
     assert "mine" in dropped(spec_with_env({"TOKENPEAK_SIM_NOISE": "0"}), simulated=False)

@@ -47,6 +47,24 @@ def test_equal_boards_with_another_driver_are_two_kinds() -> None:
     } == found
 
 
+def test_variable_that_one_node_refuses_is_dropped_there() -> None:
+    """Of equal nodes with other allow lists, the one that refuses a config's variable is planned without it."""
+    open_, closed = (
+        node(name).model_copy(update={"engine_version": "0.8.5", "engine_env_allowed": allowed})
+        for name, allowed in (("a", ("VLLM_LOGGING_LEVEL", "NCCL_*")), ("b", ("NCCL_*",)))
+    )
+    spec = sweep_spec({"max_num_seqs": [8]})
+    flags = {**spec.fixed.flags, "dtype": "half"}
+    fixed = spec.fixed.model_copy(update={"flags": flags, "env": {"VLLM_LOGGING_LEVEL": "DEBUG"}})
+    plans = build_plan(spec.model_copy(update={"fixed": fixed}), [open_, closed], MODEL)
+
+    assert [[], ["environment"]] == [[dropped.rule for dropped in plan.dropped] for plan in plans]
+    assert ("apart from b: variables that configs may set VLLM_LOGGING_LEVEL too here, none besides there",) == (
+        plans[0].apart
+    )
+    assert 1 == len(build_plan(spec, [open_, open_.model_copy(update={"node": "c"})], MODEL))
+
+
 def test_equal_boards_with_another_interconnect_are_two_kinds() -> None:
     """NVLink between the boards moves what they exchange several times as fast as the host does."""
     found = groups(node("a", links="NV2"), node("b", links="PHB"), node("c", links="NV2"))

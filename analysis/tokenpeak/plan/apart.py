@@ -11,6 +11,7 @@ _WHAT = {
     "memory_gib": "memory",
     "engines": "engine builds",
     "engine_env": "engine environment",
+    "engine_env_allowed": "variables that configs may set",
 }
 """The facts of a kind of hardware that its short label does not show, in words."""
 
@@ -30,15 +31,20 @@ def apart(groups: Mapping[str, Sequence[NodeFacts]]) -> dict[str, tuple[str, ...
 
 def differences(ours: NodeFacts, theirs: NodeFacts) -> str:
     """What makes two nodes of equal boards two kinds of hardware, ours first."""
+    here, there = ours.hardware_key, theirs.hardware_key
     return "; ".join(
-        f"{what} {_words(name, ours.hardware_key)} here, {_words(name, theirs.hardware_key)} there"
+        f"{what} {_words(name, here, there)} here, {_words(name, there, here)} there"
         for name, what in _WHAT.items()
-        if getattr(ours.hardware_key, name) != getattr(theirs.hardware_key, name)
+        if getattr(here, name) != getattr(there, name)
     )
 
 
-def _words(name: str, key: HardwareKey) -> str:
+def _words(name: str, key: HardwareKey, other: HardwareKey) -> str:
     value = getattr(key, name)
+    if name == "engine_env_allowed":
+        # Both lists are long, and alike but for a few.
+        more = [each for each in key.engine_env_allowed if each not in other.engine_env_allowed]
+        return ", ".join(more) + " too" if more else "none besides"
     if name == "boards":
         return " + ".join(dict.fromkeys(f"{gib or '?'} GiB, driver {driver or '?'}" for _, gib, driver in key.boards))
     if name == "engines":

@@ -30,7 +30,8 @@ def with_baselines(
     """The spec with the baselines that it asks for and does not define, and why one is left out.
 
     `defaults` is the fixed part with every axis left to the engine. `production` is the first node's production as it
-    was found to run, where it serves the model that the sweep tunes: its flags alone, without the fixed part's.
+    was found to run, where it serves the model that the sweep tunes: its flags alone, without the fixed part's, on the
+    node's default engine build.
     """
     if not spec.axes:
         return spec, ()
@@ -56,7 +57,9 @@ def _production(spec: SweepSpec, node: NodeFacts, model: ModelSpec | None) -> Ex
     if name not in names and node.production.model not in names:
         return f"production of {node.node} serves {node.production.model}, so it is no baseline of this sweep"
     unset: dict[str, FlagValue] = dict.fromkeys(spec.fixed.flags)
-    extra = ExtraConfig(name=PRODUCTION, flags={**unset, **flags})
+    # The fixed part's build is what the sweep is to try, not what production runs.
+    build = node.builds[0].name if spec.fixed.engine is not None else None
+    extra = ExtraConfig(name=PRODUCTION, flags={**unset, **flags}, engine=build)
     alone = spec.model_copy(update={"axes": {}, "extra_configs": (extra,)})
     try:
         config = on_node(configs(alone, model)[-1], node)

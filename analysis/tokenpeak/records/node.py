@@ -48,6 +48,8 @@ class HardwareKey(NamedTuple):
     """Of each engine build that can be started there, the default one first: its name, and its version and image."""
     engine_env: tuple[tuple[str, str], ...] = ()
     """What its inventory sets in the engine's environment, as far as a plan depends on it."""
+    engine_env_allowed: tuple[str, ...] = ()
+    """Which variables a config may set there: one that is refused on a node is dropped for its kind alone."""
 
 
 class Production(Record):
@@ -151,19 +153,21 @@ class NodeFacts(Record):
         builds = [build for build in self.builds if build.problem is None] if own else []
         engines = tuple((build.name, build.identity) for build in builds)
         env = tuple(sorted(self.engine_env.items()))
+        allowed = tuple(sorted(self.engine_env_allowed or ()))
         if boards or behind:
             ordered = tuple(sorted(boards, key=repr))
-            return HardwareKey(behind, ordered, self.interconnect, engines=engines, engine_env=env)
+            return HardwareKey(behind, ordered, self.interconnect, None, None, None, engines, env, allowed)
         # A system keeps some memory for itself, more or less: what is installed comes in multiples of 8 GiB.
         memory_gib = None if self.memory_bytes is None else -(-self.memory_bytes // (8 << 30)) * 8
-        return HardwareKey(None, (), None, self.cpu, self.cpu_cores, memory_gib, engines, env)
+        return HardwareKey(None, (), None, self.cpu, self.cpu_cores, memory_gib, engines, env, allowed)
 
     def is_still(self, earlier: "NodeFacts") -> bool:
         """Whether it is the kind of hardware that it was.
 
         An interconnect that one of the two lacks is not compared, nor are engine builds with a record that has none.
+        What a config may set there is no part of it: a launch asks again.
         """
-        now, then = self.hardware_key, earlier.hardware_key
+        now, then = (each.hardware_key._replace(engine_env_allowed=()) for each in (self, earlier))
         if not (self.engines and earlier.engines):
             now, then = now._replace(engines=()), then._replace(engines=())
         if None in (now.interconnect, then.interconnect):
