@@ -53,7 +53,7 @@ def test_interval_holds_the_truth(pairs: int, launches: int) -> None:
 
 
 def test_a_latency_that_grew_is_slower() -> None:
-    """Of what is better when it is lower, more is slower; less than the margin is a tie, however sure."""
+    """Of what is better when it is lower, more is slower; less than the margin is a tie, whatever its interval."""
     old = (0.100, 0.1001, 0.0999)
 
     for ratio, outcome in ((1.2, "slower"), (0.8, "faster"), (1.01, "tied")):

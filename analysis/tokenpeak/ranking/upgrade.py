@@ -1,4 +1,4 @@
-"""Effect of another engine build with everything else equal: how many times faster, with bounds, and a verdict.
+"""Effect of another engine build with everything else equal: how many times faster, with bounds, or tied.
 
 A pair is one config launched with both builds. Values are compared as logarithms and each pair counts once, by the mean
 of its launches. Bounds rest on how much launches of one config and build vary, pooled over all of them; where none was
