@@ -333,6 +333,7 @@ ENTRIES = (
     Entry(line="make sweep INVENTORY=cpu", check=would_run, how="dry"),
     Entry(line="make notebook", check=would_run, how="dry"),
     Entry(line="tokenpeak check", typed=".venv/bin/tokenpeak check", check=has_words("no mistake found")),
+    Entry(line="tokenpeak schema", typed=".venv/bin/tokenpeak schema sweep", check=has_words('"properties"')),
     Entry(line="make wheel", check=wheel_is_there),
     Entry(
         line="pipx install dist/tokenpeak-0.1.0-py3-none-any.whl",

@@ -65,7 +65,7 @@ def test_nothing_is_said_without_a_prediction() -> None:
 def shipped() -> list[tuple[str, str]]:
     """Each shipped inventory with boards, and its sweeps: its own, `quick`, and those for its boards by their name."""
     found = []
-    for folder in sorted(paths.INVENTORIES.iterdir()):
+    for folder in sorted(path for path in paths.INVENTORIES.iterdir() if path.is_dir()):
         declared = variables(folder.name)
         if any("gpus" in facts for facts in declared_facts(folder.name)):
             own = {name for name in sweep_names() if name.split("-")[0].split("x")[0] == folder.name}

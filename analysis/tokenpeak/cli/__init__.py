@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "init": "init",
     "demo": "demo",
     "check": "check",
+    "schema": "schema",
     "probe": "probe",
     "plan": "plan",
     "predict": "predict",

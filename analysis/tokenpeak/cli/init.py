@@ -13,6 +13,7 @@ from tokenpeak.terminal import echo
 
 _SWEEPS = ("quick", "rates")
 """Sweeps for any inventory."""
+_SWEEP_SCHEMA, _VARIABLES_SCHEMA = "sweep.schema.json", "group_vars.schema.json"
 
 _GITIGNORE = """/results/
 /exported/
@@ -84,6 +85,9 @@ def _files(inventories: tuple[str, ...]) -> Iterator[tuple[Path, Path | str]]:
             sweeps |= dict.fromkeys(_default_sweeps(source))
     for sweep in sweeps:
         yield Path("sweeps") / f"{sweep}.yml", paths.EXAMPLE_SWEEPS / f"{sweep}.yml"
+    # Named in the first line of each sweep and of each group_vars/all.yml, for editors.
+    yield Path("sweeps") / _SWEEP_SCHEMA, paths.EXAMPLE_SWEEPS / _SWEEP_SCHEMA
+    yield Path("inventory") / _VARIABLES_SCHEMA, paths.EXAMPLE_INVENTORIES / _VARIABLES_SCHEMA
     yield Path("README.md"), _README.format(first=inventories[-1])
     yield Path(".gitignore"), _GITIGNORE
 

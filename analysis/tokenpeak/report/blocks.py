@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from tokenpeak.invocation import as_typed
 from tokenpeak.report import display
 
 SHOWN, SHOWN_OF_FIGURE = 1000, 100
@@ -24,7 +25,7 @@ Part = str | dict[str, str]
 
 def code(text: object) -> Part:
     """Text that a reader could type."""
-    return {"code": str(text)}
+    return {"code": as_typed(str(text))}
 
 
 def strong(text: object) -> Part:

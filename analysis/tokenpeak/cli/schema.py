@@ -1,0 +1,21 @@
+"""`tokenpeak schema`: the JSON Schemas of what a user writes, for editors."""
+
+import json
+
+import click
+
+from tokenpeak.terminal import echo
+
+
+@click.command(short_help="Print the JSON Schema of a kind of file.")
+@click.argument("kind", type=click.Choice(["sweep", "inventory", "workload"]), help="Which kind of file.")
+def schema(kind: str) -> None:
+    """Print the JSON Schema of a KIND of file: a sweep, an inventory's variables, or a workload.
+
+    Examples name theirs in their first line, where editors with a YAML language server find it.
+    """
+    from tokenpeak.spec import workload_file
+    from tokenpeak.sweep.schemas import inventory_schema, sweep_schema
+
+    found = {"sweep": sweep_schema, "inventory": inventory_schema, "workload": workload_file.schema}[kind]()
+    echo(json.dumps(found, indent=1, ensure_ascii=False))
