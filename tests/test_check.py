@@ -218,6 +218,20 @@ def test_a_missing_data_set(tmp_path: Path) -> None:
     assert_found(path, 5, "does not exist; correct its path")
 
 
+def test_a_missing_reference(tmp_path: Path) -> None:
+    """The line of the reference whose answers are to be compared with."""
+    path = tmp_path / "compared.yml"
+    path.write_text(
+        "workloads:\n"
+        "  - workload: {kind: synthetic, name: short, input_tokens: 8, output_tokens: 8}\n"
+        "    levels: [{concurrency: 1, requests: 8}]\n"
+        "quality:\n"
+        "  reference: none.json\n"
+    )
+
+    assert_found(path, 5, "none.json")
+
+
 def test_a_missing_column(tmp_path: Path) -> None:
     """The line of the column, and the nearest that is there."""
     (tmp_path / "mine.jsonl").write_text('{"prompts": "a question"}\n')

@@ -8,8 +8,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tokenpeak import paths
-from tokenpeak.errors import InputError, LoadError, TokenpeakError, suggestion
+from tokenpeak.errors import ArchiveError, InputError, LoadError, TokenpeakError, suggestion
 from tokenpeak.loadgen.datasets import read_samples, read_trace
+from tokenpeak.quality.reference import read_reference, reference_path
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import SweepSpec, complaints, read_spec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
@@ -98,7 +99,12 @@ def _wrong_by_name(flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _files(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
-    """Data sets and traces that are missing, or lack a column; relative paths count from the working folder."""
+    """Data sets, traces and references that are missing or none; relative paths count from the working folder."""
+    if spec.quality is not None:
+        try:
+            read_reference(reference_path(spec.quality))
+        except ArchiveError as error:
+            yield written.mistake(str(error), "quality", "reference")
     for index, workload in enumerate(plan.workload for plan in spec.workloads):
         if not isinstance(workload, DatasetWorkload | TraceWorkload):
             continue
