@@ -98,6 +98,23 @@ def test_the_program_that_ran_is_named(config: Config) -> None:
     assert "ExecStart=/usr/local/bin/vllm serve " in temporary["systemd"]
 
 
+def test_the_image_that_ran_is_named(config: Config) -> None:
+    """Of a build that is an image, the forms have that image and the program in it; the machine itself has none."""
+    launched = ["/opt/own/vllm", "serve", config.model.name, "--host", "127.0.0.1"]
+    image = "registry.example/own/vllm:2026-11"
+    found = snippets(config, gpus=1, engine_version="0.32.0", launched=launched, image=image)
+    assert isinstance(found, Snippets)
+    shown = {snippet.title: snippet.text for snippet in found.snippets}
+    container = pod(shown)["containers"][0]
+    service = yaml.safe_load(shown["Compose"])["services"]["vllm"]
+
+    assert image == container["image"] == service["image"]
+    assert ["/opt/own/vllm", "serve"] == container["command"] == service["entrypoint"]
+    assert "--entrypoint /opt/own/vllm" in shown["docker run"] and f"{image} serve" in shown["docker run"]
+    assert "ExecStart=/usr/local/bin/vllm serve" in shown["systemd"]
+    assert f"in {image}." in found.snippets[0].note
+
+
 def test_the_inventory_s_environment_is_kept(config: Config) -> None:
     """What the node's inventory set for the engine stands in each form, unless the config says otherwise."""
     given = {"VLLM_CPU_KVCACHE_SPACE": "8", "VLLM_LOGGING_LEVEL": "DEBUG"}

@@ -38,13 +38,15 @@ def snippets(
     launched: Sequence[str],
     containers: bool = True,
     inventory_env: Mapping[str, str] | None = None,
+    image: str | None = None,
     name: str = "deploy",
 ) -> Snippets | Sentence:
     """The config as a `vllm serve` command and in the forms that deployments take; `launched` is its trial's argv.
 
     `engine_version` is the one that the engine reported. `gpus` are those that the config's engine takes. `containers`
     are those of NVIDIA GPUs: without, there is only what runs on the machine itself. `inventory_env` is what the node's
-    inventory set beside the config's own. A sentence says why no command can be given, where none can.
+    inventory set beside the config's own. `image` is the one that ran, where one did; else containers are of vLLM's
+    official image of the same version. A sentence says why no command can be given, where none can.
     """
     version = engine_version or config.engine_version
     served = for_serving(config, launched)
@@ -53,6 +55,9 @@ def snippets(
     config = served.config
     folder = config.model.name if config.model.name.startswith("/") else None
     program = _program(launched)
+    in_image = program if image else ENTRY_POINT
+    # What ran in an image has no path on the machine itself.
+    program = ENTRY_POINT if image else program
     try:
         config = _with_inventory(config, version, inventory_env or {})
         arguments = engine_argv(config, host=ANY_ADDRESS, port=PORT, engine_version=version)[len(ENTRY_POINT) :]
@@ -62,7 +67,7 @@ def snippets(
         pasted = folded(start, asked.arguments)
     except PlanError:
         # An archive of a release that the flag table does not know: what was launched is then the only truth.
-        model, *rest = without_benchmark_flags(launched)[len(program) :] or [config.model.name]
+        model, *rest = without_benchmark_flags(launched)[len(in_image if image else program) :] or [config.model.name]
         arguments = [config.model.name if model.startswith("/") else model, *rest]
         env = config.env
         first = next((index for index, word in enumerate(arguments) if word.startswith("--")), len(arguments))
@@ -72,13 +77,15 @@ def snippets(
         program=program if program[0].startswith("/") else (USUAL_PATH, *program[1:]),
         arguments=tuple(arguments),
         env=env,
-        image=f"vllm/vllm-openai:{f'v{version}' if version else LATEST}",
+        image_program=in_image,
+        image=image or f"vllm/vllm-openai:{f'v{version}' if version else LATEST}",
         name=_label(config.model.served_name),
         model=config.model.name,
         folder=folder,
         gpus=gpus,
     )
-    ran = f"Ran as vLLM {version}{f', build {config.engine}' if config.engine else ''}." if version else ""
+    build = f", build {config.engine}" if config.engine else ""
+    ran = f"Ran as vLLM {version}{build}{f', in {image}' if image else ''}." if version else ""
     found = [Snippet(title="vllm serve", text=pasted, note=" ".join(each for each in (ran, served.note) if each))]
     if containers:
         found += _containers(command)

@@ -14,7 +14,8 @@ SHARED_MEMORY_GIB = 16
 """Most that the processes of several GPUs may exchange through /dev/shm; as vLLM's own recipes have it. Docker gives
 64 MiB, Kubernetes the same."""
 ENTRY_POINT = ("vllm", "serve")
-"""Named in every form: the module that older images start (0.8.5) reads no positional model and serves its default."""
+"""Of the official images. The program is named in every form: the module that older images start (0.8.5) reads no
+positional model and serves its default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,8 @@ class ServingCommand:
 
     program: tuple[str, ...]
     """On the machine itself."""
+    image_program: tuple[str, ...] = ENTRY_POINT
+    """In the image."""
     arguments: tuple[str, ...]
     """The model first."""
     env: Mapping[str, str]
@@ -64,7 +67,7 @@ def folded(command: str, options: Sequence[str]) -> str:
 
 def docker_run(command: ServingCommand) -> str:
     """A `docker run` of the image."""
-    entry, *first = ENTRY_POINT
+    entry, *first = command.image_program
     parts = [
         f"docker run --gpus {command.gpus}",
         *([f"--shm-size {SHARED_MEMORY_GIB}g"] if command.shares_memory else []),
@@ -72,8 +75,8 @@ def docker_run(command: ServingCommand) -> str:
         '-v "$HOME/.cache/huggingface:/root/.cache/huggingface"',
         *([f"-v {shlex.quote(f'{command.folder}:{command.folder}:ro')}"] if command.folder else []),
         *(f"-e {shlex.quote(f'{key}={value}')}" for key, value in command.env.items()),
-        f"--entrypoint {entry}",
-        f"{command.image} {shlex.join(first)}",
+        f"--entrypoint {shlex.quote(entry)}",
+        shlex.join([command.image, *first]),
         *lines_of(command.arguments),
     ]
     return " \\\n  ".join(parts)
@@ -87,7 +90,7 @@ def compose(command: ServingCommand) -> str:
         "services:",
         "  vllm:",
         f"    image: {_yaml(command.image)}",
-        f"    entrypoint: [{', '.join(ENTRY_POINT)}]",
+        f"    entrypoint: {json.dumps([_composed(word) for word in command.image_program])}",
         "    command:",
         *(f"      - {_yaml(_composed(word))}" for word in command.arguments),
     ]
@@ -138,7 +141,7 @@ def kubernetes(command: ServingCommand) -> str:
         "      containers:",
         "        - name: vllm",
         f"          image: {_yaml(command.image)}",
-        f"          command: [{', '.join(ENTRY_POINT)}]",
+        f"          command: {json.dumps([_expanded(word) for word in command.image_program])}",
         "          args:",
         *(f"            - {_yaml(_expanded(word))}" for word in command.arguments),
     ]

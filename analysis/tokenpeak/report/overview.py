@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from tokenpeak.plan.engine_builds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
 from tokenpeak.report import presets, rates, tools
@@ -57,6 +58,7 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
         launched=launched,
         containers=takes_nvidia_containers(nodes),
         inventory_env=nodes[0].engine_env if nodes else None,
+        image=build_of(config, nodes[0]).image if nodes else None,
         name=f"deploy-{slug(ranked.hardware)}",
     )
 
