@@ -98,6 +98,7 @@ class Daemon:
 def root_file_system() -> bytes:
     """The image's content as a tar file: mount points alone."""
     with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
         for name in _FOLDERS:
             Path(made, name).mkdir()
         for name in _LINKS:

@@ -84,6 +84,16 @@ def test_engine_that_ends_in_its_container(hosted: Node, docker: Daemon) -> None
     assert serves(hosted)
 
 
+def test_image_with_another_version(hosted: Node, docker: Daemon) -> None:
+    """An image whose engine reports another version than its build fails, with both versions and its digest."""
+    launched = hosted.run("launch", request_in_image(hosted, "--reports", "0.31.0", engine_version="0.32.0"))
+    hosted.run("finish", hosted.finish_request())
+
+    assert ("wrong_engine", "0.31.0") == (launched["failure_phase"], launched["engine_version"])
+    assert image_id(docker) == launched["engine_digest"]
+    assert [] == docker.containers()
+
+
 def test_secret_of_a_container(hosted: Node, docker: Daemon) -> None:
     """Its key reaches the engine by its environment: no file of the state folder and no argument holds it."""
     (hosted.folder / "secret-0123abcd").write_text("the controller's secret")

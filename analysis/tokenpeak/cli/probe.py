@@ -101,10 +101,13 @@ def _power(found: Probe) -> Iterator[str]:
 
 
 def _engines(facts: NodeFacts) -> str:
-    """Each engine build with the version that is installed; of the short form's one build the version alone."""
+    """Each engine build with the version that is installed; of the short form's one build the version alone.
+
+    An image may say none without a GPU.
+    """
     if len(facts.builds) == 1 and facts.builds[0].name == ONLY:
         return facts.engine_version or "none"
-    return ", ".join(f"{build.name} {build.installed or 'none'}" for build in facts.builds)
+    return ", ".join(f"{build.name} {build.installed or ('none' if build.problem else '?')}" for build in facts.builds)
 
 
 def _memory(facts: NodeFacts) -> str:
