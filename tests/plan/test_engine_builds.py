@@ -7,7 +7,7 @@ from tokenpeak.errors import InventoryError, PlanError
 from tokenpeak.node.engine_builds import is_version
 from tokenpeak.plan.engine_builds import asked_build
 from tokenpeak.plan.matrix import build_plan
-from tokenpeak.records import EngineBuild, Gpu, NodeFacts
+from tokenpeak.records import EngineBuild, Gpu, NodeFacts, hardware_groups
 from tokenpeak.spec.engine_build import declared_builds
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec
 
@@ -111,6 +111,20 @@ def test_declared_builds() -> None:
     assert [("engine", "0.32.0", ("/c", "serve"))] == [
         (name, build.version, build.command) for name, build in declared_builds("n", short).items()
     ]
+
+
+def test_tag_that_names_two_images() -> None:
+    """Nodes whose image of one name has another content are searched apart; a command's file does not part them."""
+
+    def boxes(*digests: str, image: str | None) -> list[NodeFacts]:
+        found = [NEW.model_copy(update={"image": image, "digest": f"sha256:{digest}"}) for digest in digests]
+        return [node(one, name=f"n{place}") for place, one in enumerate(found)]
+
+    apart = hardware_groups(boxes("aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb", image="engine:1"))
+
+    assert ["1x NVIDIA L4 (new 0.32.0 (aaaaaaaaaaaa))", "1x NVIDIA L4 (new 0.32.0 (bbbbbbbbbbbb))"] == list(apart)
+    assert 1 == len(hardware_groups(boxes("aa", "aa", image="engine:1")))
+    assert 1 == len(hardware_groups(boxes("aa", "bb", image=None)))
 
 
 def test_declared_image() -> None:

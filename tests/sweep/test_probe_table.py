@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from tokenpeak.cli.probe import _engines, _memory, _meters
+from tokenpeak.cli.probe import _engines, _memory, _meters, _missing_builds
 from tokenpeak.records import EngineBuild, Gpu, NodeFacts, PowerMeter
 from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.probe import ReadyNode, _with_rights, _without_gpus
+from tokenpeak.sweep.probe import Probe, ReadyNode, _with_rights, _without_gpus
 
 
 def test_a_mixed_node_shows_each_size() -> None:
@@ -41,8 +41,13 @@ def test_what_measures_power_is_named() -> None:
 
 
 def test_engine_builds_are_named_with_what_is_installed() -> None:
-    """One that is not there shows; a node with one engine of no name shows its version."""
-    builds = (EngineBuild(name="old", version="0.24.0", installed="0.24.0"), EngineBuild(name="new", version="0.32.0"))
+    """One that cannot be started shows, with the reason in a line; an image may say no version without a GPU."""
+    old = EngineBuild(name="old", version="0.24.0", installed="0.24.0")
+    new = EngineBuild(name="new", version="0.32.0", problem="No engine at '/opt/vllm'.")
+    box = EngineBuild(name="box", version="0.32.0", image="vllm/vllm-openai:v0.32.0")
+    facts = NodeFacts(node="n", source="probed", engines=(old, new, box))
+    found = Probe(answered={"n": ReadyNode(facts=facts, declaration={})}, unreachable={}, failed={})
 
-    assert "old 0.24.0, new none" == _engines(NodeFacts(node="n", source="probed", engines=builds))
+    assert "old 0.24.0, new none, box ?" == _engines(facts)
+    assert ["n goes without engine build new: No engine at '/opt/vllm'."] == list(_missing_builds(found))
     assert "0.32.0" == _engines(NodeFacts(node="n", source="probed", engine_version="0.32.0"))

@@ -46,6 +46,8 @@ def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         SafeConsole().print(_table(found))
         for line in _power(found):
             echo(line)
+        for line in _missing_builds(found):
+            echo(line)
         for complaint in found.complaints():
             echo(f"PROBLEM {complaint}")
         for name, problem in load.items():
@@ -98,6 +100,18 @@ def _power(found: Probe) -> Iterator[str]:
         nodes.setdefault(_meters(ready.facts), []).append(ready.facts.node)
     for meters, names in nodes.items():
         yield f"Power is measured of {meters}: {', '.join(names)}"
+
+
+def _missing_builds(found: Probe) -> Iterator[str]:
+    """A line for each engine build that a node goes without; one that can start none has that as its problem."""
+    for ready in found.answered.values():
+        builds = ready.facts.builds
+        if any(build.problem is None for build in builds):
+            yield from (
+                f"{ready.facts.node} goes without engine build {build.name}: {build.problem}"
+                for build in builds
+                if build.problem is not None
+            )
 
 
 def _engines(facts: NodeFacts) -> str:

@@ -1,0 +1,112 @@
+"""Options that an engine's container is made with: boards, mounts, user, limits, environment."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpeak.node import engine_container, images
+from tokenpeak.node.engine_builds import engine_builds
+from tokenpeak.node.error import ScriptError
+
+
+def build(**keys: Any) -> dict[str, Any]:
+    """A declared build of an image, as the node script reads it."""
+    declared = {"name": "box", "build": {"image": "vllm/vllm-openai:v0.32.0", **keys}}
+    return engine_builds({"engines": [declared]})["box"]
+
+
+def test_what_an_image_alone_declares() -> None:
+    """Docker runs `vllm serve` in it."""
+    assert ("docker", ["vllm", "serve"], None) == tuple(build()[key] for key in ("runtime", "command", "version"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "chosen", "maker", "options"),
+    [
+        ({}, None, "nvidia", ["--gpus", "all"]),
+        ({}, ("2", "3"), "nvidia", ["--gpus", '"device=2,3"']),
+        ({"runtime": "podman"}, None, "nvidia", ["--device", "nvidia.com/gpu=all"]),
+        ({"runtime": "podman"}, ("0", "GPU-9"), "nvidia",
+         ["--device", "nvidia.com/gpu=0", "--device", "nvidia.com/gpu=GPU-9"]),
+        ({}, ("1",), "amd", ["--device", "/dev/kfd", "--device", "/dev/dri"]),
+        ({}, None, None, []),
+        ({"devices": []}, None, "nvidia", []),
+        ({"devices": ["nvidia.com/gpu=1"]}, None, "nvidia", ["--device", "nvidia.com/gpu=1"]),
+    ],
+    ids=["docker all", "docker some", "podman all", "podman some", "amd", "none there", "none wanted", "declared"],
+)  # fmt: skip
+def test_boards_of_a_container(keys: Any, chosen: Any, maker: str | None, options: list[str]) -> None:
+    """Those that trials use: Docker takes them as a field of CSV, Podman by their CDI names."""
+    assert options == engine_container.device_options(build(**keys), chosen, maker)
+
+
+def test_chosen_boards_are_counted_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A container that has boards 2 and 3 alone counts them as 0 and 1, so no variable names them otherwise."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    env = {"CUDA_VISIBLE_DEVICES": "2,3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "VLLM_X": "1"}
+    chosen = {"gpus": ["2", "3"]}
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    renumbered = engine_container.container_environment(build(), chosen, env)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    kept = engine_container.container_environment(build(), chosen, env)
+
+    assert {"CUDA_DEVICE_ORDER", "VLLM_X"} == set(renumbered)
+    assert env == kept
+
+
+def test_options_of_every_container() -> None:
+    """Mounts as binds that are refused where their source is missing, the user by number, and what else is declared."""
+    mounts = ["/models:/models:ro", "/var/cache/vllm:/root/.cache/vllm"]
+
+    assert [
+        *("--security-opt", "no-new-privileges", "--user", "1000:1000"),
+        *("--mount", "type=bind,src=/models,dst=/models,readonly"),
+        *("--mount", "type=bind,src=/var/cache/vllm,dst=/root/.cache/vllm"),
+        "--ulimit=memlock=-1",
+    ] == engine_container.base_options(build(user="1000:1000", mounts=mounts, args=["--ulimit=memlock=-1"]), "root")
+    assert ["--user", "0:0"] == engine_container.base_options(build(), "root")[2:]
+    assert [] == engine_container.base_options(build(rootless_user="vllm"), "root")[2:]
+    assert ["--memory", "64g", "--cpus", "8"] == engine_container.limit_options(
+        build(limits={"memory": "64g", "cpus": "8"})
+    )
+
+
+def test_variables_of_a_container() -> None:
+    """A line each; a value of several lines is refused, for it would be several variables."""
+    assert b"A=b c=d\nE=\n" == engine_container.environment_file({"A": "b c=d", "E": ""})
+    with pytest.raises(ScriptError, match="KEY has a value of several lines"):
+        engine_container.environment_file({"KEY": "a\nLD_PRELOAD=/x"})
+
+
+@pytest.mark.parametrize(
+    ("found", "digest"),
+    [
+        ({"Id": "sha256:aa", "RepoDigests": ["vllm/vllm-openai@sha256:bb"]}, "sha256:bb"),
+        ({"Id": "sha256:aa", "RepoDigests": []}, "sha256:aa"),
+        ({"Id": "aa"}, "sha256:aa"),
+    ],
+    ids=["pulled", "made here", "podman"],
+)
+def test_digest_of_an_image(found: dict[str, Any], digest: str) -> None:
+    """The one by which it can be pulled, else its own id, which Podman writes without its kind."""
+    assert digest == images.digest_of(found)
+
+
+@pytest.mark.parametrize(
+    ("keys", "engine_user", "is_root"),
+    [
+        ({}, None, True),
+        ({}, "vllm", False),
+        ({"user": "1000:1000"}, None, False),
+        ({"user": "0:1000"}, "vllm", True),
+        ({"user": "root"}, "vllm", True),
+        ({"runtime": "podman", "rootless_user": "vllm"}, None, False),
+    ],
+)
+def test_root_in_a_container(keys: Any, engine_user: str | None, is_root: bool) -> None:
+    """Whom an image names itself may be root; a rootless container's root is its user."""
+    assert is_root is images.is_root(build(**keys), engine_user)
