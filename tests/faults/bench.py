@@ -28,7 +28,7 @@ TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 MACHINE = "/opt/machine"
 ENGINE = f"{MACHINE}/engine"
-CHATTER = "/root/chatter"
+CHATTER = f"{MACHINE}/chatter"
 LEASE_S = 8.0
 SLACK_S = 15.0
 """For what is neither the lease nor production's own start: the fault's detection, the engine's end, a busy machine."""
