@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tokenpeak.errors import InputError, suggestion
+from tokenpeak.node.managers import MANAGERS
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import ModelSpec, sweep_names
 from tokenpeak.sweep.inventory_variables import ANSIBLE, MANAGER_KEYS, declared_variables, keys_of
@@ -168,8 +169,10 @@ def _production(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str
     manager = value.get("manager", "none")
     if "{{" in str(manager):
         return
+    if manager not in MANAGERS:
+        yield ("manager",), f"no manager is called {manager!r}. {suggestion(str(manager), MANAGERS)}"
+        return
     if manager not in MANAGER_KEYS:
-        yield ("manager",), f"no manager is called {manager!r}. {suggestion(str(manager), MANAGER_KEYS)}"
         return
     known = keys_of(manager)
     for key in value:

@@ -37,7 +37,7 @@ ANSIBLE = (
 )
 """Ansible's own that an inventory of nodes usually has; there are more."""
 
-_EVERY_MANAGER = ("manager", "url", "api_key_file", "listens_as")
+_EVERY_MANAGER = ("manager", "url", "api_key_file", "ca_file", "listens_as", "answers_with", "answer_command")
 MANAGER_KEYS: Mapping[str, tuple[str, ...]] = {
     "systemd": ("unit", "user"),
     "docker": ("unit", "stop_grace_s"),

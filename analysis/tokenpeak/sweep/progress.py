@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenpeak.console import SafeConsole
+from tokenpeak.invocation import as_typed
 from tokenpeak.loadgen.run import Status
 from tokenpeak.records import TrialRecord
 from tokenpeak.search.remaining import TrialCount
@@ -85,9 +86,9 @@ class ProgressDisplay:
         self._began_s = time.monotonic()
 
     def say(self, line: str) -> None:
-        """A line that stays, with the time of day when nobody watches live."""
+        """A line that stays, with commands as they are typed here, and the time of day when nobody watches live."""
         stamp = "" if self._terminal else time.strftime("%H:%M:%S ")
-        self._console.print(Text(f"{stamp}{line}"))
+        self._console.print(Text(f"{stamp}{as_typed(line)}"))
 
     def expect(self, count: TrialCount, nodes: tuple[str, ...], at_once: int) -> None:
         """The sweep's trials, and its nodes, so many of which work at once."""

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from tokenpeak import paths
+from tokenpeak.node.managers import MANAGERS
 from tokenpeak.spec.axes import Values
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.inventory_variables import MANAGER_KEYS, declared_variables, keys_of
@@ -59,7 +60,7 @@ def inventory_schema() -> dict[str, Any]:
     found["tokenpeak_production"] = {
         "type": "object",
         "description": words["tokenpeak_production"],
-        "properties": {"manager": {"enum": [*MANAGER_KEYS]}, **{key: {} for key in keys}},
+        "properties": {"manager": {"enum": [*MANAGERS]}, **{key: {} for key in keys}},
         "additionalProperties": False,
     }
     return {"$schema": _DIALECT, "title": "Variables of a TokenPeak inventory", "type": "object", "properties": found}
