@@ -24,6 +24,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     pid = os.getpid()
     address, other = (f"127.{100 + pid // 65025 % 100 + far}.{1 + pid // 255 % 254}.{1 + pid % 254}" for far in (0, 1))
     shared = yaml.safe_load((paths.INVENTORIES / "sim" / "group_vars" / "all.yml").read_text())
+    # A plan refuses variables that nothing reads; these are of the hosts that this home has not.
+    for name in ("tokenpeak_user", "tokenpeak_place", "tokenpeak_loopback"):
+        shared.pop(name, None)
+    shared["tokenpeak_default_sweep"] = "pair"
     shared["tokenpeak_engine_env"] = {"TOKENPEAK_SIM_START_S": "0.3"}
     shared["tokenpeak_production"]["process"]["env"] = {"TOKENPEAK_SIM_START_S": "0.3"}
     one = {"tokenpeak_host": address, "tokenpeak_simulated_gpu": "NVIDIA L4"}
