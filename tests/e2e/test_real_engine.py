@@ -88,7 +88,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     variables = root / "inventory" / "cpu" / "group_vars" / "all.yml"
     variables.write_text(variables.read_text().replace("18000", str(PRODUCTION_PORT)))
     hosts = root / "inventory" / "cpu" / "hosts.yml"
-    hosts.write_text(hosts.read_text().replace("{{ tokenpeak_loopback }}.3", "127.0.0.1"))
+    hosts.write_text(hosts.read_text().replace("{{ loopback }}.3", "127.0.0.1"))
     shutil.copytree(paths.SWEEPS, root / "analysis" / "sweeps")
     (root / "analysis" / "sweeps" / "killed.yml").write_text(yaml.safe_dump(SHORT))
     found = Checkout(root=root, state=tmp_path_factory.mktemp("state"))

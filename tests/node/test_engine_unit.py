@@ -34,7 +34,7 @@ def test_systemd_waits_as_long_as_the_request_says(
         trial_deadline_s=600,
         engine_stop_s=engine_stop_s,
     )
-    engine.Engine(State(tmp_path)).start(as_json(request), {}, {})
+    engine.Engine(State(tmp_path)).start(as_json(request), {}, {}, None)
     (command,) = [command for command in commands if command[0] == "systemd-run"]
 
     assert f"--property=TimeoutStopSec={engine_stop_s:g}" in command

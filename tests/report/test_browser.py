@@ -284,7 +284,7 @@ def test_pages_are_whole_without_scripts(browser: Browser, site: Path) -> None:
     context.close()
 
     assert svgs == figures
-    assert 10 == commands
+    assert 12 == commands
 
 
 def test_pages_print(session: Session, site: Path) -> None:

@@ -19,8 +19,8 @@ IN_TIME_S = 5.0
 
 @pytest.fixture(params=[1, 2])
 def after_s(request: pytest.FixtureRequest) -> float:
-    """When Ctrl-C comes, after the first line that is said: pages are made for about four seconds from there."""
-    return random.Random(request.param).uniform(0.1, 2.5)
+    """When Ctrl-C comes, after the first line that is said: pages are made for two seconds and more from there."""
+    return random.Random(request.param).uniform(0.1, 1.2)
 
 
 def interrupted(command: str, *arguments: str, after_s: float, cwd: Path) -> subprocess.Popen[str]:
