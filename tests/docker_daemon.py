@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import clock
+from tokenpeak.node import clock, process
 
 IMAGE = "engine:1"
 START_S = 30
@@ -125,7 +125,23 @@ def daemon() -> Iterator[Daemon]:
             made.docker("rm", "--force", name)
     finally:
         made.stop()
-        shutil.rmtree(made.folder, ignore_errors=True)
+        _end_shims(made.folder)
+        # Innermost first: what a daemon leaves mounted would keep its folder.
+        left = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if str(made.folder) in line]
+        for place in reversed(left):
+            subprocess.run(["umount", "--lazy", place], check=False)
+        shutil.rmtree(made.folder)
+
+
+def _end_shims(folder: Path) -> None:
+    """End what a killed daemon left to itself, known by the daemon's own folder in its arguments."""
+    for one in process.all_processes():
+        try:
+            words = Path(f"/proc/{one.pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if words.startswith(b"/usr/bin/containerd-shim") and str(folder).encode() in words:
+            os.kill(one.pid, signal.SIGKILL)
 
 
 PYTHON = Path(sys.executable).resolve()
