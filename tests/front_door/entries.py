@@ -258,6 +258,7 @@ ENTRIES = (
     Entry(line="make probe INVENTORY=v100", check=probed),
     Entry(line="make probe", typed="make probe INVENTORY=v100", check=probed),
     Entry(line="make install INVENTORY=x INSTALL_USER=root", check=installed),
+    Entry(line="make install", typed="make install INVENTORY=x INSTALL_USER=root", check=installed),
     Entry(line="make status INVENTORY=v100", check=status_is_true),
     Entry(line="make restore INVENTORY=v100", check=restored),
     Entry(line="make sweep INVENTORY=v100", typed=SMALL, check=interrupted, how="ctrl-c", status=130, word=" begins"),
