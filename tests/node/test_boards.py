@@ -73,7 +73,7 @@ def test_config_chooses_no_other_boards(four: Node) -> None:
 
     assert free
     assert "CUDA_VISIBLE_DEVICES" not in four.run("probe")["engine_env_allowed"]
-    assert "CUDA_VISIBLE_DEVICES is not allowed" in four.run("launch", request)["error"]["text"]
+    assert "CUDA_VISIBLE_DEVICES chooses boards" in four.run("launch", request)["error"]["text"]
 
 
 def test_chosen_board_that_is_not_there(four: Node) -> None:
