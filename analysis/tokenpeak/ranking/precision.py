@@ -10,13 +10,13 @@ from tokenpeak.records import Config
 
 SIXTEEN_BITS = "16 bits"
 _SIXTEEN = ("none", "auto", "half", "float16", "bfloat16")
-"""What `dtype` and `kv_cache_dtype` may say that comes to 16 bits: vLLM's `auto` takes no wider format."""
+"""What `dtype` and `kv_cache_dtype` may say that comes to 16 bits: vLLM's `auto` uses no wider format."""
 _SAME = {"fp8_e4m3": "fp8", "float": "float32"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """A model with its number formats; `quantization` is empty where the checkpoint is taken as it is."""
+    """A model with its number formats; `quantization` is empty where the checkpoint is served as it is."""
 
     model: str
     revision: str
