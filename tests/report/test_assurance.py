@@ -7,8 +7,8 @@ from tokenpeak.ranking.slo_confidence import slo_confidence
 from tokenpeak.records import RunRecord
 from tokenpeak.report import SweepView, answers, open_archive, rates, tables
 from tokenpeak.report.blocks import plain
-from tokenpeak.report.overview import key_figures
 from tokenpeak.report.ranking import rank
+from tokenpeak.report.score_card import score_card
 from tokenpeak.report.trial_pages import slo_sentence
 from tokenpeak.spec.workload import Slo
 from tokenpeak.store.archive import Archive
@@ -66,12 +66,12 @@ def test_ranking_rates_and_recommendation_state_the_confidence(swept: SweepView)
     hardware = swept.hardware[0]
     ranked = rank(swept, hardware)
     highest = rates.highest_rates(rates.open_runs(swept, hardware, "short"))
-    found = key_figures(swept, ranked)
+    found = score_card(swept, ranked)
     assert found is not None
     column = [column.key for column in tables.ranking(swept, ranked).columns].index("sure")
 
     assert f"held it, with {CONFIDENCE}" in plain(answers.rates(hardware, highest, swept.slo_words).parts)
-    assert f"SLO held, {CONFIDENCE}" in [tile.note for tile in found.tiles]
+    assert ("held", f"at concurrency=32, {CONFIDENCE}") in [(tile.value, tile.note) for tile in found.tiles]
     assert {CONFIDENCE.removesuffix("% confidence")} == {
         row[column]["text"] for row in tables.ranking(swept, ranked).rows
     }

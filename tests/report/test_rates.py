@@ -8,11 +8,12 @@ import pytest
 from rate_archive import SlotQueue, rate_archive
 
 from archive_factory import make_archive
-from tokenpeak.report import answers, open_archive, overview, tables
+from tokenpeak.report import answers, open_archive, tables
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.rate_figures import rate_figures, searched_figure
 from tokenpeak.report.rates import curve, found_rates, highest_rates, line_ends, named_configs, open_runs
+from tokenpeak.report.score_card import score_card
 
 
 def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
@@ -91,7 +92,7 @@ def test_no_key_figure_of_rates_that_could_not_be_judged(tmp_path: Path) -> None
         run["verdict"] = {"status": "invalid", "reasons": [{"code": "late_dispatch", "text": "Late."}]}
     path.write_text(json.dumps(trial))
     view = open_archive(archive.path)
-    tiles = overview.key_figures(view, rank(view, view.hardware[0]))
+    tiles = score_card(view, rank(view, view.hardware[0]))
     assert tiles is not None
 
     assert "Rate within SLO" not in [tile.label for tile in tiles.tiles]

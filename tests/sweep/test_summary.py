@@ -68,7 +68,9 @@ def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
     assert command in said(archive)
     assert "; ".join(ranked.choice.reasons) in said(archive)
     # There each reason is a sentence.
-    sentences = plain(answers.recommendation(view, ranked).parts)
+    qualified = answers.qualifications(view, ranked)
+    assert qualified is not None
+    sentences = plain(qualified.parts)
     assert all(f"{reason[1:]}." in sentences for reason in ranked.choice.reasons)
 
 
@@ -107,8 +109,10 @@ def test_a_launch_on_fresh_requests_stands_beside_the_ranking(swept: Swept) -> N
     assert (
         [value] == ranked.frame["objective_holdout"].drop_nulls().to_list() == [ranked.recommended["objective_holdout"]]
     )
+    qualified = answers.qualifications(view, ranked)
+    assert qualified is not None
     assert f" Holdout run on fresh requests: {number(value)} tok/s (n=1 launch, which selected nothing" in plain(
-        answers.recommendation(view, ranked).parts
+        qualified.parts
     )
     assert "Holdout run" in [column.title for column in tables.ranking(view, ranked).columns]
     assert "  Holdout run on fresh requests: " in said(archive)

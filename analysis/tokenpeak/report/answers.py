@@ -9,6 +9,8 @@ import polars as pl
 from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, number, percent, strong, trimmed, warning
 from tokenpeak.report.energy import figure_words, rounded
 from tokenpeak.report.interactions import importance, inseparable
+from tokenpeak.report.load_levels import hidden_loss
+from tokenpeak.report.precision_gain import PrecisionGain, precision_gain, random_weights
 from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView
 
@@ -33,19 +35,60 @@ def choices(view: SweepView, row: dict[str, object]) -> str:
 
 
 def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
-    """What to run on one kind of hardware, how much better it is, and why it is this one of those it is tied with."""
+    """The headline: what to run on one kind of hardware and how much better it is."""
     recommended = ranked.recommended
     if recommended is None:
         why = link("ranking", "ranking.html")
         return warning(f"On {ranked.hardware}, no config gave a result that may be ranked; the ", why, " says why.")
     parts: list[Part] = [f"On {ranked.hardware}, run ", code(choices(view, recommended)), ": "]
     parts += [strong(f"{number(_float(recommended['objective']))} {view.metric.unit}"), f" {view.objective_at}"]
-    parts += _gain_words(view, ranked, recommended)
-    parts += _tie_words(view, ranked, recommended)
-    parts += _holdout_words(view, ranked)
+    return answer(*parts, *_gain_words(view, ranked, recommended), ".")
+
+
+def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
+    """What nobody may miss beside the headline: a broken SLO, random weights, a gain that is one of precision."""
+    recommended = ranked.recommended
+    if recommended is None:
+        return []
+    found = []
     if recommended.get("slo_met") is False and view.metric.name != "max_rate_per_s":
-        parts.append(f" It does not hold the SLO at {view.objective_place} ({view.slo_words}).")
-    return answer(*parts)
+        found.append(warning(f"It does not hold the SLO at {view.objective_place} ({view.slo_words})."))
+    gain = precision_gain(view, ranked)
+    if gain is not None and gain.changes:
+        found.append(warning(*_precision_words(ranked, gain)))
+    if random_weights(view, ranked):
+        found.append(
+            warning("Measured with random weights: speed is real, answers are not. Measure quality before you deploy.")
+        )
+    if (loss := hidden_loss(view, ranked)) is not None:
+        found.append(loss)
+    return found
+
+
+def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
+    """That the recommended config changes precision, what is best without that, and what its quality is."""
+    assert ranked.baseline is not None, "a change of precision is against a baseline"
+    words = {
+        "pass": "Its quality passed.",
+        "fail": "Its quality failed.",
+        "unknown": "Its quality is not proven.",
+    }.get(gain.quality or "", "Its quality was not measured.")
+    what = " and ".join(gain.changes)
+    if gain.best["config_id"] == ranked.baseline.config_id:
+        best: list[Part] = [f" At equal precision, nothing tried beats {ranked.baseline.words}. "]
+    else:
+        best = [" At equal precision, ", code(gain.best["label"]), f" gives {percent(gain.best['gain'])}. "]
+    return [f"The gain comes with {what}.", *best, words]
+
+
+def qualifications(view: SweepView, ranked: Ranking) -> Sentence | None:
+    """What qualifies the headline: its interval, why it is this config of those tied, the holdout run; None: nothing."""
+    recommended = ranked.recommended
+    if recommended is None:
+        return None
+    parts = [*_interval_words(view, ranked, recommended), *_tie_words(view, ranked, recommended)]
+    parts += _holdout_words(view, ranked)
+    return note(*parts) if parts else None
 
 
 def _float(value: object) -> float:
@@ -60,32 +103,38 @@ def _gain_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]
         return [f". Nothing tried beats your {ranked.baseline.words}{' beyond a tie' if ranked.ties.height else ''}"]
     gain = percent(_float(recommended["gain"]))
     if not ranked.replicated:
-        beside = f". Launches of one config differ by {ranked.spread:.1%}" if ranked.spread else ""
-        return [f". In {launches(recommended)} that is {gain} over {ranked.baseline.words}{beside}"]
-    parts: list[Part] = [". That is ", strong(gain), f" over {ranked.baseline.words}"]
-    if recommended["gain_low"] is not None:
-        parts.append(f" ({percent(_float(recommended['gain_low']))} to {percent(_float(recommended['gain_high']))})")
-    return parts
+        return [f", {gain} over {ranked.baseline.words} in {launches(recommended)}"]
+    return [", ", strong(gain), f" over {ranked.baseline.words}"]
+
+
+def _interval_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[Part]:
+    """The 95% intervals, or why there is none."""
+    unit = view.metric.unit
+    parts: list[Part] = []
+    if recommended["low"] is not None:
+        low, high = number(_float(recommended["low"])), number(_float(recommended["high"]))
+        parts.append(f"95% interval: {low} to {high} {unit} (n={recommended['n']}). ")
+        if recommended["gain_low"] is not None:
+            ends = [percent(_float(recommended[end])) for end in ("gain_low", "gain_high")]
+            parts.append(f"Of the gain: {ends[0]} to {ends[1]}. ")
+        return parts
+    if ranked.frame.filter(pl.col("state") == "ok").height == 1:
+        return []
+    if ranked.vague:
+        spread = f"Launches of one config differ by {ranked.spread:.1%}, too much" if ranked.spread else "Too few"
+        return [f"{spread} for an interval of the gain. " if ranked.spread else "Too few launches for an interval. "]
+    return ["Each config was launched once, so noise is unknown. "]
 
 
 def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[Part]:
-    reasons = (
-        [f"{reason[0].upper()}{reason[1:]}." for reason in ranked.choice.reasons] if ranked.choice is not None else []
-    )
-    alone = ranked.frame.filter(pl.col("state") == "ok").height == 1
+    """Why it is this config of those tied, each reason a sentence; or that no other reaches it."""
+    if ranked.choice is not None and ranked.choice.reasons:
+        return [" ".join(f"{reason[0].upper()}{reason[1:]}." for reason in ranked.choice.reasons)]
+    if ranked.frame.filter(pl.col("state") == "ok").height == 1:
+        return []
     if recommended["low"] is None:
-        if alone:
-            return ["."]
-        unknown = (
-            "The launches of one config are too few, or differ too much, for the gain to have an interval."
-            if ranked.vague
-            else "Each config was launched once, so the gain has no interval."
-        )
-        why = reasons or [f"No other is within {view.spec.search.margin:.0%} of it."]
-        return [". ", " ".join([*why, unknown])]
-    low, high = number(_float(recommended["low"])), number(_float(recommended["high"]))
-    interval = f" (95% interval {low} to {high} {view.metric.unit}, n={recommended['n']})"
-    return [interval, "." if alone else ". " + " ".join(reasons or ["No other config reaches it."])]
+        return [f"No other is within {view.spec.search.margin:.0%} of it."]
+    return ["No other config reaches it."]
 
 
 def _holdout_words(view: SweepView, ranked: Ranking) -> list[Part]:

@@ -90,6 +90,17 @@ def warning(*parts: Part) -> Sentence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A value drawn as a bar beside others of its tile: whose it is, its share of the longest (0..1), its words."""
+
+    label: str
+    share: float
+    text: str
+    is_own: bool = False
+    """Whether it is the tile's own value, rather than one that it is compared with."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tile:
     """A key figure: label, value with its unit, and what it is measured against."""
 
@@ -99,6 +110,7 @@ class Tile:
     note: str = ""
     mark: str = ""
     """A word that qualifies the value, such as estimated."""
+    bars: tuple[Bar, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenpeak.report.blocks import Part, Sentence, code, link, note
+from tokenpeak.report.blocks import Part, Sentence, code, link, note, strong
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import GROUPS_OF_GPUS, SweepView
 
@@ -57,7 +57,7 @@ def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
         parts.append("The others of its tie stand in the ")
         parts.append(link("ranking", "ranking.html"))
         parts.append(".")
-    return note(*parts) if parts else None
+    return note(strong("Next: "), *parts) if parts else None
 
 
 def _numeric(name: str) -> bool:

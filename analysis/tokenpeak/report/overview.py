@@ -1,25 +1,17 @@
-"""The overview's own blocks: key figures of the recommended config, what the sweep cost, what to look at next."""
+"""The overview's own blocks: its sentences, the commands, the first rows of the ranking, what the sweep cost."""
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from tokenpeak.plan.engine_builds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
-from tokenpeak.report import presets, rates, tools
-from tokenpeak.report.answers import confidence_words, launches, recommendation
-from tokenpeak.report.blocks import (
-    Facts,
-    Sentence,
-    Snippets,
-    Tile,
-    Tiles,
-    number,
-    percent,
-    trimmed,
-)
+from tokenpeak.report import presets, tables, tools
+from tokenpeak.report.answers import cautions, recommendation
+from tokenpeak.report.blocks import Facts, Sentence, Snippets, Table, number
 from tokenpeak.report.deploy import snippets
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import Ranking, rank
@@ -32,12 +24,13 @@ def recommends(view: SweepView) -> bool:
 
 
 def answers_of(view: SweepView) -> list[Sentence]:
-    """What the sweep says in a sentence, or in one for each kind of hardware."""
+    """What the sweep says, for each kind of hardware a headline with what a reader of it must not miss."""
     if tools.compares(view):
         return [tools.answer_tools(view)]
     if presets.has_presets(view):
         return [presets.answer_presets(view)]
-    return [recommendation(view, rank(view, hardware)) for hardware in view.hardware]
+    ranked = [rank(view, hardware) for hardware in view.hardware]
+    return [block for each in ranked for block in (recommendation(view, each), *cautions(view, each))]
 
 
 def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
@@ -63,132 +56,47 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
     )
 
 
+FIRST_ROWS = 10
+"""Rows of the ranking that the overview shows; its own page has all."""
+FIRST_COLUMNS = (
+    "label",
+    "rank",
+    "result",
+    "objective",
+    "gain",
+    "n",
+    "slo",
+    "ttft_s_p95",
+    "tpot_s_p95",
+    "energy_j_per_output_tok",
+)
+
+
+def first_rows(view: SweepView, ranked: Ranking) -> Table:
+    """The ranking's first rows with its main columns; the recommended config is among them."""
+    full = tables.ranking(view, ranked)
+    kept = [index for index, column in enumerate(full.columns) if column.key in FIRST_COLUMNS]
+    chosen = list(range(min(FIRST_ROWS, len(full.rows))))
+    recommended = next((index for index, tone in enumerate(full.row_tones) if tone == "best"), None)
+    if recommended is not None and recommended not in chosen:
+        chosen = [*chosen[:-1], recommended]
+    more = len(full.rows) - len(chosen)
+    return replace(
+        full,
+        name=f"first-{slug(ranked.hardware)}",
+        title=(f"The first {len(chosen)} of {len(full.rows)} configs" if more else "All configs")
+        + view.where(ranked.hardware),
+        columns=tuple(full.columns[index] for index in kept),
+        rows=tuple(tuple(full.rows[row][index] for index in kept) for row in chosen),
+        row_tones=tuple(full.row_tones[row] for row in chosen),
+        note="The ranking page has every config, its interval and why others have no rank.",
+    )
+
+
 def takes_nvidia_containers(nodes: Sequence[NodeFacts]) -> bool:
     """Containers and resources of NVIDIA's GPUs suit these nodes, as far as is known of them."""
     known = [facts for node in nodes for gpu in node.gpus if (facts := gpu_facts(gpu.name))]
     return all(facts.vendor == "nvidia" for facts in known) and not any(node.cpu and not node.gpus for node in nodes)
-
-
-def key_figures(view: SweepView, ranked: Ranking) -> Tiles | None:
-    """The key figures of the recommended config, each against what it is measured by."""
-    recommended = ranked.recommended
-    if recommended is None:
-        return None
-    interval = (
-        f"{_show(recommended['low'])} to {_show(recommended['high'])} (95%), n={recommended['n']}"
-        if recommended["low"] is not None
-        else f"n={recommended['n']}, no interval"
-    )
-    if recommended["objective_holdout"] is not None:
-        interval += f"; holdout run {_show(recommended['objective_holdout'])}"
-    tiles = [Tile(label=view.metric_title, value=_show(recommended["objective"]), unit=view.metric.unit, note=interval)]
-    # A gain that launches of one config differ by as much is no key figure.
-    is_baseline = ranked.baseline is not None and recommended["config_id"] == ranked.baseline.config_id
-    if ranked.baseline and recommended["gain"] is not None and not is_baseline and not ranked.vague:
-        note = f"over {ranked.baseline.words}{'' if ranked.replicated else f', in {launches(recommended)}'}"
-        tiles.append(Tile(label="Gain", value=percent(float(str(recommended["gain"]))), note=note))
-    if recommended.get("ttft_s_p95") is not None:
-        tiles.append(
-            Tile(
-                label="TTFT p95",
-                value=number(float(str(recommended["ttft_s_p95"])) * 1000),
-                unit="ms",
-                note=f"at {view.objective_place}",
-            )
-        )
-    if recommended.get("tpot_s_p95") is not None:
-        tiles.append(
-            Tile(
-                label="TPOT p95",
-                value=number(float(str(recommended["tpot_s_p95"])) * 1000),
-                unit="ms",
-                note=_slo_note(recommended),
-            )
-        )
-    # Where it is the objective, it is the first tile already.
-    if view.metric.name != "max_rate_per_s" and (highest := _rate_tile(view, ranked, recommended)):
-        tiles.append(highest)
-    if recommended.get("energy_j_per_output_tok") is not None:
-        tiles.append(
-            Tile(
-                label="Energy",
-                value=_show(recommended["energy_j_per_output_tok"]),
-                unit="J/token",
-                note=_energy_note(view, recommended),
-                mark=_energy_mark(view, recommended),
-            )
-        )
-    if recommended.get("cost_per_1m_output_tok") is not None:
-        tiles.append(
-            Tile(
-                label="Cost",
-                value=_show(recommended["cost_per_1m_output_tok"]),
-                unit=f"{view.spec.energy.currency}/1M tokens",
-            )
-        )
-    if (share := _limit_share(view, ranked)) is not None:
-        tiles.append(Tile(label="Hardware's limit", value=f"{share:.0%}", note="of it, by the performance model"))
-    return Tiles(tiles=tuple(tiles))
-
-
-def _rate_tile(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> Tile | None:
-    """The highest rate of the first workload that has rates, where there is an SLO."""
-    workloads = rates.rated_workloads(view)
-    if not workloads or not view.slo_words:
-        return None
-    found = rates.highest_rates(rates.open_runs(view, ranked.hardware, workloads[0])).filter(
-        pl.col("config_id") == recommended["config_id"]
-    )
-    if not found["n"].sum():
-        return None
-    row = found.row(0, named=True)
-    return Tile(
-        label="Rate within SLO",
-        value=trimmed(row["holds"]) if row["holds"] is not None else "none",
-        unit="req/s" if row["holds"] is not None else "",
-        note=f"breaks at {trimmed(row['breaks'])}" if row["breaks"] is not None else "no rate judged breaks it",
-    )
-
-
-def _show(value: object) -> str:
-    return number(value) if isinstance(value, int | float) else "–"
-
-
-def _slo_note(recommended: dict[str, object]) -> str:
-    if recommended.get("slo_met") is None:
-        return "no SLO judged"
-    if not recommended["slo_met"]:
-        return "SLO broken at this load"
-    confidence = recommended["slo_sure"]
-    return f"SLO held, {confidence_words(confidence)} confidence" if isinstance(confidence, float) else "SLO held"
-
-
-def _own_runs(view: SweepView, recommended: dict[str, object]) -> pl.DataFrame:
-    return view.objective_runs().filter(pl.col("config_id") == recommended["config_id"])
-
-
-def _energy_note(view: SweepView, recommended: dict[str, object]) -> str:
-    boundary = _own_runs(view, recommended)["energy_boundary"].drop_nulls()
-    return str(boundary[0]).replace("_", " ").replace("gpu", "GPU").replace("cpu", "CPU") if boundary.len() else ""
-
-
-def _energy_mark(view: SweepView, recommended: dict[str, object]) -> str:
-    return "estimated" if (_own_runs(view, recommended)["energy_source"] == "estimated_tdp").any() else ""
-
-
-def _limit_share(view: SweepView, ranked: Ranking) -> float | None:
-    """The config's share of what the hardware could give, where it was predicted and the objective is throughput."""
-    recommended, plan = ranked.recommended, view.plan_for(ranked.hardware)
-    if recommended is None or plan is None or view.spec.objective.metric != "output_tok_per_s":
-        return None
-    for planned in plan.feasible:
-        if (
-            planned.config.config_id == recommended["config_id"]
-            and planned.prediction
-            and planned.prediction.limit_output_tok_per_s
-        ):
-            return float(str(recommended["objective"])) / planned.prediction.limit_output_tok_per_s
-    return None
 
 
 def cost_of_sweep(view: SweepView) -> Facts:
@@ -204,7 +112,12 @@ def cost_of_sweep(view: SweepView) -> Facts:
         if view.end
         else float(trials["production_downtime_s"].drop_nulls().sum())
     )
-    served = [node for node in view.record.nodes if node.production and node.production.manager != "none"]
+    found_running = set(trials.filter("production_was_running")["node"])
+    served = [
+        node
+        for node in view.record.nodes
+        if node.node in found_running or (node.production and node.production.running)
+    ]
     theoretical = sum(plan.theoretical for plan in view.record.plans)
     launched = trials.select("hardware", "config_id").unique().height
     dropped = sum(len(plan.dropped) for plan in view.record.plans)
@@ -232,11 +145,11 @@ def cost_of_sweep(view: SweepView) -> Facts:
         ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),
         (
             "Production not serving",
-            f"{_span(downtime)} over {_count(len(served), 'node')}" if served else "no node has a production",
+            f"{_span(downtime)} over {_count(len(served), 'node')}" if served else "no node served a production",
         ),
         ("Energy under load", f"{number(energy_j / 3600)} Wh" if energy_j else "not known"),
     ]
-    if view.end:
+    if view.end and (served or view.end.unrestored):
         pairs.append(
             (
                 "Production restored",

@@ -102,6 +102,10 @@ class SweepView:
         seen = self.trials["hardware"].unique(maintain_order=True).to_list() if self.trials.height else []
         return tuple(seen) or tuple(plan.hardware for plan in self.record.plans)
 
+    def where(self, hardware: str) -> str:
+        """The hardware as the end of a title, where the sweep has several kinds."""
+        return f" on {hardware}" if len(self.hardware) > 1 else ""
+
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:
         """The sweep's axes and the names of their alternatives, in the spec's order.
