@@ -6,7 +6,7 @@ so the launch also generates its own answers, all in a batch, and scores these b
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +38,7 @@ _BYTES_PER_TOKEN = (TOP_K + 1) * 200
 _ID_PREFIX = "token_id:"
 
 Result = TypeVar("Result")
+Each = TypeVar("Each")
 
 
 class QualityError(LoadError):
@@ -230,15 +231,9 @@ async def _measure(engine: _Engine, answers: Sequence[ReferenceAnswer]) -> Quali
     context = await engine.context()
     longest = context - ANSWER_TOKENS - 1 if context is not None else None
     asked = [answer for answer in answers if longest is None or len(answer.prompt_tokens) <= longest]
-    slots = asyncio.Semaphore(BATCH)
-
-    async def slot(work: Awaitable[Result]) -> Result:
-        async with slots:
-            return await work
-
-    scored = await asyncio.gather(*(slot(engine.score(each.prompt_tokens, each.answer_tokens)) for each in asked))
-    made = await asyncio.gather(*(slot(engine.generate(each.prompt_tokens)) for each in asked))
-    own = await asyncio.gather(*(slot(engine.score(each.prompt_tokens, each.tokens)) for each in made))
+    scored = await _batched(lambda each: engine.score(each.prompt_tokens, each.answer_tokens), asked)
+    made = await _batched(lambda each: engine.generate(each.prompt_tokens), asked)
+    own = await _batched(lambda each: engine.score(each.prompt_tokens, each.tokens), made)
     return QualityMeasurement(
         prompts=tuple(map(_compared, asked, scored, made, own)),
         left_out=tuple(answer.name for answer in answers if answer not in asked),
@@ -246,6 +241,22 @@ async def _measure(engine: _Engine, answers: Sequence[ReferenceAnswer]) -> Quali
         tokens=engine.processed - before,
         duration_s=round(time.monotonic() - began, 3),
     )
+
+
+async def _batched(ask_for: Callable[[Each], Awaitable[Result]], each_of: Iterable[Each]) -> list[Result]:
+    """All results, `BATCH` at a time; where one fails, the others have ended before its error is raised."""
+    slots = asyncio.Semaphore(BATCH)
+
+    async def slot(each: Each) -> Result:
+        async with slots:
+            return await ask_for(each)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(slot(each)) for each in each_of]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 def _compared(
