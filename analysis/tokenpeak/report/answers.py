@@ -82,7 +82,7 @@ def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
 
 
 def qualifications(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """What qualifies the headline: its interval, why it is this config of those tied, the holdout run; None: nothing."""
+    """What qualifies the headline: its interval, why this config of those tied, the holdout run; or None."""
     recommended = ranked.recommended
     if recommended is None:
         return None
