@@ -94,8 +94,9 @@ def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = No
             key = (trial.hardware, trial.config.config_id)
             if key not in planned:
                 planned[key] = _config_row(sweep.sweep_id, trial.hardware, trial.config, "unplanned")
-            rows["trials"].append(_trial_row(sweep.sweep_id, trial, spec))
-            rows["runs"] += [run_row(sweep.sweep_id, trial, run, spec.energy) for run in trial.runs]
+            gpus = sweep.gpus_used(trial.config, trial.hardware)
+            rows["trials"].append(_trial_row(sweep.sweep_id, trial, spec, gpus))
+            rows["runs"] += [run_row(sweep.sweep_id, trial, run, spec.energy, gpus) for run in trial.runs]
             if trial.series.t_s:
                 series.append(_series_frame(sweep.sweep_id, trial.trial_id, trial.series))
             if (parquet := archive.requests_path(trial.trial_id)).is_file():
@@ -291,7 +292,7 @@ def _predicted(prediction: Prediction | None) -> Row:
     return {f"predicted_{name}": getattr(prediction, name) if prediction else None for name in Prediction.model_fields}
 
 
-def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
+def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec, gpus: int | None) -> Row:
     failure, restoration, startup = trial.failure, trial.restoration, trial.startup
     judged = objective_run(trial.runs, spec)
     seconds = dict.fromkeys(("orchestration", "engine_start", "load", "production_start"), 0.0)
@@ -312,7 +313,7 @@ def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
         "failure_cause": failure.cause if failure else None,
         "failure_message": failure.message if failure else None,
         "failure_evidence": list(failure.evidence) if failure else [],
-        "objective": objective_value(trial.runs, spec) if trial.status == "ok" else None,
+        "objective": objective_value(trial, spec, gpus=gpus) if trial.status == "ok" else None,
         "slo_met": judged.slo_met if judged else None,
         "started_at": trial.started_at,
         "ended_at": trial.ended_at,
