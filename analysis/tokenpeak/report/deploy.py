@@ -92,7 +92,7 @@ def snippets(
     lasting = "" if program[0].startswith("/") else f"Adjust the path of {program[0]}; "
     reload = f"{lasting}then systemctl daemon-reload." if lasting else "Then systemctl daemon-reload."
     found.append(Snippet(title="systemd", text=systemd_unit(command), note=reload))
-    return Snippets(name=name, snippets=tuple(found))
+    return Snippets(name=name, snippets=tuple(found), span="half")
 
 
 def _containers(command: ServingCommand) -> tuple[Snippet, ...]:
