@@ -116,7 +116,7 @@ def bench(place: Path, _benches: dict[str, Bench], request: pytest.FixtureReques
 
 @pytest.fixture
 def container_bench(place: Path, _benches: dict[str, Bench], request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """A node as `bench` whose engine build is an image, with a Docker daemon of its own."""
+    """A node as `bench` whose engine build is an image and whose production is a container, of a Docker of its own."""
     if reason := why_no_docker():
         pytest.skip(reason)
     yield from _bench("k", place, _benches, request)
