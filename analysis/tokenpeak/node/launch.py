@@ -6,15 +6,17 @@ import os
 import secrets
 import time
 from pathlib import Path
+from typing import Mapping
 
 from tokenpeak.node import boards, clock, guard, lease, lock, machine, memory, production, serving, telemetry
 from tokenpeak.node import record as records
-from tokenpeak.node.engine import Engine, read_environment_file, trial_key
+from tokenpeak.node.engine import Engine, declared_environment, read_environment_file, trial_key
 from tokenpeak.node.engine_builds import engine_build, is_version
 from tokenpeak.node.engine_container import container_environment
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import Check, ForeignServerError, of_processes
 from tokenpeak.node.images import container_start
+from tokenpeak.node.models import model_problem
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json
@@ -25,6 +27,7 @@ from tokenpeak.node.version import entry_digest
 LOG_TAIL_BYTES = 32_768
 LEASE_LAPSED = "lease_lapsed"
 WRONG_ENGINE = "wrong_engine"
+MODEL_MISSING = "model_missing"
 ADDRESS_TAKEN = "address_taken"
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
 """What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
@@ -51,6 +54,20 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
     if in_container is not None:
         env = container_environment(build, declaration, env)
     digest = in_container.digest if in_container else entry_digest({**build, "command": request.argv})
+    if (unfit := _unfit(declaration, request, build, env, digest)) is not None:
+        return LaunchAnswer(
+            ready=False,
+            failure_phase=unfit[0],
+            timed_out=False,
+            message=unfit[1],
+            engine_digest=digest,
+            log_tail="",
+            host=host,
+            port=port,
+            api_key_used=key is not None,
+            started_at_unix_s=phases.started_at_unix_s,
+            production_found_down=False,
+        )
     failure: str | None = None
     with state.exclusive():
         record = borrow(state, declaration, request, (host, port), phases)
@@ -97,6 +114,26 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         production_found_down=bool(record.get("found_down")),
         production=picked(ProductionState, record["production"]),
     )
+
+
+def _unfit(
+    declaration: Json, request: LaunchRequest, build: Json, env: Mapping[str, str], digest: str | None
+) -> tuple[str, str] | None:
+    """Why the engine or the model of a request is not what its config asks for; None where both are.
+
+    The failure's name and a sentence. Production is not touched.
+    """
+    if request.engine_digest is not None and digest is not None and digest != request.engine_digest:
+        text = f"The engine was {request.engine_digest} when the sweep began, and is {digest} now: begin another sweep."
+        return WRONG_ENGINE, text
+    declared = declaration.get("model") or {}
+    model = request.model or declared.get("path") or declared.get("name")
+    if declaration.get("simulated") or not model:
+        return None
+    engine = declaration.get("engine") or {}
+    user = str(engine["user"]) if engine.get("user") else None
+    absent = model_problem(build, str(model), env, request.argv, user)
+    return None if absent is None else (MODEL_MISSING, absent)
 
 
 def borrow(state: State, declaration: Json, request: LaunchRequest, address: tuple[str, int], phases: Phases) -> Json:
@@ -294,10 +331,7 @@ def api_key(state: State, request: Json) -> str | None:
 
 def environment(declaration: Json, request: LaunchRequest, key: str | None) -> dict[str, str]:
     """What the engine's environment has beyond this script's own: the declared, and on top the config's."""
-    declared = declaration.get("engine") or {}
-    env = {str(name): str(value) for name, value in (declared.get("env") or {}).items()}
-    env.update(read_environment_file(declared.get("env_file")))
-    env = {**boards.environment(declaration), **env, **request.env}
+    env = {**declared_environment(declaration), **request.env}
     if key:
         env["VLLM_API_KEY"] = key
     return env

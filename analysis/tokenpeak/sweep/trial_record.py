@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from tokenpeak.errors import ArchiveError
 from tokenpeak.loadgen.job import QUALITY, JobOutcome, read_outcome
 from tokenpeak.node.engine_builds import is_version
-from tokenpeak.node.launch import WRONG_ENGINE
+from tokenpeak.node.launch import MODEL_MISSING, WRONG_ENGINE
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, Samples
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.quality.reference import read_reference, reference_path
@@ -191,6 +191,8 @@ def _failure(evidence: TrialEvidence, runs: tuple[RunRecord, ...], log: str) -> 
         return Failure(phase="launch", cause="interrupted", message=reason)
     if (wrong := _wrong_engine(evidence, log)) is not None:
         return wrong
+    if evidence.launch.failure_phase == MODEL_MISSING:
+        return Failure(phase="launch", cause=MODEL_MISSING, message=evidence.launch.message or "It is not there.")
     if not evidence.launch.ready:
         phase = evidence.launch.failure_phase or "engine_start"
         return _full_disk(log, phase) or classify_failure(

@@ -73,18 +73,22 @@ class TrialRequest:
         """The vLLM version whose flags are spoken: the config's own, else what was probed."""
         return self.config.engine_version or self.facts.engine_version
 
+    def served_model(self) -> str:
+        """What the engine is told to serve: the node's folder of the declared model, else the config's own."""
+        declared = self.declaration.get("model") or {}
+        name = self.config.model.name
+        return str(declared["path"]) if declared.get("path") and name == declared.get("name") else name
+
     def argv(self) -> list[str]:
         """The engine's command line; raises PlanError where its build is gone or has no flag for the config."""
-        declared = self.declaration.get("model") or {}
         config = self.config
         try:
             build = engine_build(dict(self.declaration), config.engine)
         except ScriptError as error:
             raise PlanError(error.text) from error
-        if declared.get("path") and config.model.name == declared.get("name"):
-            config = config.model_copy(update={"model": config.model.model_copy(update={"name": declared["path"]})})
+        served = config.model.model_copy(update={"name": self.served_model()})
         return engine_argv(
-            config,
+            config.model_copy(update={"model": served}),
             host=str(self.declaration["host"]),
             port=int(self.declaration["port"]),
             engine_version=self.asked_version,
@@ -176,6 +180,8 @@ def write_requests(
         served_model=request.config.model.served_name,
         engine=request.config.engine,
         engine_version=request.asked_version,
+        engine_digest=build_of(request.config, request.facts).digest,
+        model=request.served_model(),
         deadline_s=deadlines.engine_ready_s,
         lease_s=deadlines.lease_s,
         trial_deadline_s=request.trial_deadline_s,

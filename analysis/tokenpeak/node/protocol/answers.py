@@ -255,7 +255,7 @@ class LaunchAnswer(NodeAnswer):
     started_at_unix_s: float | None = bound(_seconds)
     production_found_down: bool | None = bound(flag)
     """Production had ended by itself since the sweep began."""
-    production: ProductionState | None = bound(structure(ProductionState))
+    production: ProductionState | None = bound(optional(structure(ProductionState)))
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,8 @@ CHECKS: dict[str, Check] = {
     "served_model": _text,
     "engine": _text,
     "engine_version": _text,
+    "engine_digest": _text,
+    "model": _text,
     "deadline_s": _seconds,
     "lease_s": _seconds,
     "trial_deadline_s": _seconds,
@@ -175,6 +177,10 @@ class LaunchRequest:
     """The name of the declared engine build that `argv` starts; None: the default one."""
     engine_version: str | None = None
     """The version that this engine is to report; None: any."""
+    engine_digest: str | None = None
+    """What this engine is started from, as the probe found it; None: whatever is there."""
+    model: str | None = None
+    """What it is to serve: a folder, or a name of the hub; None: the declared one."""
     script: str | None = None
     """The digest of the controller's own node script: one of another version is refused before this is parsed."""
     production_at_start: Json | None = None
