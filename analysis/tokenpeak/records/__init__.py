@@ -9,8 +9,8 @@ format_version history:
         `network` of a run's client; `interconnect` of a node's facts; a file of version 1 reads the same
     3   `holdout` of a trial, which version 2 calls `other_requests`; an interval and `needed_s` of a run's energy,
         whose `energy_j` may be null; `temperature_c` and `further_energy` of a run; `power_meters` of a node's
-        facts; `idle_power` and `quality` of a trial; `image` and `digest` of an engine build, `engine_digest` of a
-        trial's start-up
+        facts; `idle_power` and `quality` of a trial; `image`, `container` and `digest` of an engine build,
+        `engine_digest` of a trial's start-up
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
@@ -24,6 +24,7 @@ Files are written atomically and never edited. Missing is null, never zero. Time
 from tokenpeak.records.base import FORMAT_VERSION, Distribution, EnergyBoundary, Record
 from tokenpeak.records.config import Config, ModelName, config_hash
 from tokenpeak.records.node import (
+    Container,
     EngineBuild,
     Gpu,
     HardwareKey,
@@ -63,6 +64,7 @@ __all__ = [
     "REQUEST_COLUMNS",
     "ClientHealth",
     "Config",
+    "Container",
     "Distribution",
     "Dropped",
     "EndRecord",

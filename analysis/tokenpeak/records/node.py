@@ -66,6 +66,22 @@ class Production(Record):
     """What its engine was started with, the model first; empty when that cannot be seen. Secrets are left out."""
 
 
+class Container(Record):
+    """How the image of an engine build is run, as the inventory declares it; None where it leaves that open."""
+
+    runtime: Literal["docker", "podman"] = "docker"
+    mounts: tuple[str, ...] = ()
+    """`NODE:CONTAINER`, with `:ro` behind it where the container only reads."""
+    devices: tuple[str, ...] | None = None
+    """None: the node's chosen boards, all where none are chosen."""
+    user: str | None = None
+    shm_size: str | None = None
+    limits: dict[str, str] = {}
+    """Of memory, cpus, cpuset_cpus and pids."""
+    args: tuple[str, ...] = ()
+    """Further options of the runtime."""
+
+
 class EngineBuild(Record):
     """An engine that a node can start: by which name, and of which version of vLLM."""
 
@@ -76,6 +92,8 @@ class EngineBuild(Record):
     """That its installation says; None where it was not asked, or does not say."""
     image: str | None = None
     """The container image that it is started from; None for a command on the node."""
+    container: Container | None = None
+    """How that image is run; None also in archives written before it was recorded."""
     digest: str | None = None
     """`sha256:…` of that image, or of the command's file; None where it was not looked at."""
     help: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath
 from tokenpeak.records import (
     Config,
+    Container,
     Dropped,
     EndRecord,
     EngineBuild,
@@ -114,6 +115,7 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
         PRIVATE="kernel vram_holders",
     ),
     EngineBuild: _rules(TEXT="name help problem", VERSION="version installed digest", FILE="image"),
+    Container: _rules(TEXT="devices shm_size", PRIVATE="mounts user limits args"),
     PowerMeter: _rules(TEXT="by"),
     Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
     Production: _rules(WORD="manager", MODEL="model", PRIVATE="unit url arguments"),

@@ -21,7 +21,7 @@ from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
 from tokenpeak.records import NodeFacts
 from tokenpeak.sweep import secret, version
-from tokenpeak.sweep.declared import declared_facts, planning_env
+from tokenpeak.sweep.declared import declared_container, declared_facts, planning_env
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.lease import lease_command, lease_problem
 from tokenpeak.sweep.runner import Event, NodeResult, PlaybookResult, run_playbook
@@ -188,7 +188,10 @@ def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
         raise NodeError(f"its probe printed facts that make no sense: {', '.join(answer.unusable)}")
     facts = json.loads(json.dumps(as_json(answer), default=vars))
     declaration = facts.pop("declaration")
+    builds = {each["name"]: each["build"] for each in declaration.get("engines", ())}
     try:
+        for engine in facts["engines"]:
+            engine["container"] = declared_container(builds.get(engine["name"], {}))
         return ReadyNode(
             facts=NodeFacts.model_validate(
                 {"engine_env": planning_env(inventory.node(name)), **facts, "node": name, "source": "probed"}
