@@ -76,6 +76,8 @@ class FieldRule(Enum):
     """A model's name; of a path its last part."""
     FILE = auto()
     """A file's name; of a path its last part."""
+    IMAGE = auto()
+    """A container image; of those that everybody can pull the whole name, of others its last part."""
     URL = auto()
     """Its host replaced, and a URL again."""
     ENV = auto()
@@ -114,7 +116,7 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
         ENV="engine_env",
         PRIVATE="kernel vram_holders",
     ),
-    EngineBuild: _rules(TEXT="name help problem", VERSION="version installed digest", FILE="image"),
+    EngineBuild: _rules(TEXT="name help problem", VERSION="version installed digest", IMAGE="image"),
     Container: _rules(TEXT="devices shm_size", PRIVATE="mounts user limits args"),
     PowerMeter: _rules(TEXT="by"),
     Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
