@@ -11,7 +11,7 @@ import os
 import time
 from dataclasses import replace
 
-from tokenpeak.node import boards, clock, lock, memory, overlap, production, record, telemetry
+from tokenpeak.node import boards, clock, drain, lock, memory, overlap, production, record, telemetry
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import make_manager
@@ -68,6 +68,9 @@ def restore(
     ended = stop_engine(state, phases, grace_s or found["engine_stop_s"], found.get("baseline_bytes"))
     with phases.span("production_start", "production_start"):
         wrong = production.bring_back(was, state, ready_s or found["production_ready_s"], phases)
+    if wrong is None and found.get("drained"):
+        with phases.span("rejoining"):
+            wrong = drain.rejoin_recorded(found, state)
     outcome = RestoreOutcome(
         restored=wrong is None and ended["engine_stopped"],
         was_running=was["running"],
@@ -109,6 +112,7 @@ def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str)
             was = production.as_declared(declared, state)
             wrong = production.bring_back(was, state, PRODUCTION_READY_S, phases)
             model = was["model"]
+        wrong = wrong or drain.rejoin_declared(state)
     except ScriptError as error:
         wrong = error.text
     outcome = RestoreOutcome(

@@ -40,6 +40,7 @@ _sentences = several(text(TEXT), 100_000)
 PhaseName = Literal[
     "recording",
     "arming",
+    "draining",
     "production_stop",
     "memory_wait",
     "idle_power",
@@ -51,6 +52,7 @@ PhaseName = Literal[
     "engine_stop",
     "production_start",
     "verifying",
+    "rejoining",
     "restored",
     "finished",
 ]
@@ -298,6 +300,8 @@ class StatusAnswer(NodeAnswer):
     lease_remaining_s: float | None = bound(optional(_seconds))
     holder: str | None = bound(_word)
     trial_id: str | None = bound(_word)
+    drained: tuple[str, ...] = bound(_sentences, ())
+    """What of the node is out of its load balancer."""
     secret: str | None = bound(_word)
     phase: PhaseName | None = bound(optional(_phase))
     last_restoration: RestoreOutcome | None = bound(_outcome)
