@@ -173,7 +173,7 @@ def _prepared(state: State, definition: Definition, request: ChangeRequest) -> J
         "new_text": new_text,
         "words": definition.shown_words(command),
         "program": command.program,
-        "env": command.env,
+        "env": {name: value for name, value in command.env.items() if was_command.env.get(name) != value},
         "env_gone": [name for name in was_command.env if name not in command.env],
         "undo": request.edit is None,
         "touched": False,

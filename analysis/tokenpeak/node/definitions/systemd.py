@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 from pathlib import Path
 
 from tokenpeak.node.definitions.base import Definition
@@ -64,17 +63,17 @@ class SystemdDefinition(Definition):
                 f"is started ({'; '.join(lines)[:200]}): give it one plain command.",
             )
         words = raw_words(lines[0].lstrip("-"))
-        meant = [self.meaning(word) for word in words]
+        shown = [_unquoted(word) for word in words]
         found = re.search(r"argv\[\]=(.*?) ; (?:ignore_errors|flags)=", described["seen"]["started"])
-        # A specifier (%h) and a variable are systemd's to replace.
-        pattern = " ".join(re.sub(r"%[^%]", ".*", re.escape(word)).replace("%%", "%") for word in meant)
+        pattern = " ".join(map(_with_specifiers, shown))
         if found is None or not re.fullmatch(pattern, found[1]):
             raise ScriptError(
                 "definition",
                 f"What systemd would start for {self.manager.unit} ({found[1][:200] if found else 'nothing'}) is not "
-                f"what its files are read to say ({' '.join(meant)[:200]}): simplify the quotes of its ExecStart.",
+                f"what its files are read to say ({' '.join(shown)[:200]}): simplify the quotes of its ExecStart.",
             )
-        env = dict(word.split("=", 1) for word in shlex.split(described["seen"]["environment"]) if "=" in word)
+        settings = [_unquoted(word) for word in raw_words(described["seen"]["environment"])]
+        env = dict(setting.split("=", 1) for setting in settings if "=" in setting)
         unset = described["seen"]["unset"].split()
         return self.as_command(words, {name: value for name, value in env.items() if name not in unset})
 
@@ -116,8 +115,8 @@ class SystemdDefinition(Definition):
         return f"systemd unit {unit}" + (f", set by {own['file']}" if own["content"] is not None else "")
 
     def meaning(self, word: str) -> str:
-        """The word without quotes and escapes; `$$` is `$`, and specifiers are as they stand."""
-        return _unquoted(word).replace("$$", "$")
+        """The word without quotes and escapes; variables and specifiers are as they stand."""
+        return _unquoted(word).replace("$$", "$").replace("%%", "%")
 
     def literal(self, word: str) -> str:
         """The word as systemd hands it on unchanged."""
@@ -162,6 +161,14 @@ def quoted(word: str) -> str:
     for letter, escape in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t")):
         text = text.replace(letter, escape)
     return f'"{text}"'
+
+
+def _with_specifiers(word: str) -> str:
+    """A pattern of what systemd shows for a word: a specifier such as %h is replaced by anything."""
+    parts = re.split("%(.)", word)
+    found = [re.escape(text) for text in parts[::2]]
+    between = ["%" if letter == "%" else ".*" for letter in parts[1::2]] + [""]
+    return "".join(text + letter for text, letter in zip(found, between))
 
 
 def _unquoted(word: str) -> str:
