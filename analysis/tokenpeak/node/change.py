@@ -203,7 +203,9 @@ def _stop_and_write(state: State, record: Json, definition: Definition, phases: 
         record = {**record, "apply": apply}
         state.write(records.NAME, record)
     with phases.span("production_start", "production_start"):
-        production.start(manager, started)
+        # supervisord has started it, as it does when it reads a program anew.
+        if not manager.is_running():
+            production.start(manager, started)
     apply = {**apply, "last_start": manager.last_start()}
     return {**record, "apply": apply}
 
