@@ -36,9 +36,10 @@ def put_back(state: State, record: Json, phases: Phases) -> str | None:
         if not record["apply"]["touched"] or (_is(definition, own) and manager.is_running()):
             return None
         _leave(state, record, phases)
-        with phases.span("production_stop"):
-            note_stop(record)
-            stop_for_change(manager)
+        if definition.is_there():
+            with phases.span("production_stop"):
+                note_stop(record)
+                stop_for_change(manager)
         with phases.span("memory_wait"):
             memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)))
         with phases.span("changing"):

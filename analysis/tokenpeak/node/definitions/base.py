@@ -40,6 +40,10 @@ class Definition:
         """Make the definition so."""
         raise AssertionError("each definition does so itself")
 
+    def is_there(self) -> bool:
+        """Whether there is anything by the name that production has: between two containers there may be none."""
+        return True
+
     def clean(self, kept: list[Json]) -> None:
         """Remove what changes left, save what each `own` in `kept` still needs; never what somebody else made."""
 

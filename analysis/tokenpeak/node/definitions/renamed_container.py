@@ -60,6 +60,10 @@ class RenamedContainerDefinition(Definition):
             self.manager.do(self.manager.command("rename", own["id"], unit))
         self._set_restart(own["id"], own["restart"])
 
+    def is_there(self) -> bool:
+        """Whether a container has the name."""
+        return self.manager.inspect(must=False) is not None
+
     def clean(self, kept: list[Json]) -> None:
         """Remove containers of ours that neither serve nor are kept."""
         unit = str(self.manager.needed("unit"))
