@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Mapping
 
-from tokenpeak.node import boards, clock, guard, lease, lock, machine, memory, production, serving, telemetry
+from tokenpeak.node import boards, clock, drain, guard, lease, lock, machine, memory, production, serving, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, declared_environment, read_environment_file, trial_key
 from tokenpeak.node.engine_builds import engine_build, is_version
@@ -173,6 +173,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
                 "boot_id": clock.boot_id(),
                 "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
                 "production": was,
+                "drain": declaration.get("drain"),
                 "found_down": was["running"] and not found["running"],
                 "production_ready_s": request.production_ready_s,
                 "engine_stop_s": request.engine_stop_s,
@@ -218,6 +219,8 @@ def _trial_part(request: LaunchRequest, declaration: Json) -> Json:
 
 
 def _stop_production(state: State, record: Json, phases: Phases) -> Json:
+    if record["production"]["running"] and "stopped" not in record:
+        record = drain.take_out(state, record, phases)
     now: Json = {"unix_s": time.time(), "boot_s": clock.boot_s(), "boot_id": clock.boot_id()}
     stopped = record.get("stopped", now)
     if record["production"]["running"]:

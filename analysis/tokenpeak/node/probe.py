@@ -10,6 +10,7 @@ from typing import Any, Collection
 from tokenpeak.node import (
     amd_smi,
     boards,
+    drain,
     environment,
     images,
     installation,
@@ -98,6 +99,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     except ScriptError as error:
         problems.append(error.text)
         found_production = None
+    problems += drain_problems(declaration, state)
     # Root asks no engine that others could have replaced.
     unsafe = installation.engine_problems(declaration)
     problems += [*unsafe, *installation.secret_problems(declaration)]
@@ -179,6 +181,18 @@ def _model(declaration: Json) -> tuple[bool | None, str | None]:
         return None, None
     absent = models.model_problem(build, str(model), env, (), user)
     return models.is_present(str(model), env, (), user), absent
+
+
+def drain_problems(declaration: Json, state: State) -> list[str]:
+    """What would keep the node from leaving its load balancer before production is stopped."""
+    if wrong := installation.drain_problems(declaration):
+        return wrong
+    try:
+        found = drain.drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
+        problem = found.problem() if found is not None and not state.has(records.NAME) else None
+    except ScriptError as error:
+        return [error.text]
+    return [problem] if problem else []
 
 
 def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:

@@ -16,7 +16,7 @@ from tokenpeak.node.state import KEPT_TWICE, Json, State, copy_name
 OWN = (
     *("tokenpeak-node.pyz", "node.json", "lease.json", "lock.json", "engine.env", "engine.log", "engine-help.json"),
     *("output.json", "outcome.json", "overlap.json", "guard.json", "guard.log", "phase.json", "mutex"),
-    *("telemetry.json", "telemetry.jsonl", "telemetry.log", "production.log"),
+    *("telemetry.json", "telemetry.jsonl", "telemetry.log", "production.log", "production-command.json"),
     *KEPT_TWICE,
     *(copy_name(name) for name in KEPT_TWICE),
 )

@@ -13,7 +13,14 @@ from tokenpeak.errors import InputError, suggestion
 from tokenpeak.node.managers import MANAGERS
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import ModelSpec, sweep_names
-from tokenpeak.sweep.inventory_variables import ANSIBLE, MANAGER_KEYS, declared_variables, keys_of
+from tokenpeak.sweep.inventory_variables import (
+    ANSIBLE,
+    BALANCER_KEYS,
+    DRAIN_KEYS,
+    MANAGER_KEYS,
+    declared_variables,
+    keys_of,
+)
 
 _GROUP_KEYS = ("hosts", "children", "vars")
 _ONE_OF = {"hosts": "host", "children": "group"}
@@ -163,6 +170,21 @@ def _content(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
             yield (), "tokenpeak_model has no name; give the hub name that the node serves"
     if name == "tokenpeak_production":
         yield from _production(value)
+    if name == "tokenpeak_drain":
+        yield from _drain(value)
+
+
+def _drain(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    for key in value:
+        if key not in DRAIN_KEYS:
+            yield (key,), f"tokenpeak_drain has no key {key}. {suggestion(str(key), DRAIN_KEYS)}"
+    if not set(value) & (set(DRAIN_KEYS) - {"after", "wait", "least_up"}):
+        yield (), "tokenpeak_drain names no balancer; give haproxy, nginx, kubernetes, or the commands before and after"
+    for balancer, keys in BALANCER_KEYS.items():
+        own = value.get(balancer)
+        for key in own if isinstance(own, dict) else ():
+            if key not in keys:
+                yield (balancer, key), f"{balancer} takes no key {key}. {suggestion(str(key), keys)}"
 
 
 def _production(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -51,6 +51,15 @@ MANAGER_KEYS: Mapping[str, tuple[str, ...]] = {
 """Manager of production → the keys of tokenpeak_production that are its own."""
 
 
+BALANCER_KEYS: Mapping[str, tuple[str, ...]] = {
+    "haproxy": ("socket", "servers"),
+    "nginx": ("file", "server", "reach", "reload"),
+    "kubernetes": ("service", "label"),
+}
+"""Built-in balancer of tokenpeak_drain → its keys."""
+DRAIN_KEYS = (*BALANCER_KEYS, "before", "after", "wait", "least_up")
+
+
 def keys_of(manager: str) -> tuple[str, ...]:
     """Every key of tokenpeak_production that this manager takes."""
     return (*_EVERY_MANAGER, *MANAGER_KEYS[manager])
