@@ -80,7 +80,11 @@ class SyntheticWorkload(_Workload):
 
 
 class DatasetWorkload(_Workload):
-    """Prompts sampled from a file: ShareGPT JSON, JSONL or Parquet."""
+    """Prompts sampled from a file: ShareGPT JSON, JSONL or Parquet; or chat logs, rows of which have `messages`.
+
+    Of a chat, all that stands before the last answer is asked again, and an answer of that one's length is asked for.
+    Chats need `endpoint: chat`.
+    """
 
     kind: Literal["dataset"] = "dataset"
     path: str
