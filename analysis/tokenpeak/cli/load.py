@@ -71,10 +71,10 @@ def load(url: str | None, job_path: Path | None, workload_schema: bool, output: 
     if job_path is not None:
         job = read_job(job_path)
         run_job(job)
-        if job.quality_reference is not None:
-            from tokenpeak.quality.measure import measure_after
+        if job.quality is not None:
+            from tokenpeak.quality.after_load import measure_after
 
-            measure_after(job, job.quality_reference)
+            measure_after(job, job.quality)
         return
     if url is None or not given["model"]:
         raise click.UsageError("Give the server's URL and --model, or --job.")
