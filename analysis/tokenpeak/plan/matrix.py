@@ -18,6 +18,7 @@ from tokenpeak.predict.prediction import predict
 from tokenpeak.records import Config, Dropped, ModelName, NodeFacts, Plan, PlannedConfig, config_hash, hardware_groups
 from tokenpeak.spec.axes import Alternative, ExtraConfig, FlagValue
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.vllm.answer_settings import answers_key
 from tokenpeak.vllm.command import command_line
 
 
@@ -216,6 +217,7 @@ def _plan(
             PlannedConfig(
                 config=config,
                 config_class=class_key(config, memory, asked),
+                answers=answers_key(config, version),
                 prediction=predicted,
                 advice=advice(config, node, model, version),
             )

@@ -38,6 +38,9 @@ class PlannedConfig(Record):
 
     config: Config
     config_class: str
+    answers: str = ""
+    """Identifies the settings that can change answers: configs with the same ones answer alike, but for rounding. Empty
+    in archives written before it was recorded."""
     prediction: Prediction | None = None
     advice: tuple[str, ...] = ()
 

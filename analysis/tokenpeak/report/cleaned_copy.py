@@ -45,6 +45,10 @@ def release(source: Path, target: Path, *, node_names: bool) -> Findings:
         cleaner.where = "end.json"
         _write(target / "end.json", cleaner.record(end))
         copied.add("end.json")
+    if (quality := _quality(archive)) is not None:
+        cleaner.where = "quality.json"
+        _write(target / "quality.json", cleaner.record(quality))
+        copied.add("quality.json")
     if (source / CLAIMS).is_file() and _copy_claims(source / CLAIMS, target / CLAIMS, cleaner):
         copied.add(CLAIMS)
     for trial in archive.trials():
@@ -84,6 +88,14 @@ def is_published(record: SweepRecord) -> bool:
 def _end(archive: Archive) -> Record | None:
     try:
         return archive.read_end()
+    except ArchiveError:
+        return None
+
+
+def _quality(archive: Archive) -> Record | None:
+    """The verdicts; what launches answered stays, as it may hold answers to tasks of one's own."""
+    try:
+        return archive.read_quality()
     except ArchiveError:
         return None
 

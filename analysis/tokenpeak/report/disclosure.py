@@ -43,7 +43,7 @@ from tokenpeak.records import (
     SweepRecord,
     TrialRecord,
 )
-from tokenpeak.records.quality import PromptQuality, QualityMeasurement, QualityVerdict
+from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityMeasurement, QualityVerdict, SweepQuality
 from tokenpeak.spec.axes import Alternative, ExtraConfig, ModelPatch
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import Citation, EnergyFactors
@@ -106,9 +106,12 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     EndRecord: _rules(WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored", TEXT="problems"),
     TrialRecord: _rules(WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"),
     QualityVerdict: _rules(TEXT="reason"),
-    QualityMeasurement: _rules(WORD="left_out", TEXT="problem"),
-    PromptQuality: _rules(WORD="name kind", PRIVATE="answer_text"),
-    QualitySpec: _rules(FILE="reference"),
+    QualityMeasurement: _rules(TEXT="problem"),
+    # Examples are of built-in questions alone.
+    QualityExample: _rules(WORD="name kind", TEXT="question reference_answer answer"),
+    AnswersQuality: _rules(WORD="answers config_ids trial_ids", TEXT="hardware changes"),
+    SweepQuality: _rules(WORD="sweep_id", TEXT="references"),
+    QualitySpec: _rules(FILE="reference tasks"),
     NodeFacts: _rules(
         NODE="node",
         TEXT="cpu interconnect os engine_help engine_env_allowed problems",
@@ -122,7 +125,7 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
     Production: _rules(WORD="manager", MODEL="model", PRIVATE="unit url arguments"),
     Plan: _rules(TEXT="hardware apart", NODE="nodes", WORD="highest"),
-    PlannedConfig: _rules(WORD="config_class", TEXT="advice"),
+    PlannedConfig: _rules(WORD="config_class answers", TEXT="advice"),
     Dropped: _rules(WORD="rule", TEXT="reason"),
     Config: _rules(
         WORD="config_id", TEXT="name choices engine", FLAGS="flags", ENV="env", VERSION="engine_version", URL="endpoint"
@@ -165,7 +168,7 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     Calibration: _rules(PRIVATE="host"),
     NetworkPath: _rules(NODE="load_hosts server"),
 }
-ROOTS: tuple[type[BaseModel], ...] = (SweepRecord, TrialRecord, EndRecord, SweepSpec, Calibration)
+ROOTS: tuple[type[BaseModel], ...] = (SweepRecord, TrialRecord, EndRecord, SweepQuality, SweepSpec, Calibration)
 """What an archive is made of; all other records are parts of these."""
 
 

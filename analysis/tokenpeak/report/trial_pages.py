@@ -39,7 +39,7 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
         rows.setdefault(trial_id, []).append(row)
     labels = dict(view.trials.select("trial_id", "label").iter_rows())
     ids = view.trials["trial_id"].to_list()
-    for index, trial in enumerate(archive.trials()):
+    for index, trial in enumerate(archive.judged_trials()):
         if trial.trial_id not in labels:
             continue
         own = rows.get(trial.trial_id)

@@ -150,8 +150,8 @@ class SweepSpec(Declaration):
     """At most this long may production be down for the sweep, all nodes together. `90m`, `2h`, or seconds."""
     deadlines: Deadlines = Deadlines()
     energy: EnergyFactors = EnergyFactors()
-    quality: QualitySpec | None = None
-    """None: answers are not compared with a reference's."""
+    quality: QualitySpec | Literal[False] = QualitySpec()
+    """`false`: answers are not compared with a reference's."""
 
     @model_validator(mode="before")
     @classmethod

@@ -83,6 +83,16 @@ NODES = SqlTable(
     ),
 )
 
+
+def _interval_lines(name: str, meaning: str) -> tuple[str, ...]:
+    """The columns of a divergence with its interval."""
+    return (
+        f"{name}_nats float {meaning}, above the noise floor [nats a token]",
+        f"{name}_low_nats float Lower end of {name}_nats, at 99% [nats a token]",
+        f"{name}_high_nats float Upper end of {name}_nats, at 99% [nats a token]",
+    )
+
+
 CONFIGS = SqlTable(
     name="configs",
     row="a config of a sweep's matrix for one kind of hardware, feasible or dropped",
@@ -112,6 +122,24 @@ CONFIGS = SqlTable(
             "rank int 1 is best on this hardware; null when nothing was measured, or a launch achieved nothing",
             "objective_mean float Geometric mean of the objective over launches, less its holdout run",
             "engine_build text The name of the engine build that it is launched with; null where a node has but one",
+            "objective_unproven_mean float The same of launches whose answers failed or are not proven right",
+            "quality text pass, fail or unknown: whether its answers agree with the reference's; null: no verdict",
+            "quality_reason text Why, in a sentence",
+            "quality_is_reference bool Its answers are the reference's",
+            "quality_changes texts! What it has otherwise than the reference that can change answers",
+            *_interval_lines("quality_kl", "Divergence of prefill from the reference"),
+            *_interval_lines("quality_answer_kl", "Divergence of generated answers from the reference's"),
+            *_interval_lines("quality_long_kl", "The same over a long context"),
+            "quality_top1_agreement float Share of tokens whose likeliest token is the reference's",
+            "quality_perplexity_ratio float Perplexity of the texts to it ÷ to the reference",
+            "quality_perplexity_ratio_low float Lower end of quality_perplexity_ratio, at 99%",
+            "quality_perplexity_ratio_high float Upper end of quality_perplexity_ratio, at 99%",
+            "quality_same_answers float Share of the questions that were answered with the reference's tokens",
+            "quality_tasks int Questions and tasks that it and the reference answered",
+            "quality_tasks_right int How many of them it answered right",
+            "quality_reference_tasks_right int How many of them the reference answered right",
+            "quality_margin_nats float The margin above the noise floor [nats a token]",
+            "quality_examples json! Questions whose answers differ most from the reference's",
         ),
     ),
 )
@@ -167,14 +195,18 @@ TRIALS = SqlTable(
             "ended_at time! When it ended; a search learns from trials in this order",
             "left_out text Why runs beside the objective's were not made; null: all were, as far as the trial went",
             "engine_digest text sha256 of the image, or of the command's file, that was started",
-            "quality text pass, fail or unknown: whether its answers agree with the reference's; null: not measured",
+            "quality text pass, fail or unknown: whether its config's answers are as the reference's; null: no verdict",
             "quality_reason text Why, in a sentence",
             "quality_kl_nats float Divergence of its prefill from the reference, above the noise floor [nats a token]",
             "quality_kl_low_nats float Lower end of quality_kl_nats, at 99% [nats a token]",
             "quality_kl_high_nats float Upper end of quality_kl_nats, at 99% [nats a token]",
             "quality_top1_agreement float Share of tokens whose likeliest token is the reference's",
-            "quality_perplexity_ratio float Perplexity of the reference's answers to it ÷ to the reference",
-            "quality_duration_s float How long measuring that took [s]",
+            "quality_perplexity_ratio float Perplexity of the texts to it ÷ to the reference",
+            "quality_duration_s float How long measuring its answers took [s]; null: another launch shows them",
+            "quality_problem text Why this launch's answers could not be measured to the end",
+            "quality_accepted_tokens int Drafted tokens that were accepted while its answers were measured",
+            "quality_cached_tokens int Prompt tokens found in the prefix cache while its answers were measured",
+            "objective_unproven float What the objective is if its answers are right; null where it is ranked",
         ),
     ),
 )

@@ -24,7 +24,7 @@ from tokenpeak.ranking.objective import (
 from tokenpeak.ranking.pareto import trade_offs
 from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts, winner_group
-from tokenpeak.records import Config, Plan, SweepRecord, TrialRecord
+from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Config, Plan, SweepRecord, TrialRecord
 from tokenpeak.results.prediction_accuracy import hindsight_lines
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import history_of
@@ -265,7 +265,9 @@ def _without_value(trials: Sequence[TrialRecord], spec: SweepSpec) -> list[str]:
 
 def unproven_value(trial: TrialRecord, spec: SweepSpec) -> str:
     """The objective of a launch whose answers did not pass, in brackets; empty for any other, and for a rate."""
-    if trial.quality is None or trial.quality.verdict.status == "pass":
+    if not any(
+        reason.code in (QUALITY_FAILED, QUALITY_UNKNOWN) for run in trial.runs for reason in run.verdict.reasons
+    ):
         return ""
     own = (run for run in trial.runs if (run.workload.name, run.level_label) == spec.objective_run())
     value = next((metric_value(run, spec.objective.metric, spec.energy) for run in own), None)

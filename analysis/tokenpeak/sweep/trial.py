@@ -64,6 +64,8 @@ class TrialResult:
     log_text: str
     node_trouble: str | None
     """What went wrong with the node itself rather than with the config; None when nothing did."""
+    answers: Path | None = None
+    """What its launch answered, where that was measured."""
 
 
 def run_trial(
@@ -130,6 +132,7 @@ def run_trial(
         record=record,
         requests_parquet=parquet if parquet.is_file() else None,
         log_text=log_text,
+        answers=files.answers,
         node_trouble=_node_trouble(evidence, record),
     )
 

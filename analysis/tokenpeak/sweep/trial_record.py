@@ -10,14 +10,11 @@ from pathlib import Path
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from tokenpeak.errors import ArchiveError
 from tokenpeak.loadgen.job import QUALITY, JobOutcome, read_outcome
 from tokenpeak.node.engine_builds import is_version
 from tokenpeak.node.launch import MODEL_MISSING, WRONG_ENGINE
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, Samples
 from tokenpeak.predict.hardware import gpu_facts
-from tokenpeak.quality.reference import read_reference, reference_path
-from tokenpeak.quality.verdict import judge, quality_reasons
 from tokenpeak.records import (
     Failure,
     IdlePower,
@@ -30,7 +27,7 @@ from tokenpeak.records import (
     StartupFacts,
     TrialRecord,
 )
-from tokenpeak.records.quality import QualityMeasurement, QualityVerdict, TrialQuality
+from tokenpeak.records.quality import QualityMeasurement
 from tokenpeak.results.board_temperature import board_temperature_c
 from tokenpeak.results.energy import run_energies
 from tokenpeak.results.gpu_clocks import clock_reasons
@@ -96,8 +93,6 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
         runs = tuple(run.model_copy(update={"verdict": with_reasons(run.verdict, (_OVERLAP,))}) for run in runs)
     failure = _failure(evidence, runs, log)
     quality = _quality(evidence)
-    if quality is not None and (reasons := quality_reasons(quality.verdict)):
-        runs = tuple(run.model_copy(update={"verdict": with_reasons(run.verdict, reasons)}) for run in runs)
     status = "ok" if failure is None else "interrupted" if _says_nothing_of_config(failure) else "failed"
     startup = startup_facts(log)
     if (ready_s := _ready_s(evidence.launch)) is not None:
@@ -136,7 +131,7 @@ def _record(
     phases: list[Phase] | None = None,
     startup: StartupFacts | None = None,
     runs: tuple[RunRecord, ...] = (),
-    quality: TrialQuality | None = None,
+    quality: QualityMeasurement | None = None,
     idle_power: tuple[IdlePower, ...] = (),
     series: Series | None = None,
     restoration: Restoration | None = None,
@@ -210,14 +205,15 @@ def _failure(evidence: TrialEvidence, runs: tuple[RunRecord, ...], log: str) -> 
         return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
     if (lost := _outcome(evidence.output).lost_host) is not None:
         return Failure(phase="load", cause="load_host_lost", message=lost)
-    if evidence.finish.engine_ran is False:
+    left_out = _outcome(evidence.output).left_out is not None
+    expected = 1 if left_out else sum(len(plan.levels) for plan in evidence.request.spec.workloads)
+    is_whole = len(runs) == expected and any(run.summary.requests_ok for run in runs)
+    if evidence.finish.engine_ran is False and not (is_whole and _died_after_load(evidence)):
         # Whatever requests ended well before: a config whose engine does not outlive the load has failed.
         return _full_disk(log, "load") or classify_failure(
             log, phase="load", exit_status=evidence.finish.exit_status, timed_out=False
         )
-    left_out = _outcome(evidence.output).left_out is not None
-    expected = 1 if left_out else sum(len(plan.levels) for plan in evidence.request.spec.workloads)
-    if evidence.failure is None and len(runs) == expected and any(run.summary.requests_ok for run in runs):
+    if evidence.failure is None and is_whole:
         return None
     found = _full_disk(log, "load") or classify_failure(log, phase="load", exit_status=None, timed_out=False)
     if evidence.failure is not None and found.cause in ("unknown", "refused"):
@@ -227,6 +223,12 @@ def _failure(evidence: TrialEvidence, runs: tuple[RunRecord, ...], log: str) -> 
         return found
     reason = f"No request of {len(runs)} runs ended well; {expected} runs were requested."
     return Failure(phase="load", cause="load_failed", message=reason, evidence=found.evidence)
+
+
+def _died_after_load(evidence: TrialEvidence) -> bool:
+    """Whether the engine outlived the load and ended while its answers were measured: their quality is unknown then."""
+    measured = _quality(evidence)
+    return measured is not None and measured.problem is not None and measured.is_begun
 
 
 def _wrong_engine(evidence: TrialEvidence, log: str) -> Failure | None:
@@ -308,26 +310,18 @@ def _outcome(output: Path | None) -> JobOutcome:
         return JobOutcome()
 
 
-def _quality(evidence: TrialEvidence) -> TrialQuality | None:
-    """How the launch's answers agree with the reference's; None where the sweep does not ask, or it never started."""
-    spec = evidence.request.spec.quality
-    if spec is None or evidence.output is None or not evidence.launch.ready:
+def _quality(evidence: TrialEvidence) -> QualityMeasurement | None:
+    """That the launch's answers were measured; None where that was not asked for, or it never started."""
+    if evidence.request.quality is None or evidence.output is None or not evidence.launch.ready:
         return None
-    path = evidence.output / QUALITY
     try:
-        measured = QualityMeasurement.model_validate_json(path.read_bytes())
+        return QualityMeasurement.model_validate_json((evidence.output / QUALITY).read_bytes())
     except (OSError, ValidationError):
-        measured = QualityMeasurement(problem="The load client ended before it had measured the answers.")
-    try:
-        verdict = judge(measured, read_reference(reference_path(spec)), spec.margin)
-    except ArchiveError as error:
-        verdict = QualityVerdict(status="unknown", reason=str(error), margin_nats=spec.margin, prompts=0)
-    return TrialQuality(verdict=verdict, measurement=measured)
+        return QualityMeasurement(problem="The load client ended before it had measured the answers.")
 
 
-def _quality_phase(quality: TrialQuality | None, evidence: TrialEvidence) -> list[Phase]:
+def _quality_phase(measured: QualityMeasurement | None, evidence: TrialEvidence) -> list[Phase]:
     """The span of the trial in which its answers were measured."""
-    measured = quality.measurement if quality is not None else None
     if measured is None or measured.started_at is None:
         return []
     started_s = (measured.started_at - evidence.started_at).total_seconds()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import PlanError
-from tokenpeak.loadgen.job import EarlyStop, LoadJob
+from tokenpeak.loadgen.job import ANSWERS, EarlyStop, LoadJob
 from tokenpeak.loadgen.remote_worker_pool import LoadHost
 from tokenpeak.loadgen.run import JobRun
 from tokenpeak.node.engine import trial_key
@@ -20,9 +20,9 @@ from tokenpeak.node.engine_builds import engine_build
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.protocol import requests
 from tokenpeak.plan.engine_builds import build_of, known_flags_of
-from tokenpeak.quality.reference import reference_path
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import Config, NodeFacts, PlannedConfig, Production
+from tokenpeak.spec.quality import QualityJob
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 from tokenpeak.sweep.inventory import Node
@@ -60,6 +60,8 @@ class TrialRequest:
     """A holdout run: its requests are none of any other trial."""
     idle_s: float = 0.0
     """How long the node's idle power is measured before the engine starts."""
+    quality: QualityJob | None = None
+    """What is measured of its answers; None: nothing."""
     early_stop_threshold: float | None = None
     """An objective worse than this makes the other runs superfluous."""
 
@@ -135,6 +137,12 @@ class RequestFiles:
     def output(self) -> Path:
         """Where the load client writes its results."""
         return self.folder / "load"
+
+    @property
+    def answers(self) -> Path | None:
+        """What the engine answered when its quality was measured; None where it was not, or not to the end."""
+        path = self.output / ANSWERS
+        return path if path.is_file() else None
 
     @property
     def progress(self) -> Path:
@@ -274,7 +282,7 @@ def _load_job(request: TrialRequest, files: RequestFiles, started_at_unix_s: flo
         metrics_url=f"{base_url}/metrics",
         run_deadline_s=request.spec.deadlines.run_s,
         early_stop=_early_stop(request),
-        quality_reference=reference_path(request.spec.quality) if request.spec.quality is not None else None,
+        quality=request.quality,
     )
 
 

@@ -1,0 +1,202 @@
+"""Trains a small Llama whose answers mean something: `make_trained_model.py PROMPTS FOLDER`.
+
+PROMPTS is tokenpeak/quality/prompts.py: the training text is drawn from the same functions as the questions of the
+quality measurement, so that they are mostly answered right, and a damaged layer shows. Nothing is downloaded; the seed
+is fixed. It takes some minutes on two cores. The folder appears whole or not at all.
+"""
+
+import importlib.util
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from types import ModuleType
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+VOCABULARY = 1024
+CONTEXT = 2048
+CHAT_TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
+PHASES = ((96, 24, 900), (256, 10, 200), (2048, 2, 60))
+"""Tokens of a sequence, sequences of a step, steps."""
+REST = 0.1
+"""How much tokens count that follow from nothing."""
+PEAK = 0.02
+"""Learning rate of matrices; all else a tenth."""
+
+
+def prompts(path: str) -> ModuleType:
+    """The module in a file."""
+    spec = importlib.util.spec_from_file_location("prompts", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["prompts"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+Piece = tuple[str, float]
+"""Text and how much its tokens count: an answer follows from what stands before it, most else does not."""
+
+
+def document(source: ModuleType, random: Random, chars: int) -> list[Piece]:
+    """A piece of training text: questions with their answers, sentences, or a passage."""
+    lot = random.random()
+    if lot < 0.06:
+        return [(random.choice(source.passages()) + "\n", 0.3)]
+    if lot < 0.12:
+        return [(" ".join(source.sentence(random) for _ in range(random.randrange(1, 6))) + "\n", REST)]
+    if lot < 0.3:
+        text, answer = source.long_recall(random, random.randrange(60, max(61, chars)), random)
+        return [(text, REST), (f"{answer}\n", 1.0)]
+    if lot < 0.7:
+        facts, asked = (source.persons if lot < 0.5 else source.codes)(random)
+        pieces = [(facts, REST)]
+        for question, answer in random.sample(asked, random.randrange(1, 4)):
+            pieces += [(question, REST), (f"{answer}\n", 1.0)]
+        return pieces
+    text, answer = (source.arithmetic if lot < 0.87 else source.copying)(random)
+    if lot < 0.87:
+        # Each of its sums is worth learning.
+        return [(text, 0.5), (f"{answer}\n", 1.0)]
+    return [(text, REST), (f"{answer}\n", 1.0)]
+
+
+def tokenizer(source: ModuleType) -> PreTrainedTokenizerFast:
+    """A byte-level BPE in which each digit is a token."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["<s>", "</s>", "<unk>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    random = Random(0)
+    documents = [document(source, random, 600) for _ in range(3000)]
+    bpe.train_from_iterator(["".join(text for text, _ in pieces) for pieces in documents], trainer)
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    fast = PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def new_model() -> LlamaForCausalLM:
+    """Four layers of grouped-query attention, about 1.5 million parameters."""
+    torch.manual_seed(0)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=192,
+            intermediate_size=384,
+            num_hidden_layers=4,
+            num_attention_heads=6,
+            num_key_value_heads=3,
+            max_position_embeddings=CONTEXT,
+            tie_word_embeddings=True,
+            bos_token_id=0,
+            eos_token_id=1,
+            attn_implementation="sdpa",
+        )
+    )
+
+
+def orthogonal(matrix: torch.Tensor) -> torch.Tensor:
+    """The nearest semi-orthogonal matrix, roughly, by the Newton-Schulz steps of the optimizer Muon."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrix.T if matrix.size(0) > matrix.size(1) else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if matrix.size(0) > matrix.size(1) else x
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum made orthogonal: the matrices of a small model learn in fewer steps than with Adam."""
+
+    def __init__(self, matrices: list[torch.nn.Parameter], lr: float) -> None:
+        super().__init__(matrices, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Update each matrix from its gradient."""
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                momentum = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
+                momentum.mul_(0.95).add_(matrix.grad)
+                update = orthogonal(matrix.grad + 0.95 * momentum)
+                matrix.mul_(1 - 0.01 * group["lr"])
+                matrix.add_(update, alpha=-group["lr"] * max(1.0, matrix.size(0) / matrix.size(1)) ** 0.5)
+
+
+def batches(
+    source: ModuleType, fast: PreTrainedTokenizerFast, length: int, count: int, steps: int, random: Random
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """For each step (sequences, length + 1) of tokens and of their weights: documents one after another."""
+    needed = count * (length + 1)
+    tokens: list[int] = []
+    weights: list[float] = []
+    for _ in range(steps):
+        while len(tokens) < needed:
+            pieces = [piece for _ in range(64) for piece in document(source, random, 3 * length)]
+            for ids, (_, weight) in zip(fast([text for text, _ in pieces])["input_ids"], pieces, strict=True):
+                tokens += ids
+                weights += [weight] * len(ids)
+        shape = count, length + 1
+        yield torch.tensor(tokens[:needed]).view(shape), torch.tensor(weights[:needed]).view(shape)
+        tokens, weights = tokens[needed:], weights[needed:]
+
+
+def train(source: ModuleType, fast: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """The model after all phases."""
+    model = new_model()
+    matrices = [each for name, each in model.named_parameters() if each.ndim == 2 and "embed" not in name]
+    others = [each for name, each in model.named_parameters() if each.ndim != 2 or "embed" in name]
+    optimizers = [Muon(matrices, PEAK), torch.optim.AdamW(others, lr=PEAK / 10, betas=(0.9, 0.95), weight_decay=0.0)]
+    peaks = (PEAK, PEAK / 10)
+    random, began, step, last = Random(1), time.process_time(), 0, sum(steps for _, _, steps in PHASES)
+    for length, count, steps in PHASES:
+        for tokens, weights in batches(source, fast, length, count, steps, random):
+            rate = min(1.0, (step + 1) / 50, (last - step) / (0.4 * last))
+            for optimizer, peak in zip(optimizers, peaks, strict=True):
+                optimizer.param_groups[0]["lr"] = peak * rate
+            logits = model(tokens[:, :-1]).logits
+            losses = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
+            )
+            counted = weights[:, 1:].flatten()
+            ((losses * counted).sum() / counted.sum()).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            step += 1
+            if step % 20 == 0:
+                answers = losses[counted == 1.0].mean().item()
+                seconds = time.process_time() - began
+                print(f"{step} of {last} steps, {seconds:.0f} s, loss of answers {answers:.3f}", flush=True)
+    return model
+
+
+def main(prompts_file: str, folder: Path) -> None:
+    """Write model and tokenizer."""
+    source = prompts(prompts_file)
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    fast = tokenizer(source)
+    fast.save_pretrained(unfinished)
+    train(source, fast).to(torch.bfloat16).save_pretrained(unfinished)
+    unfinished.rename(folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
