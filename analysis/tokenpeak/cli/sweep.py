@@ -12,6 +12,7 @@ from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.names import inside
 from tokenpeak.plan.baseline import with_baselines
+from tokenpeak.plan.objective import with_objective
 from tokenpeak.quality.reference import with_reference_first
 from tokenpeak.records import EndRecord
 from tokenpeak.spec.endpoint import EndpointSpec
@@ -118,10 +119,12 @@ def _start(
 ) -> SweepOutcome:
     found = prepare(inventory, progress, interrupt)
     facts = [ready.facts for ready in found.usable.values()]
-    spec, notes = with_baselines(spec, facts, declared_model(inventory))
+    model = declared_model(inventory)
+    spec, notes = with_baselines(spec, facts, model)
+    spec, ranked_by = with_objective(spec, model)
     plans = plan_sweep(spec, inventory, found)
     spec, compared = with_reference_first(spec, plans)
-    _print(notes)
+    _print([*notes, *ranked_by])
     _print(plan_lines(plans))
     _print(compared)
     return new_sweep(spec, inventory, found, plans, parallel=parallel, progress=progress, interrupt=interrupt)

@@ -30,7 +30,7 @@ UNKNOWN_TOK_PER_S_PER_REQUEST = 20.0
 """The speed of one request where nothing can be predicted."""
 
 QUALITY_S, SIMULATED_QUALITY_S = 30.0, 3.0
-"""Measuring the answers of a launch: some ten thousand tokens of prefill, and as many requests as a small batch takes."""
+"""Measuring the answers of a launch: some ten thousand tokens of prefill, and the requests of a small batch."""
 
 BUSY_POWER = 0.75
 """Mean power of a GPU through a trial as a share of its TDP; start-up and gaps included."""
@@ -123,7 +123,7 @@ def trial_time(
 
 
 def quality_s(spec: SweepSpec, plan: Plan, node: NodeFacts) -> float:
-    """Measuring answers in the whole sweep: one launch of each group that answers alike, three passes of the reference."""
+    """Measuring answers in the whole sweep: a launch of each group that answers alike, three passes of the reference."""
     groups = len({planned.answers for planned in plan.feasible})
     if spec.quality is False or groups < 2:
         return 0.0

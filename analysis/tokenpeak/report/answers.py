@@ -51,7 +51,7 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
     if recommended is None:
         return []
     found = []
-    if recommended.get("slo_met") is False and view.metric.name != "max_rate_per_s":
+    if recommended.get("slo_met") is False and not view.spec.objective.is_rate:
         found.append(warning(f"It does not hold the SLO at {view.objective_place} ({view.slo_words})."))
     gain = precision_gain(view, ranked)
     if gain is not None and gain.changes:
@@ -145,7 +145,7 @@ def _holdout_words(view: SweepView, ranked: Ranking) -> list[Part]:
             parts.append(" Holdout run on fresh requests: ")
         else:
             parts += [" Holdout run of the search's choice, ", code(choices(view, row)), ", on fresh requests: "]
-        broke = row["holdout_slo_met"] is False and view.metric.name != "max_rate_per_s"
+        broke = row["holdout_slo_met"] is False and not view.spec.objective.is_rate
         parts.append(strong(f"{number(row['objective_holdout'])} {view.metric.unit}"))
         parts.append(f" (n=1 launch, which selected nothing{'; it broke the SLO' if broke else ''}).")
     return parts

@@ -18,9 +18,11 @@ from tokenpeak.report.known_words import KnownWords
 from tokenpeak.sensitive import KINDS, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
 from tokenpeak.spec.sweep import parse_spec
 
-PUBLIC_IMAGES = tuple(
-    f"{registry}{publisher}/" for registry in ("", "docker.io/") for publisher in ("vllm", "rocm")
-) + ("nvcr.io/nvidia/", "public.ecr.aws/q9t5s3a7/")
+PUBLIC_IMAGES = (
+    *(f"{registry}{publisher}/" for registry in ("", "docker.io/") for publisher in ("vllm", "rocm")),
+    "nvcr.io/nvidia/",
+    "public.ecr.aws/q9t5s3a7/",
+)
 """Beginnings of the names of vLLM's, AMD's and NVIDIA's own images of vLLM."""
 
 RecordT = TypeVar("RecordT", bound=BaseModel)

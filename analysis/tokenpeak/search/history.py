@@ -107,7 +107,7 @@ def outcome_of(trial: TrialRecord, spec: SweepSpec) -> Outcome:
         config_id=trial.config.config_id,
         replicate=trial.replicate,
         status=trial.status,
-        value=objective_value(trial.runs, spec) if trial.status == "ok" else None,
+        value=objective_value(trial, spec) if trial.status == "ok" else None,
         node=trial.node,
         slo_met=judged_slo(spec, run.slo_met if run else None),
         failure_cause=_cause(trial, spec),
@@ -125,14 +125,14 @@ def _cause(trial: TrialRecord, spec: SweepSpec) -> str | None:
     if trial.failure is not None:
         return trial.failure.cause
     workload, level = spec.objective_run()
-    rate = spec.objective.metric == "max_rate_per_s"
+    rate = spec.objective.is_rate
     own = [run for run in trial.runs if run.workload.name == workload and (rate or run.level_label == level)]
     return BADLY_MEASURED if own and not any(run.verdict.well_measured for run in own) else None
 
 
 def judged_slo(spec: SweepSpec, slo_met: bool | None) -> bool | None:
     """Whether the objective run met the SLO; None for a sustainable rate, which meets it by definition."""
-    return slo_met if spec.objective.metric != "max_rate_per_s" else None
+    return None if spec.objective.is_rate else slo_met
 
 
 def history_of(trials: Iterable[TrialRecord], spec: SweepSpec, hardware: str) -> list[Outcome]:

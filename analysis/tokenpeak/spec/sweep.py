@@ -18,7 +18,7 @@ from pydantic import (
 
 from tokenpeak import bounded, paths
 from tokenpeak.errors import SpecError, suggestion
-from tokenpeak.metrics import BY_NAME, metric_of
+from tokenpeak.metrics import BY_NAME, PER_GPU, metric_of
 from tokenpeak.names import inside
 from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.spec.endpoint import EndpointSpec
@@ -51,6 +51,9 @@ class WorkloadPlan(Declaration):
     levels: tuple[AnyLevel, ...] = Field(min_length=1)
 
 
+RATES = ("max_rate_per_s", PER_GPU["max_rate_per_s"])
+
+
 class Objective(Declaration):
     """What is to be best: a metric of one run of each trial."""
 
@@ -62,6 +65,11 @@ class Objective(Declaration):
     also: tuple[str, ...] = ()
     """Other metrics of that run, such as `ttft_s_p95`: the search follows `metric`, and the sweep's end and its site
     show which configs no other beats in all of them."""
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is the highest rate within the SLO, which is read from all levels and meets the SLO by itself."""
+        return self.metric in RATES
 
 
 class Deadlines(Declaration):
@@ -197,7 +205,7 @@ class SweepSpec(Declaration):
         for other in self.objective.also:
             if metric_of(other) is None:
                 raise ValueError(f"objective.also has {other!r}. {suggestion(other, BY_NAME)}")
-            if other in (self.objective.metric, "max_rate_per_s"):
+            if other in (self.objective.metric, *RATES):
                 raise ValueError(f"objective.also has {other}, which can only be objective.metric itself")
         return self
 
@@ -326,12 +334,12 @@ def _untold(spec: SweepSpec) -> str | None:
         )
     if metric == "goodput_request_per_s" and not spec.slo.limits():
         return "objective.metric is goodput_request_per_s, which needs a limit under slo, such as ttft_p95_ms: 500"
-    if metric == "max_rate_per_s":
+    if spec.objective.is_rate:
         levels = next(plan.levels for plan in spec.workloads if plan.workload.name == spec.objective_run()[0])
         tried = bool(spec.slo.limits()) and any(isinstance(level, OpenLoad) for level in levels)
         if not tried and not any(isinstance(level, MaxRateLoad) for level in levels):
             return (
-                "objective.metric is max_rate_per_s, which needs a level max_rate_under, or levels with rate_per_s and "
+                f"objective.metric is {metric}, which needs a level max_rate_under, or levels with rate_per_s and "
                 "a limit under slo"
             )
     return None

@@ -22,7 +22,6 @@ from tokenpeak.records import (
     NodeFacts,
     Plan,
     Prediction,
-    RunRecord,
     Series,
     SweepRecord,
     TrialRecord,
@@ -96,12 +95,13 @@ def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = No
             key = (trial.hardware, trial.config.config_id)
             if key not in planned:
                 planned[key] = _config_row(sweep.sweep_id, trial.hardware, trial.config, "unplanned")
+            gpus = sweep.gpus_used(trial.config, trial.hardware)
             verdict = verdict_of(quality, trial.hardware, trial.config.config_id)
-            unproven = objective_value(_unjudged(read, limits), spec) if verdict is not None else None
-            row = _trial_row(sweep.sweep_id, trial, spec)
+            unproven = objective_value(_unjudged(read, limits), spec, gpus=gpus) if verdict is not None else None
+            row = _trial_row(sweep.sweep_id, trial, spec, gpus)
             row["objective_unproven"] = unproven if row["objective"] is None and trial.status == "ok" else None
             rows["trials"].append(row | trial_quality(verdict, trial.quality))
-            rows["runs"] += [run_row(sweep.sweep_id, trial, run, spec.energy) for run in trial.runs]
+            rows["runs"] += [run_row(sweep.sweep_id, trial, run, spec.energy, gpus) for run in trial.runs]
             if trial.series.t_s:
                 series.append(_series_frame(sweep.sweep_id, trial.trial_id, trial.series))
             if (parquet := archive.requests_path(trial.trial_id)).is_file():
@@ -163,9 +163,9 @@ def _under(trial: TrialRecord, slo: Slo) -> TrialRecord:
     return trial.model_copy(update={"runs": tuple(judged_under(run, slo) for run in trial.runs)})
 
 
-def _unjudged(trial: TrialRecord, limits: Slo | None) -> tuple[RunRecord, ...]:
-    """The runs as they were measured, whatever their answers are worth."""
-    return (_under(trial, limits) if limits else trial).runs
+def _unjudged(trial: TrialRecord, limits: Slo | None) -> TrialRecord:
+    """The trial as it was measured, whatever its answers are worth."""
+    return _under(trial, limits) if limits else trial
 
 
 def _frame(table: SqlTable, rows: list[Row]) -> pl.DataFrame:
@@ -313,7 +313,7 @@ def _predicted(prediction: Prediction | None) -> Row:
     return {f"predicted_{name}": getattr(prediction, name) if prediction else None for name in Prediction.model_fields}
 
 
-def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
+def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec, gpus: int | None) -> Row:
     failure, restoration, startup = trial.failure, trial.restoration, trial.startup
     judged = objective_run(trial.runs, spec)
     seconds = dict.fromkeys(("orchestration", "engine_start", "load", "production_start"), 0.0)
@@ -334,7 +334,7 @@ def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
         "failure_cause": failure.cause if failure else None,
         "failure_message": failure.message if failure else None,
         "failure_evidence": list(failure.evidence) if failure else [],
-        "objective": objective_value(trial.runs, spec) if trial.status == "ok" else None,
+        "objective": objective_value(trial, spec, gpus=gpus) if trial.status == "ok" else None,
         "slo_met": judged.slo_met if judged else None,
         "started_at": trial.started_at,
         "ended_at": trial.ended_at,

@@ -3,12 +3,14 @@
 Frames are built to this list, Postgres is filled from frames, and its column comments are these meanings.
 """
 
-from tokenpeak.metrics import DERIVED
+from tokenpeak.metrics import DERIVED, PER_GPU
 from tokenpeak.records import REQUEST_COLUMNS
 from tokenpeak.store.columns import SqlTable, columns_of, distribution_columns, metric_columns
 
 MARKET_BASED = "co2_market_kg_per_1m_output_tok"
-"""The derived metric that came last, whose column therefore stands at the end of runs."""
+PER_GPU_METRICS = tuple(PER_GPU.values())
+LATER = (MARKET_BASED, *PER_GPU_METRICS)
+"""The derived metrics that came after others, whose columns therefore stand at the end of runs."""
 _PREDICTION = columns_of(
     "predicted_output_tok_per_s float Predicted output throughput of the objective run [tok/s]",
     "predicted_ttft_s float Predicted mean time to first token [s]",
@@ -288,7 +290,7 @@ RUNS = SqlTable(
         ),
         *metric_columns("power_w"),
         *metric_columns("energy_j_per_output_tok"),
-        *(column for metric in DERIVED if metric.name != MARKET_BASED for column in metric_columns(metric.name)),
+        *(column for metric in DERIVED if metric.name not in LATER for column in metric_columns(metric.name)),
         *columns_of(
             "cost_currency text Currency of the cost",
             "max_rate_per_s float The highest rate within the limits [req/s], by search; null: none held or no search",
@@ -326,6 +328,7 @@ RUNS = SqlTable(
             "engine_draft_acceptance_rate float Share of drafted tokens that were accepted; null: nothing was drafted",
             "engine_draft_accepted_length float Mean tokens of a step with a draft, its own one counted; null: none",
         ),
+        *(column for name in PER_GPU_METRICS for column in metric_columns(name)),
     ),
 )
 

@@ -15,6 +15,7 @@ from tokenpeak.errors import PlanError
 from tokenpeak.loadgen.job import ANSWERS, EarlyStop, LoadJob
 from tokenpeak.loadgen.remote_worker_pool import LoadHost
 from tokenpeak.loadgen.run import JobRun
+from tokenpeak.metrics import PER_GPU
 from tokenpeak.node.engine import trial_key
 from tokenpeak.node.engine_builds import engine_build
 from tokenpeak.node.error import ScriptError
@@ -254,7 +255,7 @@ def ends_early(spec: SweepSpec) -> bool:
 
     With several objectives a config that is behind in the first may be ahead in another.
     """
-    single = not spec.objective.also and spec.objective.metric != "max_rate_per_s"
+    single = not spec.objective.also and not spec.objective.is_rate
     return single and spec.search.strategy == "adaptive" and spec.search.stop_hopeless
 
 
@@ -262,9 +263,11 @@ def _early_stop(request: TrialRequest) -> EarlyStop | None:
     if request.early_stop_threshold is None or not ends_early(request.spec):
         return None
     lower = objective_direction(request.spec) == "lower"
-    return EarlyStop(
-        metric=request.spec.objective.metric, threshold=request.early_stop_threshold, lower_is_better=lower
-    )
+    metric, threshold = request.spec.objective.metric, request.early_stop_threshold
+    # The load generator knows of no GPUs: what one must reach is asked of all that the engine takes.
+    if (whole := next((name for name, per_gpu in PER_GPU.items() if per_gpu == metric), None)) is not None:
+        metric, threshold = whole, threshold * (request.planned.config.gpus or 1)
+    return EarlyStop(metric=metric, threshold=threshold, lower_is_better=lower)
 
 
 def _load_job(request: TrialRequest, files: RequestFiles, started_at_unix_s: float) -> LoadJob:
