@@ -16,4 +16,4 @@ class QualitySpec(Declaration):
     reference: str = Field(min_length=1)
     """The file that `tokenpeak quality record` wrote; a relative path counts from the working folder."""
     margin: float = Field(default=MARGIN_NATS, gt=0)
-    """Nats a token."""
+    """How far the answers may be from the reference's, above the noise floor, in nats a token."""
