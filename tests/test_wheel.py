@@ -14,7 +14,7 @@ from tokenpeak import paths
 from tokenpeak.cli import tokenpeak
 from tokenpeak.invocation import TARGETS, as_typed
 
-CARRIED = ("playbooks", "notebooks", "inventory", "analysis/sweeps", "analysis/archives", "site")
+CARRIED = ("playbooks", "notebooks", "inventory", "analysis/sweeps", "analysis/archives", "analysis/landscapes", "site")
 MESSAGE = re.compile(rf"\bmake (?:{TARGETS})\b(?: [A-Z_]+=(?:\{{[^}}]*\}}|[^\s`\"'])+)*")
 
 

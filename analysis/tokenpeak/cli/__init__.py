@@ -37,6 +37,7 @@ COMMANDS: dict[str, str] = {
     "import": "import_",
     "export": "export",
     "report": "report",
+    "docs": "docs",
     "serve": "serve",
     "publish": "publish",
 }

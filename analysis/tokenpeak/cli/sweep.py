@@ -169,6 +169,7 @@ def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
     Raw files are kept in any case.
     """
     # Imported here: notebooks and Postgres cost a second that measuring does not need.
+    from tokenpeak.cli.documentation import documentation
     from tokenpeak.report.site import build_site, leave
     from tokenpeak.store.database import open_database
     from tokenpeak.store.frames import open_frames
@@ -181,7 +182,7 @@ def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
         echo(f"PROBLEM Postgres was not loaded; make ingest does it later: {error}")
     try:
         with interruptible(lambda: leave(paths.SITE_BUILD), said="Interrupted; make report builds the site."):
-            page = build_site([paths.RESULTS], paths.SITE_BUILD)
+            page = build_site([paths.RESULTS], paths.SITE_BUILD, docs=documentation())
     except (ArchiveError, ReportError) as error:
         echo(f"PROBLEM the site was not built; make report does it later: {error}")
         return False

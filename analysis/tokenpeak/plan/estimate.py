@@ -123,7 +123,7 @@ def trial_time(
 
 
 def quality_s(spec: SweepSpec, plan: Plan, node: NodeFacts) -> float:
-    """Measuring answers in the whole sweep: a launch of each group that answers alike, three passes of the reference."""
+    """Measuring answers in the whole sweep: a launch of each group that answers alike, three of the reference."""
     groups = len({planned.answers for planned in plan.feasible})
     if spec.quality is False or groups < 2:
         return 0.0

@@ -13,13 +13,21 @@ class Gpu(Record):
     """One device as the node's own tools report it; None where they do not say."""
 
     index: int
+    """Its number, as nvidia-smi counts."""
     name: str
+    """Its name, as nvidia-smi has it."""
     vram_bytes: int | None = None
+    """Its memory."""
     vram_used_bytes: int | None = None
+    """What of it is in use."""
     driver: str | None = None
+    """The driver's version."""
     power_limit_w: float | None = None
+    """The power limit that it is set to."""
     compute_capability: str | None = None
+    """CUDA's, such as 7.0."""
     uuid: str | None = None
+    """What nvidia-smi calls its UUID."""
 
 
 class PowerMeter(Record):
@@ -127,11 +135,15 @@ class NodeFacts(Record):
     probed_at: datetime | None = None
     simulated: bool = False
     gpus: tuple[Gpu, ...] = ()
+    """Its devices, one entry each."""
     interconnect: str | None = None
     """How its boards are linked: `NV12`, or where not all pairs are alike `2x NV4, 4x SYS`; None where nobody says."""
     cpu: str | None = None
+    """Its processor's name."""
     cpu_cores: int | None = None
+    """Cores of all processors."""
     memory_bytes: int | None = None
+    """Main memory."""
     disk_free_bytes: int | None = None
     os: str | None = None
     kernel: str | None = None

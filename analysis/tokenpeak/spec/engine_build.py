@@ -23,9 +23,13 @@ class ContainerLimits(Declaration):
     """What an engine's container may use at most."""
 
     memory: str | None = None
+    """Memory, as the runtime writes it: `200g`."""
     cpus: Annotated[str | None, BeforeValidator(_word)] = None
+    """CPU time, in cores."""
     cpuset_cpus: Annotated[str | None, BeforeValidator(_word)] = None
+    """Which cores, such as `0-15`."""
     pids: int | None = Field(default=None, gt=0)
+    """Processes and threads."""
 
 
 class DeclaredBuild(Declaration):
@@ -35,21 +39,29 @@ class DeclaredBuild(Declaration):
     """
 
     version: Annotated[str | None, BeforeValidator(_word)] = None
+    """The version of vLLM that it is to report; a trial on another one fails."""
     command: tuple[str, ...] = Field(default=(), validate_default=False)
     """On the node, or in the image, where it is `vllm serve` by default."""
     image: str | None = Field(default=None, min_length=1, pattern=r"^[^\s-]\S*$")
+    """What `docker images` lists, or a name with a digest; without it the build is a command."""
     runtime: Literal["docker", "podman"] | None = None
+    """What runs the image; Docker when absent."""
     mounts: tuple[Annotated[str, Field(pattern=MOUNT)], ...] = ()
+    """`NODE:CONTAINER` or `NODE:CONTAINER:ro`: folders or files that are there."""
     devices: tuple[str, ...] | None = None
-    """None: the node's chosen boards, all where none are chosen."""
+    """What the container gets by `--device`; `[]`: no boards; when absent, the boards of `tokenpeak_gpus`, else all."""
     args: tuple[str, ...] = ()
     """More options of the runtime's `create`."""
     user: Annotated[str | None, BeforeValidator(_word)] = None
+    """Whom the engine is in the container; `tokenpeak_engine_user` when absent, else as the image says."""
     rootless_user: str | None = None
     """Whose rootless Podman has the image."""
     shm_size: str | None = None
+    """Shared memory, through which the ranks of an engine talk; 10g when absent."""
     limits: ContainerLimits = ContainerLimits()
+    """What the container may use at most."""
     pull: Literal["missing", "never"] | None = None
+    """`missing`: `make install` pulls an image that is not there; no image is pulled when absent."""
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> Self:

@@ -21,7 +21,7 @@ class QualitySpec(Declaration):
     """The name of a config, such as `production`, or a file that `tokenpeak quality record` wrote, from the working
     folder; None: of production's and the defaults the one of higher precision."""
     margin: float = Field(default=MARGIN_NATS, gt=0)
-    """Nats a token."""
+    """How far the answers may be from the reference's, above the noise floor, in nats a token."""
     tokens: int = Field(default=TOKENS, ge=10_000, le=10_000_000)
     """That a measurement processes, about, beside the tasks: more of them fill a longer context."""
     tasks: str | None = Field(default=None, min_length=1)
