@@ -107,11 +107,10 @@ def test_figures_of_a_text() -> None:
 
 
 def test_answers_are_compared_up_to_the_first_difference() -> None:
-    """What follows another token has another context: it is not compared, and the token's regret is the reference's."""
+    """What follows another token has another context, and is not compared."""
     found = answer_agreement(answer((1, 3), OURS), answer((2, 4), (THEIRS[0], {4: 0.0})))
     same = answer_agreement(answer((1, 3), OURS), answer((1, 3), OURS))
 
-    assert np.log(0.7 / 0.2) == pytest.approx(found.regret_nats)
     assert kl_lower_bound(OURS[0], THEIRS[0]) == pytest.approx(found.kl_nats)
     assert not found.is_same
     assert (0.0, 0.0, True) == (same.regret_nats, same.kl_nats, same.is_same)
@@ -119,7 +118,7 @@ def test_answers_are_compared_up_to_the_first_difference() -> None:
 
 def test_wrong_draft_shows_as_regret() -> None:
     """A token that the launch chose against its own scores, as a drafter without verification would, is regretted."""
-    found = answer_agreement(answer((1, 3), OURS), answer((7, 3), OURS))
+    found = answer_agreement(answer((1, 3), OURS), answer((1, 4), OURS))
 
     assert 0.0 == found.kl_nats
-    assert np.log(0.7 / 0.2) == pytest.approx(found.regret_nats)
+    assert np.log(0.5 / 0.4) / 2 == pytest.approx(found.regret_nats)

@@ -33,12 +33,14 @@ class TextAgreement:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerAgreement:
-    """Of one answer, as means over its tokens up to the first that differs from the reference's, that one included."""
+    """Of one answer to a question."""
 
     kl_nats: float
-    """Lower bound of the divergence of the launch's decoding from the reference's."""
+    """Lower bound of the divergence of the launch's decoding from the reference's: the mean over tokens up to the first
+    that differs from the reference's, that one included."""
     regret_nats: float
-    """By how much less likely the token that differs is to the reference than its own likeliest, at least."""
+    """By how much less likely the launch's tokens are than the likeliest of their places, to the launch itself: the
+    mean over all of them. Greedy decoding has none, unless drafts are taken that are not the model's."""
     is_same: bool
 
 
@@ -57,14 +59,11 @@ def answer_agreement(reference: GeneratedAnswer, launch: GeneratedAnswer) -> Ans
     pairs = list(zip(reference.tokens, launch.tokens, strict=False))
     same = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), len(pairs))
     compared = min(same + 1, len(pairs))
-    regret = 0.0
-    if same < len(pairs):
-        expected = reference.scores[same]
-        # A token that was not returned is at most as likely as the last that was.
-        regret = max(expected.values()) - expected.get(launch.tokens[same], min(expected.values()))
     return AnswerAgreement(
         kl_nats=fmean(map(kl_lower_bound, reference.scores[:compared], launch.scores[:compared])),
-        regret_nats=max(0.0, regret) / compared,
+        regret_nats=fmean(
+            max(score.values()) - score[token] for token, score in zip(launch.tokens, launch.scores, strict=True)
+        ),
         is_same=reference.tokens == launch.tokens,
     )
 

@@ -6,6 +6,7 @@ fifty), and an upper end that is too low passes what is damaged.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +31,19 @@ def interval(
     own = {str(kind): array[labels == kind] for kind in sorted(set(kinds))}
     weigh = {kind: weights[kind] if weights else float(len(each)) for kind, each in own.items()}
     total = sum(weigh.values())
-    random = np.random.default_rng(0)
     mean, error = 0.0, 0.0
     means, errors = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
-    for kind, each in own.items():
-        share = weigh[kind] / total
-        drawn = random.choice(each, size=(RESAMPLES, len(each)))
-        mean += share * float(each.mean())
-        error += share**2 * float(_squared_error(each[None, :])[0])
-        means += share * drawn.mean(axis=1)
-        errors += share**2 * _squared_error(drawn)
+    for place, (kind, each) in enumerate(own.items()):
+        share, count = weigh[kind] / total, len(each)
+        middle = float(each.mean())
+        off = each - middle
+        drawn = _drawn(count, place)
+        moved = drawn @ off / count
+        mean += share * middle
+        means += share * (middle + moved)
+        if count > 1:
+            error += share**2 * float(off @ off) / (count - 1) / count
+            errors += share**2 * np.maximum(0.0, drawn @ off**2 / count - moved**2) / (count - 1)
     # A resample of one value over and over has no error of its own: it says nothing, but for the mean that all share.
     usable = errors > 1e-6 * error
     if error <= 0 or not usable.any():
@@ -54,14 +58,15 @@ def interval(
 def few_values(values: Sequence[float]) -> QualityInterval:
     """The mean of some ten values, by percentiles: of skewed values the lower end is rather too low."""
     array = np.asarray(values, dtype=float)
-    means = np.random.default_rng(0).choice(array, size=(RESAMPLES, len(array))).mean(axis=1)
+    means = _drawn(len(array), 0) @ array / len(array)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return QualityInterval(estimate=float(array.mean()), low=float(low), high=float(high))
 
 
-def _squared_error(rows: Floats) -> Floats:
-    """(rows,): the squared standard error of each row's mean; 0 of a single value."""
-    count = rows.shape[1]
-    found: Floats = rows.var(axis=1, ddof=1) / count if count > 1 else np.zeros(len(rows))
-    return found
+@lru_cache(maxsize=64)
+def _drawn(count: int, place: int) -> Floats:
+    """(RESAMPLES, count): how often each of so many values is drawn; the same for the same place among kinds."""
+    random = np.random.default_rng((count, place))
+    drawn: Floats = random.multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(float)
+    return drawn

@@ -58,11 +58,13 @@ def arithmetic(random: Random) -> tuple[str, str]:
 def copying(random: Random) -> tuple[str, str]:
     """Four invented words to repeat, after an example."""
 
-    def words() -> str:
-        return " ".join("".join(random.choices(_SYLLABLES, k=random.randrange(2, 4))) for _ in range(4))
-
-    example, own = words(), words()
+    example, own = (" ".join(invented_word(random) for _ in range(4)) for _ in range(2))
     return f"say {example} | {example}\nsay {own} |", f" {own}"
+
+
+def invented_word(random: Random) -> str:
+    """A word of two or three syllables that no language has."""
+    return "".join(random.choices(_SYLLABLES, k=random.randrange(2, 4)))
 
 
 def extraction(random: Random) -> tuple[str, str]:

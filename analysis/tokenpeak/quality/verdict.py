@@ -1,7 +1,7 @@
 """Quality verdict of a launch: pass, fail or unknown, by intervals over prompts against noise floor + margin.
 
 Judged are the divergence of prefill over the texts, of decoding over the answers, and the regret of the tokens that
-were chosen; of the long context also alone, for damage that short prompts do not show. A launch passes where all
+were generated; of the long context also alone, for damage that short prompts do not show. A launch passes where all
 intervals lie below the margin, and fails where one lies above it. Tasks can fail a launch, by an exact paired test;
 they never block a pass.
 """

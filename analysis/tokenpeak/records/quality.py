@@ -125,7 +125,7 @@ class QualityVerdict(Record):
     long_kl: QualityInterval | None = None
     """The same over a long context."""
     regret: QualityInterval | None = None
-    """By how much less likely, to the reference, the chosen tokens are than its own."""
+    """By how much less likely the generated tokens are than the likeliest, to the launch itself."""
     log_ratio: QualityInterval | None = None
     """By how much less likely the texts are than to the reference; exp of it is the ratio of perplexities."""
     top1_agreement: QualityInterval | None = None

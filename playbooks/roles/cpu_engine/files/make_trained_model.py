@@ -45,26 +45,37 @@ Piece = tuple[str, float]
 
 
 def document(source: ModuleType, random: Random, chars: int) -> list[Piece]:
-    """A piece of training text: questions with their answers, sentences, or a passage."""
+    """A piece of training text: words said again, questions with their answers, sentences, or a passage."""
     lot = random.random()
-    if lot < 0.06:
-        return [(random.choice(source.passages()) + "\n", 0.3)]
-    if lot < 0.12:
-        return [(" ".join(source.sentence(random) for _ in range(random.randrange(1, 6))) + "\n", REST)]
+    if lot < 0.25:
+        return said_again(source, random)
     if lot < 0.3:
+        return [(random.choice(source.passages()) + "\n", 0.3)]
+    if lot < 0.35:
+        return [(" ".join(source.sentence(random) for _ in range(random.randrange(1, 6))) + "\n", REST)]
+    if lot < 0.45:
         text, answer = source.long_recall(random, random.randrange(60, max(61, chars)), random)
         return [(text, REST), (f"{answer}\n", 1.0)]
-    if lot < 0.7:
-        facts, asked = (source.persons if lot < 0.5 else source.codes)(random)
+    if lot < 0.75:
+        facts, asked = (source.persons if lot < 0.6 else source.codes)(random)
         pieces = [(facts, REST)]
         for question, answer in random.sample(asked, random.randrange(1, 4)):
             pieces += [(question, REST), (f"{answer}\n", 1.0)]
         return pieces
-    text, answer = (source.arithmetic if lot < 0.87 else source.copying)(random)
     if lot < 0.87:
         # Each of its sums is worth learning.
+        text, answer = source.arithmetic(random)
         return [(text, 0.5), (f"{answer}\n", 1.0)]
+    text, answer = source.copying(random)
     return [(text, REST), (f"{answer}\n", 1.0)]
+
+
+def said_again(source: ModuleType, random: Random) -> list[Piece]:
+    """Words, and a part of them again from any place: what follows is to be looked up, not counted."""
+    words = [source.invented_word(random) for _ in range(random.randrange(4, 14))]
+    start = random.randrange(len(words) - 1)
+    first, *others = words[start:]
+    return [(f"words {' '.join(words)}\nfrom {first}", REST), (f" {' '.join(others)}\n", 1.0)]
 
 
 def tokenizer(source: ModuleType) -> PreTrainedTokenizerFast:
