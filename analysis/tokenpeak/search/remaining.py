@@ -95,7 +95,7 @@ def _beside_climb(search: SearchSpec, plan: Plan, done: Sequence[Outcome], findi
 
 def _adaptive(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str) -> int:
     """The launches to come of an adaptive search: of its screening, its anchors and its finals."""
-    finals = Finals(search=search, seed="", first=SCREENING_LAUNCHES, sign=1.0)
+    finals = Finals(search=search, seed="", first=SCREENING_LAUNCHES, sign=1.0, alike={})
     if (known := _finalists(search, plan, done, metric=metric)) is not None:
         return finals.remaining(known, 0, done)
     screened = [outcome for outcome in done if outcome.replicate < SCREENING_LAUNCHES]
