@@ -13,10 +13,10 @@ from pathlib import Path
 from tokenpeak import paths
 from tokenpeak.errors import FactsError
 from tokenpeak.predict.demand import Demand
+from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import GpuFacts, gpu_facts
 from tokenpeak.predict.memory_plan import MemoryPlan
 from tokenpeak.predict.model import ModelFacts, model_facts
-from tokenpeak.predict.physics import Deployment
 from tokenpeak.predict.prediction import binding, hardware_limit_tok_per_s, steady_state
 
 TABLES: Mapping[str, Path] = {
@@ -128,7 +128,7 @@ def _demand(prompt: float, output: float, concurrency: int, requests: int, *, al
         duration_s=None,
         concurrency=concurrency,
         rate_per_s=None,
-        fixed_lengths=alike,
+        output_spread=0.0 if alike else 1.0,
     )
 
 
