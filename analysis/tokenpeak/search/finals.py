@@ -8,9 +8,8 @@ it.
 import math
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
-from types import MappingProxyType
 
 from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, by_own_fault
 from tokenpeak.spec.sweep import SearchSpec
@@ -31,7 +30,7 @@ class Finals:
     seed: str
     first: int
     sign: float
-    alike: Mapping[str, str] = MappingProxyType({})
+    alike: Mapping[str, str] = field(default_factory=dict)
     """Which configs answer alike; see `alike_by_answers`."""
 
     def step(

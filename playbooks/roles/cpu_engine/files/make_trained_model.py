@@ -26,7 +26,7 @@ PHASES = ((96, 24, 900), (256, 10, 200), (2048, 2, 60))
 REST = 0.1
 """How much tokens count that follow from nothing."""
 PEAK = 0.02
-"""Learning rate of matrices; all else a tenth."""
+"""Learning rate of matrices; all else a fifth."""
 
 
 def prompts(path: str) -> ModuleType:
@@ -172,8 +172,8 @@ def train(source: ModuleType, fast: PreTrainedTokenizerFast) -> LlamaForCausalLM
     model = new_model()
     matrices = [each for name, each in model.named_parameters() if each.ndim == 2 and "embed" not in name]
     others = [each for name, each in model.named_parameters() if each.ndim != 2 or "embed" in name]
-    optimizers = [Muon(matrices, PEAK), torch.optim.AdamW(others, lr=PEAK / 10, betas=(0.9, 0.95), weight_decay=0.0)]
-    peaks = (PEAK, PEAK / 10)
+    optimizers = [Muon(matrices, PEAK), torch.optim.AdamW(others, lr=PEAK / 5, betas=(0.9, 0.95), weight_decay=0.0)]
+    peaks = (PEAK, PEAK / 5)
     random, began, step, last = Random(1), time.process_time(), 0, sum(steps for _, _, steps in PHASES)
     for length, count, steps in PHASES:
         for tokens, weights in batches(source, fast, length, count, steps, random):
