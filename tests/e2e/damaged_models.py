@@ -119,7 +119,7 @@ def damage(tensors: Tensors, config: dict, kind: str, strength: str, place: str)
 def main(model: Path, folder: Path, asked: list[str]) -> None:
     """Write the copies."""
     for each in asked:
-        kind, strength, place = (each.split(":") + ["", ""])[:3]
+        kind, strength, place = [*each.split(":"), "", ""][:3]
         target = folder / each.replace(":", "-").rstrip("-")
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(model, target)

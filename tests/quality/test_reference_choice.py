@@ -62,7 +62,7 @@ def test_scheduling_and_defaults_change_no_answers(flags: dict[str, object]) -> 
     ],
 )
 def test_whatever_else_may_change_answers(flags: dict[str, object]) -> None:
-    """Precision, speculation, attention, and any flag that is not known to be harmless are told apart."""
+    """Precision, speculation, attention, and any flag that is not known to be harmless make a difference."""
     assert answers_key(config("a"), "0.32.0") != answers_key(config("b", **flags), "0.32.0")
 
 
@@ -71,7 +71,7 @@ def test_harmless_flags_are_flags() -> None:
     assert [] == sorted(SAME_ANSWERS - flag_table().flags.keys())
 
 
-def test_engine_builds_are_told_apart() -> None:
+def test_engine_builds_differ() -> None:
     """Another build or version may answer otherwise; its name is among the settings."""
     ours = config("a").model_copy(update={"engine": "new", "engine_version": "0.33.0"})
 
@@ -158,7 +158,7 @@ def launch(name: str, *, good: bool = True) -> MeasuredLaunch:
 
 
 def test_which_launches_are_measured() -> None:
-    """One of each group that answers alike, two of the reference, and once more what broke off."""
+    """One of each group that answers alike, two of the reference, and a second one of what broke off."""
     made = plan(
         config("defaults"), config("wide", max_num_seqs=512), config("eight", quantization="fp8", max_model_len=900)
     )

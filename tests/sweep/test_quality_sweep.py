@@ -58,7 +58,7 @@ def test_only_what_passed_is_recommended(swept: tuple[str, Archive]) -> None:
 
 @pytest.mark.e2e
 def test_a_launch_shows_the_answers_of_all_that_answer_alike(swept: tuple[str, Archive]) -> None:
-    """Of the reference two launches are measured, of others one, of what broke off two; failed ones are not repeated."""
+    """Of the reference two launches are measured, of others one, of what broke off two; what failed is not repeated."""
     _, archive = swept
     measured: dict[str, int] = {}
     launched: dict[str, int] = {}

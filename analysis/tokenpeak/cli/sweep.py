@@ -140,7 +140,7 @@ def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: ProgressDisplay,
 
 def _conclude(outcome: SweepOutcome) -> None:
     """Say what was found and how production stands."""
-    _print(summary_lines(outcome.record, outcome.spec, outcome.trials))
+    _print(summary_lines(outcome.record, outcome.spec, outcome.trials, outcome.archive.read_quality()))
     echo()
     _print(downtime_lines(outcome.end))
     for node in outcome.end.unrestored:

@@ -273,6 +273,7 @@ def predict(memory: MemoryPlan, demand: Demand) -> Prediction:
         binding=binding(memory, demand, state),
         limit_output_tok_per_s=hardware_limit_tok_per_s(memory, demand),
         uncertainty=CPU_UNCERTAINTY if memory.deployment.gpu.vendor == "cpu" or memory.draft_tokens else UNCERTAINTY,
+        draft_accepted_length=tokens_per_step(memory) if memory.draft_tokens else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on answers applied to trials: what did not pass is shown with its speed, and not ranked."""
+"""Outcome of the quality measurement applied to trials: what did not pass is shown with its speed, and not ranked."""
 
 from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Reason, TrialRecord
 from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuality

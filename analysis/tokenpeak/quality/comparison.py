@@ -9,7 +9,7 @@ from tokenpeak.records.quality import GeneratedAnswer, QualityAnswers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class LaunchComparison:
     """Agreements by name; `problem` says why there are none."""
 
     texts: Mapping[str, TextAgreement]
@@ -30,11 +30,11 @@ class Floor:
     """Comparisons with another launch."""
 
 
-def compare(reference: QualityAnswers, launch: QualityAnswers) -> Comparison:
+def compare(reference: QualityAnswers, launch: QualityAnswers) -> LaunchComparison:
     """How a launch's answers agree with the reference's, where the same was asked in the same tokens."""
     if reference.prompt_set != launch.prompt_set:
         words = "Another release of TokenPeak asked the reference other questions: record the reference anew."
-        return Comparison(texts={}, answers={}, problem=words)
+        return LaunchComparison(texts={}, answers={}, problem=words)
     ours = {text.name: text for text in reference.texts}
     texts = {
         text.name: text_agreement(ours[text.name], text)
@@ -48,7 +48,7 @@ def compare(reference: QualityAnswers, launch: QualityAnswers) -> Comparison:
     problem = None
     if len(texts) < len(ours) / 2:
         problem = "It takes texts apart into other tokens than the reference, so that only tasks can be compared."
-    return Comparison(texts=texts, answers=answers, problem=problem)
+    return LaunchComparison(texts=texts, answers=answers, problem=problem)
 
 
 def floor_of(reference: QualityAnswers, again: Sequence[QualityAnswers], others: Sequence[QualityAnswers]) -> Floor:

@@ -57,7 +57,6 @@ def arithmetic(random: Random) -> tuple[str, str]:
 
 def copying(random: Random) -> tuple[str, str]:
     """Four invented words to repeat, after an example."""
-
     example, own = (" ".join(invented_word(random) for _ in range(4)) for _ in range(2))
     return f"say {example} | {example}\nsay {own} |", f" {own}"
 

@@ -1,4 +1,4 @@
-"""Quality of a sweep's configs on one kind of hardware: what each launch is asked, and the verdicts so far; pure.
+"""Quality of a sweep's configs on one kind of hardware: what each launch is asked, and what came of it so far; pure.
 
 Configs of which nothing that differs can change answers share a measurement: one launch of them is measured. Of the
 reference a second launch is too, where there is one, for its noise floor.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tokenpeak.quality.agreement import coverage
-from tokenpeak.quality.comparison import Comparison, Floor, compare
+from tokenpeak.quality.comparison import LaunchComparison, Floor, compare
 from tokenpeak.quality.interval import few_values, interval
 from tokenpeak.quality.paired import LEVEL, mcnemar
 from tokenpeak.quality.prompts import LONG_CONTEXT, questions
@@ -53,7 +53,7 @@ def judge(
     return figures.model_copy(update={"status": status, "reason": reason})
 
 
-def _decided(figures: QualityVerdict, found: Comparison, reference: Reference) -> tuple[QualityStatus, str]:
+def _decided(figures: QualityVerdict, found: LaunchComparison, reference: Reference) -> tuple[QualityStatus, str]:
     """Status and reason: what fails goes before what is not known."""
     margin = figures.margin_nats
     judged = {
@@ -87,7 +87,7 @@ def _decided(figures: QualityVerdict, found: Comparison, reference: Reference) -
     return "pass", f"Divergence from the reference is {_words(figures.kl)}, below {margin:g}."
 
 
-def _figures(found: Comparison, reference: Reference, answers: QualityAnswers, margin_nats: float) -> QualityVerdict:
+def _figures(found: LaunchComparison, reference: Reference, answers: QualityAnswers, margin_nats: float) -> QualityVerdict:
     """All figures, of a verdict that is not yet given."""
     floor = reference.floor
     texts, named = list(found.texts), list(found.answers)
@@ -144,7 +144,7 @@ def _right(answers: QualityAnswers) -> dict[tuple[str, str], bool]:
     }
 
 
-def _examples(found: Comparison, reference: Reference, answers: QualityAnswers) -> tuple[QualityExample, ...]:
+def _examples(found: LaunchComparison, reference: Reference, answers: QualityAnswers) -> tuple[QualityExample, ...]:
     """The questions whose answers differ most."""
     asked = {question.name: question.text for question in questions()}
     ours = {answer.name: answer for answer in reference.answers.answers}

@@ -31,6 +31,8 @@ class Prediction(Record):
     """The most that the hardware could give for this workload."""
     uncertainty: float | None = None
     """Half-width of the 80% interval as a ratio: 0.3 is ±30%."""
+    draft_accepted_length: float | None = None
+    """Tokens of a step with a draft, as it was assumed; None without speculation. A run's counters say what it was."""
 
 
 class PlannedConfig(Record):

@@ -19,6 +19,7 @@ _PREDICTION = columns_of(
     "predicted_binding text What is predicted to limit it",
     "predicted_limit_output_tok_per_s float The most that the hardware could give for this workload [tok/s]",
     "predicted_uncertainty float Half-width of the prediction's 80% interval as a ratio",
+    "predicted_draft_accepted_length float Tokens of a step with a draft, as it was assumed",
 )
 
 SWEEPS = SqlTable(

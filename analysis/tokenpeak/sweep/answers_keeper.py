@@ -1,4 +1,4 @@
-"""Answers of a running sweep: which launch is measured, and the verdicts on what was, in the archive and in memory."""
+"""Answers of a running sweep: which launch is measured, and what came of it, in the archive and in memory."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,10 +1,12 @@
 -- How the answers of each config agree with the reference's; a launch shows them for all configs that answer alike.
 ALTER TABLE trials
+    ADD COLUMN predicted_draft_accepted_length double precision,
     ADD COLUMN quality_problem text,
     ADD COLUMN quality_accepted_tokens bigint,
     ADD COLUMN quality_cached_tokens bigint,
     ADD COLUMN objective_unproven double precision;
 ALTER TABLE configs
+    ADD COLUMN predicted_draft_accepted_length double precision,
     ADD COLUMN objective_unproven_mean double precision,
     ADD COLUMN quality text,
     ADD COLUMN quality_reason text,

@@ -21,12 +21,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 VOCABULARY = 1024
 CONTEXT = 2048
 CHAT_TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
-PHASES = ((96, 24, 900), (256, 10, 200), (2048, 2, 60))
+PHASES = ((96, 24, 500), (256, 10, 150), (2048, 2, 60))
 """Tokens of a sequence, sequences of a step, steps."""
 REST = 0.1
 """How much tokens count that follow from nothing."""
-PEAK = 0.02
-"""Learning rate of matrices; all else a tenth."""
+PEAK, CIRCUIT_PEAK, OTHER_PEAK = 0.02, 0.002, 0.001
+"""Learning rates of matrices, of those of the circuit that is set, and of embeddings and norms."""
+HIDDEN, HEAD, CODE = 192, 64, 40
+"""Sizes of the residual stream, of a head, and of a token's code."""
+THETA, SHARP = 1e6, 1.7
 
 
 def prompts(path: str) -> ModuleType:
@@ -101,23 +104,68 @@ def tokenizer(source: ModuleType) -> PreTrainedTokenizerFast:
 
 
 def new_model() -> LlamaForCausalLM:
-    """Four layers of grouped-query attention, about 1.5 million parameters."""
+    """Four layers of grouped-query attention, about 2 million parameters; the first two can look things up already."""
     torch.manual_seed(0)
-    return LlamaForCausalLM(
+    model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=VOCABULARY,
-            hidden_size=192,
+            hidden_size=HIDDEN,
             intermediate_size=384,
             num_hidden_layers=4,
-            num_attention_heads=6,
-            num_key_value_heads=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=HEAD,
             max_position_embeddings=CONTEXT,
-            tie_word_embeddings=True,
+            tie_word_embeddings=False,
+            rope_parameters={"rope_type": "default", "rope_theta": THETA},
             bos_token_id=0,
             eos_token_id=1,
             attn_implementation="sdpa",
         )
     )
+    look_up(model)
+    return model
+
+
+@torch.no_grad()
+def look_up(model: LlamaForCausalLM) -> None:
+    """Set an induction circuit: find where the last two tokens stood before, and expect what followed them there.
+
+    A model of this size finds one by itself only after millions of tokens. The residual stream holds codes of the
+    token, of the two before it, and of the one that is expected. In the first layer two heads look one and two tokens
+    back, by the phases of the rotary embedding; in the second one head compares, in the slow phases, which turn little
+    over the context.
+    """
+    token, before, second, expected = (slice(1 + CODE * place, 1 + CODE * (place + 1)) for place in range(4))
+    codes = torch.nn.functional.normalize(torch.randn(VOCABULARY, CODE), dim=1) * CODE**0.5
+    embedding, head = model.model.embed_tokens.weight, model.lm_head.weight
+    embedding.normal_(0, 0.001)
+    embedding[:, 0] = 0.3
+    embedding[:, token] = 0.1 * codes
+    head.normal_(0, 0.005)
+    head[:, expected] = 0.1 * codes
+    phases = THETA ** (-torch.arange(HEAD // 2) * 2 / HEAD)
+    first, other = (layer.self_attn for layer in model.model.layers[:2])
+    for place, (offset, to) in enumerate(((1, before), (2, second))):
+        keys, queries = place * HEAD, place * 2 * HEAD
+        for matrix, row in ((first.k_proj, keys), (first.q_proj, queries), (first.v_proj, keys)):
+            matrix.weight[row : row + HEAD] = 0
+        first.k_proj.weight[keys : keys + HEAD // 2, 0] = SHARP
+        first.q_proj.weight[queries : queries + HEAD // 2, 0] = SHARP * torch.cos(offset * phases)
+        first.q_proj.weight[queries + HEAD // 2 : queries + HEAD, 0] = -SHARP * torch.sin(offset * phases)
+        first.v_proj.weight[keys : keys + CODE, token] = torch.eye(CODE)
+        first.o_proj.weight[:, queries : queries + HEAD] = 0
+        first.o_proj.weight[to, queries : queries + CODE] = 0.055 * torch.eye(CODE)
+    other.q_proj.weight[:HEAD] = 0
+    other.k_proj.weight[:HEAD] = 0
+    for start, ours, theirs in ((HEAD // 4, token, before), (HEAD * 3 // 4, before, second)):
+        axes = 3.0**0.5 * torch.linalg.qr(torch.randn(CODE, CODE))[0][: HEAD // 4]
+        other.q_proj.weight[start : start + HEAD // 4, ours] = axes
+        other.k_proj.weight[start : start + HEAD // 4, theirs] = axes
+    other.v_proj.weight[:HEAD] = 0
+    other.v_proj.weight[:CODE, token] = torch.eye(CODE)
+    other.o_proj.weight[:, :HEAD] = 0
+    other.o_proj.weight[expected, :CODE] = 0.1 * torch.eye(CODE)
 
 
 def orthogonal(matrix: torch.Tensor) -> torch.Tensor:
@@ -170,10 +218,17 @@ def batches(
 def train(source: ModuleType, fast: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """The model after all phases."""
     model = new_model()
-    matrices = [each for name, each in model.named_parameters() if each.ndim == 2 and "embed" not in name]
-    others = [each for name, each in model.named_parameters() if each.ndim != 2 or "embed" in name]
-    optimizers = [Muon(matrices, PEAK), torch.optim.AdamW(others, lr=PEAK / 10, betas=(0.9, 0.95), weight_decay=0.0)]
-    peaks = (PEAK, PEAK / 10)
+    circuit, matrices, others = [], [], []
+    for name, each in model.named_parameters():
+        is_matrix = each.ndim == 2 and "proj" in name
+        is_circuit = is_matrix and name.startswith(("model.layers.0.self_attn", "model.layers.1.self_attn"))
+        (circuit if is_circuit else matrices if is_matrix else others).append(each)
+    optimizers = [
+        Muon(matrices, PEAK),
+        Muon(circuit, CIRCUIT_PEAK),
+        torch.optim.AdamW(others, lr=OTHER_PEAK, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+    peaks = (PEAK, CIRCUIT_PEAK, OTHER_PEAK)
     random, began, step, last = Random(1), time.process_time(), 0, sum(steps for _, _, steps in PHASES)
     for length, count, steps in PHASES:
         for tokens, weights in batches(source, fast, length, count, steps, random):
@@ -181,9 +236,7 @@ def train(source: ModuleType, fast: PreTrainedTokenizerFast) -> LlamaForCausalLM
             for optimizer, peak in zip(optimizers, peaks, strict=True):
                 optimizer.param_groups[0]["lr"] = peak * rate
             logits = model(tokens[:, :-1]).logits
-            losses = torch.nn.functional.cross_entropy(
-                logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
-            )
+            losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
             counted = weights[:, 1:].flatten()
             ((losses * counted).sum() / counted.sum()).backward()
             for optimizer in optimizers:
