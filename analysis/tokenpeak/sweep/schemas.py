@@ -58,13 +58,20 @@ def sweep_schema() -> dict[str, Any]:
     for span in (definitions["SearchSpec"]["properties"]["time"], properties["max_downtime"]):
         span["anyOf"].append(_SPAN)
     _short_forms_of_energy(definitions)
+    # What is inherited and never allowed.
+    for name, refused in {"MaxRateLoad": ("requests", "duration_s"), "StagedLoad": ("duration_s",)}.items():
+        for key in refused:
+            del definitions[name]["properties"][key]
     return {"$schema": _DIALECT, **schema, "title": "TokenPeak sweep"}
 
 
 def _short_forms_of_energy(definitions: dict[str, Any]) -> None:
     """A factor with its range and source, a table beside the sweep, and hours of the day as text."""
     energy = definitions["EnergyFactors"]["properties"]
-    cited = {**definitions["Citation"]["properties"], "value": {"type": "number", "description": "The factor."}}
+    # A user writes a factor's range with the factor itself; `cited` is how that is recorded.
+    del energy["cited"]
+    value = {"value": {"type": "number", "description": "The factor."}}
+    cited = {**value, **definitions.pop("Citation")["properties"]}
     definitions["CitedFactor"] = {"type": "object", "properties": cited, "additionalProperties": False}
     for name in FACTORS:
         words = {key: energy[name].pop(key) for key in ("default", "description") if key in energy[name]}
@@ -87,18 +94,23 @@ def inventory_schema() -> dict[str, Any]:
     facts = NodeFacts.model_json_schema(schema_generator=DescribedSchema)
     model = ModelSpec.model_json_schema(schema_generator=DescribedSchema)
     limits: dict[str, Any] = build.pop("$defs")
-    definitions = {**limits, "EngineBuild": build, "Gpu": facts["$defs"]["Gpu"], "Model": model}
-    found["tokenpeak_engines"] |= {"patternProperties": {NAME: {"$ref": "#/$defs/EngineBuild"}}}
-    found["tokenpeak_facts"] |= {"properties": {name: facts["properties"][name] for name in FACTS}}
-    found["tokenpeak_model"]["anyOf"][0] = {"$ref": "#/$defs/Model"}
-    found["tokenpeak_production"] = {
-        "type": "object",
-        "description": words["tokenpeak_production"]["description"],
-        "properties": {key: _production_key(key) for key in _production_keys()},
-        "additionalProperties": False,
+    declared = {
+        "EngineBuild": build,
+        "Facts": {"type": "object", "properties": {name: facts["properties"][name] for name in FACTS}},
+        "Gpu": facts["$defs"]["Gpu"],
+        "Model": model,
+        "Production": {
+            "type": "object",
+            "properties": {key: _production_key(key) for key in _production_keys()},
+            "additionalProperties": False,
+        },
     }
+    found["tokenpeak_engines"] |= {"patternProperties": {NAME: {"$ref": "#/$defs/EngineBuild"}}}
+    found["tokenpeak_facts"]["anyOf"][0] = {"$ref": "#/$defs/Facts"}
+    found["tokenpeak_model"]["anyOf"][0] = {"$ref": "#/$defs/Model"}
+    found["tokenpeak_production"] = {"$ref": "#/$defs/Production", **words["tokenpeak_production"]}
     head = {"$schema": _DIALECT, "title": "Variables of a TokenPeak inventory", "type": "object"}
-    return {**head, "properties": found, "$defs": definitions}
+    return {**head, "properties": found, "$defs": {**limits, **declared}}
 
 
 def _production_keys() -> list[str]:
