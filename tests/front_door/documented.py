@@ -111,4 +111,6 @@ def doc_blocks(page: str) -> Iterator[DocBlock]:
 def doc_commands(page: str) -> list[str]:
     """The commands in a page's sentences and tables."""
     outside = _FENCE.sub("", (DOCS / f"{page}.md").read_text())
-    return [code for code in re.findall(r"`([^`]+)`", outside) if code.startswith("tokenpeak ") and "…" not in code]
+    return [
+        code for code in re.findall(r"`([^`]+)`", outside) if re.match(r"tokenpeak [a-z-]", code) and "…" not in code
+    ]
