@@ -69,7 +69,7 @@ class Examples:
                 self._visit(others, below, part)
 
     def _is_of(self, node: Schema, value: object) -> bool:
-        """Whether a value follows one of several schemas, as far as tells them apart."""
+        """Whether a value follows one of several schemas, as far as they differ."""
         if "$ref" in node:
             return self._is_of(self._schema["$defs"][node["$ref"].rpartition("/")[2]], value)
         if isinstance(value, dict) and "properties" in node:
