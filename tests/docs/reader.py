@@ -124,11 +124,11 @@ class Reader:
                     self.type(line, block.status)
 
     def _write(self, block: DocBlock) -> None:
-        """Write a block's file; variables are put over those that are there."""
+        """Write a block's file; a part is put over what is there."""
         assert block.file is not None, "a block with a file's name"
         path = self.folder / block.file
         text = self.here(block.text)
-        if block.rule == "variables":
+        if block.rule in ("variables", "sweep-part"):
             given: dict[str, Any] = yaml.safe_load(text)
             written = {**yaml.safe_load(path.read_text()), **given}
             if "tokenpeak_engines" in given:

@@ -12,7 +12,7 @@ becomes of a block, in the words behind its language, which no reader sees:
     yaml variables    a part of group_vars/all.yml;  hosts: a hosts.yml;  workload: a workload file
     yaml text, text   neither; a file that is written where a name follows
 
-A file's name among the words (`text grid.csv`) says where the session writes the block.
+A file name among the words (`text grid.csv`) says where the session writes the block, or over what it puts a part.
 """
 
 import re

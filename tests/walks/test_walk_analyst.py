@@ -24,7 +24,7 @@ def raw_trials(path: Path) -> Iterator[dict[str, Any]]:
     """The trials of a packed archive, by nothing but zstd, tar and JSON."""
     with zstandard.open(path, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for entry in archive:
-            if "/trials/" in entry.name and entry.name.endswith(".json"):
+            if "trials/" in entry.name and entry.name.endswith(".json"):
                 content = archive.extractfile(entry)
                 assert content is not None
                 yield json.load(content)
