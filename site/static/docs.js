@@ -13,10 +13,11 @@
   const menu = document.querySelector(".docs-menu");
   const index = window.tokenpeakIndex || [];
   const score = (entry, words) => {
-    const [title, , page, says] = entry.map((text) => text.toLowerCase());
+    const [title, address, page, says] = entry.map((text) => text.toLowerCase());
+    const whole = address.includes("#") ? 0 : 45; // a page of its own comes before a row that has the name
     let sum = 0;
     for (const word of words) {
-      const own = title === word ? 60 : title.startsWith(word) ? 30 : title.includes(word) ? 20 : 0;
+      const own = title === word ? 60 : title.startsWith(word) ? 30 : title.includes(word) ? 20 + whole : 0;
       const near = says.includes(word) ? 5 : page.includes(word) ? 4 : 0;
       if (!own && !near) return 0;
       sum += own + near;

@@ -316,6 +316,7 @@ ENTRIES = (
         typed=".venv/bin/tokenpeak load --workload-schema",
         check=has_words('"properties"'),
     ),
+    Entry(line=".venv/bin/tokenpeak docs", check=has_words("docs/index.html")),
     Entry(line=".venv/bin/tokenpeak quality --help", check=has_words("record", "compare")),
     Entry(
         line="tokenpeak quality",

@@ -9,7 +9,7 @@ import yaml
 from tokenpeak import bounded
 from tokenpeak.errors import ReportError
 
-LONGEST = 90
+LONGEST = 120
 """Characters of an example; a longer one is left to the complete example of the page."""
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "object": dict,
@@ -33,8 +33,15 @@ class Examples:
             self._visit(schema, bounded.read_yaml(path, error=ReportError), "")
 
     def of(self, part: str, key: str) -> object | None:
-        """The example of a part's field; None where no file has one."""
-        return self._found.get((part, key))
+        """The example of a part's field, or of the same field of another part; None where no file has one."""
+        if (part, key) in self._found:
+            return self._found[part, key]
+        same = (other for other in self._schema["$defs"] if self._field(other, key) == self._field(part, key))
+        return next((self._found[other, key] for other in same if (other, key) in self._found), None)
+
+    def _field(self, part: str, key: str) -> object:
+        node = self._schema["$defs"][part] if part else self._schema
+        return node.get("properties", {}).get(key)
 
     def _visit(self, node: Schema, value: object, part: str) -> None:
         if "$ref" in node:
@@ -62,15 +69,12 @@ class Examples:
                 self._visit(others, below, part)
 
     def _is_of(self, node: Schema, value: object) -> bool:
-        """Whether a value follows one of several schemas, as far as tells them apart."""
+        """Whether a value follows one of several schemas, as far as they differ."""
         if "$ref" in node:
             return self._is_of(self._schema["$defs"][node["$ref"].rpartition("/")[2]], value)
         if isinstance(value, dict) and "properties" in node:
             fixed = {key: each["const"] for key, each in node["properties"].items() if "const" in each}
             has_all = all(key in value for key in node.get("required", ()))
             return has_all and value.keys() <= node["properties"].keys() and fixed.items() <= {**fixed, **value}.items()
-        kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": int | float}
-        types = node.get("type", ())
-        return (
-            any(isinstance(value, kinds[name]) for name in [types] if name in kinds) if isinstance(types, str) else True
-        )
+        types = node.get("type", [*_KINDS])
+        return any(isinstance(value, _KINDS.get(name, ())) for name in ([types] if isinstance(types, str) else types))

@@ -389,7 +389,7 @@ TABLES: tuple[SqlTable, ...] = (SWEEPS, RECORDS, NODES, CONFIGS, TRIALS, RUNS, S
 EXPORTED = tuple(table for table in TABLES if table is not RECORDS)
 """Those that an export holds; a record is in the archive's sweep.json."""
 
-_VIEW_MEANINGS = {
+COMPUTED = {
     "sweep_name": "The spec's name",
     "objective_holdout": "The objective of the holdout run, by which nothing was picked",
     "objective_std": "Standard deviation of the objective between launches; null with one",
@@ -397,10 +397,4 @@ _VIEW_MEANINGS = {
     "measured": "Launches that gave a value that may be ranked",
     "failures": "Launches that failed",
 }
-
-
-def meaning_in_views(column: str) -> str:
-    """What a column of a `v_*` view holds: its own meaning, or that of the table column that it shows."""
-    if column in _VIEW_MEANINGS:
-        return _VIEW_MEANINGS[column]
-    return next(known.meaning for table in TABLES for known in table.columns if known.name == column)
+"""What a column that a `v_*` view computes, or shows under another name, holds."""

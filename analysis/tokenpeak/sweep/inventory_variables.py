@@ -91,13 +91,31 @@ PRODUCTION_KEYS: Mapping[str, tuple[str, str]] = {
 """Key of tokenpeak_production → its type, and what it is."""
 
 
-BALANCER_KEYS: Mapping[str, tuple[str, ...]] = {
-    "haproxy": ("socket", "servers"),
-    "nginx": ("file", "server", "reach", "reload"),
-    "kubernetes": ("service", "label"),
+BALANCER_KEYS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "haproxy": {
+        "socket": ("str", "Its runtime socket with level admin, as the node reaches it: a path, or HOST:PORT."),
+        "servers": ("list", "What this node is there, each as BACKEND/SERVER."),
+    },
+    "nginx": {
+        "file": ("path", "The file with the upstream."),
+        "server": ("str", "This node's server, as its line there has it."),
+        "reach": ("list", "The words before a command that runs it where nginx is: ssh and a host."),
+        "reload": ("list", "A program with arguments that makes nginx read its files again."),
+    },
+    "kubernetes": {
+        "service": ("str", "The Service that sends requests to the node's pods."),
+        "label": ("str", "KEY=VALUE of its selector: the pods lose it and get it back."),
+    },
 }
-"""Built-in balancer of tokenpeak_drain → its keys."""
-DRAIN_KEYS = (*BALANCER_KEYS, "before", "after", "wait", "least_up")
+"""Built-in balancer of tokenpeak_drain → key → its type, and what it is."""
+DRAIN_OPTIONS: Mapping[str, tuple[str, str]] = {
+    "before": ("list", "A program with arguments that takes the node out, where no balancer above is meant."),
+    "after": ("list", "A program with arguments that puts it back."),
+    "wait": ("dict", "How to know that running requests have ended: `metric` and `most_s`, or `seconds` alone."),
+    "least_up": ("int", "How many others must serve, so that this node may leave; 1 when absent."),
+}
+"""Other key of tokenpeak_drain → its type, and what it is."""
+DRAIN_KEYS = (*BALANCER_KEYS, *DRAIN_OPTIONS)
 
 
 def keys_of(manager: str) -> tuple[str, ...]:

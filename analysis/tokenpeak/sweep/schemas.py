@@ -3,6 +3,7 @@
 They allow what is written, not what is read: short forms of axes, spans of time as texts, templates of Ansible's.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -17,8 +18,10 @@ from tokenpeak.spec.energy import FACTORS
 from tokenpeak.spec.engine_build import NAME, DeclaredBuild
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec
 from tokenpeak.sweep.inventory_variables import (
+    BALANCER_KEYS,
     BY_CONTROLLER,
     CONTROLLER,
+    DRAIN_OPTIONS,
     MANAGER_KEYS,
     PRODUCTION_KEYS,
     declared_variables,
@@ -58,13 +61,20 @@ def sweep_schema() -> dict[str, Any]:
     for span in (definitions["SearchSpec"]["properties"]["time"], properties["max_downtime"]):
         span["anyOf"].append(_SPAN)
     _short_forms_of_energy(definitions)
+    # What is inherited and never allowed.
+    for name, refused in {"MaxRateLoad": ("requests", "duration_s"), "StagedLoad": ("duration_s",)}.items():
+        for key in refused:
+            del definitions[name]["properties"][key]
     return {"$schema": _DIALECT, **schema, "title": "TokenPeak sweep"}
 
 
 def _short_forms_of_energy(definitions: dict[str, Any]) -> None:
     """A factor with its range and source, a table beside the sweep, and hours of the day as text."""
     energy = definitions["EnergyFactors"]["properties"]
-    cited = {**definitions["Citation"]["properties"], "value": {"type": "number", "description": "The factor."}}
+    # A user writes a factor's range with the factor itself; `cited` is how that is recorded.
+    del energy["cited"]
+    value = {"value": {"type": "number", "description": "The factor."}}
+    cited = {**value, **definitions.pop("Citation")["properties"]}
     definitions["CitedFactor"] = {"type": "object", "properties": cited, "additionalProperties": False}
     for name in FACTORS:
         words = {key: energy[name].pop(key) for key in ("default", "description") if key in energy[name]}
@@ -87,18 +97,22 @@ def inventory_schema() -> dict[str, Any]:
     facts = NodeFacts.model_json_schema(schema_generator=DescribedSchema)
     model = ModelSpec.model_json_schema(schema_generator=DescribedSchema)
     limits: dict[str, Any] = build.pop("$defs")
-    definitions = {**limits, "EngineBuild": build, "Gpu": facts["$defs"]["Gpu"], "Model": model}
-    found["tokenpeak_engines"] |= {"patternProperties": {NAME: {"$ref": "#/$defs/EngineBuild"}}}
-    found["tokenpeak_facts"] |= {"properties": {name: facts["properties"][name] for name in FACTS}}
-    found["tokenpeak_model"]["anyOf"][0] = {"$ref": "#/$defs/Model"}
-    found["tokenpeak_production"] = {
-        "type": "object",
-        "description": words["tokenpeak_production"]["description"],
-        "properties": {key: _production_key(key) for key in _production_keys()},
-        "additionalProperties": False,
+    declared = {
+        **{f"{name.capitalize()}Balancer": _mapping(keys) for name, keys in BALANCER_KEYS.items()},
+        "Drain": _drain(),
+        "EngineBuild": build,
+        "Facts": {"type": "object", "properties": {name: facts["properties"][name] for name in FACTS}},
+        "Gpu": facts["$defs"]["Gpu"],
+        "Model": model,
+        "Production": _object({key: _production_key(key) for key in _production_keys()}),
     }
+    found["tokenpeak_engines"] |= {"patternProperties": {NAME: {"$ref": "#/$defs/EngineBuild"}}}
+    found["tokenpeak_drain"]["anyOf"][0] = {"$ref": "#/$defs/Drain"}
+    found["tokenpeak_facts"]["anyOf"][0] = {"$ref": "#/$defs/Facts"}
+    found["tokenpeak_model"]["anyOf"][0] = {"$ref": "#/$defs/Model"}
+    found["tokenpeak_production"] = {"$ref": "#/$defs/Production", **words["tokenpeak_production"]}
     head = {"$schema": _DIALECT, "title": "Variables of a TokenPeak inventory", "type": "object"}
-    return {**head, "properties": found, "$defs": definitions}
+    return {**head, "properties": found, "$defs": {**limits, **declared}}
 
 
 def _production_keys() -> list[str]:
@@ -113,8 +127,28 @@ def _production_key(key: str) -> dict[str, Any]:
     }
     if key in known:
         return {**known[key], "description": PRODUCTION_KEYS[key][1]}
-    type_, meaning = PRODUCTION_KEYS[key]
+    return _typed(*PRODUCTION_KEYS[key])
+
+
+def _typed(type_: str, meaning: str) -> dict[str, Any]:
     return {"anyOf": [{"type": _TYPES.get(type_, ["string", "number"])}, _TEMPLATE], "description": meaning}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _mapping(keys: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    return _object({key: _typed(*said) for key, said in keys.items()})
+
+
+def _drain() -> dict[str, Any]:
+    """How a node leaves its load balancer."""
+    balancers = {
+        name: {"$ref": f"#/$defs/{name.capitalize()}Balancer", "description": f"Leave by {name}."}
+        for name in BALANCER_KEYS
+    }
+    return _object(balancers | {key: _typed(*said) for key, said in DRAIN_OPTIONS.items()})
 
 
 def _options() -> dict[str, dict[str, Any]]:
