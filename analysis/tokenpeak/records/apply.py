@@ -9,6 +9,9 @@ from tokenpeak.records.sweep import Provenance
 from tokenpeak.records.trial import Phase, Restoration
 
 BakeStatus = Literal["passed", "slower", "failing", "not_judged"]
+Despite = Literal["simulated", "interrupted", "shorter_context"]
+"""What an apply can be declared to go on with: results of simulated nodes on such nodes, a sweep that did not end, and
+a context that is shorter than production's."""
 
 
 class ProductionDefinition(Record):
@@ -56,7 +59,7 @@ class ApplyRecord(Record):
     config: Config | None
     """None of a rollback."""
     simulated: bool
-    despite: tuple[Literal["simulated", "interrupted"], ...] = ()
+    despite: tuple[Despite, ...] = ()
     """What was declared to be no obstacle."""
     who: str
     """User and host of the controller."""

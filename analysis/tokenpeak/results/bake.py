@@ -127,7 +127,8 @@ def judge(before: Window, after: Window, *, margin: float, test_load: int = 0) -
         return bake("not_judged", f"The traffic is another: {traffic[less]:.1f} times the {less} of before.")
     if worse:
         return bake("not_judged", f"Too few requests to say whether {_words(worse[0])} is more than chance.")
-    return bake("passed", f"No slower than before: {'; '.join(map(_words, figures[1:])) or 'no latency is measured'}.")
+    means = "; ".join(_words(each) for each in figures if each.name.endswith("mean"))
+    return bake("passed", f"No slower than before: {means or 'no latency is measured'}.")
 
 
 def is_undecided(bake: Bake) -> bool:
