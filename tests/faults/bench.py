@@ -168,8 +168,6 @@ class Bench:
         self.kept = docker_node.keeps(self.node) if self.in_container else ()
         self._write_home()
 
-<<<<<<< HEAD
-=======
     def unit(self) -> str:
         """Production's unit file."""
         return production_unit(self.node.address)
@@ -178,16 +176,6 @@ class Bench:
         """What the inventory declares beyond what all benches do."""
         return {}
 
-    def _start_docker(self) -> None:
-        """Have a Docker daemon on the node, with the image."""
-        self.node.write("/etc/systemd/system/dockerd.service", DOCKER_UNIT)
-        self.node.sh("systemctl", "daemon-reload")
-        self.node.sh("systemctl", "enable", "--now", "-q", "dockerd.service")
-        assert clock.wait_until(lambda: "Server" in self.node.sh("docker", "version"), 60, poll_s=0.2)
-        self.node.write("/root/image.tar", root_file_system())
-        self.node.sh("docker", "import", "/root/image.tar", IMAGE)
-
->>>>>>> 8b82bf8 (tests: strike at applies in every phase (work in progress))
     def _engine(self) -> dict[str, Any]:
         """How the inventory declares the engine."""
         if not self.in_container:

@@ -9,9 +9,11 @@ from tokenpeak.node.protocol.apply_answers import DescribeAnswer
 from tokenpeak.plan.baseline import parse_arguments
 from tokenpeak.plan.engine_builds import build_of
 from tokenpeak.plan.production_edit import Described, Edit, Program, described_model, production_edit
+from tokenpeak.quality.applied import verdict_of
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import Config, Despite, EndRecord, NodeFacts, Plan, SweepRecord, TrialRecord
+from tokenpeak.records.quality import SweepQuality
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec
 from tokenpeak.sweep.terminal_summary import choice, ranking
 from tokenpeak.vllm.speculation import speculative_config
@@ -41,6 +43,7 @@ class SweepResult:
     spec: SweepSpec
     trials: tuple[TrialRecord, ...]
     end: EndRecord | None
+    quality: SweepQuality | None
     model: ModelSpec | None
     """That the inventory names, where the spec names none."""
 
@@ -110,7 +113,7 @@ def applicable(result: SweepResult, facts: NodeFacts, answer: DescribeAnswer, na
         *_of_config(result, config, launches),
         *stale,
         *_of_model(result, launches, answer, described),
-        *_of_quality(result, config, launches, described, version),
+        *_of_quality(result, plan, config, described, version),
         *_of_context(config, answer),
     ]
     edit: Edit | None = None
@@ -166,7 +169,7 @@ def _of_sweep(result: SweepResult, facts: NodeFacts) -> Iterator[Obstacle]:
 
 
 def _of_config(result: SweepResult, config: Config, launches: Sequence[TrialRecord]) -> Iterator[Obstacle]:
-    if not any(objective_value(trial.runs, result.spec) is not None for trial in launches):
+    if not any(objective_value(trial, result.spec) is not None for trial in launches):
         yield Obstacle(
             reason=f"{config.name} has no valid result in the objective's run",
             remedy="apply the recommended config, or sweep again",
@@ -189,11 +192,7 @@ def _of_model(
 
 
 def _of_quality(
-    result: SweepResult,
-    config: Config,
-    launches: Sequence[TrialRecord],
-    described: Described,
-    version: str | None,
+    result: SweepResult, plan: Plan, config: Config, described: Described, version: str | None
 ) -> Iterator[Obstacle]:
     """Answers that are not shown to be as good, where precision, model or speculation is another than production's."""
     _, flags = parse_arguments(described.words[described.program :], version)
@@ -202,9 +201,10 @@ def _of_quality(
     changes = [*precision_of(config).changes(precision_of(production))]
     if speculative_config(config.flags) != speculative_config(production.flags):
         changes.append("speculation")
-    found = {trial.quality.verdict.status for trial in launches if trial.quality is not None}
-    if "fail" in found or (changes and found != {"pass"}):
-        word = "failed" if "fail" in found else "is unknown" if not found else "is not proven"
+    answers = verdict_of(result.quality, plan.hardware, config.config_id)
+    status = answers.verdict.status if answers is not None else None
+    if status == "fail" or (changes and status != "pass"):
+        word = {"fail": "failed", "unknown": "is not proven"}.get(str(status), "was not measured")
         what = f" and it changes {', '.join(changes)}" if changes else ""
         yield Obstacle(
             reason=f"the quality of {config.name} {word}{what}",

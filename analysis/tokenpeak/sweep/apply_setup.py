@@ -49,7 +49,12 @@ def open_result(sweep_id: str, inventory: Inventory, results: Path | None = None
     spec = parse_spec(record.spec, archive.path / "sweep.json")
     model = declared_model(inventory) if spec.model is None else None
     return archive, SweepResult(
-        record=record, spec=spec, trials=tuple(archive.trials()), end=archive.read_end(), model=model
+        record=record,
+        spec=spec,
+        trials=tuple(archive.judged_trials()),
+        end=archive.read_end(),
+        quality=archive.read_quality(),
+        model=model,
     )
 
 
