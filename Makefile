@@ -23,6 +23,10 @@ DEST ?=
 DRY_RUN ?=
 KEEP_EVERYTHING ?=
 FORMAT ?=
+NODE ?=
+YES ?=
+SERIAL ?=
+DESPITE ?=
 
 PYTHON ?= python3
 VENV := .venv
@@ -34,6 +38,7 @@ TOKENPEAK := $(BIN)/tokenpeak
 # container's say, forbids to keep what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
+apply_options = $(addprefix --node=,$(NODE)) $(if $(YES),--yes) $(addprefix --serial=,$(SERIAL)) $(addprefix --user=,$(INSTALL_USER))
 sweep_option := $(if $(SWEEP),--sweep $(SWEEP))
 
 .PHONY: help
@@ -70,6 +75,15 @@ uninstall: $(READY) ## Take everything of TokenPeak's off the nodes of INVENTORY
 .PHONY: restore
 restore: $(READY) ## Bring production back on every node; always safe
 	@$(TOKENPEAK) restore --inventory $(INVENTORY)
+
+##@ Apply
+.PHONY: apply
+apply: $(READY) ## Carry SWEEP_ID's winner into production, one node first; shows the change, YES=1 does it (NODE=, SERIAL=)
+	@$(if $(SWEEP_ID),,$(error Say which: make apply SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) apply $(SWEEP_ID) $(apply_options) $(addprefix --despite=,$(DESPITE))
+
+.PHONY: rollback
+rollback: $(READY) ## Undo the last confirmed apply on INVENTORY's nodes; shows what drifted, YES=1 does it (NODE=)
+	@$(TOKENPEAK) rollback --inventory $(INVENTORY) $(apply_options)
 
 ##@ Look
 .PHONY: report

@@ -138,6 +138,7 @@ class Bench:
     root: Path
     state: Path
     in_container: bool = False
+    gpu: str = "NVIDIA L4"
     baseline_bytes: int = 0
     production_start_s: float = 0.0
     kept: tuple[tuple[str, ...], ...] = ()
@@ -146,7 +147,7 @@ class Bench:
     def prepare(self) -> None:
         """Put the simulated machine and its production on the node, and write the inventory."""
         self.root.mkdir(parents=True, exist_ok=True)
-        machine = (sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", "NVIDIA L4", "--start-s", "1")
+        machine = (sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", self.gpu, "--start-s", "1")
         self.node.sh(*machine)
         self.node.write(ENGINE, ENGINE_SCRIPT)
         self.node.sh("chmod", "755", ENGINE)
@@ -155,7 +156,7 @@ class Bench:
             docker_node.make_production(self.node, MACHINE, MODEL)
             start, said = ("docker", "start", "prod"), ("docker", "logs", "prod")
         else:
-            self.node.write("/etc/systemd/system/prod.service", production_unit(self.node.address))
+            self.node.write("/etc/systemd/system/prod.service", self.unit())
             self.node.sh("systemctl", "daemon-reload")
             self.node.sh("systemctl", "enable", "-q", "prod.service")
             start, said = ("systemctl", "start", "prod.service"), ("journalctl", "-b", "-u", "prod", "--no-pager")
@@ -166,6 +167,14 @@ class Bench:
         self.baseline_bytes = self.vram_bytes()
         self.kept = docker_node.keeps(self.node) if self.in_container else ()
         self._write_home()
+
+    def unit(self) -> str:
+        """Production's unit file."""
+        return production_unit(self.node.address)
+
+    def variables(self) -> dict[str, Any]:
+        """What the inventory declares beyond what all benches do."""
+        return {}
 
     def _engine(self) -> dict[str, Any]:
         """How the inventory declares the engine."""
@@ -203,6 +212,7 @@ class Bench:
                 "unit": "prod" if self.in_container else "prod.service",
                 "url": f"http://{self.node.address}:8000",
             },
+            **self.variables(),
         }
         inventory = self.root / "inventory" / "rig"
         inventory.mkdir(parents=True)

@@ -23,6 +23,8 @@ COMMANDS: dict[str, str] = {
     "plan": "plan",
     "predict": "predict",
     "sweep": "sweep",
+    "apply": "apply",
+    "rollback": "rollback",
     "explain": "explain",
     "install": "install",
     "uninstall": "uninstall",

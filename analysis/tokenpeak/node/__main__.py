@@ -42,7 +42,9 @@ WITH_REQUEST = ("launch", "finish", "restore", "uninstall", "observe", "change",
 OPTIONAL_REQUEST = ("restore", "uninstall")
 
 
-def answer(command: str, state: State, request_source: str | None, *, limited: bool) -> NodeAnswer:
+def answer(
+    command: str, state: State, request_source: str | None, *, limited: bool, for_apply: bool = False
+) -> NodeAnswer:
     """Carry out one command; its modules are imported only then."""
     try:
         declaration = state.declaration()
@@ -54,7 +56,7 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
     if limited:
         from tokenpeak.node import launcher
 
-        launcher.check(command, request_source, declaration)
+        launcher.check(command, request_source, declaration, for_apply)
     if declaration.get("tools"):
         os.environ["PATH"] = f"{declaration['tools']}{os.pathsep}{os.environ.get('PATH', '')}"
     if command in WITH_REQUEST:
@@ -112,7 +114,7 @@ def _answer_request(
 
         return uninstall(state, declaration, requests.parse(requests.UninstallRequest, given))
     if command in ("observe", "change", "confirm"):
-        return _answer_apply(command, state, declaration, given)
+        return _answer_apply(command, state, declaration, given, limited=limited)
     if command == "launch":
         from tokenpeak.node import launcher
         from tokenpeak.node.launch import launch
@@ -134,7 +136,7 @@ def _answer_request(
     return restore_command(state, declaration, requests.parse(requests.RestoreRequest, given))
 
 
-def _answer_apply(command: str, state: State, declaration: Json, given: Json) -> NodeAnswer:
+def _answer_apply(command: str, state: State, declaration: Json, given: Json, *, limited: bool) -> NodeAnswer:
     """Carry out a command of an apply."""
     from tokenpeak.node.protocol import apply_requests, requests
 
@@ -151,6 +153,10 @@ def _answer_apply(command: str, state: State, declaration: Json, given: Json) ->
     require_same(given)
     change_request = requests.parse(apply_requests.ChangeRequest, given)
     apply_requests.check_declared(declaration, change_request)
+    if limited:
+        from tokenpeak.node import launcher
+
+        launcher.check_change(declaration, change_request)
     return change(state, declaration, change_request)
 
 
@@ -161,6 +167,7 @@ def main() -> int:
     parser.add_argument("--state", type=Path, required=True, help="the node's state folder")
     parser.add_argument("--request", help="a JSON file, or - for stdin")
     parser.add_argument("--limited", action="store_true", help="refuse what only root may ask")
+    parser.add_argument("--for-apply", action="store_true", help="with --limited: what an apply takes, and no trial")
     arguments = parser.parse_args()
     # A controller that hangs up must not end a command in the middle of its work; the guard's lease is for that.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -172,7 +179,8 @@ def main() -> int:
     result: dict[str, Any]
     try:
         state = State.make(folder) if arguments.command == "install" and not arguments.limited else State(folder)
-        result, exit_status = as_json(answer(arguments.command, state, source, limited=arguments.limited)), 0
+        options = {"limited": arguments.limited, "for_apply": arguments.for_apply}
+        result, exit_status = as_json(answer(arguments.command, state, source, **options)), 0
     except ScriptError as error:
         result, exit_status = {"error": {"code": error.code, "text": error.text}}, 3
     except OSError as error:

@@ -49,16 +49,24 @@ def describe(state: State, declaration: Json) -> DescribeAnswer:
             "image": command.image,
             "text": text(place, command, words),
             "sha256": checksum(described),
-            "engine_version": _version(declared, state) if found.running and found.url and not unwell else None,
+            **(_reported(declared, state) if found.running and found.url and not unwell else {}),
         }
     )
 
 
-def _version(declared: Json, state: State) -> str | None:
+def _reported(declared: Json, state: State) -> Json:
+    """The version and the longest context that production itself reports."""
+    url, check = str(declared["url"]), OfProduction(make_manager(declared, state))
     try:
-        return serving.reported_version(str(declared["url"]), check=OfProduction(make_manager(declared, state)))
+        version = serving.reported_version(url, check=check)
+        key, ca_file = serving.key_from_file(declared.get("api_key_file")), declared.get("ca_file")
+        answer = serving.request(f"{url}/v1/models", key=key, check=check, ca_file=ca_file)
+        longest = serving.parsed(answer.text)["data"][0].get("max_model_len")
     except ForeignServerError:
-        return None
+        return {}
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        longest = None
+    return {"engine_version": version, "max_model_len": longest if type(longest) is int and longest >= 0 else None}
 
 
 def _applied(state: State) -> AppliedState | None:

@@ -20,10 +20,12 @@ An archive is a folder:
     trials/TRIAL_ID.quality.json.zst   QualityPasses: what the launch answered, where that was measured
     quality.json                  SweepQuality, made of these; rewritten when a trial's answers come in
     end.json                      EndRecord, rewritten each time that the sweep ends (completed or interrupted)
+    applies/APPLY_ID.json         ApplyRecord, one per apply of its result on a node, and per rollback of one
 Files are written atomically, and raw ones are never edited. Missing is null, never zero. Times are seconds; instants
 are UTC.
 """
 
+from tokenpeak.records.apply import ApplyRecord, Bake, BakeFigure, Despite, ProductionDefinition
 from tokenpeak.records.base import FORMAT_VERSION, Distribution, EnergyBoundary, Record
 from tokenpeak.records.config import Config, ModelName, config_hash
 from tokenpeak.records.node import (
@@ -65,9 +67,13 @@ __all__ = [
     "QUALITY_FAILED",
     "QUALITY_UNKNOWN",
     "REQUEST_COLUMNS",
+    "ApplyRecord",
+    "Bake",
+    "BakeFigure",
     "ClientHealth",
     "Config",
     "Container",
+    "Despite",
     "Distribution",
     "Dropped",
     "EndRecord",
@@ -92,6 +98,7 @@ __all__ = [
     "PowerMeter",
     "Prediction",
     "Production",
+    "ProductionDefinition",
     "Provenance",
     "RateProbe",
     "Reason",

@@ -65,6 +65,13 @@ def release(source: Path, target: Path, *, node_names: bool) -> Findings:
             cleaner.where = f"trials/{name}.engine.log.zst"
             if _copy_log(archive, trial.trial_id, copy.log_path(name), cleaner):
                 copied.add(f"trials/{archive.log_path(trial.trial_id).name}")
+    # Reading them names those that cannot be read beside the trials'.
+    for apply in archive.applies():
+        name = cleaner.word(apply.apply_id)
+        cleaner.where = f"applies/{name}.json"
+        (target / "applies").mkdir(exist_ok=True)
+        _write(target / "applies" / f"{name}.json", cleaner.record(apply))
+        copied.add(f"applies/{apply.apply_id}.json")
     for malformed in archive.malformed:
         cleaner.findings.skipped.append(str(malformed))
         if TRIAL_FILE.fullmatch(malformed.path.name):

@@ -14,6 +14,8 @@ from pydantic import BaseModel
 
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath
 from tokenpeak.records import (
+    ApplyRecord,
+    Bake,
     Config,
     Container,
     Dropped,
@@ -31,6 +33,7 @@ from tokenpeak.records import (
     PowerMeter,
     Prediction,
     Production,
+    ProductionDefinition,
     Provenance,
     RateProbe,
     Reason,
@@ -105,6 +108,12 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     ),
     EndRecord: _rules(WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored", TEXT="problems"),
     TrialRecord: _rules(WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"),
+    ApplyRecord: _rules(
+        WORD="apply_id sweep_id", NODE="node", PRIVATE="who", TEXT="failed_in message", VERSION="engine_version"
+    ),
+    # Production's own definition has its paths and addresses; its checksum says whether it is the same.
+    ProductionDefinition: _rules(WORD="sha256", PRIVATE="text"),
+    Bake: _rules(TEXT="reason"),
     QualityVerdict: _rules(TEXT="reason"),
     QualityMeasurement: _rules(TEXT="problem"),
     # Examples are of built-in questions alone.
@@ -168,7 +177,15 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     Calibration: _rules(PRIVATE="host"),
     NetworkPath: _rules(NODE="load_hosts server"),
 }
-ROOTS: tuple[type[BaseModel], ...] = (SweepRecord, TrialRecord, EndRecord, SweepQuality, SweepSpec, Calibration)
+ROOTS: tuple[type[BaseModel], ...] = (
+    SweepRecord,
+    TrialRecord,
+    EndRecord,
+    ApplyRecord,
+    SweepQuality,
+    SweepSpec,
+    Calibration,
+)
 """What an archive is made of; all other records are parts of these."""
 
 

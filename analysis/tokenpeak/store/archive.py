@@ -24,11 +24,11 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.names import inside, shown
 from tokenpeak.quality.applied import with_verdict
 from tokenpeak.quality.passes import read_passes
-from tokenpeak.records import FORMAT_VERSION, EndRecord, Record, SweepRecord, TrialRecord
+from tokenpeak.records import FORMAT_VERSION, ApplyRecord, EndRecord, Record, SweepRecord, TrialRecord
 from tokenpeak.records.quality import QualityPasses, SweepQuality
 from tokenpeak.store.pack import SUFFIX, unpacked
 
-RecordT = TypeVar("RecordT", SweepRecord, TrialRecord, EndRecord, SweepQuality)
+RecordT = TypeVar("RecordT", SweepRecord, TrialRecord, EndRecord, SweepQuality, ApplyRecord)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +90,25 @@ class Archive:
     def write_end(self, record: EndRecord) -> None:
         """Write end.json, replacing the one of an earlier interruption."""
         _write_record(self.path / "end.json", record)
+
+    def write_apply(self, record: ApplyRecord) -> None:
+        """Write what came of an apply on a node."""
+        _make_folder(self.path / "applies")
+        _write_record(self.apply_path(record.apply_id), record)
+
+    def apply_path(self, apply_id: str) -> Path:
+        """Where an apply's JSON is."""
+        return inside(self.path / "applies", f"{apply_id}.json")
+
+    def applies(self) -> list[ApplyRecord]:
+        """The applies in the order in which they began; one that cannot be read is named in `malformed`."""
+        found = []
+        for path in sorted((self.path / "applies").glob("[!.]*.json")):
+            try:
+                found.append(parse_record(bounded.read_bytes(path), ApplyRecord, path))
+            except ArchiveError as error:
+                self.malformed.append(Malformed(path=path, reason=str(error).removeprefix(f"{path}: ")))
+        return found
 
     def trial_path(self, trial_id: str) -> Path:
         """Where the trial's JSON is."""
@@ -189,7 +208,7 @@ LARGEST_PARQUET_BYTES = 2 * 1024**3
 def _of_plain_files(folder: Path) -> Archive:
     """The archive at `folder`, of plain files: a link may lead to any other file, and a pipe has no end."""
     count = 0
-    for place in (folder, folder / "trials"):
+    for place in (folder, folder / "trials", folder / "applies"):
         if place.is_symlink() and place != folder:
             raise ArchiveError(f"{place} is a link. Put the folder itself there.")
         for entry in os.scandir(place) if place.is_dir() else ():

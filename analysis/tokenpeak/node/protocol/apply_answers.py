@@ -70,6 +70,8 @@ class DescribeAnswer(NodeAnswer):
     sha256: str | None = bound(_word)
     engine_version: str | None = bound(_word)
     """That production itself reports."""
+    max_model_len: int | None = bound(optional(integer(0)))
+    """The longest context that it serves, as it says itself."""
     test_load: bool | None = bound(flag)
     """The inventory allows a test load."""
     applied: AppliedState | None = bound(optional(structure(AppliedState)))
