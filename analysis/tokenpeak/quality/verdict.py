@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tokenpeak.quality.agreement import coverage
-from tokenpeak.quality.comparison import LaunchComparison, Floor, compare
+from tokenpeak.quality.comparison import Floor, LaunchComparison, compare
 from tokenpeak.quality.interval import few_values, interval
 from tokenpeak.quality.paired import LEVEL, mcnemar
 from tokenpeak.quality.prompts import LONG_CONTEXT, questions
@@ -87,7 +87,9 @@ def _decided(figures: QualityVerdict, found: LaunchComparison, reference: Refere
     return "pass", f"Divergence from the reference is {_words(figures.kl)}, below {margin:g}."
 
 
-def _figures(found: LaunchComparison, reference: Reference, answers: QualityAnswers, margin_nats: float) -> QualityVerdict:
+def _figures(
+    found: LaunchComparison, reference: Reference, answers: QualityAnswers, margin_nats: float
+) -> QualityVerdict:
     """All figures, of a verdict that is not yet given."""
     floor = reference.floor
     texts, named = list(found.texts), list(found.answers)
