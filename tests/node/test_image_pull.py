@@ -1,4 +1,4 @@
-"""Images pulled from a real registry by `install`: there before production stops, or said not to fit."""
+"""Images pulled from a real registry by `install`: there before production stops, or the reason is said."""
 
 import subprocess
 import tempfile
@@ -54,7 +54,7 @@ def test_image_is_pulled_once_and_known_by_its_registry_s_digest(node: Node, tig
     assert known.partition("@")[2] == build["digest"]
 
 
-def test_image_that_does_not_fit_is_said_before_production_stops(node: Node, tight: Daemon, port: int) -> None:
+def test_image_too_large_for_the_disk_is_said_before_production_stops(node: Node, tight: Daemon, port: int) -> None:
     """The runtime's reason is in the error, nothing of the image is left, and production serves on."""
     node.production()
     node.run("produce")
