@@ -105,7 +105,7 @@ MODULE = ("/opt/old/bin/python", "-m", "vllm.entrypoints.openai.api_server")
 
 @pytest.mark.parametrize("flags", [{"max_num_seqs": 64}, {"no_such_flag": 1}])
 def test_module_of_older_images_gets_its_model(flags: dict[str, object]) -> None:
-    """What ran by that module has its model behind --model, on the machine and in the image; the official image has not.
+    """What ran by that module has its model behind --model, on the machine and in the image; the official one has not.
 
     Also where the flag table does not know the release.
     """
