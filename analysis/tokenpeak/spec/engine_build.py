@@ -94,6 +94,11 @@ def declared_builds(node: str, variables: Mapping[str, Any]) -> dict[str, Declar
         raise InventoryError(
             f"Node {node} has tokenpeak_engines and tokenpeak_engine_command: make the command one of the builds."
         )
+    if isinstance(several, Mapping) and ONLY in several:
+        raise InventoryError(
+            f"tokenpeak_engines of node {node} has a build called {ONLY!r}, which tokenpeak_engine_command's one is "
+            "called: give it another name."
+        )
     return _parsed(node, "tokenpeak_engines", several)
 
 
