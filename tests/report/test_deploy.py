@@ -321,7 +321,7 @@ def test_a_model_in_a_folder_is_served_from_there(config: Config) -> None:
 
 
 def test_a_folder_that_the_page_leaves_out_is_missed(config: Config) -> None:
-    """Where a page that may leave has only the last part of the model's folder, each form says which command shows it."""
+    """Where a page has only the last part of the model's folder, each form says which command shows the whole one."""
     cut = config.model_copy(update={"model": config.model.model_copy(update={"name": "tiny"})})
     found = snippets(cut, gpus=1, engine_version="0.32.0", launched=["vllm", "serve", "tiny", "--host", "x"])
     whole = snippets(config, gpus=1, engine_version="0.32.0", launched=["vllm", "serve", "x", "--host", "x"])
