@@ -71,7 +71,9 @@ class SchemaTables:
 
     def _title(self, name: str) -> str:
         """What a part's heading says: where it stands in the file, and which kind it is."""
-        return f"`{self._path(name)}`: {_words(name)}" if name else self._file
+        path, words = self._path(name), _words(name)
+        is_same = path.rpartition(".")[2].removesuffix("[]").replace("_", " ") == words
+        return f"`{path}`{'' if is_same else f': {words}'}" if name else self._file
 
     def _table(self, name: str) -> ReferenceTable:
         part = self._part(name)
