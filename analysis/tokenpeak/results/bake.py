@@ -2,7 +2,7 @@
 
 A window is cut into the spans between its readings. A mean is the ratio of sums over the spans, and its variance is
 that of a ratio estimate over them (Cochran, Sampling Techniques, 6.4), so that requests that queue behind one another
-are not taken for independent ones. Slower is what is so at 99.9% and by more than the margin.
+do not count as independent ones. Slower is what is so at 99.9% and by more than the margin.
 """
 
 import math
