@@ -31,7 +31,7 @@ def bench_of(folder: Path, number: int, name: str, last: int, **options: Any) ->
 
 @pytest.fixture(scope="module")
 def loaded(place: Path) -> Iterator[ApplyBench]:  # noqa: F811
-    """A node whose production clients load, and a sweep of an equal config and of one that is slower under that load."""
+    """A node whose production clients load; a sweep of an equal config and of one slower under that load."""
     number = number_of(place)
     bench = bench_of(place, number, f"l{number}", 190 + number, bake={"bake_s": 10, "settle_s": 2})
     try:
