@@ -7,7 +7,7 @@ from tests.docs.reader import Reader
 from tests.docs.sessions import servers
 from tests.sim.running_engine import StartEngine
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timing]
+pytestmark = [pytest.mark.e2e]
 
 PAGE = "how-to/ci-gate"
 LOAD = "tokenpeak load http://127.0.0.1:8000 --concurrency 4 --requests 60 --slo ttft_p95_ms=400"

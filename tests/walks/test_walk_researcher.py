@@ -9,7 +9,7 @@ from tests.docs.reader import Reader
 from tests.walks.conftest import Boot
 from tests.walks.nodes import own_files, put_model, simulate
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timing]
+pytestmark = [pytest.mark.e2e]
 
 PAGE = "how-to/without-root"
 USER = "ada"
