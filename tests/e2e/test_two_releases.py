@@ -147,7 +147,7 @@ def _values(facts: FlagFacts) -> Sequence[Any]:
         "switch": [True, False],
         "bool": [True, False],
         "bool_value": [True, False],
-        "bool_or_str": [True],
+        "bool_or_str": ["x"],
         "int": [4],
         "float": [0.5],
         "size": ["4k"],
