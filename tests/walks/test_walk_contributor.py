@@ -1,4 +1,4 @@
-"""A contributor clones, sets up, changes one thing as CONTRIBUTING says, and checks it before offering it."""
+"""A contributor clones, sets up, changes one thing as CONTRIBUTING says, and checks it before handing it in."""
 
 import json
 import os
