@@ -5,7 +5,9 @@
     │   ├── SpecError       a sweep spec that does not say what it must
     │   ├── InventoryError  an inventory, or a node of it, that cannot be used
     │   ├── FactsError      hardware, model or engine facts that are missing or make no sense
-    │   └── PlanError       nothing feasible, or a plan that breaks a rule
+    │   ├── PlanError       nothing feasible, or a plan that breaks a rule
+    │   └── WorkloadError   a workload that cannot be offered as it was given; a LoadError too
+    ├── StoppedError        ended by the user before anything was begun; the command line exits 130
     ├── NodeError           a node that could not be reached, probed or restored
     ├── LoadError           a load that could not be offered
     ├── ArchiveError        a raw file that cannot be read, or is of a newer format
@@ -49,12 +51,22 @@ class PlanError(InputError):
     """Nothing feasible, or a plan that breaks a rule."""
 
 
+class StoppedError(TokenpeakError):
+    """Ended by the user before anything was begun."""
+
+    exit_status = ExitStatus.INTERRUPTED
+
+
 class NodeError(TokenpeakError):
     """A node that could not be reached, probed or restored."""
 
 
 class LoadError(TokenpeakError):
     """A load that could not be offered."""
+
+
+class WorkloadError(LoadError, InputError):
+    """A workload that cannot be offered as it was given: its file, its data set, its options."""
 
 
 class ArchiveError(TokenpeakError):

@@ -1,8 +1,10 @@
 import json
 import random
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,11 +82,162 @@ def test_exit_status(slo: str, answer: Answer, status: ExitStatus) -> None:
     assert status == done.returncode, done.stdout + done.stderr
 
 
-def test_unknown_limit_is_an_error() -> None:
-    """A limit that no SLO knows is refused before anything is sent."""
-    arguments = ["http://127.0.0.1:9", "--model", "m", "--max-rate-under", "ttft_p98_ms=5"]
+def loaded(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """What `tokenpeak load` prints, and how it ends."""
+    argv = [TOKENPEAK, "load", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
-    assert "ttft_p98_ms" in str(CliRunner().invoke(load, arguments).exception)
+
+def test_unknown_limit_is_an_error() -> None:
+    """A limit that no SLO knows is refused before anything is sent, with the nearest."""
+    done = loaded("http://127.0.0.1:9", "--max-rate-under", "ttft_p98_ms=5")
+
+    assert ExitStatus.USAGE == done.returncode
+    assert "There is no limit 'ttft_p98_ms'. Did you mean ttft_p" in done.stderr
+
+
+def answers_with(status: int, body: object) -> Answer:
+    """An answer as JSON."""
+    content = json.dumps(body).encode()
+
+    def answer(connection: socket.socket, _: bytes) -> None:
+        connection.sendall(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (status, len(content), content))
+
+    return answer
+
+
+def models(*names: str) -> Answer:
+    """A server's list of what it serves."""
+    return answers_with(200, {"object": "list", "data": [{"id": name} for name in names]})
+
+
+def test_model_is_the_one_that_is_served() -> None:
+    """Without --model, requests ask for the one model that the server lists; the record is printed as JSON."""
+    asked = []
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        asked.append(json.loads(request.partition(b"\r\n\r\n")[2])["model"])
+        slow(connection, request)
+
+    with serving(answer, other=models("org/mine")) as url:
+        done = loaded(url, "--concurrency", "2", "--requests", "24", "--format", "json")
+
+    assert 0 == done.returncode, done.stderr
+    assert 24 == json.loads(done.stdout)["summary"]["requests_ok"]
+    assert {"org/mine"} == set(asked)
+
+
+@pytest.mark.parametrize(
+    ("other", "status", "sentence"),
+    [
+        (models("a", "b"), ExitStatus.USAGE, "serves a, b: choose one by --model."),
+        (models(), ExitStatus.USAGE, "does not say what it serves (/v1/models answered 200): give --model."),
+        (answers_with(404, {}), ExitStatus.USAGE, "(/v1/models answered 404): give --model."),
+        (answers_with(200, [1]), ExitStatus.USAGE, "(/v1/models answered 200): give --model."),
+        (answers_with(401, {}), ExitStatus.USAGE, "asks for an API key (/v1/models answered 401): give the file that"),
+        (lambda connection, _: connection.close(), ExitStatus.ERROR, "does not say what it serves: /v1/models did not"),
+    ],
+    ids=["several", "none", "404", "no list", "401", "closed"],
+)
+def test_models_that_do_not_decide(other: Answer, status: ExitStatus, sentence: str) -> None:
+    """A list of models that decides nothing is one sentence with what to give."""
+    with serving(slow, other=other) as url:
+        done = loaded(url, "--concurrency", "2")
+
+    assert status == done.returncode
+    assert done.stderr.startswith(f"tokenpeak: {url} ")
+    assert sentence in done.stderr
+    assert 1 == done.stderr.count("\n")
+
+
+def test_nothing_listens() -> None:
+    """A refused connection is one sentence and status 1, also where the model is given."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    done = loaded(f"http://127.0.0.1:{port}", "--model", "m", "--concurrency", "2")
+
+    assert (ExitStatus.ERROR, "") == (done.returncode, done.stdout)
+    assert done.stderr == (
+        f"tokenpeak: http://127.0.0.1:{port} cannot be loaded: nothing listens at 127.0.0.1:{port} (connection "
+        "refused). Start the server, or correct the URL.\n"
+    )
+
+
+def test_name_without_an_address() -> None:
+    """A name that nobody knows is one sentence."""
+    done = loaded("http://no-such-host.invalid", "--model", "m", "--concurrency", "2")
+
+    assert ExitStatus.ERROR == done.returncode
+    assert "no address is known for the name no-such-host.invalid. Correct the URL.\n" in done.stderr
+
+
+def test_server_without_tls() -> None:
+    """An https URL of a server that speaks HTTP is one sentence."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.recv(1)
+
+        threading.Thread(target=answer, daemon=True).start()
+        done = loaded(f"https://127.0.0.1:{listener.getsockname()[1]}", "--model", "m", "--concurrency", "2")
+
+    assert ExitStatus.ERROR == done.returncode
+    assert "speaks no TLS (WRONG_VERSION_NUMBER). Write http:// if it has none.\n" in done.stderr
+
+
+def test_certificate_that_is_not_trusted(tmp_path: Path) -> None:
+    """A server with a certificate of its own is one sentence with the two options that help; --ca-file helps."""
+    certificate, key = tmp_path / "server.pem", tmp_path / "key.pem"
+    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
+    argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject]
+    subprocess.run([*argv, "-keyout", str(key), "-out", str(certificate)], capture_output=True, check=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with serving(slow, context=context) as url:
+        asked = (url.replace("http://", "https://"), "--model", "m", "--concurrency", "2", "--requests", "8")
+        refused = loaded(*asked)
+        trusted = loaded(*asked, "--ca-file", str(certificate))
+
+    assert ExitStatus.ERROR == refused.returncode
+    assert "its certificate is not trusted (self-signed certificate). Name its certificate by --ca-file" in (
+        refused.stderr
+    )
+    assert "8 of 8 requests ended well" in trusted.stdout
+
+
+def test_chat_logs_are_a_workload(tmp_path: Path) -> None:
+    """A file of chats is asked again at the chat endpoint, each up to its last answer."""
+    path = tmp_path / "log.jsonl"
+    said = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "x" * 40}]
+    path.write_text(json.dumps({"messages": said, "cost": 1}) + "\n")
+    asked = []
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        head, _, body = request.partition(b"\r\n\r\n")
+        asked.append((head.split()[1], json.loads(body)))
+        slow(connection, request)
+
+    with serving(answer, other=models("m")) as url:
+        done = loaded(url, "--dataset", str(path), "--concurrency", "1", "--requests", "4")
+
+    assert "4 of 4 requests ended well" in done.stdout, done.stderr
+    assert {b"/v1/chat/completions"} == {place for place, _ in asked}
+    assert {1} == {len(body["messages"]) for _, body in asked}
+    assert {10} == {body["max_tokens"] for _, body in asked}
+    assert asked[0][1]["messages"][0]["content"].endswith("Why?")
+
+
+def test_no_request_ended_well_is_no_table(tmp_path: Path) -> None:
+    """Where no request ended well, the reason is shown and not a table of nothing."""
+    with serving(lambda connection, _: connection.close()) as url:
+        done = loaded(url, "--model", "m", "--concurrency", "2", "--requests", "4")
+
+    assert ExitStatus.ERROR == done.returncode
+    assert "0 of 4 requests ended well" in done.stdout
+    assert "Time to first token" not in done.stdout
 
 
 def test_schema_is_printed() -> None:

@@ -120,6 +120,57 @@ def test_dataset_columns(kind: str, tmp_path: Path) -> None:
     assert [("short one", 5)] == [(request["prompt"], request["max_tokens"]) for request in bodies(workload)]
 
 
+USER, ASSISTANT = {"role": "user", "content": "Why?"}, {"role": "assistant", "content": "a" * 40}
+
+
+def chats(path: Path, *rows: object, **more: Any) -> list[dict[str, Any]]:
+    """The requests that are made of a file with these rows."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) if path.suffix == ".jsonl" else json.dumps(rows))
+    return bodies(DatasetWorkload(name="x", path=str(path), **{"endpoint": "chat", "salt": False, **more}))
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "log.json"])
+def test_chat_log(name: str, tmp_path: Path) -> None:
+    """All before a chat's last answer is asked, in its words and roles, for an answer of that length."""
+    log = {"messages": [{"role": "system", "content": "Be brief."}, USER, ASSISTANT, USER, ASSISTANT], "cost": 2}
+    [found] = chats(tmp_path / name, log)
+
+    assert [{"role": "system", "content": "Be brief."}, USER, ASSISTANT, USER] == found["messages"]
+    assert 10 == found["max_tokens"]
+
+
+def test_chat_of_parts_is_salted_in_its_first_text(tmp_path: Path) -> None:
+    """The run's salt stands before the first text; pictures and tool calls stay as they are."""
+    picture = {"type": "image_url", "image_url": {"url": "data:,"}}
+    asked = {"role": "user", "content": [picture, {"type": "text", "text": "What is it?"}]}
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"messages": [asked, ASSISTANT]}))
+    [found] = bodies(DatasetWorkload(name="x", path=str(path), endpoint="chat"), salt="s1")
+
+    assert [picture, {"type": "text", "text": "s1 What is it?"}] == found["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("row", "more", "words"),
+    [
+        ({"messages": [USER, ASSISTANT]}, {"endpoint": "completions"}, "holds chats: give workload 'x' endpoint: chat"),
+        ({"messages": [USER]}, {}, "None of its chats has an answer: give output_tokens"),
+        ({"messages": ["Why?"]}, {}, "row 1: 'messages' is no list of messages with roles and texts"),
+        ({"messages": [ASSISTANT]}, {}, "is no list of messages"),
+        ({"massages": [USER]}, {}, "has no column 'prompt'"),
+    ],
+)
+def test_chat_log_that_cannot_be_asked(row: object, more: dict[str, Any], words: str, tmp_path: Path) -> None:
+    """A log that is no chat, has no answers, or is meant for another endpoint is an error that says what to write."""
+    with pytest.raises(LoadError, match=words):
+        chats(tmp_path / "log.jsonl", row, **more)
+
+
+def test_length_of_answers_that_no_log_has(tmp_path: Path) -> None:
+    """Output tokens that are given are asked of each chat."""
+    assert [7] == [each["max_tokens"] for each in chats(tmp_path / "log.jsonl", {"messages": [USER]}, output_tokens=7)]
+
+
 def test_unknown_column_is_named(tmp_path: Path) -> None:
     """A column that the file lacks is an error that names the nearest."""
     path = tmp_path / "data.jsonl"

@@ -23,7 +23,10 @@ COMMANDS: dict[str, str] = {
     "plan": "plan",
     "predict": "predict",
     "sweep": "sweep",
+    "apply": "apply",
+    "rollback": "rollback",
     "explain": "explain",
+    "gate": "gate",
     "install": "install",
     "uninstall": "uninstall",
     "restore": "restore",
@@ -37,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "import": "import_",
     "export": "export",
     "report": "report",
+    "docs": "docs",
     "serve": "serve",
     "publish": "publish",
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokenpeak.errors import suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo
 
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
     from tokenpeak.records import RunRecord
 
 
+OUTPUT_TOKENS = 128
+
+
 @click.command(name="load", short_help="Offer a load to a server and measure how it is served.")
 @click.argument("url", required=False)
-@click.option("--model", help="The name that requests ask for.")
+@click.option("--model", help="The name that requests ask for; the one that the server serves when not given.")
 @click.option("--concurrency", type=int, help="Requests in flight (closed loop).")
 @click.option("--rate", type=float, help="Requests due per second (open loop).")
 @click.option(
@@ -36,13 +40,23 @@ if TYPE_CHECKING:
 @click.option("--duration", type=float, help="For how many seconds requests are sent.")
 @click.option("--warmup-requests", type=int, default=0, show_default=True, help="Sent first and not counted.")
 @click.option("--input-tokens", type=int, default=128, show_default=True, help="Prompt tokens of a request.")
-@click.option("--output-tokens", type=int, default=128, show_default=True, help="Generated tokens of a request.")
+@click.option(
+    "--output-tokens",
+    type=int,
+    help=f"Generated tokens of a request; {OUTPUT_TOKENS} unless given, and as many as the answers of chat logs had.",
+)
 @click.option(
     "--endpoint",
     type=click.Choice(["completions", "chat"]),
     default="completions",
     show_default=True,
     help="Which of the API's endpoints is asked.",
+)
+@click.option(
+    "--dataset",
+    "dataset_path",
+    type=click.Path(path_type=Path),
+    help="Prompts to send: JSONL or Parquet with a column prompt, ShareGPT, or chat logs with messages.",
 )
 @click.option("--workload", "workload_path", type=click.Path(path_type=Path), help="A workload in YAML or JSON.")
 @click.option("--slo", help="Limits to hold, such as ttft_p95_ms=500,tpot_p95_ms=50.")
@@ -54,14 +68,29 @@ if TYPE_CHECKING:
 @click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
 @click.option("--no-reuse", is_flag=True, help="A new connection for each request, connecting included in its times.")
 @click.option("--processes", type=int, help="Load processes; as many as the level needs when not given.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people, or the run record for machines.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Where the run record is written, as JSON.")
 @click.option("--requests-output", type=click.Path(path_type=Path), help="Where the requests are written, as Parquet.")
 @click.option("--job", "job_path", type=click.Path(path_type=Path), help="A file that holds a whole job; stands alone.")
 @click.option("--workload-schema", is_flag=True, help="Print the JSON Schema of a workload file and exit.")
-def load(url: str | None, job_path: Path | None, workload_schema: bool, output: Path | None, **given: Any) -> None:
-    """Offer a load to the OpenAI-compatible server at URL and measure how it is served."""
+def load(
+    url: str | None, job_path: Path | None, workload_schema: bool, style: str, output: Path | None, **given: Any
+) -> None:
+    """Offer a load to the OpenAI-compatible server at URL and measure how it is served.
+
+    Give how much by one of --concurrency, --rate and --max-rate-under. Exit status 0: measured, and the SLO of --slo
+    is met; 1: nothing answered, or no request ended well; 2: an option or file is wrong; 3: the SLO is missed; 4: the
+    run is invalid.
+    """
     from tokenpeak.atomic import write_atomically
-    from tokenpeak.loadgen.job import read_job, run_job
+    from tokenpeak.loadgen.job import job_server, read_job, run_job
 
     if workload_schema:
         from tokenpeak.spec.workload_file import schema
@@ -71,24 +100,27 @@ def load(url: str | None, job_path: Path | None, workload_schema: bool, output: 
     if job_path is not None:
         job = read_job(job_path)
         run_job(job)
-        if job.quality_reference is not None:
-            from tokenpeak.quality.measure import measure_after
+        if job.quality is not None:
+            from tokenpeak.quality.after_load import measure_after
 
-            measure_after(job, job.quality_reference)
+            measure_after(job, job.quality)
         return
-    if url is None or not given["model"]:
-        raise click.UsageError("Give the server's URL and --model, or --job.")
+    if url is None:
+        raise click.UsageError("Give the server's URL, or --job.")
     from tokenpeak.loadgen.progress import summary_text, watching
+    from tokenpeak.loadgen.served_model import served_model
 
     with tempfile.TemporaryDirectory() as folder:
         job = _job(url, Path(folder), given)
+        job = job.model_copy(update={"model": served_model(job_server(job), given["model"])})
         with watching() as on_status:
             record = run_job(job, on_status)[0]
         if given["requests_output"] is not None:
             given["requests_output"].write_bytes((Path(folder) / "requests.parquet").read_bytes())
+    written = record.model_dump_json(indent=1)
     if output is not None:
-        write_atomically(output, record.model_dump_json(indent=1) + "\n")
-    echo(summary_text(record))
+        write_atomically(output, written + "\n")
+    echo(summary_text(record) if style == "table" else written)
     sys.exit(_status(record))
 
 
@@ -106,7 +138,8 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
     """The options as a job of one run."""
     from pydantic import ValidationError
 
-    from tokenpeak.errors import LoadError
+    from tokenpeak.errors import WorkloadError
+    from tokenpeak.loadgen.datasets import has_chats
     from tokenpeak.loadgen.job import LoadJob
     from tokenpeak.spec.workload_file import read_workload
 
@@ -115,13 +148,24 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
     workload: Any
     if given["workload_path"] is not None:
         workload = read_workload(given["workload_path"]).model_dump()
+    elif (dataset := given["dataset_path"]) is not None:
+        is_chats = has_chats(dataset)
+        has_answers = is_chats or dataset.suffix == ".json"
+        workload = {
+            "kind": "dataset",
+            "name": "dataset",
+            "endpoint": "chat" if is_chats else given["endpoint"],
+            "path": str(dataset),
+            "output_tokens": given["output_tokens"] or (None if has_answers else OUTPUT_TOKENS),
+            "seed": given["seed"],
+        }
     else:
         workload = {
             "kind": "synthetic",
             "name": "synthetic",
             "endpoint": given["endpoint"],
             "input_tokens": given["input_tokens"],
-            "output_tokens": given["output_tokens"],
+            "output_tokens": given["output_tokens"] or OUTPUT_TOKENS,
             "seed": given["seed"],
         }
     if given["no_ignore_eos"]:
@@ -153,7 +197,7 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
         return LoadJob.model_validate(
             {
                 "base_url": url,
-                "model": given["model"],
+                "model": given["model"] or "",
                 "output_dir": folder,
                 "runs": [run],
                 "api_key_file": given["api_key_file"],
@@ -167,15 +211,19 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][2:]) or "load"
-        raise LoadError(f"{where}: {first['msg']} (given: {first['input']!r})") from error
+        raise WorkloadError(f"{where}: {first['msg']} (given: {first['input']!r})") from error
 
 
 def _limits(text: str) -> dict[str, float]:
+    from tokenpeak.spec.workload import Slo
+
     limits = {}
     for item in filter(None, text.split(",")):
         name, equals, value = item.partition("=")
         if not equals:
             raise click.UsageError(f"A limit is written like ttft_p99_ms=1000, not {item!r}.")
+        if name.strip() not in Slo.model_fields:
+            raise click.UsageError(f"There is no limit {name.strip()!r}. {suggestion(name.strip(), Slo.model_fields)}")
         try:
             limits[name.strip()] = float(value)
         except ValueError as error:

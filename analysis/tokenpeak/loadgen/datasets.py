@@ -1,10 +1,11 @@
-"""Prompts from a file: ShareGPT JSON, JSONL or Parquet; and traces of timestamps and lengths.
+"""Prompts from a file: ShareGPT JSON, chat logs, JSONL or Parquet; and traces of timestamps and lengths.
 
 A ShareGPT entry is a list of turns under `conversations`; its first human turn is the prompt and the answer to it the
-reference. Lengths of texts are estimated at four characters a token for filtering; `usage` says what they were.
+reference. A chat log's row has `messages`. Lengths of texts are estimated at four characters a token for filtering;
+`usage` says what they were.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,24 +13,32 @@ from typing import Any
 import polars as pl
 
 from tokenpeak import bounded
-from tokenpeak.errors import LoadError, suggestion
+from tokenpeak.errors import WorkloadError, suggestion
+from tokenpeak.loadgen.chats import Chat, chat_of
 from tokenpeak.names import shown
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 
 CHARACTERS_PER_TOKEN = 4
 LARGEST_BYTES, MOST_ROWS = 1024**3, 2_000_000
 """Of a dataset: the ShareGPT that benchmarks use has 0.7 GB and 94,000 conversations."""
+_HEAD_BYTES = 1 << 16
 LONGEST = 1_000_000_000
 """Seconds or tokens of a trace's entry."""
 HUMAN = ("human", "user")
+CHATS = "messages"
+"""The column that chat logs have their messages in; it need not be named."""
+
+Row = tuple[str | Chat, str | int | None]
+"""What is asked, and the answer or its length where the file has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSample:
-    """A prompt, and how many tokens its answer should have."""
+    """A prompt, or the messages of a chat, and how many tokens its answer should have."""
 
     prompt: str
     output_tokens: int | None
+    messages: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,35 +56,49 @@ def estimated_tokens(text: str) -> int:
 
 
 def read_samples(workload: DatasetWorkload) -> list[DatasetSample]:
-    """The file's prompts within the workload's length limits; raises LoadError naming file, row and column."""
+    """The file's prompts within the workload's length limits; raises WorkloadError naming file, row and column."""
     path = Path(workload.path).expanduser()
     if not path.exists():
-        raise LoadError(f"The dataset {path} of workload {workload.name!r} does not exist; correct its path.")
+        raise WorkloadError(f"The dataset {path} of workload {workload.name!r} does not exist; correct its path.")
     kind = workload.format or {".parquet": "parquet", ".jsonl": "jsonl", ".json": "sharegpt"}.get(path.suffix)
     if kind is None:
-        raise LoadError(f"{path} does not end in .json, .jsonl or .parquet; give the workload a format.")
-    pairs = _sharegpt(path) if kind == "sharegpt" else _rows(path, kind, workload)
-    found = []
-    for prompt, answer in pairs:
+        raise WorkloadError(f"{path} does not end in .json, .jsonl or .parquet; give the workload a format.")
+    pairs = _conversations(path) if kind == "sharegpt" else _rows(path, kind, workload)
+    found, unanswered = [], 0
+    for asked, answer in pairs:
+        chat = asked if isinstance(asked, Chat) else None
+        if chat is not None and workload.endpoint != "chat":
+            raise WorkloadError(f"{path} holds chats: give workload {workload.name!r} endpoint: chat.")
+        prompt = chat.text if chat is not None else str(asked)
         tokens = estimated_tokens(prompt)
         if tokens < workload.min_input_tokens or tokens > (workload.max_input_tokens or tokens):
             continue
         output = workload.output_tokens
         if output is None and answer is not None:
             output = answer if isinstance(answer, int) else estimated_tokens(answer)
+        if output is None and chat is not None:
+            # Nothing says when such an answer is long enough.
+            unanswered += 1
+            continue
         if output is not None:
             output = max(workload.min_output_tokens, min(output, workload.max_output_tokens or output))
-        found.append(DatasetSample(prompt=prompt, output_tokens=output))
+        messages = chat.messages if chat is not None else ()
+        found.append(DatasetSample(prompt=prompt, output_tokens=output, messages=messages))
     if not found:
-        raise LoadError(f"{path} holds no prompt within the length limits of workload {workload.name!r}.")
+        more = " None of its chats has an answer: give output_tokens." if unanswered else ""
+        raise WorkloadError(f"{path} holds no prompt within the length limits of workload {workload.name!r}.{more}")
     return found
 
 
-def _sharegpt(path: Path) -> list[tuple[str, str | int | None]]:
-    data = bounded.read_bytes(path, LARGEST_BYTES, error=LoadError)
-    entries = bounded.parse_json(data, path, nan="null", most=LARGEST_BYTES, error=LoadError)
-    pairs: list[tuple[str, str | int | None]] = []
+def _conversations(path: Path) -> list[Row]:
+    """The conversations of a JSON file: of ShareGPT, or chats."""
+    data = bounded.read_bytes(path, LARGEST_BYTES, error=WorkloadError)
+    entries = bounded.parse_json(data, path, nan="null", most=LARGEST_BYTES, error=WorkloadError)
+    pairs: list[Row] = []
     for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict) and (chat := chat_of(entry.get(CHATS))):
+            pairs.append((chat, chat.answer))
+            continue
         turns = entry.get("conversations") or entry.get("conversation") or [] if isinstance(entry, dict) else []
         said = [
             (turn.get("from") or turn.get("role"), turn.get("value") or turn.get("content") or "")
@@ -86,76 +109,96 @@ def _sharegpt(path: Path) -> list[tuple[str, str | int | None]]:
         if len(said) >= 2 and said[0][0] in HUMAN and said[0][1] and is_text:
             pairs.append((said[0][1], said[1][1] or None))
     if not pairs:
-        raise LoadError(f"{path} holds no ShareGPT conversation that begins with a human turn and an answer.")
+        raise WorkloadError(
+            f"{path} holds no ShareGPT conversation that begins with a human turn and an answer, and no chat."
+        )
     return pairs
 
 
-def _rows(path: Path, kind: str, workload: DatasetWorkload) -> list[tuple[str, str | int | None]]:
-    columns = [name for name in (workload.prompt_column, workload.output_column) if name]
-    rows = _parquet(path, columns) if kind == "parquet" else _jsonl(path)
-    pairs: list[tuple[str, str | int | None]] = []
+def _rows(path: Path, kind: str, workload: DatasetWorkload) -> list[Row]:
+    named = [name for name in (workload.prompt_column, workload.output_column) if name]
+    rows = _parquet(path, named) if kind == "parquet" else _jsonl(path)
+    pairs: list[Row] = []
     for number, row in enumerate(rows, 1):
-        for column in columns:
+        asked_in = CHATS if workload.prompt_column not in row and CHATS in row else workload.prompt_column
+        for column in (asked_in, *named[1:]):
             if column not in row:
-                raise LoadError(f"{path}, row {number}, has no column {column!r}. {suggestion(column, row)}")
-        answer = row[workload.output_column] if workload.output_column else None
-        pairs.append((str(row[workload.prompt_column]), answer if isinstance(answer, int | str) else None))
+                raise WorkloadError(f"{path}, row {number}, has no column {column!r}. {suggestion(column, row)}")
+        asked, answer = row[asked_in], row[workload.output_column] if workload.output_column else None
+        chat = chat_of(asked) if isinstance(asked, list) else None
+        if isinstance(asked, list | dict) and chat is None:
+            raise WorkloadError(f"{path}, row {number}: {asked_in!r} is no list of messages with roles and texts.")
+        if chat is not None and not workload.output_column:
+            answer = chat.answer
+        pairs.append((chat or str(asked), answer if isinstance(answer, int | str) else None))
     return pairs
+
+
+def has_chats(path: Path) -> bool:
+    """Whether a dataset begins with a row that has messages; False for what cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return f'"{CHATS}"'.encode() in file.read(_HEAD_BYTES)
+    except OSError:
+        return False
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
     """The rows of a file in which these columns are of plain values: a list has no bound of its own."""
     try:
         if path.stat().st_size > LARGEST_BYTES or not path.is_file():
-            raise LoadError(f"{path} is no plain file of at most {LARGEST_BYTES:,} bytes.")
+            raise WorkloadError(f"{path} is no plain file of at most {LARGEST_BYTES:,} bytes.")
         schema = pl.read_parquet_schema(path)
         rows = pl.scan_parquet(path)
         count = rows.select(pl.len()).collect().item()
         if count > MOST_ROWS:
-            raise LoadError(f"{path} has {count:,} rows; a dataset has at most {MOST_ROWS:,}. Take a part of it.")
+            raise WorkloadError(f"{path} has {count:,} rows; a dataset has at most {MOST_ROWS:,}. Take a part of it.")
         for column in columns:
             if column in schema and schema[column].is_nested():
-                raise LoadError(f"{path}: column {column!r} holds lists or objects, not texts. Name another column.")
+                raise WorkloadError(
+                    f"{path}: column {column!r} holds lists or objects, not texts. Name another column; chats are read "
+                    "from JSONL."
+                )
         texts = [pl.col(column).str.len_bytes().sum() for column in columns if schema.get(column) == pl.String]
         if texts and sum(rows.select(*texts).collect().row(0)) > LARGEST_BYTES:
-            raise LoadError(f"{path} unpacks to more than {LARGEST_BYTES:,} bytes of text. Take a part of it.")
+            raise WorkloadError(f"{path} unpacks to more than {LARGEST_BYTES:,} bytes of text. Take a part of it.")
         return rows.select(name for name in schema if name in columns).collect().to_dicts()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise LoadError(f"{path} is not Parquet: {error}") from error
+        raise WorkloadError(f"{path} is not Parquet: {error}") from error
 
 
 def _jsonl(path: Path) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(bounded.read_bytes(path, LARGEST_BYTES, error=LoadError).splitlines(), 1):
+    for number, line in enumerate(bounded.read_bytes(path, LARGEST_BYTES, error=WorkloadError).splitlines(), 1):
         if not line.strip():
             continue
-        row = bounded.parse_json(line, f"{path}, line {number}", nan="null", error=LoadError)
+        row = bounded.parse_json(line, f"{path}, line {number}", nan="null", error=WorkloadError)
         if not isinstance(row, dict):
-            raise LoadError(f"{path}, line {number}, is not an object but {shown(row)}.")
+            raise WorkloadError(f"{path}, line {number}, is not an object but {shown(row)}.")
         rows.append(row)
         if len(rows) > MOST_ROWS:
-            raise LoadError(f"{path} has more than {MOST_ROWS:,} lines. Take a part of it.")
+            raise WorkloadError(f"{path} has more than {MOST_ROWS:,} lines. Take a part of it.")
     return rows
 
 
 def read_trace(workload: TraceWorkload) -> list[TraceEntry]:
-    """The trace in order of time, from 0, at the workload's speed; raises LoadError naming file, line and key."""
+    """The trace in order of time, from 0, at the workload's speed; raises WorkloadError naming file, line and key."""
     path = Path(workload.path).expanduser()
     if not path.exists():
-        raise LoadError(f"The trace {path} of workload {workload.name!r} does not exist; correct its path.")
+        raise WorkloadError(f"The trace {path} of workload {workload.name!r} does not exist; correct its path.")
     entries = []
     for number, row in enumerate(_jsonl(path), 1):
         try:
             entries.append((float(row["timestamp_s"]), int(row["input_tokens"]), int(row["output_tokens"])))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise LoadError(
+            raise WorkloadError(
                 f"{path}, entry {number}, needs timestamp_s, input_tokens and output_tokens as numbers; it is "
                 f"{shown(row, 200)}."
             ) from error
         if not all(abs(value) <= LONGEST for value in entries[-1]):
-            raise LoadError(f"{path}, entry {number}, has a number beyond {LONGEST:,}: {shown(row, 200)}.")
+            raise WorkloadError(f"{path}, entry {number}, has a number beyond {LONGEST:,}: {shown(row, 200)}.")
     if not entries:
-        raise LoadError(f"The trace {path} is empty.")
+        raise WorkloadError(f"The trace {path} is empty.")
     entries.sort()
     first = entries[0][0]
     return [

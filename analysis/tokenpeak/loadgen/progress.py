@@ -72,6 +72,9 @@ def summary_text(record: RunRecord) -> str:
         f"  {count} × {kind}: {record.failure_messages.get(kind, '')}".rstrip(": ")
         for kind, count in summary.failures.items()
     ]
+    if not summary.requests_ok:
+        # No table of dashes: there is nothing to show of no request.
+        return "\n".join([*lines, *_verdict(record)])
     lines += [
         "",
         f"Output, all requests     {number(summary.output_tok_per_s)} tok/s (peak of one second "
@@ -105,6 +108,8 @@ def summary_text(record: RunRecord) -> str:
     if record.slo_met is not None:
         counts = [f"{count} of {summary.requests_sent} within {name}" for name, count in summary.within_limits.items()]
         lines.append(f"SLO: {'met' if record.slo_met else 'missed'}{': ' if counts else ''}{', '.join(counts)}")
-    lines.append(f"Verdict: {record.verdict.status}")
-    lines += [f"  {reason.code}: {reason.text}" for reason in record.verdict.reasons]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_verdict(record)])
+
+
+def _verdict(record: RunRecord) -> list[str]:
+    return [f"Verdict: {record.verdict.status}", *(f"  {each.code}: {each.text}" for each in record.verdict.reasons)]

@@ -5,12 +5,14 @@ text, they are words that the engine counts as one token each; the chat template
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
+from tokenpeak.loadgen.chats import salted
 from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.loadgen.tokens import Vocabulary
 from tokenpeak.spec.workload import (
@@ -23,6 +25,8 @@ from tokenpeak.spec.workload import (
     TraceWorkload,
     Workload,
 )
+
+Messages = tuple[Mapping[str, Any], ...]
 
 SALT_IDS = 6
 POOL = 4096
@@ -86,12 +90,14 @@ def _options(workload: Workload, model: str, output_tokens: int | None, seed: in
 
 
 def _text_template(
-    workload: Workload, model: str, prompt: str, output_tokens: int | None, seed: int, salt: str
+    workload: Workload, model: str, prompt: str | Messages, output_tokens: int | None, seed: int, salt: str
 ) -> RequestTemplate:
-    """A request whose prompt is text, split where a salt goes."""
+    """A request whose prompt is text, or a chat's messages, split where a salt goes."""
     mark = "\u0000"
     options = _options(workload, model, output_tokens, seed)
-    if workload.endpoint == "chat":
+    if not isinstance(prompt, str):
+        options["messages"] = salted(prompt, mark)
+    elif workload.endpoint == "chat":
         options["messages"] = [{"role": "user", "content": mark + prompt}]
     else:
         options["prompt"] = mark + prompt
@@ -146,11 +152,11 @@ def make(
         )
     if isinstance(workload, DatasetWorkload):
         samples = read_samples(workload)
-        chosen = random.permutation(len(samples))[:count]
+        chosen = (samples[index] for index in random.permutation(len(samples))[:count])
         return Prompts(
             templates=tuple(
-                _text_template(workload, model, samples[index].prompt, samples[index].output_tokens, seed, mark)
-                for index in chosen
+                _text_template(workload, model, each.messages or each.prompt, each.output_tokens, seed, mark)
+                for each in chosen
             ),
             resalt=workload.salt,
         )

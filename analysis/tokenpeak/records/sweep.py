@@ -86,8 +86,8 @@ class SweepRecord(Record):
         """
         nodes = [node for node in self.nodes if self.hardware_of(node) == hardware]
         there = len(nodes[0].gpus) if nodes else None
-        given = any(config.flags.get(flag) is not None for flag in GROUPS_OF_GPUS)
-        if (self.imported is not None or config.endpoint is not None) and not given:
+        named = any(config.flags.get(flag) is not None for flag in GROUPS_OF_GPUS)
+        if (self.imported is not None or config.endpoint is not None) and not named:
             return there or None
         return config.gpus if there is None else min(config.gpus or 1, there) or None
 

@@ -69,7 +69,7 @@ def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
     """That the recommended config changes precision, what is best without that, and what its quality is."""
     assert ranked.baseline is not None, "a change of precision is against a baseline"
     words = {
-        "pass": "Its quality passed.",
+        "pass": f"Its quality passed{_perplexity(gain)}.",
         "fail": "Its quality failed.",
         "unknown": "Its quality is not proven.",
     }.get(gain.quality or "", "Its quality was not measured.")
@@ -79,6 +79,11 @@ def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
     else:
         best = [" At equal precision, ", code(gain.best["label"]), f" gives {percent(gain.best['gain'])}. "]
     return [f"The gain comes with {what}.", *best, words]
+
+
+def _perplexity(gain: PrecisionGain) -> str:
+    """How much worse texts are predicted, in brackets; empty where that is not known."""
+    return "" if gain.perplexity_ratio is None else f" (perplexity {percent(gain.perplexity_ratio - 1, digits=2)})"
 
 
 def qualifications(view: SweepView, ranked: Ranking) -> Sentence | None:

@@ -6,7 +6,6 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tokenpeak.metrics import METRICS
 from tokenpeak.report import theme
 from tokenpeak.report.answers import choices
 from tokenpeak.report.blocks import Column, Figure, Table, number, table
@@ -214,9 +213,8 @@ def _change(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any
 
 
 def methodology(views: Sequence[SweepView]) -> dict[str, Any]:
-    """Metric definitions, the workloads and factors of each sweep, and the client's own error."""
+    """The workloads and factors of each sweep, and the client's own error."""
     return {
-        "metrics": METRICS,
         "sweeps": [
             {
                 "sweep_id": view.sweep_id,

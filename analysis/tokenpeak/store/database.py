@@ -24,7 +24,8 @@ from tokenpeak.store.archive import parse_record
 from tokenpeak.store.columns import SqlTable
 from tokenpeak.store.embedded import default_folder, running_server
 from tokenpeak.store.frames import Frames, frames_of
-from tokenpeak.store.tables import TABLES, meaning_in_views
+from tokenpeak.store.tables import TABLES
+from tokenpeak.store.views import views
 
 SCHEMA = "tokenpeak"
 PG_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT", "PGUSER")
@@ -133,12 +134,7 @@ class Database:
 
     def _comment(self) -> None:
         """Give every column its meaning as a comment, when meanings have changed."""
-        views = self._connection.execute(
-            "SELECT table_name, column_name FROM information_schema.columns "
-            "WHERE table_schema = %s AND table_name LIKE 'v\\_%%' ORDER BY table_name, ordinal_position",
-            (SCHEMA,),
-        ).fetchall()
-        comments = [*_table_comments(), *((f"{view}.{column}", meaning_in_views(column)) for view, column in views)]
+        comments = [*_table_comments(), *_view_comments()]
         digest = hashlib.sha256(repr(comments).encode()).hexdigest()[:16]
         wanted = f"Archives of TokenPeak; the v_ views are the public contract (comments {digest})"
         row = self._connection.execute("SELECT obj_description(%s::regnamespace)", (SCHEMA,)).fetchone()
@@ -242,6 +238,13 @@ def _table_comments() -> Iterator[tuple[str, str]]:
         yield table.name, f"A row is {table.row}."
         for column in table.columns:
             yield f"{table.name}.{column.name}", column.meaning
+
+
+def _view_comments() -> Iterator[tuple[str, str]]:
+    """Each `view.column` with its meaning."""
+    for name, view in views(migrations()).items():
+        for column in view.columns:
+            yield f"{name}.{column.name}", column.meaning
 
 
 def _with_json(table: SqlTable, rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:

@@ -19,6 +19,7 @@ _PREDICTION = columns_of(
     "predicted_binding text What is predicted to limit it",
     "predicted_limit_output_tok_per_s float The most that the hardware could give for this workload [tok/s]",
     "predicted_uncertainty float Half-width of the prediction's 80% interval as a ratio",
+    "predicted_draft_accepted_length float Tokens of a step with a draft, as it was assumed",
 )
 
 SWEEPS = SqlTable(
@@ -85,6 +86,16 @@ NODES = SqlTable(
     ),
 )
 
+
+def _interval_lines(name: str, meaning: str) -> tuple[str, ...]:
+    """The columns of a divergence with its interval."""
+    return (
+        f"{name}_nats float {meaning}, above the noise floor [nats a token]",
+        f"{name}_low_nats float Lower end of {name}_nats, at 99% [nats a token]",
+        f"{name}_high_nats float Upper end of {name}_nats, at 99% [nats a token]",
+    )
+
+
 CONFIGS = SqlTable(
     name="configs",
     row="a config of a sweep's matrix for one kind of hardware, feasible or dropped",
@@ -114,6 +125,24 @@ CONFIGS = SqlTable(
             "rank int 1 is best on this hardware; null when nothing was measured, or a launch achieved nothing",
             "objective_mean float Geometric mean of the objective over launches, less its holdout run",
             "engine_build text The name of the engine build that it is launched with; null where a node has but one",
+            "objective_unproven_mean float The same of launches whose answers failed or are not proven right",
+            "quality text pass, fail or unknown: whether its answers agree with the reference's; null: no verdict",
+            "quality_reason text Why, in a sentence",
+            "quality_is_reference bool Its answers are the reference's",
+            "quality_changes texts! What it has otherwise than the reference that can change answers",
+            *_interval_lines("quality_kl", "Divergence of prefill from the reference"),
+            *_interval_lines("quality_answer_kl", "Divergence of generated answers from the reference's"),
+            *_interval_lines("quality_long_kl", "The same over a long context"),
+            "quality_top1_agreement float Share of tokens whose likeliest token is the reference's",
+            "quality_perplexity_ratio float Perplexity of the texts to it ÷ to the reference",
+            "quality_perplexity_ratio_low float Lower end of quality_perplexity_ratio, at 99%",
+            "quality_perplexity_ratio_high float Upper end of quality_perplexity_ratio, at 99%",
+            "quality_same_answers float Share of the questions that were answered with the reference's tokens",
+            "quality_tasks int Questions and tasks that it and the reference answered",
+            "quality_tasks_right int How many of them it answered right",
+            "quality_reference_tasks_right int How many of them the reference answered right",
+            "quality_margin_nats float The margin above the noise floor [nats a token]",
+            "quality_examples json! Questions whose answers differ most from the reference's",
         ),
     ),
 )
@@ -169,14 +198,19 @@ TRIALS = SqlTable(
             "ended_at time! When it ended; a search learns from trials in this order",
             "left_out text Why runs beside the objective's were not made; null: all were, as far as the trial went",
             "engine_digest text sha256 of the image, or of the command's file, that was started",
-            "quality text pass, fail or unknown: whether its answers agree with the reference's; null: not measured",
+            "quality text pass, fail or unknown: whether its config's answers are as the reference's; null: no verdict",
             "quality_reason text Why, in a sentence",
             "quality_kl_nats float Divergence of its prefill from the reference, above the noise floor [nats a token]",
             "quality_kl_low_nats float Lower end of quality_kl_nats, at 99% [nats a token]",
             "quality_kl_high_nats float Upper end of quality_kl_nats, at 99% [nats a token]",
             "quality_top1_agreement float Share of tokens whose likeliest token is the reference's",
-            "quality_perplexity_ratio float Perplexity of the reference's answers to it ÷ to the reference",
-            "quality_duration_s float How long measuring that took [s]",
+            "quality_perplexity_ratio float Perplexity of the texts to it ÷ to the reference",
+            "quality_duration_s float How long measuring its answers took [s]; null: another launch shows them",
+            "quality_problem text Why this launch's answers could not be measured to the end",
+            "quality_accepted_tokens int Drafted tokens that were accepted while its answers were measured",
+            "quality_cached_tokens int Prompt tokens found in the prefix cache while its answers were measured",
+            "objective_unproven float What the objective is if its answers are right; null where it is ranked",
+            "model_digest text sha256 of the model's files, by name, size and beginning; null: they were not found",
         ),
     ),
 )
@@ -356,7 +390,7 @@ TABLES: tuple[SqlTable, ...] = (SWEEPS, RECORDS, NODES, CONFIGS, TRIALS, RUNS, S
 EXPORTED = tuple(table for table in TABLES if table is not RECORDS)
 """Those that an export holds; a record is in the archive's sweep.json."""
 
-_VIEW_MEANINGS = {
+COMPUTED = {
     "sweep_name": "The spec's name",
     "objective_holdout": "The objective of the holdout run, by which nothing was picked",
     "objective_std": "Standard deviation of the objective between launches; null with one",
@@ -364,10 +398,4 @@ _VIEW_MEANINGS = {
     "measured": "Launches that gave a value that may be ranked",
     "failures": "Launches that failed",
 }
-
-
-def meaning_in_views(column: str) -> str:
-    """What a column of a `v_*` view holds: its own meaning, or that of the table column that it shows."""
-    if column in _VIEW_MEANINGS:
-        return _VIEW_MEANINGS[column]
-    return next(known.meaning for table in TABLES for known in table.columns if known.name == column)
+"""What a column that a `v_*` view computes, or shows under another name, holds."""

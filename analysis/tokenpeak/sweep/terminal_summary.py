@@ -24,11 +24,13 @@ from tokenpeak.ranking.objective import (
 from tokenpeak.ranking.pareto import trade_offs
 from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts, winner_group
-from tokenpeak.records import Config, Plan, SweepRecord, TrialRecord
+from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Config, Plan, SweepRecord, TrialRecord
+from tokenpeak.records.quality import SweepQuality
 from tokenpeak.results.prediction_accuracy import hindsight_lines
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.sweep.precision_lines import precision_lines
 from tokenpeak.sweep.trial_queue import TrialQueue
 from tokenpeak.vllm.command import paste_command
 
@@ -132,7 +134,9 @@ def plan_lines(plans: Sequence[Plan]) -> list[str]:
     return lines
 
 
-def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRecord]) -> list[str]:
+def summary_lines(
+    record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRecord], quality: SweepQuality | None = None
+) -> list[str]:
     """Ranking, failures, winner and what the trials say of the predictions, for each kind of hardware."""
     workload, level = spec.objective_run()
     # A highest rate is of a workload, not of one of its levels.
@@ -166,6 +170,8 @@ def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRe
         lines += choice_lines(recommended, ranked)
         if recommended is not None:
             lines += [f"  {line}" for line in evidence_lines(spec, trials, plan.hardware, recommended.config)]
+            by_precision = precision_lines(spec, plan, ranked.verdicts, recommended.config, quality)
+            lines += [f"  {line}" for line in by_precision]
         lines += [f"  {line}" for line in hindsight_lines(spec, searched(plan, history), node, trials, models)]
     return lines
 
@@ -265,7 +271,9 @@ def _without_value(trials: Sequence[TrialRecord], spec: SweepSpec) -> list[str]:
 
 def unproven_value(trial: TrialRecord, spec: SweepSpec) -> str:
     """The objective of a launch whose answers did not pass, in brackets; empty for any other, and for a rate."""
-    if trial.quality is None or trial.quality.verdict.status == "pass":
+    if not any(
+        reason.code in (QUALITY_FAILED, QUALITY_UNKNOWN) for run in trial.runs for reason in run.verdict.reasons
+    ):
         return ""
     own = (run for run in trial.runs if (run.workload.name, run.level_label) == spec.objective_run())
     gpus = trial.config.gpus
