@@ -120,7 +120,7 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     QualityExample: _rules(WORD="name kind", TEXT="question reference_answer answer"),
     AnswersQuality: _rules(WORD="answers config_ids trial_ids", TEXT="hardware changes"),
     SweepQuality: _rules(WORD="sweep_id", TEXT="references"),
-    QualitySpec: _rules(FILE="reference tasks"),
+    QualitySpec: _rules(TEXT="reference tasks"),
     NodeFacts: _rules(
         NODE="node",
         TEXT="cpu interconnect os engine_help engine_env_allowed problems",
@@ -154,7 +154,7 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     RunRecord: _rules(TEXT="level_label failure_messages", WORD="percentile_intervals"),
     Failure: _rules(WORD="phase cause", TEXT="message evidence"),
     Phase: _rules(TEXT="name"),
-    StartupFacts: _rules(VERSION="engine_version engine_digest"),
+    StartupFacts: _rules(VERSION="engine_version engine_digest model_digest"),
     Restoration: _rules(MODEL="model", TEXT="message"),
     FixedWorkload: {**_WORKLOAD, **_rules(TEXT="prompt")},
     SyntheticWorkload: _WORKLOAD,

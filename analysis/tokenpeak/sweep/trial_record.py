@@ -75,7 +75,8 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
         startup = startup.model_copy(update={"ready_s": ready_s})
     if evidence.launch.engine_version is not None:
         startup = startup.model_copy(update={"engine_version": evidence.launch.engine_version})
-    startup = startup.model_copy(update={"engine_digest": evidence.launch.engine_digest})
+    launched = {name: getattr(evidence.launch, name) for name in ("engine_digest", "model_digest")}
+    startup = startup.model_copy(update=launched)
     spans = [
         *node_phases(evidence.launch, offset_s=offset_s, trial_started_unix_s=started_unix_s),
         *node_phases(evidence.finish, offset_s=offset_s, trial_started_unix_s=started_unix_s),
