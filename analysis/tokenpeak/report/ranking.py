@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import polars as pl
 
-from tokenpeak.metrics import metric_of
+from tokenpeak.metrics import PER_GPU, metric_of
 from tokenpeak.ranking.choice import Choice, Launch, choose
 from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.objective import column_of, objective_directions
@@ -20,6 +20,7 @@ from tokenpeak.report.view import MEDIAN, Baseline, SweepView
 
 MEASURED = (
     "output_tok_per_s",
+    *PER_GPU.values(),
     "request_per_s",
     "goodput_request_per_s",
     "request_output_tok_per_s_p50",
@@ -145,6 +146,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         pl.when(pl.col("slo_met").filter(has).all()).then(pl.col("slo_sure").filter(has).min()).alias("slo_sure"),
         (pl.col("status") == "ok").any().alias("started"),
         (pl.col("status") == "interrupted").all().alias("interrupted"),
+        pl.col("quality").drop_nulls().first(),
         pl.col("failure_cause").drop_nulls().first().alias("cause"),
         pl.col("failure_message").drop_nulls().first().alias("message"),
         reason_words().filter(pl.col("verdict") == "invalid").first().alias("reasons"),
