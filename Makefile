@@ -119,6 +119,10 @@ export: $(READY) ## Write ARCHIVE for others, cleaned (FORMAT=csv|parquet|vllm-b
 	@$(TOKENPEAK) export $(ARCHIVE) $(addprefix --format=,$(FORMAT)) $(if $(KEEP_EVERYTHING),--keep-everything)
 
 ##@ Trust
+.PHONY: gate
+gate: $(READY) ## Compare NEW with AGAINST, an archive each: regressed, improved, tied (PLAN=1 REGRESSION=0.05 HOURS=4: before)
+	@$(if $(AGAINST),,$(error Say against what: make gate NEW=results/TONIGHT AGAINST=results/LAST_NIGHT))$(TOKENPEAK) gate $(NEW) $(addprefix --against=,$(AGAINST)) $(if $(PLAN),--plan) $(addprefix --regression=,$(REGRESSION)) $(addprefix --hours=,$(HOURS))
+
 .PHONY: explain
 explain: $(READY) ## Compare ARCHIVE's predictions with what was measured, and say what binds the winner
 	@$(TOKENPEAK) explain $(ARCHIVE)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.models import cache_folders, is_present, model_problem
+from tokenpeak.node.models import cache_folders, is_present, model_digest, model_problem
 
 COMMAND = {"command": ["/opt/bin/vllm", "serve"]}
 
@@ -90,3 +90,42 @@ def test_probe_says_what_is_missing(node: Node, tmp_path: Path) -> None:
     assert (False, True) == (missing["model_present"], found["model_present"])
     assert any("would download it" in problem for problem in missing["problems"])
     assert not any("org/tiny" in problem for problem in found["problems"])
+
+
+def test_the_checksum_is_the_model_s(tmp_path: Path) -> None:
+    """A copy of the model has the same checksum; another beginning, size or file makes another; none is no checksum."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(b"table" + bytes(200_000))
+
+    def digest(folder: Path) -> str | None:
+        return model_digest(COMMAND, str(folder), {}, (), None)
+
+    same = digest(first)
+    assert same is not None and same == digest(second)
+    (second / "model.safetensors").write_bytes(b"other" + bytes(200_000))
+    assert same != digest(second)
+    (second / "model.safetensors").write_bytes(b"table" + bytes(200_001))
+    assert same != digest(second)
+    assert digest(tmp_path / "none") is None
+
+
+def test_the_checksum_is_of_the_revision_that_is_served(tmp_path: Path) -> None:
+    """Of the hub's cache the snapshot that main names, or that the engine is given; in a container by its mounts."""
+    hub = tmp_path / "hub" / "models--org--tiny"
+    for commit in ("0123", "4567"):
+        (hub / "snapshots" / commit).mkdir(parents=True)
+        (hub / "snapshots" / commit / "config.json").write_text(commit)
+    (hub / "refs").mkdir()
+    (hub / "refs" / "main").write_text("0123")
+    env = {"HF_HOME": str(tmp_path)}
+    image = {"image": "vllm:1", "mounts": [f"{tmp_path}:/root/.cache/huggingface"]}
+
+    main = model_digest(COMMAND, "org/tiny", env, (), None)
+
+    assert main is not None
+    assert main == model_digest(image, "org/tiny", {}, (), None)
+    given = model_digest(COMMAND, "org/tiny", env, ("--revision", "4567"), None)
+    assert given is not None and given != main

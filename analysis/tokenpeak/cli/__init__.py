@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "apply": "apply",
     "rollback": "rollback",
     "explain": "explain",
+    "gate": "gate",
     "install": "install",
     "uninstall": "uninstall",
     "restore": "restore",

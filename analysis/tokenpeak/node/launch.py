@@ -16,7 +16,7 @@ from tokenpeak.node.engine_container import container_environment
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import Check, ForeignServerError, of_processes
 from tokenpeak.node.images import container_start
-from tokenpeak.node.models import model_problem
+from tokenpeak.node.models import model_digest, model_problem
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json
@@ -68,6 +68,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
             started_at_unix_s=phases.started_at_unix_s,
             production_found_down=False,
         )
+    model = _digest_of_model(declaration, request, build, env)
     failure: str | None = None
     with state.exclusive():
         record = borrow(state, declaration, request, (host, port), phases)
@@ -104,6 +105,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         exit_status=engine.exit_status(),
         engine_version=reported,
         engine_digest=digest,
+        model_digest=model,
         log_tail=redact(log_tail(engine.log), hidden),
         pid=pid,
         host=host,
@@ -126,14 +128,23 @@ def _unfit(
     if request.engine_digest is not None and digest is not None and digest != request.engine_digest:
         text = f"The engine was {request.engine_digest} when the sweep began, and is {digest} now: begin another sweep."
         return WRONG_ENGINE, text
+    model, user = _model_and_user(declaration, request)
+    absent = model_problem(build, model, env, request.argv, user) if model else None
+    return None if absent is None else (MODEL_MISSING, absent)
+
+
+def _digest_of_model(declaration: Json, request: LaunchRequest, build: Json, env: Mapping[str, str]) -> str | None:
+    """The checksum of the model that the engine is to serve; None where its files are not found."""
+    model, user = _model_and_user(declaration, request)
+    return model_digest(build, model, env, request.argv, user) if model else None
+
+
+def _model_and_user(declaration: Json, request: LaunchRequest) -> tuple[str | None, str | None]:
+    """The model that the engine is to serve and the engine's user; no model where the engine is simulated."""
     declared = declaration.get("model") or {}
     model = request.model or declared.get("path") or declared.get("name")
-    if declaration.get("simulated") or not model:
-        return None
-    engine = declaration.get("engine") or {}
-    user = str(engine["user"]) if engine.get("user") else None
-    absent = model_problem(build, str(model), env, request.argv, user)
-    return None if absent is None else (MODEL_MISSING, absent)
+    user = (declaration.get("engine") or {}).get("user")
+    return None if declaration.get("simulated") or not model else str(model), str(user) if user else None
 
 
 def borrow(state: State, declaration: Json, request: LaunchRequest, address: tuple[str, int], phases: Phases) -> Json:

@@ -1,7 +1,8 @@
-"""Models on a node: whether an engine finds the one that it serves, or would download it while production is down."""
+"""Models on a node: whether an engine finds the one that it serves or would download it, and which model it is."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pwd
 import re
@@ -9,6 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Mapping, Sequence
 
+from tokenpeak.node import trust
 from tokenpeak.node.engine_container import mounts_of
 from tokenpeak.node.state import Json
 
@@ -16,6 +18,9 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _OTHER_HUB = "VLLM_USE_MODELSCOPE"
 _CACHES = ("", "hub", "huggingface/hub")
 """Where below a mounted folder a cache of the hub lies."""
+_HEAD_BYTES = 64 * 1024
+"""Of each file: a checkpoint's file of weights begins with a table of its tensors."""
+_MOST_FILES = 2000
 
 
 def model_problem(build: Json, model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None) -> str | None:
@@ -47,6 +52,51 @@ def is_present(model: str, env: Mapping[str, str], argv: Sequence[str], user: st
         return any((cache / _folder_of(model) / "snapshots").is_dir() for cache in cache_folders(env, argv, user))
     except (OSError, KeyError):
         return None
+
+
+def model_digest(build: Json, model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None) -> str | None:
+    """`sha256:…` of the model's files, each by its name, size and first 64 KiB; None where they are not found.
+
+    It is another for another checkpoint, quantization or conversion. Reading all of a model would take minutes.
+    """
+    try:
+        folder = _folder_on_node(build, model, env, argv, user)
+        files = [] if folder is None else sorted(path for path in folder.iterdir() if path.is_file())
+        if folder is None or not files or len(files) > _MOST_FILES:
+            return None
+        digest = hashlib.sha256()
+        for path in files:
+            head = trust.read_foreign(path, _HEAD_BYTES, follow=True)
+            digest.update(f"{path.name} {path.stat().st_size} ".encode() + hashlib.sha256(head).digest())
+    except (OSError, KeyError):
+        return None
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _folder_on_node(
+    build: Json, model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None
+) -> Path | None:
+    """The folder that holds the model's files; None where it is not known or not there."""
+    in_container = "image" in build
+    if model.startswith("/"):
+        for source, place, _ in mounts_of(build) if in_container else ():
+            if f"{model}/".startswith(f"{place.rstrip('/')}/"):
+                return Path(source) / os.path.relpath(model, place)
+        return None if in_container else Path(model)
+    if not _HUB_NAME.fullmatch(model):
+        return None
+    if in_container:
+        caches = [Path(source) / below for source, _, _ in mounts_of(build) for below in _CACHES]
+    else:
+        caches = cache_folders(env, argv, user)
+    wanted = next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "--revision"), "main")
+    for cache in caches:
+        there = cache / _folder_of(model)
+        commit = trust.read_foreign(there / "refs" / wanted, 100, follow=False).decode(errors="replace").strip()
+        snapshot = there / "snapshots" / (commit or wanted)
+        if snapshot.is_dir():
+            return snapshot
+    return None
 
 
 def cache_folders(env: Mapping[str, str], argv: Sequence[str], user: str | None) -> list[Path]:

@@ -41,6 +41,8 @@ class StartupFacts(Record):
     """That it reported itself, by `/version`, else by its log."""
     engine_digest: str | None = None
     """`sha256:…` of the image, or of the command's file, that was started; the node looked it up."""
+    model_digest: str | None = None
+    """`sha256:…` of the model's files on the node, by name, size and beginning; None where they were not found."""
     kv_cache_tokens: int | None = None
     kv_cache_bytes: int | None = None
     """On one device."""

@@ -154,7 +154,7 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     RunRecord: _rules(TEXT="level_label failure_messages", WORD="percentile_intervals"),
     Failure: _rules(WORD="phase cause", TEXT="message evidence"),
     Phase: _rules(TEXT="name"),
-    StartupFacts: _rules(VERSION="engine_version engine_digest"),
+    StartupFacts: _rules(VERSION="engine_version engine_digest model_digest"),
     Restoration: _rules(MODEL="model", TEXT="message"),
     FixedWorkload: {**_WORKLOAD, **_rules(TEXT="prompt")},
     SyntheticWorkload: _WORKLOAD,

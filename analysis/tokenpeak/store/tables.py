@@ -210,6 +210,7 @@ TRIALS = SqlTable(
             "quality_accepted_tokens int Drafted tokens that were accepted while its answers were measured",
             "quality_cached_tokens int Prompt tokens found in the prefix cache while its answers were measured",
             "objective_unproven float What the objective is if its answers are right; null where it is ranked",
+            "model_digest text sha256 of the model's files, by name, size and beginning; null: they were not found",
         ),
     ),
 )

@@ -256,6 +256,8 @@ class LaunchAnswer(NodeAnswer):
     """What the engine itself reported; null where it was not ready, or reports none."""
     engine_digest: str | None = bound(_word)
     """`sha256:…` of the image or the command's file that was started."""
+    model_digest: str | None = bound(_word)
+    """`sha256:…` of the model's files; null where they were not found."""
     pid: int | None = bound(optional(integer()))
     host: str | None = bound(text())
     port: int | None = bound(integer())
