@@ -37,7 +37,7 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
     known = configs.select(
         "config_id",
         "quality_is_reference",
-        pl.concat_str("quality_reason", pl.col("quality_changes").list.join(" ")).alias("group"),
+        pl.concat_str("quality_reason", pl.col("quality_changes").list.join(" ")).alias("alike"),
         kl=pl.when("quality_is_reference").then(0.0).otherwise("quality_kl_nats").clip(lower_bound=_SMALLEST_NATS),
         kl_high=pl.col("quality_kl_high_nats").clip(lower_bound=_SMALLEST_NATS),
         perplexity="quality_perplexity_ratio",
@@ -48,7 +48,7 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
         .join(known, on="config_id", how="inner")
         .drop_nulls(["value", "kl"])
         .sort("value", descending=view.higher_is_better)
-        .unique("group", keep="first", maintain_order=True)
+        .unique("alike", keep="first", maintain_order=True)
     )
     sign = 1.0 if view.higher_is_better else -1.0
     passed = rows.filter(pl.col("quality") == "pass").with_columns(x=-pl.col("kl"), y=pl.col("value") * sign)
