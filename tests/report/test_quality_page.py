@@ -8,7 +8,7 @@ from archive_factory import make_archive
 from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityInterval, QualityVerdict, SweepQuality
 from tokenpeak.report import open_archive, tables
 from tokenpeak.report.precision_gain import precision_gain
-from tokenpeak.report.quality import compared, examples, speed_against_quality
+from tokenpeak.report.quality import compared, examples, faster_unproven, speed_against_quality
 from tokenpeak.report.ranking import Ranking, rank
 from tokenpeak.report.view import SweepView
 
@@ -105,6 +105,14 @@ def test_figure_marks_what_did_not_pass(shown: tuple[SweepView, Ranking]) -> Non
     assert 4 == len(figure.data.rows)
 
 
+def test_what_is_faster_and_not_proven_is_named(shown: tuple[SweepView, Ranking]) -> None:
+    """The fastest config whose answers failed is named with its speed and the reason."""
+    found = faster_unproven(*shown)
+
+    assert found is not None
+    assert str(found.parts[-1]).endswith("but its quality failed. reason 3")
+
+
 def test_examples_are_listed(shown: tuple[SweepView, Ranking]) -> None:
     """The answer that differs stands beside the reference's, with whether it is right."""
     found = examples(*shown)
@@ -123,4 +131,5 @@ def test_nothing_is_shown_where_nothing_was_compared(tmp_path: Path) -> None:
     assert "Quality" not in [column.title for column in tables.ranking(view, ranked).columns]
     assert speed_against_quality(view, ranked) is None
     assert examples(view, ranked) is None
+    assert faster_unproven(view, ranked) is None
     assert precision_gain(view, ranked) is None or precision_gain(view, ranked).quality is None  # type: ignore[union-attr]

@@ -6,7 +6,8 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.report import theme
-from tokenpeak.report.blocks import Figure, Table
+from tokenpeak.report.answers import gain_by_precision
+from tokenpeak.report.blocks import Figure, Sentence, Table, code, number, warning
 from tokenpeak.report.captioned import figure, listed
 from tokenpeak.report.charts import haloed
 from tokenpeak.report.figures import front, slug
@@ -25,6 +26,32 @@ _TITLES = {
     "value": "Speed",
     "front": "On the front",
 }
+
+
+def shown(view: SweepView, ranked: Ranking) -> list[Sentence | Figure | Table]:
+    """What a ranking page says of answers; nothing where none were compared and no precision was changed."""
+    found = (
+        gain_by_precision(view, ranked),
+        faster_unproven(view, ranked),
+        speed_against_quality(view, ranked),
+        examples(view, ranked),
+    )
+    return [block for block in found if block is not None]
+
+
+def faster_unproven(view: SweepView, ranked: Ranking) -> Sentence | None:
+    """The fastest config that is not ranked for its answers, and why; None where it gives less than the best."""
+    rows = ranked.frame.drop_nulls("objective_unproven")
+    if not rows.height:
+        return None
+    first = rows.sort("objective_unproven", descending=view.higher_is_better).row(0, named=True)
+    if ranked.recommended is not None:
+        value, best = first["objective_unproven"], ranked.recommended["objective"]
+        if (value <= best) if view.higher_is_better else (value >= best):
+            return None
+    words = "failed" if first["quality"] == "fail" else "is not proven"
+    speed = f"{number(first['objective_unproven'])} {view.metric.unit}"
+    return warning(code(first["label"]), f" gives {speed}, but its quality {words}. {first['quality_reason']}")
 
 
 def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
