@@ -363,6 +363,18 @@ _VIEW_MEANINGS = {
 }
 
 
+VIEWS = {
+    "v_trials": "a trial, whatever came of it, with the sweep that it belongs to",
+    "v_runs": "a run that was measured, with its trial's config; verdict says whether it may be ranked",
+    "v_ranking": "a config on one kind of hardware with its rank and the geometric mean of its objective over launches",
+    "v_rates": "a run at a request rate: latency and throughput against the rate",
+    "v_max_rates": "a launch that searched for the highest rate within an SLO",
+    "v_energy": "a run with what its tokens cost in energy, air, water and money, and how that is known",
+    "v_configs": "a config of a plan, feasible or dropped, with its prediction",
+}
+"""What a row of each view is; the views are the public contract."""
+
+
 def meaning_in_views(column: str) -> str:
     """What a column of a `v_*` view holds: its own meaning, or that of the table column that it shows."""
     if column in _VIEW_MEANINGS:
