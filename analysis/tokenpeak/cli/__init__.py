@@ -42,6 +42,7 @@ COMMANDS: dict[str, str] = {
     "report": "report",
     "serve": "serve",
     "publish": "publish",
+    "completion": "completion",
 }
 """Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
 

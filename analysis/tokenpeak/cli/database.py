@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli import completed
 from tokenpeak.errors import InputError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo
@@ -39,7 +40,7 @@ def status() -> None:
 @database.command()
 @click.option("--rebuild", is_flag=True, help="Drop what is there, and load ARCHIVES anew.")
 @click.option("--even-so", is_flag=True, help="Drop sweeps too that are not among ARCHIVES.")
-@click.argument("archives", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.argument("archives", nargs=-1, type=completed.ARCHIVE_THERE)
 def migrate(archives: tuple[Path, ...], *, rebuild: bool, even_so: bool) -> None:
     """Bring a database of an older TokenPeak to this version's tables and views; its rows stay.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli import completed
 from tokenpeak.errors import InputError, NodeError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.names import is_name
@@ -48,6 +49,7 @@ tokenpeak sweep --inventory {first}
 @click.option(
     "--like",
     "examples",
+    type=completed.EXAMPLE,
     multiple=True,
     default=("h100",),
     show_default=True,

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from tokenpeak.cli import completed
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, SpecError, suggestion
@@ -38,8 +39,15 @@ ROWS = 40
 
 
 @click.command(short_help="Print what would be tried, what not and why, and the cost.")
-@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to plan for.")
-@click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completed.INVENTORY,
+    default="sim",
+    show_default=True,
+    help="Inventory to plan for.",
+)
+@click.option("--sweep", "sweep_name", type=completed.SWEEP, help="Sweep spec; the inventory's default when absent.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(
     "--format",
