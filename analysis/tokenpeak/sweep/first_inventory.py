@@ -166,6 +166,8 @@ def production(found: SurveyAnswer) -> Variable:
         value = _several(found.servers, doubts)
     else:
         value = _one(found.servers[0], doubts)
+        if not found.is_root and value["manager"] == "systemd" and "user" not in value:
+            doubts.append(f"{value['unit']} is a unit of the system, which root alone may stop")
     if value["manager"] != "none":
         value["url"] = found.url
         if found.served_name is None:

@@ -305,6 +305,8 @@ def _words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE) -> st
     answer = _json(result.get("stdout"))
     if isinstance(answer, dict) and (refusal := parse(NodeAnswer, answer).error) is not None:
         return refusal.text[:_WORDS_CHARACTERS]
+    if isinstance(answer, dict) and isinstance(said := answer.get("message"), str):
+        return f"{task}: {said[:_WORDS_CHARACTERS]}"
     if reason := _login_failure(result, login):
         return reason
     if timed_out := result.get("timedout"):
