@@ -23,6 +23,10 @@ DEST ?=
 DRY_RUN ?=
 KEEP_EVERYTHING ?=
 FORMAT ?=
+NODE ?=
+YES ?=
+SERIAL ?=
+DESPITE ?=
 
 PYTHON ?= python3
 VENV := .venv
@@ -34,6 +38,7 @@ TOKENPEAK := $(BIN)/tokenpeak
 # container's say, forbids to keep what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
+apply_options = $(addprefix --node=,$(NODE)) $(if $(YES),--yes) $(addprefix --serial=,$(SERIAL)) $(addprefix --user=,$(INSTALL_USER))
 sweep_option := $(if $(SWEEP),--sweep $(SWEEP))
 
 .PHONY: help
@@ -71,6 +76,15 @@ uninstall: $(READY) ## Take everything of TokenPeak's off the nodes of INVENTORY
 restore: $(READY) ## Bring production back on every node; always safe
 	@$(TOKENPEAK) restore --inventory $(INVENTORY)
 
+##@ Apply
+.PHONY: apply
+apply: $(READY) ## Carry SWEEP_ID's winner into production, one node first; shows the change, YES=1 does it (NODE=, SERIAL=)
+	@$(if $(SWEEP_ID),,$(error Say which: make apply SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) apply $(SWEEP_ID) $(apply_options) $(addprefix --despite=,$(DESPITE))
+
+.PHONY: rollback
+rollback: $(READY) ## Undo the last confirmed apply on INVENTORY's nodes; shows what drifted, YES=1 does it (NODE=)
+	@$(TOKENPEAK) rollback --inventory $(INVENTORY) $(apply_options)
+
 ##@ Look
 .PHONY: report
 report: $(READY) ## Build the site from ARCHIVE (no database, node or network); FACTORS=FILE.csv REGION=DE
@@ -105,6 +119,10 @@ export: $(READY) ## Write ARCHIVE for others, cleaned (FORMAT=csv|parquet|vllm-b
 	@$(TOKENPEAK) export $(ARCHIVE) $(addprefix --format=,$(FORMAT)) $(if $(KEEP_EVERYTHING),--keep-everything)
 
 ##@ Trust
+.PHONY: gate
+gate: $(READY) ## Compare NEW with AGAINST, an archive each: regressed, improved, tied (PLAN=1 REGRESSION=0.05 HOURS=4: before)
+	@$(if $(AGAINST),,$(error Say against what: make gate NEW=results/TONIGHT AGAINST=results/LAST_NIGHT))$(TOKENPEAK) gate $(NEW) $(addprefix --against=,$(AGAINST)) $(if $(PLAN),--plan) $(addprefix --regression=,$(REGRESSION)) $(addprefix --hours=,$(HOURS))
+
 .PHONY: explain
 explain: $(READY) ## Compare ARCHIVE's predictions with what was measured, and say what binds the winner
 	@$(TOKENPEAK) explain $(ARCHIVE)

@@ -76,6 +76,7 @@ def make_archive(
     axes: Mapping[str, Sequence[object]] = AXES,
     replicates: int = 1,
     gpus: Sequence[str] = GPUS,
+    gpus_a_node: int = 1,
     requests: int = 40,
     noise: float = 0.01,
     simulated: bool = True,
@@ -91,7 +92,9 @@ def make_archive(
     """
     spec = sweep_spec(axes)
     generator = np.random.default_rng(seed)
-    nodes = [node_facts(f"node-{index + 1}", gpu, simulated=simulated) for index, gpu in enumerate(gpus)]
+    nodes = [
+        node_facts(f"node-{index + 1}", gpu, simulated=simulated, count=gpus_a_node) for index, gpu in enumerate(gpus)
+    ]
     plans = [plan_of(spec, node) for node in nodes]
     sweep_id = path.name
     archive = Archive(path)
@@ -176,24 +179,25 @@ def sweep_spec(axes: Mapping[str, Sequence[object]] = AXES) -> SweepSpec:
     return parse_spec(raw, Path("synthetic.yml"))
 
 
-def node_facts(name: str, gpu: str, *, simulated: bool = True) -> NodeFacts:
-    """A probed node with one GPU of this name."""
+def node_facts(name: str, gpu: str, *, simulated: bool = True, count: int = 1) -> NodeFacts:
+    """A probed node with `count` GPUs of this name."""
     vram_gib = 80 if "80GB" in gpu else 24
     return NodeFacts(
         node=name,
         source="probed",
         probed_at=START,
         simulated=simulated,
-        gpus=(
+        gpus=tuple(
             Gpu(
-                index=0,
+                index=index,
                 name=gpu,
                 vram_bytes=vram_gib * 2**30,
                 vram_used_bytes=0,
                 driver="580.65.06",
                 power_limit_w=400.0 if vram_gib == 80 else 72.0,
                 compute_capability="8.0" if vram_gib == 80 else "8.9",
-            ),
+            )
+            for index in range(count)
         ),
         cpu="AMD EPYC 7763",
         cpu_cores=16,
@@ -266,6 +270,7 @@ def throughput(config: Config, node: NodeFacts) -> float:
     speed *= min(1.0, float(flags.get("max_num_seqs") or 32) / 32) ** 0.7
     speed *= 1 + 0.04 * np.log2(float(flags.get("max_num_batched_tokens") or 2048) / 2048)
     speed *= 1 + 0.2 * (float(flags.get("gpu_memory_utilization") or 0.9) - 0.9)
+    speed *= float(flags.get("tensor_parallel_size") or 1) ** 0.75
     return float(speed * (0.88 if flags.get("enforce_eager") else 1.0))
 
 

@@ -29,7 +29,8 @@ class Copy:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.changed: set[str] = set()
-        for name in ("analysis/tokenpeak", "notebooks", "site", "inventory"):
+        own = ("analysis/tokenpeak", "analysis/landscapes", "analysis/sweeps")
+        for name in (*own, "notebooks", "site", "inventory", "playbooks"):
             ignored = shutil.ignore_patterns("__pycache__", "build", ".build*")
             shutil.copytree(paths.ROOT / name, root / name, ignore=ignored)
 
@@ -231,6 +232,19 @@ def test_add_a_page(copy: Copy) -> None:
     assert "<h1>My page</h1>" in page.read_text()
     assert "mine.html" in page.with_name("ranking.html").read_text()
     assert copy.followed("add a page")
+
+
+def test_add_a_page_to_the_documentation(copy: Copy) -> None:
+    """A Markdown file and its line in the contents are enough for a page with its place in the menu."""
+    copy.add("/site/content/docs/", "how-to/mine.md", "# Do mine\n\nYou do it.\n")
+    contents = copy.place("/site/content/docs/") / "contents.yml"
+    contents.write_text(contents.read_text().replace("    - v100\n", "    - v100\n    - mine\n"))
+    copy.tokenpeak("docs", "--output", "built")
+    pages = copy.root / "built" / "docs"
+
+    assert "<h1>Do mine</h1>" in (pages / "how-to" / "mine.html").read_text()
+    assert "how-to/mine.html" in (pages / "index.html").read_text()
+    assert copy.followed("add a page to the documentation")
 
 
 def test_change_a_deadline(copy: Copy) -> None:

@@ -81,6 +81,8 @@ def test_a_mistake_in_a_sweep_is_refused(change: dict[str, object]) -> None:
         {"axes": {"gpu_memory_utilization": "highest", "max_num_seqs": {"from": 8, "to": 512, "log": True}}},
         {"search": {"time": "90m"}, "max_downtime": "2h"},
         {"energy": {"factors": "grid.csv", "region": "DE"}},
+        {"energy": {"pue": {"value": 1.2, "low": 1.1, "high": 1.3, "source": "our meter", "year": 2026}}},
+        {"energy": {"hours": [{"hours": "22-6", "price_per_kwh": 0.11}]}},
         {"fixed": {"name": "fixed", "flags": {"speculative_config": {"method": "ngram"}}}},
     ],
 )
@@ -92,10 +94,34 @@ def test_short_forms_are_allowed(change: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"tokenpeak_production": {"manager": "sytemd"}}, {"tokenpeak_port": "http"}, {"tokenpeak_gpus": "0,1"}]
+    "change",
+    [
+        {"tokenpeak_production": {"manager": "sytemd"}},
+        {"tokenpeak_port": "http"},
+        {"tokenpeak_gpus": "0,1"},
+        {"tokenpeak_engines": {"new": {"imge": "vllm/vllm-openai:v0.32.0"}}},
+        {"tokenpeak_model": {"served_name": "m"}},
+    ],
 )
 def test_a_mistake_in_variables_is_refused(change: dict[str, object]) -> None:
     """Managers by name, and types."""
     _, document = with_schema(paths.EXAMPLE_INVENTORIES / "v100" / "group_vars" / "all.yml")
 
     assert refused(VARIABLES, {**document, **change})
+
+
+def fields(schema: Path) -> list[dict[str, Any]]:
+    """Every field of a schema and of what it refers to."""
+    document = json.loads(schema.read_text())
+    return [
+        {"name": f"{place}.{name}", **field}
+        for place, part in {"": document, **document["$defs"]}.items()
+        for name, field in part.get("properties", {}).items()
+    ]
+
+
+@pytest.mark.parametrize("schema", [SWEEP, VARIABLES], ids=["sweep", "inventory"])
+def test_each_field_says_what_it_is(schema: Path) -> None:
+    """An editor shows a sentence for every field."""
+    assert 30 < len(fields(schema))
+    assert [] == [field["name"] for field in fields(schema) if not field.get("description")]

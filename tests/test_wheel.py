@@ -10,32 +10,25 @@ from pathlib import Path
 import click
 import pytest
 
+from built_wheel import build_wheel, unpack_wheel
 from tokenpeak import paths
 from tokenpeak.cli import tokenpeak
 from tokenpeak.invocation import TARGETS, as_typed
 
-CARRIED = ("playbooks", "notebooks", "inventory", "analysis/sweeps", "analysis/archives", "site")
+CARRIED = ("playbooks", "notebooks", "inventory", "analysis/sweeps", "analysis/archives", "analysis/landscapes", "site")
 MESSAGE = re.compile(rf"\bmake (?:{TARGETS})\b(?: [A-Z_]+=(?:\{{[^}}]*\}}|[^\s`\"'])+)*")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the checkout as it is."""
-    folder = tmp_path_factory.mktemp("dist")
-    hatchling = str(Path(sys.executable).with_name("hatchling"))
-    argv = [hatchling, "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(argv, cwd=paths.ROOT, capture_output=True, check=True)
-    [path] = folder.glob("*.whl")
-    return path
+    return build_wheel(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel's files, unpacked."""
-    folder = tmp_path_factory.mktemp("installed")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-    return folder
+    return unpack_wheel(wheel, tmp_path_factory.mktemp("installed")) / "site"
 
 
 def run(installed: Path, cwd: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -16,6 +16,10 @@ _OPTIONS = {
     "REGION": "--param region={}",
     "INSTALL_USER": "--user {}",
     "ROTATE": "--rotate",
+    "YES": "--yes",
+    "NODE": "--node {}",
+    "SERIAL": "--serial {}",
+    "DESPITE": "--despite {}",
     "DRY_RUN": "--dry-run",
     "KEEP_EVERYTHING": "--keep-everything",
     "FORMAT": "--format {}",
@@ -29,8 +33,8 @@ _OPTIONS = {
 """A variable of the Makefile → what its target gives to the command."""
 
 TARGETS = (
-    "archive|calibrate|explain|export|import|ingest|install|plan|probe|publish|replay|report|restore|serve|status"
-    "|sweep|uninstall"
+    "apply|archive|calibrate|explain|export|import|ingest|install|plan|probe|publish|replay|report|restore|rollback"
+    "|serve|status|sweep|uninstall"
 )
 """The targets that are commands of the same name."""
 

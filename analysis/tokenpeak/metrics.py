@@ -196,6 +196,24 @@ METRICS: tuple[Metric, ...] = (
         formula="highest request rate at which every limit of the SLO held",
     ),
     Metric(
+        name="output_tok_per_s_per_gpu",
+        title="Output throughput per GPU",
+        unit="tok/s per GPU",
+        direction="higher",
+        formula="output tok/s ÷ GPUs that the config's engine takes (tensor × pipeline × data parallel)",
+        derived_from=("output_tok_per_s", "gpus"),
+        derive=lambda tok_per_s, gpus: tok_per_s / gpus,
+    ),
+    Metric(
+        name="max_rate_per_s_per_gpu",
+        title="Highest rate within the SLO per GPU",
+        unit="req/s per GPU",
+        direction="higher",
+        formula="highest rate within the SLO ÷ GPUs that the config's engine takes",
+        derived_from=("max_rate_per_s", "gpus"),
+        derive=lambda rate, gpus: rate / gpus,
+    ),
+    Metric(
         name="saturation_per_s",
         title="Saturated throughput",
         unit="req/s",
@@ -206,6 +224,12 @@ METRICS: tuple[Metric, ...] = (
 )
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+
+PER_GPU: dict[str, str] = {
+    "output_tok_per_s": "output_tok_per_s_per_gpu",
+    "max_rate_per_s": "max_rate_per_s_per_gpu",
+}
+"""Metrics of a whole engine, and what each is for one of its GPUs."""
 
 DERIVED: tuple[Metric, ...] = tuple(metric for metric in METRICS if metric.derive is not None)
 

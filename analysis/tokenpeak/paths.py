@@ -18,6 +18,7 @@ ROOT = _SHIPPED if IS_INSTALLED else Path(__file__).resolve().parents[2]
 
 PLAYBOOKS = ROOT / "playbooks"
 ARCHIVES = ROOT / "analysis" / "archives"
+LANDSCAPES = ROOT / "analysis" / "landscapes"
 NOTEBOOKS = ROOT / "notebooks"
 TEMPLATES = ROOT / "site" / "templates"
 STATIC = ROOT / "site" / "static"
@@ -61,6 +62,7 @@ def _own(folders: tuple[Path, ...], example: Path) -> Path:
 HOME = _home()
 INVENTORIES = _own((HOME / "inventory",), EXAMPLE_INVENTORIES)
 SWEEPS = _own((HOME / "analysis" / "sweeps", HOME / "sweeps"), EXAMPLE_SWEEPS)
+OWN_NOTEBOOKS = HOME / "notebooks"
 SITE_BUILD = HOME / "site" / "build"
 RESULTS = HOME / "results"
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.docker_daemon import IMAGE, mounts, root_file_system
+from tests.docker_daemon import IMAGE
+from tests.faults import docker_node
 from tests.rig.conftest import PYTHON, STATE, RigNode
 
 from tokenpeak import paths
@@ -69,17 +70,6 @@ Restart=no
 WantedBy=multi-user.target
 """
 
-
-DOCKER_UNIT = """[Unit]
-Description=Docker
-[Service]
-ExecStart=/usr/sbin/dockerd --storage-driver=vfs --iptables=false --ip6tables=false --bridge=none \\
-  --data-root /var/lib/rig-docker --exec-root /run/rig-docker --pidfile /run/rig-docker.pid -H unix:///var/run/docker.sock
-KillMode=process
-Delegate=yes
-[Install]
-WantedBy=multi-user.target
-"""
 
 ENGINE_SCRIPT = f"""#!/bin/sh
 # The simulated engine; with much to say before it starts, where there is something for it to say.
@@ -139,55 +129,62 @@ class Controller:
 
 @dataclass
 class Bench:
-    """A node, and a TokenPeak home with an inventory that names it; `in_container`: its engine is an image's."""
+    """A node, and a TokenPeak home with an inventory that names it.
+
+    `in_container`: its engine and its production are Docker's, else a command and a systemd unit.
+    """
 
     node: RigNode
     root: Path
     state: Path
     in_container: bool = False
+    gpu: str = "NVIDIA L4"
     baseline_bytes: int = 0
     production_start_s: float = 0.0
+    kept: tuple[tuple[str, ...], ...] = ()
+    """What the node's Docker had before the first fault: containers, images, layers, volumes."""
 
     def prepare(self) -> None:
         """Put the simulated machine and its production on the node, and write the inventory."""
         self.root.mkdir(parents=True, exist_ok=True)
-        machine = (sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", "NVIDIA L4", "--start-s", "1")
+        machine = (sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", self.gpu, "--start-s", "1")
         self.node.sh(*machine)
         self.node.write(ENGINE, ENGINE_SCRIPT)
         self.node.sh("chmod", "755", ENGINE)
         if self.in_container:
-            self._start_docker()
-        self.node.write("/etc/systemd/system/prod.service", production_unit(self.node.address))
-        self.node.sh("systemctl", "daemon-reload")
-        self.node.sh("systemctl", "enable", "-q", "prod.service")
+            docker_node.start(self.node)
+            docker_node.make_production(self.node, MACHINE, MODEL)
+            start, said = ("docker", "start", "prod"), ("docker", "logs", "prod")
+        else:
+            self.node.write("/etc/systemd/system/prod.service", self.unit())
+            self.node.sh("systemctl", "daemon-reload")
+            self.node.sh("systemctl", "enable", "-q", "prod.service")
+            start, said = ("systemctl", "start", "prod.service"), ("journalctl", "-b", "-u", "prod", "--no-pager")
         began = time.monotonic()
-        self.node.sh("systemctl", "start", "prod.service")
-        assert clock.wait_until(self.answers, 30), self.node.sh("journalctl", "-b", "-u", "prod", "--no-pager")
+        self.node.sh(*start)
+        assert clock.wait_until(self.answers, 30), self.node.sh(*said)
         self.production_start_s = time.monotonic() - began
         self.baseline_bytes = self.vram_bytes()
+        self.kept = docker_node.keeps(self.node) if self.in_container else ()
         self._write_home()
 
-    def _start_docker(self) -> None:
-        """Have a Docker daemon on the node, with the image."""
-        self.node.write("/etc/systemd/system/dockerd.service", DOCKER_UNIT)
-        self.node.sh("systemctl", "daemon-reload")
-        self.node.sh("systemctl", "enable", "--now", "-q", "dockerd.service")
-        assert clock.wait_until(lambda: "Server" in self.node.sh("docker", "version"), 60, poll_s=0.2)
-        self.node.write("/root/image.tar", root_file_system())
-        self.node.sh("docker", "import", "/root/image.tar", IMAGE)
+    def unit(self) -> str:
+        """Production's unit file."""
+        return production_unit(self.node.address)
+
+    def variables(self) -> dict[str, Any]:
+        """What the inventory declares beyond what all benches do."""
+        return {}
 
     def _engine(self) -> dict[str, Any]:
         """How the inventory declares the engine."""
         if not self.in_container:
             return {"tokenpeak_engine_version": "0.32.0", "tokenpeak_engine_command": [ENGINE, "serve"]}
-        folders = {Path(sys.executable).resolve().parents[1], Path(sys.prefix), paths.ROOT}
         build = {
             "version": "0.32.0",
             "image": IMAGE,
             "command": [ENGINE, "serve"],
-            # Of the machine's files alone: what a container of another image would have in it.
-            "mounts": [*mounts(*sorted(folders)), f"{MACHINE}:{MACHINE}"],
-            # The simulated boards know who holds their memory by its pid on the node.
+            "mounts": docker_node.machine_mounts(MACHINE),
             "args": ["--pid=host"],
         }
         return {"tokenpeak_engines": {"box": build}}
@@ -211,10 +208,11 @@ class Bench:
             "tokenpeak_host": "{{ ansible_host }}",
             "tokenpeak_port": 8099,
             "tokenpeak_production": {
-                "manager": "systemd",
-                "unit": "prod.service",
+                "manager": "docker" if self.in_container else "systemd",
+                "unit": "prod" if self.in_container else "prod.service",
                 "url": f"http://{self.node.address}:8000",
             },
+            **self.variables(),
         }
         inventory = self.root / "inventory" / "rig"
         inventory.mkdir(parents=True)
@@ -307,10 +305,6 @@ class Bench:
             if any(word in line for word in words)
         ]
 
-    def containers(self) -> list[str]:
-        """All containers of the node, by name and state."""
-        return self.node.sh("docker", "ps", "--all", "--format", "{{.Names}} {{.State}}").splitlines()
-
     def archives(self) -> list[Path]:
         """The archives of this home, oldest first."""
         return sorted(path.parent for path in (self.root / "results").glob("*/sweep.json"))
@@ -371,8 +365,9 @@ class Bench:
         units = self.node.sh("systemctl", "list-units", "--all", "--no-legend", "--plain", "tokenpeak-engine-*")
         assert "" == units.strip()
         if self.in_container:
-            assert [] == self.containers()
-        assert "enabled" == self.node.sh("systemctl", "is-enabled", "prod.service").strip()
+            assert self.kept == docker_node.keeps(self.node)
+        else:
+            assert "enabled" == self.node.sh("systemctl", "is-enabled", "prod.service").strip()
 
     def check_archive(self, path: Path, *, configs: int = 1) -> None:
         """Every file can be read, and each config was measured exactly once."""

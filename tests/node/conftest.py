@@ -14,7 +14,8 @@ import pytest
 
 from tokenpeak.node import process
 from tokenpeak.node.bundle import write_bundle
-from tokenpeak.node.protocol.answers import ANSWERS, parse
+from tokenpeak.node.protocol.answers import parse
+from tokenpeak.node.protocol.commands import ANSWERS
 
 STANDIN = Path(__file__).with_name("standin.py")
 

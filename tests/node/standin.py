@@ -10,6 +10,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -28,15 +29,21 @@ ANSWERS: "dict[str, dict[str, object]]" = {
 
 
 class Handler(BaseHTTPRequestHandler):
-    """/health, /v1/models and /v1/completions; with VLLM_API_KEY set, /v1 needs it."""
+    """/health, /metrics, /v1/models and /v1/completions; with VLLM_API_KEY set, /v1 needs it."""
 
     model = ""
     version: str | None = None
     kind = "completion"
+    takes_s = 0.0
+    running = 0
+    lock = threading.Lock()
     protocol_version = "HTTP/1.1"
 
     def _answer(self, status: int, body: object) -> None:
-        raw = json.dumps(body).encode()
+        self._answer_text(json.dumps(body), status)
+
+    def _answer_text(self, text: str, status: int = 200) -> None:
+        raw = text.encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
@@ -49,6 +56,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/health":
             self._answer(200, {})
+        elif self.path == "/metrics":
+            self._answer_text(f'vllm:num_requests_running{{model_name="{self.model}"}} {float(Handler.running)}\n')
         elif self.path == "/version" and self.version:
             self._answer(200, {"version": self.version})
         elif not self._allowed():
@@ -67,7 +76,14 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path != PATHS.get(self.kind):
             self._answer(404, {"detail": "Not Found"})
         else:
+            self._count(1)
+            time.sleep(self.takes_s)
+            self._count(-1)
             self._answer(200, {"model": self.model, **ANSWERS[self.kind]})
+
+    def _count(self, more: int) -> None:
+        with self.lock:
+            Handler.running += more
 
     def log_message(self, *_: object) -> None:
         """Quiet."""
@@ -86,6 +102,7 @@ def main() -> None:
     parser.add_argument("--reports", help="the version that /version says; without, there is no such page")
     parser.add_argument("--kind", default="completion", choices=[*PATHS, "health"], help="all that it answers")
     parser.add_argument("--tls", help="a PEM file of a certificate and its key: https")
+    parser.add_argument("--takes-s", type=float, default=0.0, help="how long a completion takes")
     parser.add_argument("--hang", action="store_true")
     parser.add_argument("--say", nargs="*", default=[], help="words to print")
     options = parser.parse_args()
@@ -101,7 +118,7 @@ def main() -> None:
         sys.exit(options.die)
     time.sleep(600 if options.hang else options.start_s)
     Handler.model, Handler.version = options.model, options.reports
-    Handler.kind = options.kind
+    Handler.kind, Handler.takes_s = options.kind, options.takes_s
     server = ThreadingHTTPServer((options.host, options.port), Handler)
     if options.tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

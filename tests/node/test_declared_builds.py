@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from tests.node.conftest import STANDIN, Node
 
+from tokenpeak.node import version
+
 BUILDS: list[dict[str, Any]] = [
     {"name": "old", "build": {"version": "0.24.0", "command": [sys.executable, str(STANDIN), "serve"]}},
     {"name": "new", "build": {"command": ["/nonexistent/vllm", "serve"]}},
@@ -88,3 +90,34 @@ def test_probe_says_each_build(node: Node, tmp_path: Any) -> None:
     assert "/nonexistent/vllm" in answer["engines"][1]["problem"]
     assert not any("/nonexistent/vllm" in problem for problem in answer["problems"])
     assert any("/nonexistent/vllm" in problem for problem in alone["problems"])
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        (["/opt/bin/vllm", "serve"], ["/opt/bin/vllm", "--version"]),
+        (["python3", "-m", "vllm", "serve"], ["python3", "-m", "vllm", "--version"]),
+        (["python3", "-m", "vllm.entrypoints.openai.api_server"], ["python3", "-c", version._SAY_VERSION]),
+    ],
+)
+def test_how_a_build_is_asked_for_its_version(command: list[str], asked: list[str]) -> None:
+    """The module of older images has no option for it, so its Python is asked."""
+    assert asked == version.version_argv(command)
+
+
+def test_engine_is_no_longer_what_was_probed(node: Node) -> None:
+    """A launch that asks for another file than is there now is a failed trial, and production serves on."""
+    node.production()
+    node.run("produce")
+    digest = node.run("launch", node.launch_request())["engine_digest"]
+    node.run("finish", node.finish_request())
+
+    same = node.run("launch", node.launch_request(engine_digest=digest))
+    node.run("finish", node.finish_request())
+    other = node.run("launch", node.launch_request(engine_digest="sha256:0123"))
+
+    assert same["ready"]
+    assert (False, "wrong_engine", digest) == (other["ready"], other["failure_phase"], other["engine_digest"])
+    assert "was sha256:0123 when the sweep began" in other["message"]
+    assert node.read("record.json") is None
+    assert node.run("status")["production"]["running"]

@@ -5,7 +5,14 @@ import pytest
 
 from tokenpeak.errors import PlanError
 from tokenpeak.records import Config, ModelName
-from tokenpeak.vllm.command import command_line, engine_argv, engine_env, paste_command
+from tokenpeak.vllm.command import (
+    command_line,
+    engine_argv,
+    engine_env,
+    launched_program,
+    paste_command,
+    served_from,
+)
 from tokenpeak.vllm.flags import flag_table, parse_help
 
 MODEL = ModelName(name="org/model", served_name="model")
@@ -213,6 +220,23 @@ def test_paste_command_is_quoted_for_a_shell() -> None:
         "A='b c' vllm serve org/model --served-model-name model "
         """--speculative-config '{"method":"ngram","num_speculative_tokens":3}' --max-num-seqs 8"""
     ) == paste_command(pasted)
+
+
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        (("/opt/vllm/bin/vllm", "serve"), ["org/model"]),
+        (("python3", "-m", "vllm", "serve"), ["org/model"]),
+        (("python3", "-m", "vllm.entrypoints.openai.api_server"), ["--model", "org/model"]),
+    ],
+)
+def test_module_of_older_images_gets_its_model_by_an_option(program: tuple[str, ...], named: list[str]) -> None:
+    """A word would be refused or, worse, another model served; what was launched is read back either way."""
+    argv = engine_argv(config({}), host="127.0.0.1", port=8099, engine_version="0.8.5", executable=program)
+
+    assert [*program, *named, "--host"] == argv[: len(program) + len(named) + 1]
+    assert (program, "org/model") == (launched_program(argv), served_from(argv))
+    assert " ".join([*program, *named]) in paste_command(config({}), program)
 
 
 @pytest.mark.parametrize("version", flag_table().releases)

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
+from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.predict.memory_plan import MemoryPlan
 from tokenpeak.predict.model import model_facts
-from tokenpeak.predict.physics import Deployment
 from tokenpeak.records import (
     ClientHealth,
     Config,

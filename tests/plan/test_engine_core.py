@@ -8,7 +8,7 @@ import pytest
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
-from tokenpeak.vllm.engine_core import CoreQuestion, runs_v1
+from tokenpeak.vllm.engine_core import CoreQuestion, runs_v1, schedules_ahead
 
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 4}'
 EAGLE = '{"method": "eagle", "model": "e", "num_speculative_tokens": 2}'
@@ -128,3 +128,27 @@ def test_the_capability_counted_until_0_10_1() -> None:
 
     assert [False, True] == [runs_v1(replace(VOLTA, release=release)) for release in releases]
     assert [False, True] == [runs_v1(replace(flashinfer, release=release)) for release in releases]
+
+
+@pytest.mark.parametrize(
+    ("on", "flags", "expected"),
+    [
+        # Whether the next step is scheduled ahead in 0.13.0, 0.14.1, 0.24.0 and 0.32.0.
+        (HOPPER, {}, (False, True, True, True)),
+        (CPU, {}, (False, False, False, False)),
+        (CPU, {"async_scheduling": True}, (False, False, False, False)),
+        (HOPPER, {"async_scheduling": False}, (False, False, False, False)),
+        (HOPPER, {"async_scheduling": True}, (True, True, True, True)),
+        (HOPPER, {"distributed_executor_backend": "ray"}, (False, False, False, False)),
+        (HOPPER, {"pipeline_parallel_size": 2}, (False, False, True, True)),
+        (HOPPER, {"speculative_config": NGRAM}, (False, False, False, False)),
+        (HOPPER, {"speculative_config": EAGLE}, (False, True, True, True)),
+    ],
+)
+def test_scheduling_ahead_by_release(on: CoreQuestion, flags: dict[str, Any], expected: tuple[bool, ...]) -> None:
+    """The engine schedules ahead by default since 0.14, but not where it cannot."""
+    releases = ((0, 13, 0), (0, 14, 1), (0, 24, 0), (0, 32, 0))
+    found = tuple(schedules_ahead(replace(on, release=release, flags=flags), v1=True) for release in releases)
+
+    assert expected == found
+    assert not schedules_ahead(replace(on, release=(0, 10, 2), flags={"async_scheduling": True}), v1=False)

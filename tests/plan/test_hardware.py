@@ -60,6 +60,36 @@ def test_narrower_products_are_faster() -> None:
     assert set(BLACKWELL) | {"NVIDIA RTX PRO 6000 Blackwell Server Edition"} == fp4
 
 
+@pytest.mark.parametrize(
+    ("name", "units", "operations", "mhz"),
+    [
+        ("L40", 142, 512, 2490),
+        ("RTX 4090", 128, 512, 2520),
+        ("RTX 5090", 170, 512, 2407),
+        ("RTX PRO 6000", 188, 1024, 2617),
+        ("A100 80GB", 108, 2048, 1410),
+        ("H100 SXM", 132, 4096, 1830),
+        ("MI300X", 304, 2048, 2100),
+        ("MI355X", 256, 4096, 2400),
+    ],
+)
+def test_rate_is_what_units_do_at_their_clock(name: str, units: int, operations: int, mhz: int) -> None:
+    """The 16-bit rate is multiprocessors times their operations a clock times the boost clock."""
+    facts = gpu_facts(name)
+
+    assert facts is not None
+    assert pytest.approx(units * operations * mhz * 1e6, rel=0.005) == facts.flops["fp16"]
+
+
+def test_integers_are_slow_on_blackwell_ultra() -> None:
+    """Its INT8 units are a thirtieth of Blackwell's: eight-bit integers gain nothing there."""
+    for name in ("B300", "GB300"):
+        facts = gpu_facts(name)
+
+        assert facts is not None
+        assert facts.flops_for("int8") < facts.flops_for("bf16") / 10
+
+
 def test_knows_no_facts_of_an_unknown_device() -> None:
     """A device that is not in the table has no facts, and no near one's."""
     assert gpu_facts("NVIDIA A1000 Laptop GPU") is None

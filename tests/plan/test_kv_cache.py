@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.engine_memory import (
     NON_TORCH_BYTES,
     SAMPLER_BYTES_PER_LOGIT,
@@ -11,7 +12,6 @@ from tokenpeak.predict.engine_memory import (
 )
 from tokenpeak.predict.hardware import GIB, gpu_facts
 from tokenpeak.predict.model import model_facts
-from tokenpeak.predict.physics import Deployment
 from tokenpeak.predict.published import read_rows
 
 ROWS = read_rows("gtc-h200-llama70b-fp8")

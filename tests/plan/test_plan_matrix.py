@@ -114,6 +114,14 @@ def test_keeps_a_forced_config_that_a_rule_forbids() -> None:
     assert doomed.prediction is None
 
 
+def test_no_config_is_forced_onto_several_nodes() -> None:
+    """An engine that would wait for other nodes is dropped in any case: production would be down meanwhile."""
+    asked = spec(extra_configs=[{"name": "wide", "flags": {"nnodes": 2}, "force": True}])
+    (plan,) = build_plan(asked, [node()], LLAMA)
+
+    assert ("wide", "one_node") in [(dropped.config.name, dropped.rule) for dropped in plan.dropped]
+
+
 def test_makes_one_plan_per_kind_of_hardware() -> None:
     """Nodes that share their hardware share a plan."""
     plans = build_plan(spec(), [node(name="a"), node("NVIDIA L4", name="b"), node(name="c")], LLAMA)

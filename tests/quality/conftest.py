@@ -1,16 +1,17 @@
-"""Simulated engines, sound and damaged, and the reference that the sound one recorded."""
+"""Simulated engines, sound and damaged, and the answers that the sound one recorded."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.sim.running_engine import MODEL, RunningEngine, StartEngine, engines
 
 from tokenpeak.loadgen.target import Server
-from tokenpeak.quality.measure import record_reference
-from tokenpeak.records.quality import QualityReference
+from tokenpeak.quality.comparison import floor_of
+from tokenpeak.quality.measure import Measured, measure
+from tokenpeak.quality.verdict import Reference
+from tokenpeak.spec.quality import QualityJob
 
-TOKENS = 12_000
+TOKENS = 16_000
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +27,13 @@ def sound(start_engine: StartEngine) -> RunningEngine:
 
 
 @pytest.fixture(scope="module")
-def reference(sound: RunningEngine) -> QualityReference:
-    """What the sound engine answered."""
-    return record_reference(Server(sound.url), MODEL, tokens=TOKENS)
+def recorded(sound: RunningEngine) -> Measured:
+    """What the sound engine answered, in two passes."""
+    return measure(Server(sound.url), MODEL, QualityJob(tokens=TOKENS, context=2048, passes=2))
 
 
 @pytest.fixture(scope="module")
-def reference_file(reference: QualityReference, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, as `tokenpeak quality record` writes it."""
-    path = tmp_path_factory.mktemp("reference") / "reference.json"
-    path.write_text(reference.model_dump_json())
-    return path
+def reference(recorded: Measured) -> Reference:
+    """The same as what others are compared with."""
+    first, again = recorded.passes
+    return Reference(answers=first, floor=floor_of(first, [again], ()))

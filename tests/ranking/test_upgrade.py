@@ -68,3 +68,15 @@ def test_one_launch_each_says_nothing() -> None:
     assert found is not None
     assert (1.5, None, "not known", 1) == (pytest.approx(found.ratio), found.low, found.outcome, found.pairs)
     assert upgrade([((90.0,), ())], higher_is_better=True) is None
+
+
+def test_a_wide_interval_without_a_difference_is_not_known() -> None:
+    """An interval wider than half to double says nothing, unless the difference itself is beyond it."""
+    old = (100.0, 150.0, 67.0)
+
+    wide = upgrade([(old, (120.0, 180.0, 80.0))], higher_is_better=True)
+    apart = upgrade([(old, (1200.0, 1800.0, 800.0))], higher_is_better=True)
+
+    assert wide is not None and (None, "not known") == (wide.low, wide.outcome)
+    assert apart is not None and apart.low is not None and apart.low > 1
+    assert "faster" == apart.outcome

@@ -1,5 +1,6 @@
 """The winner's config in the forms that deployments take."""
 
+import itertools
 import json
 import shlex
 from collections.abc import Sequence
@@ -12,12 +13,13 @@ from jsonschema import Draft7Validator
 
 from archive_factory import config_of, make_archive
 from tokenpeak.plan.deployment import for_serving
-from tokenpeak.records import Config, Gpu, NodeFacts
+from tokenpeak.records import Config, Container, EngineBuild, Gpu, NodeFacts
 from tokenpeak.report import open_archive
 from tokenpeak.report.blocks import Snippets
 from tokenpeak.report.deploy import snippets
-from tokenpeak.report.overview import commands, takes_nvidia_containers
+from tokenpeak.report.overview import accelerator_of, commands
 from tokenpeak.report.ranking import rank
+from tokenpeak.report.serving_command import Accelerator
 from tokenpeak.vllm.command import paste_command
 
 
@@ -98,21 +100,136 @@ def test_the_program_that_ran_is_named(config: Config) -> None:
     assert "ExecStart=/usr/local/bin/vllm serve " in temporary["systemd"]
 
 
-def test_the_image_that_ran_is_named(config: Config) -> None:
-    """Of a build that is an image, the forms have that image and the program in it; the machine itself has none."""
-    launched = ["/opt/own/vllm", "serve", config.model.name, "--host", "127.0.0.1"]
-    image = "registry.example/own/vllm:2026-11"
-    found = snippets(config, gpus=1, engine_version="0.32.0", launched=launched, image=image)
+MODULE = ("/opt/old/bin/python", "-m", "vllm.entrypoints.openai.api_server")
+
+
+@pytest.mark.parametrize("flags", [{"max_num_seqs": 64}, {"no_such_flag": 1}])
+def test_module_of_older_images_gets_its_model(flags: dict[str, object]) -> None:
+    """What ran by that module has its model behind --model, on the machine and in the image; the official one has not.
+
+    Also where the flag table does not know the release.
+    """
+    own = config_of(flags).model_copy(update={"engine_version": "0.8.5"})
+    launched = [*MODULE, "--model", own.model.name, "--host", "127.0.0.1", "--port", "8099"]
+    program, image = (
+        {each.title: each.text for each in found.snippets}
+        for build in (None, EngineBuild(name="box", image=IMAGE, container=Container()))
+        if isinstance(found := snippets(own, gpus=1, engine_version="0.8.5", launched=launched, build=build), Snippets)
+    )
+    named = ["--model", own.model.name]
+
+    assert f"{' '.join(MODULE)} --model {own.model.name}" in words_of(program["vllm serve"])
+    assert f"ExecStart={' '.join(MODULE)} --model {own.model.name} --host 0.0.0.0" in program["systemd"]
+    assert own.model.name == pod(program)["containers"][0]["args"][0]
+    assert (list(MODULE), named) == (pod(image)["containers"][0]["command"], pod(image)["containers"][0]["args"][:2])
+    arguments = yaml.safe_load(image["Helm values"])["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]["extraArgs"]
+    assert "--model" not in arguments and "--host" == arguments[0]
+
+
+def words_of(text: str) -> str:
+    """A folded command on one line."""
+    return " ".join(text.replace("\\\n", " ").split())
+
+
+OWN = ["/opt/own/vllm", "serve", "/models/llama", "--host", "127.0.0.1"]
+IMAGE = "registry.example/own/vllm:2026-11"
+
+
+def of_image(
+    config: Config, container: Container, accelerator: Accelerator = "nvidia", image: str = IMAGE
+) -> dict[str, str]:
+    """Each form of an engine whose image was run so, on one board."""
+    build = EngineBuild(name="box", image=image, container=container)
+    found = snippets(config, gpus=1, engine_version="0.32.0", launched=OWN, build=build, accelerator=accelerator)
     assert isinstance(found, Snippets)
-    shown = {snippet.title: snippet.text for snippet in found.snippets}
+    return {snippet.title: snippet.text for snippet in found.snippets}
+
+
+def words(text: str) -> list[str]:
+    """The words of a shell's or a unit's command line."""
+    return shlex.split(text.replace("\\\n", ""))
+
+
+def test_the_image_that_ran_is_named(config: Config) -> None:
+    """Of a build that is an image, the forms have that image and the program in it."""
+    shown = of_image(config, Container())
     container = pod(shown)["containers"][0]
     service = yaml.safe_load(shown["Compose"])["services"]["vllm"]
 
-    assert image == container["image"] == service["image"]
+    assert IMAGE == container["image"] == service["image"]
     assert ["/opt/own/vllm", "serve"] == container["command"] == service["entrypoint"]
-    assert "--entrypoint /opt/own/vllm" in shown["docker run"] and f"{image} serve" in shown["docker run"]
-    assert "ExecStart=/usr/local/bin/vllm serve" in shown["systemd"]
-    assert f"in {image}." in found.snippets[0].note
+    for form in ("docker run", "podman run"):
+        assert "--entrypoint /opt/own/vllm" in shown[form] and f"{IMAGE} serve" in shown[form]
+    assert f"--entrypoint=/opt/own/vllm {IMAGE} serve" in shown["systemd"]
+    build = EngineBuild(name="box", image=IMAGE, container=Container())
+    found = snippets(config, gpus=1, engine_version="0.32.0", launched=OWN, build=build)
+    assert isinstance(found, Snippets)
+    assert f"in {IMAGE}." in found.snippets[0].note
+
+
+MADE = Container(
+    mounts=("/srv/models:/models:ro", "/srv/cache:/root/.cache/vllm"),
+    devices=("/dev/kfd", "/dev/dri/renderD128"),
+    user="1000:44",
+    shm_size="20g",
+    limits={"memory": "200g", "pids": "4096"},
+    args=("--ulimit=memlock=-1",),
+)
+
+
+def test_forms_are_made_as_the_containers_were(config: Config) -> None:
+    """Mounts, boards, user, shared memory and limits are those that were measured; a mounted model is not added."""
+    shown = of_image(config, MADE, "amd")
+    service = yaml.safe_load(shown["Compose"])["services"]["vllm"]
+    spec = pod(shown)
+
+    for form in ("docker run", "podman run", "systemd"):
+        said = words(shown[form])
+        for option, value in (
+            ("-v", "/srv/models:/models:ro"),
+            ("-v", "/srv/cache:/root/.cache/vllm"),
+            ("--device", "/dev/kfd"),
+            ("--user", "1000:44"),
+            ("--shm-size", "20g"),
+            ("--memory", "200g"),
+            ("--pids-limit", "4096"),
+        ):
+            assert (option, value) in set(itertools.pairwise(said)), form
+        assert "--ulimit=memlock=-1" in said
+        assert not any("--gpus" in word or "huggingface" in word or "/models/llama:" in word for word in said)
+    assert ["/srv/models:/models:ro", "/srv/cache:/root/.cache/vllm"] == service["volumes"]
+    assert ("1000:44", "20g", "200g") == (service["user"], service["shm_size"], service["mem_limit"])
+    assert ["/dev/kfd:/dev/kfd", "/dev/dri/renderD128:/dev/dri/renderD128"] == service["devices"]
+    assert ["/srv/models", "/srv/cache"] == [volume["hostPath"]["path"] for volume in spec["volumes"]]
+    assert {"amd.com/gpu": 1} == spec["containers"][0]["resources"]["limits"]
+
+
+def test_image_on_processors_asks_for_no_board(config: Config) -> None:
+    """No form of an engine that computes on processors names a GPU."""
+    shown = of_image(config, Container(devices=()), "none")
+
+    assert ["vllm serve", "docker run", "podman run", "Compose", "Kubernetes", "Helm values", "systemd"] == [*shown]
+    assert not any("gpu" in text.lower() for title, text in shown.items() if title != "Helm values")
+    assert "requestGPU: 0" in shown["Helm values"]
+
+
+@pytest.mark.parametrize(
+    ("image", "container", "whole"),
+    [
+        ("vllm/vllm-openai:v0.32.0", Container(), "docker.io/vllm/vllm-openai:v0.32.0"),
+        ("own:1", Container(), "docker.io/library/own:1"),
+        ("registry.example/own:1", Container(), "registry.example/own:1"),
+        ("localhost/own:1", Container(), "localhost/own:1"),
+        ("own:1", Container(runtime="podman"), "own:1"),
+    ],
+)
+def test_podman_gets_the_whole_name(config: Config, image: str, container: Container, whole: str) -> None:
+    """Podman may search no registry for a short name; Docker means its own. What Podman ran is named as it was."""
+    shown = of_image(config, container, image=image)
+
+    assert f"{whole} serve" in shown["podman run"]
+    assert f" {image} serve" in shown["docker run"].replace("\n ", "")
+    assert "--device nvidia.com/gpu=0" in shown["podman run"] and "--gpus 1" in shown["docker run"]
 
 
 def test_the_inventory_s_environment_is_kept(config: Config) -> None:
@@ -133,6 +250,22 @@ def test_helm_values_are_yaml(config: Config) -> None:
     assert "--enforce-eager" in spec["vllmConfig"]["extraArgs"]
 
 
+@pytest.mark.parametrize(
+    ("image", "repository", "tag"),
+    [
+        ("registry.example:5000/own/vllm", "registry.example:5000/own/vllm", "latest"),
+        ("registry.example:5000/vllm:2026-11", "registry.example:5000/vllm", "2026-11"),
+        ("own@sha256:ab12", "own@sha256", "ab12"),
+    ],
+)
+def test_helm_values_name_repository_and_tag(config: Config, image: str, repository: str, tag: str) -> None:
+    """A registry's port is no tag; the chart writes both with a colon between, which a digest has too."""
+    values = yaml.safe_load(of_image(config, Container(), image=image)["Helm values"])
+    model = values["servingEngineSpec"]["modelSpec"][0]
+
+    assert (repository, tag) == (model["repository"], model["tag"])
+
+
 def test_helm_values_keep_the_served_name(config: Config) -> None:
     """A model that is served by its own name keeps it behind the option; only the chart's own argument goes."""
     own = config.model.model_copy(update={"served_name": config.model.name})
@@ -149,10 +282,10 @@ def test_other_accelerators_get_no_nvidia_container(config: Config) -> None:
     amd, nvidia = (
         NodeFacts(node="b", source="probed", gpus=(Gpu(index=0, name=name),)) for name in ("AMD Instinct MI210", "L4")
     )
-    found = snippets(config, gpus=1, engine_version="0.32.0", launched=[], containers=False)
+    found = snippets(config, gpus=1, engine_version="0.32.0", launched=[], accelerator="none")
     assert isinstance(found, Snippets)
 
-    assert [False, False, True] == [takes_nvidia_containers([node]) for node in (cpu, amd, nvidia)]
+    assert ["none", "amd", "nvidia"] == [accelerator_of([node]) for node in (cpu, amd, nvidia)]
     assert ["vllm serve", "systemd"] == [snippet.title for snippet in found.snippets]
 
 
@@ -185,6 +318,17 @@ def test_a_model_in_a_folder_is_served_from_there(config: Config) -> None:
     assert "vllm serve /srv/models/tiny " in found["vllm serve"]
     assert named in found["vllm serve"]
     assert "-v /srv/models/tiny:/srv/models/tiny:ro" in found["docker run"]
+
+
+def test_a_folder_that_the_page_leaves_out_is_missed(config: Config) -> None:
+    """Where a page has only the last part of the model's folder, each form says which command shows the whole one."""
+    cut = config.model_copy(update={"model": config.model.model_copy(update={"name": "tiny"})})
+    found = snippets(cut, gpus=1, engine_version="0.32.0", launched=["vllm", "serve", "tiny", "--host", "x"])
+    whole = snippets(config, gpus=1, engine_version="0.32.0", launched=["vllm", "serve", "x", "--host", "x"])
+    assert isinstance(found, Snippets) and isinstance(whole, Snippets)
+
+    assert all("`tokenpeak report --node-names`" in snippet.note for snippet in found.snippets)
+    assert not any("--node-names" in snippet.note for snippet in whole.snippets)
 
 
 def test_the_command_is_folded_at_options(config: Config) -> None:

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from archive_factory import make_archive
-from tokenpeak.records import EndRecord, Gpu, NodeFacts, Production, SweepRecord
+from tokenpeak.records import Container, EndRecord, EngineBuild, Gpu, NodeFacts, Production, SweepRecord
 from tokenpeak.report.cleaned_copy import cleaner_of
 from tokenpeak.report.cleaner import Cleaner
 from tokenpeak.store.archive import Archive
@@ -91,3 +93,21 @@ def test_claims_keep_no_secret_that_only_its_key_or_flag_gives_away(tmp_path: Pa
         "argv": ["vllm", "serve", "--api-key", "<secret-1>"],
         "max_tokens": "100",
     } == clean.plain(given)
+
+
+@pytest.mark.parametrize(
+    ("image", "leaves"),
+    [
+        ("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:v0.32.0"),
+        ("docker.io/rocm/vllm:rocm7", "docker.io/rocm/vllm:rocm7"),
+        ("registry.acme.example/team/vllm:1", "vllm:1"),
+        ("acme/vllm:1", "vllm:1"),
+    ],
+)
+def test_name_of_an_image(tmp_path: Path, image: str, leaves: str) -> None:
+    """What everybody can pull is named whole, so that what is pasted starts it; another's registry and mounts stay."""
+    made = Container(mounts=("/srv/acme:/models",))
+    node = NodeFacts(node="a", source="probed", engines=(EngineBuild(name="box", image=image, container=made),))
+    found = cleaner_of(record_with(tmp_path, nodes=(node,)), node_names=False).record(node)
+
+    assert (leaves, Container()) == (found.engines[0].image, found.engines[0].container)

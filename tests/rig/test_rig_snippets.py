@@ -1,29 +1,27 @@
 """The texts of the built page of a simulated sweep, each started for real and asked for a completion.
 
 Docker is a daemon of the test's own, in a network of its own, with an image that plays the release that the page names.
-A daemon accepts `--gpus` where NVIDIA's hook is on its path; this one's does nothing.
 """
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from html import unescape
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.rig.conftest import RigNode
+from tests.rig.deployed import Network, ask, docker_in, own_network, texts_of
 from tests.rig.engine_image import engine_tar
 
 from tokenpeak import paths
-from tokenpeak.report.deployment_forms import ServingCommand, systemd_unit
+from tokenpeak.report.deployment_forms import systemd_unit
+from tokenpeak.report.serving_command import ServingCommand
 from tokenpeak.sim.install import install
 
 pytestmark = pytest.mark.e2e
@@ -41,13 +39,6 @@ SPEC = {
     ],
     "search": {"anchor_every": None, "baseline": []},
 }
-ASK = (
-    "import json,urllib.request as u;"
-    f"body=json.dumps({{'model': '{SERVED}', 'prompt': 'The', 'max_tokens': 2}}).encode();"
-    "r=u.Request('http://127.0.0.1:8000/v1/completions', body, {'Content-Type': 'application/json'});"
-    "print(u.urlopen(r, timeout=5).read().decode())"
-)
-"""A completion, asked for with nothing of the package."""
 
 
 @pytest.fixture(scope="module")
@@ -84,33 +75,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         run("uninstall", "--inventory", "sim")
     (archive,) = (path.parent for path in (root / "results").glob("*/sweep.json"))
     run("report", str(archive), "--output", str(output))
-    page = output / archive.name / "index.html"
-    found = re.findall(r'data-title="([^"]+)".*?<code>(.*?)</code>', page.read_text(), re.DOTALL)
-    return {title: unescape(text) for title, text in found}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Network:
-    """A network of its own, with nothing at port 8000."""
-
-    name: str
-
-    def argv(self, *words: str) -> list[str]:
-        """The command that runs these words there."""
-        return ["nsenter", f"--net=/run/netns/{self.name}", *words]
-
-    def completion(self, within_s: float = 60) -> dict[str, object]:
-        """What the server at port 8000 answers."""
-        deadline, done = time.monotonic() + within_s, None
-        while time.monotonic() < deadline:
-            argv = self.argv(sys.executable, "-c", ASK)
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                answer = json.loads(done.stdout)
-                assert isinstance(answer, dict)
-                return answer
-            time.sleep(0.5)
-        raise AssertionError(done.stderr if done else "never asked")
+    return texts_of(output / archive.name / "index.html")
 
 
 @pytest.fixture
@@ -118,11 +83,8 @@ def network() -> Iterator[Network]:
     """A network with a loopback; gone after the test."""
     if os.geteuid() or not shutil.which("ip"):
         pytest.skip("a network of its own needs root and iproute2")
-    made = Network(name=f"tpsn{os.getpid()}")
-    subprocess.run(["ip", "netns", "add", made.name], check=True)
-    subprocess.run(["ip", "-n", made.name, "link", "set", "lo", "up"], check=True)
-    yield made
-    subprocess.run(["ip", "netns", "del", made.name], check=True)
+    with own_network() as made:
+        yield made
 
 
 @pytest.fixture
@@ -130,36 +92,9 @@ def docker(network: Network, tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment in which `docker` speaks to a daemon of its own, which has the image that the page names."""
     if not shutil.which("dockerd"):
         pytest.skip("dockerd is not installed (package docker.io)")
-    (tools := tmp_path / "tools").mkdir()
-    hook = tools / "nvidia-container-runtime-hook"
-    hook.write_text("#!/bin/sh\nexit 0\n")
-    hook.chmod(0o755)
-    socket = f"unix://{tmp_path}/docker.sock"
-    places = [f"--{name}={tmp_path / name}" for name in ("data-root", "exec-root", "pidfile")]
-    argv = network.argv("dockerd", "--storage-driver=vfs", "--iptables=false", *places, "-H", socket)
-    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "DOCKER_HOST": socket, "HOME": str(tmp_path)}
-    with (tmp_path / "dockerd.log").open("w") as log:
-        daemon = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        for _ in range(120):
-            if subprocess.run(["docker", "info"], env=environment, capture_output=True, check=False).returncode == 0:
-                break
-            time.sleep(0.5)
-        else:
-            pytest.skip(f"no Docker daemon starts here: {(tmp_path / 'dockerd.log').read_text()[-300:]}")
-        image = engine_tar(tmp_path, gpus=2, release="0.32.0")
-        subprocess.run(
-            ["docker", "import", image, "vllm/vllm-openai:v0.32.0"], env=environment, capture_output=True, check=True
-        )
+    image = engine_tar(tmp_path, gpus=2, release="0.32.0")
+    with docker_in(network, tmp_path, {"vllm/vllm-openai:v0.32.0": image}) as environment:
         yield environment
-        left = subprocess.run(["docker", "ps", "-aq"], env=environment, capture_output=True, text=True, check=True)
-        if left.stdout.split():
-            subprocess.run(
-                ["docker", "rm", "-f", *left.stdout.split()], env=environment, capture_output=True, check=True
-            )
-    finally:
-        daemon.send_signal(signal.SIGTERM)
-        daemon.wait(30)
 
 
 def test_the_command_serves(texts: dict[str, str], network: Network, tmp_path: Path) -> None:
@@ -169,7 +104,7 @@ def test_the_command_serves(texts: dict[str, str], network: Network, tmp_path: P
     argv = network.argv("sh", "-c", f"exec {texts['vllm serve']}")
     process = subprocess.Popen(argv, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
-        assert SERVED == network.completion()["model"]
+        assert SERVED == network.completion(SERVED)["model"]
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -180,7 +115,7 @@ def test_docker_run_serves(texts: dict[str, str], docker: dict[str, str], networ
     assert "--gpus 2 " in texts["docker run"] and "--shm-size 16g" in texts["docker run"]
     process = subprocess.Popen(["sh", "-c", f"exec {texts['docker run']}"], env=docker, stdout=subprocess.DEVNULL)
     try:
-        assert SERVED == network.completion()["model"]
+        assert SERVED == network.completion(SERVED)["model"]
         (container,) = subprocess.check_output(["docker", "ps", "-q"], env=docker, text=True).split()
         shared = subprocess.check_output(
             ["docker", "inspect", "-f", "{{.HostConfig.ShmSize}}", container], env=docker, text=True
@@ -202,7 +137,7 @@ def test_compose_serves(texts: dict[str, str], docker: dict[str, str], network: 
     up = subprocess.run([*compose, "up", "-d"], env=docker, capture_output=True, text=True, check=False)
     assert up.returncode == 0, up.stderr
     try:
-        assert SERVED == network.completion()["model"]
+        assert SERVED == network.completion(SERVED)["model"]
     finally:
         subprocess.run([*compose, "down"], env=docker, capture_output=True, check=True)
 
@@ -217,7 +152,7 @@ def test_unit_serves(texts: dict[str, str], rig_node: RigNode) -> None:
     rig_node.sh("systemctl", "enable", "--now", "-q", "served")
     said = ""
     for _ in range(60):
-        said = rig_node.sh("/usr/bin/python3", "-c", ASK)
+        said = rig_node.sh("/usr/bin/python3", "-c", ask(SERVED))
         if said:
             break
         time.sleep(0.5)

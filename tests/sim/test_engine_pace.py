@@ -11,9 +11,10 @@ import httpx
 import pytest
 from running_engine import MODEL, RunningEngine, StartEngine
 
+from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.predict.model import model_facts
-from tokenpeak.predict.physics import Deployment, step_time_s
+from tokenpeak.predict.physics import step_time_s
 
 BODY = {"prompt": [1, 2, 3, 4], "max_tokens": 20, "ignore_eos": True}
 SPECULATION = '{"method": "ngram", "num_speculative_tokens": 3}'
@@ -38,7 +39,9 @@ def modelled_itl_s(**deployment: Any) -> float:
     model, gpu = model_facts(MODEL), gpu_facts("A100 80GB")
     assert model and gpu
     return step_time_s(
-        Deployment(model=model, gpu=gpu, **deployment), decode_sequences=1, decode_context_tokens=14
+        Deployment(model=model, gpu=gpu, schedules_ahead=True, **deployment),
+        decode_sequences=1,
+        decode_context_tokens=14,
     ).total_s
 
 
@@ -101,6 +104,36 @@ def test_sequences_beyond_the_limit_queue(start_engine: StartEngine) -> None:
         list(clients.map(lambda seed: complete(engine, seed=seed, max_tokens=100), range(2)))
 
     assert total(engine, "request_queue_time_seconds_sum") > 10 * modelled_itl_s()
+
+
+def mean_queue_s(engine: RunningEngine, others: int) -> float:
+    """Of requests that come one after another while a long answer is written: from arrival to their first step."""
+    with ThreadPoolExecutor(1) as writer:
+        long = writer.submit(complete, engine, max_tokens=400)
+        while total(engine, "num_requests_running") < 1:
+            assert not long.done()
+        for seed in range(others):
+            complete(engine, seed=seed, max_tokens=1)
+        long.result()
+    return total(engine, "request_queue_time_seconds_sum") / (others + 1)
+
+
+def test_an_engine_that_schedules_ahead_sees_a_request_one_step_later(start_engine: StartEngine) -> None:
+    """The step after the current one is decided already when a request comes, which waits for it, too."""
+    at_once, ahead = (
+        mean_queue_s(start_engine(flag).wait_ready(), 20) for flag in ("--no-async-scheduling", "--async-scheduling")
+    )
+
+    assert ahead - at_once == pytest.approx(modelled_itl_s(), rel=0.5)
+
+
+def test_the_api_server_takes_one_request_after_another(start_engine: StartEngine) -> None:
+    """Of twenty requests sent at once, each waits 2.4 ms for each one before it, and for its own."""
+    engine = start_engine("--max-num-seqs", "64").wait_ready()
+    with ThreadPoolExecutor(20) as clients:
+        list(clients.map(lambda seed: complete(engine, seed=seed, max_tokens=1), range(20)))
+
+    assert total(engine, "request_queue_time_seconds_sum") / 20 > 0.6 * 10.5 * 0.0024
 
 
 def test_a_shared_prompt_hits_the_prefix_cache(start_engine: StartEngine) -> None:

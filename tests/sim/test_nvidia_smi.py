@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from running_engine import StartEngine
 
+from tokenpeak.sim.device import devices
 from tokenpeak.sim.install import install
 from tokenpeak.sim.state import Holder, NodeState, process_started
 
@@ -40,6 +41,29 @@ def test_an_idle_node_lists_its_boards(tmp_path: Path) -> None:
     expected = [[str(index), "NVIDIA A100-SXM4-80GB", "81920", "8.0", "400.00"] for index in range(2)]
 
     assert expected == ask(tmp_path, "index,name,memory.total,compute_cap,power.limit")
+
+
+def test_mixed_boards_are_each_their_own(tmp_path: Path) -> None:
+    """Several names make a node of several kinds; the last one is repeated, and an engine sees those it may use."""
+    environment = {"TOKENPEAK_SIM_GPU": "NVIDIA T4, NVIDIA L4", "TOKENPEAK_SIM_GPU_COUNT": "3"}
+
+    assert [
+        ["0", "Tesla T4", "15360", "7.5", "70.00"],
+        ["1", "NVIDIA L4", "23034", "8.9", "72.00"],
+        ["2", "NVIDIA L4", "23034", "8.9", "72.00"],
+    ] == ask(tmp_path, "index,name,memory.total,compute_cap,power.limit", gpu="NVIDIA T4, NVIDIA L4", count=3)
+    assert "NVIDIA L4" == devices({**environment, "CUDA_VISIBLE_DEVICES": "2,1"}).gpu.name
+
+
+def test_driver_is_the_node_s(tmp_path: Path) -> None:
+    """As its shims say, in queries and in the table."""
+    install(tmp_path, {"TOKENPEAK_SIM_DRIVER": "535.183.01"})
+
+    def said(*argv: str) -> str:
+        return subprocess.run([tmp_path / "nvidia-smi", *argv], capture_output=True, text=True, check=True).stdout
+
+    assert "535.183.01" == said("--query-gpu=driver_version", "--format=csv,noheader").strip()
+    assert "Driver Version: 535.183.01" in said()
 
 
 def test_heads_carry_units_and_values_may(tmp_path: Path) -> None:

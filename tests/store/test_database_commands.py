@@ -17,10 +17,10 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.metrics import BY_NAME
 from tokenpeak.store import database as database_module
-from tokenpeak.store.database import Database, DatabaseChoice, open_database
+from tokenpeak.store.database import Database, DatabaseChoice, migrations, open_database
 from tokenpeak.store.embedded import running_server
 from tokenpeak.store.frames import Frames, open_frames
-from tokenpeak.store.tables import VIEWS
+from tokenpeak.store.views import views
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 
@@ -120,7 +120,7 @@ def test_views_and_their_columns_are_explained(analyst: Analyst) -> None:
     """Each view and each of its columns has a comment; that of a metric has its unit and formula."""
     with opened(analyst):
         pass
-    views = analyst.rows(
+    shown = analyst.rows(
         "SELECT c.relname, obj_description(c.oid) FROM pg_class c "
         "WHERE c.relnamespace = 'tokenpeak'::regnamespace AND c.relkind = 'v' ORDER BY 1"
     )
@@ -130,8 +130,8 @@ def test_views_and_their_columns_are_explained(analyst: Analyst) -> None:
     )
     metric = BY_NAME["output_tok_per_s"]
 
-    assert sorted(VIEWS) == [name for name, _ in views]
-    assert all(comment for _, comment in views)
+    assert sorted(views(migrations())) == [name for name, _ in shown]
+    assert all(comment for _, comment in shown)
     assert [] == [(view, column) for view, column, comment in columns if not comment]
     said = {(view, column): str(comment) for view, column, comment in columns}
     assert f"{metric.title} [{metric.unit}]" in said["v_runs", "output_tok_per_s"]
@@ -271,7 +271,7 @@ def older(analyst: Analyst, frames: Frames) -> str:
     last = list(known)[-1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database_module, "migrations", lambda: {name: known[name] for name in known if name != last})
-        patch.setattr(database_module, "VIEWS", {})
+        patch.setattr(database_module, "_view_comments", lambda: iter(()))
         patch.setattr(database_module, "_table_comments", lambda: iter(()))
         with opened(analyst):
             pass

@@ -82,7 +82,7 @@ def test_interruption_changes_no_suggestion(home: Home, inventory: str) -> None:
 def _check_cut(spec: SweepSpec, trial: TrialRecord, proposed: Sequence[Proposal]) -> None:
     """The runs beside the objective's were left out exactly where it was well measured and beyond the threshold."""
     run = objective_run(trial.runs, spec)
-    value = objective_value(trial.runs, spec)
+    value = objective_value(trial, spec)
     thresholds = [step.early_stop_threshold for step in proposed if step.key == key(trial)]
     is_behind = [
         threshold is not None

@@ -9,7 +9,6 @@ import pytest
 
 from tokenpeak import paths
 from tokenpeak.node.protocol.answers import (
-    ANSWERS,
     NO_SAMPLES,
     FinishAnswer,
     LaunchAnswer,
@@ -19,6 +18,7 @@ from tokenpeak.node.protocol.answers import (
     as_json,
     parse,
 )
+from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.sweep.node_answer import LOG_LIMIT_BYTES, unpacked_log, unusable_reasons
 from tokenpeak.sweep.runner import _Collector
 

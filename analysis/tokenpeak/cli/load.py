@@ -100,10 +100,10 @@ def load(
     if job_path is not None:
         job = read_job(job_path)
         run_job(job)
-        if job.quality_reference is not None:
-            from tokenpeak.quality.measure import measure_after
+        if job.quality is not None:
+            from tokenpeak.quality.after_load import measure_after
 
-            measure_after(job, job.quality_reference)
+            measure_after(job, job.quality)
         return
     if url is None:
         raise click.UsageError("Give the server's URL, or --job.")

@@ -19,11 +19,13 @@ from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.highest import as_predicted, highest_lines
 from tokenpeak.plan.matrix import build_plan, model_facts_of
+from tokenpeak.plan.objective import with_objective
 from tokenpeak.predict.demand import objective_demand
 from tokenpeak.predict.hub import facts_from_hub
 from tokenpeak.predict.memory_plan import missing_hardware, missing_model, plan_memory
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.predict.prediction import slo_rate_per_s
+from tokenpeak.quality.reference import with_reference_first
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.outline import duration_text, outline
 from tokenpeak.search.remaining import cost_of
@@ -83,8 +85,10 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
         require_deadlines(spec, node.name, {"limits": node.limits})
     facts, model = known_facts(inventory), declared_model(inventory)
     spec, left_out = with_baselines(spec, facts, model)
+    spec, ranked_by = with_objective(spec, model)
     models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, model).items()}
     plans = build_plan(spec, facts, model)
+    spec, compared = with_reference_first(spec, plans)
     estimates = [cost_of(spec, one, facts, models) for one in plans]
     as_grid = spec.model_copy(update={"search": spec.search.model_copy(update={"strategy": "grid", "trials": None})})
     grids = [cost_of(as_grid, one, facts, models) for one in plans]
@@ -96,7 +100,7 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
     kinds = [(one, _nodes_of(one, facts)[0]) for one in plans]
     short = short_runs(spec)
     named = [(each.workload, each.level) for each in short]
-    notes = [*_notes(facts, models), *left_out, *(each.words for each in short)]
+    notes = [*_notes(facts, models), *left_out, *ranked_by, *compared, *(each.words for each in short)]
     for each in short_energy_runs(spec, kinds, models):
         # A level that is to be longer anyway is named once.
         notes += [each.words] if (each.workload, each.level) not in named else []

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 STATUSES = {"pass": ExitStatus.GOOD, "fail": ExitStatus.MISSED, "unknown": ExitStatus.INVALID}
+_TASKS = click.option("--tasks", type=click.Path(path_type=Path), help="Labelled tasks of your own, a JSON line each.")
 
 
 def _server_options(command: Command) -> Command:
-    """The options that both commands have."""
+    """The options that both commands of a server have."""
     for option in (
         click.option("--insecure", is_flag=True, help="Do not check the server's certificate."),
         click.option("--ca-file", type=click.Path(path_type=Path), help="Certificates to trust besides the system's."),
@@ -36,63 +38,97 @@ def _server_options(command: Command) -> Command:
 def quality() -> None:
     """Measure whether a vLLM server answers as well as a reference: the same model at full precision, say.
 
-    Record the reference once, then compare servers that run it in another precision, with a draft model or by another
-    release of vLLM.
+    A sweep does this by itself. For servers that no sweep launched, record the reference once, then compare servers
+    that run it in another precision, with a draft model or by another release of vLLM.
     """
 
 
 @quality.command(short_help="Record the answers of the server at URL as the reference.")
 @click.argument("url")
 @_server_options
+@_TASKS
 @click.option("--tokens", type=click.IntRange(10_000), help="Tokens that a measurement processes; 60,000 unless given.")
 @click.option(
-    "--output", required=True, type=click.Path(path_type=Path), help="Where the reference is written, as JSON."
+    "--output", required=True, type=click.Path(path_type=Path), help="Where the answers are written: a .json file."
 )
-def record(url: str, model: str, tokens: int | None, output: Path, **given: Any) -> None:
-    """Have the server at URL answer the built-in prompts, and measure how much another batch changes its answers."""
+def record(url: str, model: str, tokens: int | None, tasks: Path | None, output: Path, **given: Any) -> None:
+    """Have the server at URL answer the built-in questions, and measure how much another batch changes its answers."""
     from tokenpeak.atomic import write_atomically
-    from tokenpeak.quality.measure import TOKENS, record_reference
-    from tokenpeak.quality.verdict import judge
-    from tokenpeak.spec.quality import MARGIN_NATS
+    from tokenpeak.quality.comparison import floor_of
+    from tokenpeak.quality.measure import measure
+    from tokenpeak.quality.passes import written
+    from tokenpeak.quality.verdict import Reference, judge
+    from tokenpeak.records.quality import QualityPasses
+    from tokenpeak.spec.quality import MARGIN_NATS, TOKENS, QualityJob
 
-    reference = record_reference(_server(url, given), model, tokens=tokens or TOKENS)
-    if reference.floor.problem is not None:
-        raise LoadError(f"The noise floor could not be measured: {reference.floor.problem}")
-    write_atomically(output, reference.model_dump_json() + "\n")
-    own = judge(reference.floor, reference, MARGIN_NATS)
-    right = f"{own.reference_tasks_right} of {own.prompts} answers are right"
-    echo(f"{output}: {len(reference.answers)} answers, {right}; {reference.floor.duration_s:.0f} s a measurement")
+    found = measure(_server(url, given), model, QualityJob(tokens=tokens or TOKENS, passes=2, tasks=tasks))
+    if not found.passes:
+        raise LoadError(f"The answers could not be measured: {found.measurement.problem}")
+    write_atomically(output, written(QualityPasses(passes=found.passes), output))
+    first, again = found.passes
+    own = judge(again, None, Reference(answers=first, floor=floor_of(first, [again], ())), MARGIN_NATS)
+    right = sum(answer.right for answer in first.answers)
+    echo(
+        f"{output}: {len(first.texts)} texts and {len(first.answers)} answers, {right} of them right; "
+        f"{found.measurement.duration_s:.0f} s for two passes"
+    )
     if own.status != "pass":
         echo(f"WARNING nothing can pass against it: {own.reason}")
 
 
-@quality.command(short_help="Compare the server at URL with a recorded reference.")
+@quality.command(short_help="Compare the server at URL with recorded answers.")
 @click.argument("url")
 @click.argument("reference", type=click.Path(path_type=Path))
 @_server_options
+@_TASKS
 @click.option("--margin", type=click.FloatRange(0, min_open=True), help="Nats a token above the noise floor; 0.02.")
-@click.option("--output", type=click.Path(path_type=Path), help="Where the measurement is written, as JSON.")
-def compare(url: str, reference: Path, model: str, margin: float | None, output: Path | None, **given: Any) -> None:
+@click.option("--output", type=click.Path(path_type=Path), help="Where the verdict is written, as JSON.")
+def compare(
+    url: str, reference: Path, model: str, tasks: Path | None, margin: float | None, output: Path | None, **given: Any
+) -> None:
     """Measure how the answers of the server at URL agree with REFERENCE, and say whether they pass.
 
     The exit status is 0 where they pass, 3 where they fail and 4 where it cannot be known.
     """
     from tokenpeak.atomic import write_atomically
+    from tokenpeak.quality.comparison import floor_of
     from tokenpeak.quality.measure import measure
-    from tokenpeak.quality.reference import read_reference
-    from tokenpeak.quality.verdict import judge
-    from tokenpeak.spec.quality import MARGIN_NATS
+    from tokenpeak.quality.passes import read_passes
+    from tokenpeak.quality.verdict import Reference, judge
+    from tokenpeak.spec.quality import MARGIN_NATS, QualityJob
 
-    recorded = read_reference(reference)
-    measured = measure(_server(url, given), model, recorded)
-    verdict = judge(measured, recorded, margin or MARGIN_NATS)
+    first, *again = read_passes(reference).passes
+    job = QualityJob(tokens=first.budget_tokens, context=first.context, tasks=tasks)
+    found = measure(_server(url, given), model, job)
+    known = Reference(answers=first, floor=floor_of(first, again, ()))
+    answers = found.passes[0] if found.passes else None
+    verdict = judge(answers, found.measurement.problem, known, margin or MARGIN_NATS)
     if output is not None:
-        write_atomically(output, measured.model_dump_json(indent=1) + "\n")
+        write_atomically(output, verdict.model_dump_json(indent=1) + "\n")
     for line in _lines(verdict):
         echo(line)
-    if verdict.kl is not None:
-        echo(f"took {measured.duration_s:.1f} s, {measured.tokens:,} tokens")
+    if answers is not None:
+        echo(f"took {found.measurement.duration_s:.1f} s, {found.measurement.tokens:,} tokens")
     sys.exit(STATUSES[verdict.status])
+
+
+@quality.command(name="lm-eval", short_help="Compare the samples that lm-eval logged of two servers.")
+@click.argument("reference", type=click.Path(path_type=Path, exists=True))
+@click.argument("candidate", type=click.Path(path_type=Path, exists=True))
+@click.option("--metric", help="The metric that says right or wrong; the first of exact_match, acc and acc_norm.")
+@click.option("--margin", type=click.FloatRange(0, 100, min_open=True), default=1.0, show_default=True, help="Points.")
+def lm_eval(reference: Path, candidate: Path, metric: str | None, margin: float) -> None:
+    """Compare two folders that lm-eval wrote with --log_samples, sample by sample, and say whether CANDIDATE passes.
+
+    It fails where more samples became wrong than right by more than chance (exact McNemar, p < 0.01), passes where the
+    99% interval of the difference is above minus the margin, and is unknown otherwise. The exit status is as compare's.
+    """
+    from tokenpeak.exchange.lm_eval import read_samples
+    from tokenpeak.quality.paired import paired
+
+    found = paired(read_samples(reference, metric), read_samples(candidate, metric), margin=margin / 100)
+    echo(f"{found.status}: {found.reason}")
+    sys.exit(STATUSES[found.status])
 
 
 def _lines(verdict: "QualityVerdict") -> list[str]:
@@ -100,17 +136,21 @@ def _lines(verdict: "QualityVerdict") -> list[str]:
     lines = [f"{verdict.status}: {verdict.reason}"]
     rows = {
         "divergence from the reference": verdict.kl,
-        "decoding from prefill": verdict.decode_kl,
-        "regret of generated tokens": verdict.decode_regret,
+        "divergence of generated answers": verdict.answer_kl,
+        "divergence over a long context": verdict.long_kl,
+        "regret of generated tokens": verdict.regret,
     }
     for name, found in rows.items():
         if found is not None:
-            lines.append(f"  {name:30} {found.estimate:8.4f} nats a token ({found.low:.4f} to {found.high:.4f})")
-    if verdict.top1_agreement is not None and verdict.perplexity_ratio is not None:
-        lines.append(f"  {'same likeliest token':30} {verdict.top1_agreement:8.1%}")
-        lines.append(f"  {'ratio of perplexities':30} {verdict.perplexity_ratio:8.4f}")
-        tasks = f"{verdict.tasks_right} of {verdict.prompts}, the reference's {verdict.reference_tasks_right}"
-        lines.append(f"  {'right answers':30} {tasks:>8}")
+            lines.append(f"  {name:32} {found.estimate:8.4f} nats a token ({found.low:.4f} to {found.high:.4f})")
+    if verdict.top1_agreement is not None:
+        lines.append(f"  {'same likeliest token':32} {verdict.top1_agreement.estimate:8.1%}")
+    if (found := verdict.log_ratio) is not None:
+        ends = f"({exp(found.low):.4f} to {exp(found.high):.4f})"
+        lines.append(f"  {'ratio of perplexities':32} {exp(found.estimate):8.4f} {ends}")
+    if verdict.tasks_right is not None:
+        tasks = f"{verdict.tasks_right} of {verdict.tasks}, the reference's {verdict.reference_tasks_right}"
+        lines.append(f"  {'right answers':32} {tasks:>8}")
     return lines
 
 

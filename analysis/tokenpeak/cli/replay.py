@@ -148,7 +148,7 @@ def _from_archives(path: Path, metric: str | None, workload: str | None, level: 
             raw["objective"] = kept | {key: word for key, word in given.items() if word}
         spec = parse_spec(raw, archive.path / "sweep.json")
         try:
-            found += landscapes_of(sweep.sweep_id, sweep, archive.trials(), spec)
+            found += landscapes_of(sweep.sweep_id, sweep, archive.judged_trials(), spec)
         except ArchiveError as error:
             if len(archives) == 1:
                 raise

@@ -29,13 +29,21 @@ from tokenpeak.terminal import echo
 )
 def report(archives: tuple[Path, ...], output: Path, parameters: tuple[str, ...], *, node_names: bool) -> None:
     """Build the site from ARCHIVES (default: results); needs no database, node or network."""
+    from tokenpeak.cli.documentation import documentation
     from tokenpeak.report.site import build_site, leave
 
     # Absolute now: a notebook runs in the folder of its page.
     place = output.absolute()
     with interruptible(lambda: leave(place)):
         given = _given(parameters)
-        page = build_site(archives or (paths.RESULTS,), output, node_names=node_names, parameters=given, say=echo)
+        page = build_site(
+            archives or (paths.RESULTS,),
+            output,
+            node_names=node_names,
+            parameters=given,
+            docs=documentation(),
+            say=echo,
+        )
     echo(f"Open {page}")
 
 

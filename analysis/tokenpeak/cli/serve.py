@@ -20,6 +20,7 @@ from tokenpeak.terminal import echo
 @click.option("--node-names", is_flag=True, help="Show nodes under their own names and addresses.")
 def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, node_names: bool) -> None:
     """Serve the site of ARCHIVES (default: results) while a sweep runs; ends with Ctrl-C."""
+    from tokenpeak.cli.documentation import documentation
     from tokenpeak.report import live
     from tokenpeak.report.site import leave
 
@@ -30,4 +31,11 @@ def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, nod
     # Absolute now: a notebook runs in the folder of its page.
     place = output.absolute()
     with interruptible(lambda: leave(place), said="Stopped; the site stays where it is.", status=ExitStatus.GOOD):
-        live.watch(archives or (paths.RESULTS,), output, node_names=node_names, stop=threading.Event(), say=echo)
+        live.watch(
+            archives or (paths.RESULTS,),
+            output,
+            node_names=node_names,
+            docs=documentation(),
+            stop=threading.Event(),
+            say=echo,
+        )

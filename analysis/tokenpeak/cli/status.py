@@ -72,6 +72,8 @@ def sentences(answer: StatusAnswer) -> Iterator[str]:
     else:
         name = " ".join(word for word in (production.manager, production.unit) if word)
         yield f"Production ({name}) {_state(production, is_borrowed=bool(answer.armed))}."
+    if answer.drained:
+        yield f"It is out of its load balancer ({', '.join(answer.drained)}) until production answers."
     holder = answer.holder or "nobody"
     if answer.armed:
         phase = (answer.phase or "unknown").replace("_", " ")

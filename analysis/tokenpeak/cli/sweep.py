@@ -13,6 +13,8 @@ from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.names import inside
 from tokenpeak.plan.baseline import with_baselines
+from tokenpeak.plan.objective import with_objective
+from tokenpeak.quality.reference import with_reference_first
 from tokenpeak.records import EndRecord
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
@@ -130,10 +132,14 @@ def _start(
 ) -> SweepOutcome:
     found = prepare(inventory, progress, interrupt)
     facts = [ready.facts for ready in found.usable.values()]
-    spec, notes = with_baselines(spec, facts, declared_model(inventory))
+    model = declared_model(inventory)
+    spec, notes = with_baselines(spec, facts, model)
+    spec, ranked_by = with_objective(spec, model)
     plans = plan_sweep(spec, inventory, found)
-    _print(notes)
+    spec, compared = with_reference_first(spec, plans)
+    _print([*notes, *ranked_by])
     _print(plan_lines(plans))
+    _print(compared)
     return new_sweep(spec, inventory, found, plans, parallel=parallel, progress=progress, interrupt=interrupt)
 
 
@@ -147,7 +153,7 @@ def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: ProgressDisplay,
 
 def _conclude(outcome: SweepOutcome) -> None:
     """Say what was found and how production stands."""
-    _print(summary_lines(outcome.record, outcome.spec, outcome.trials))
+    _print(summary_lines(outcome.record, outcome.spec, outcome.trials, outcome.archive.read_quality()))
     echo()
     _print(downtime_lines(outcome.end))
     for node in outcome.end.unrestored:
@@ -176,6 +182,7 @@ def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
     Raw files are kept in any case.
     """
     # Imported here: notebooks and Postgres cost a second that measuring does not need.
+    from tokenpeak.cli.documentation import documentation
     from tokenpeak.report.site import build_site, leave
     from tokenpeak.store.database import open_database
     from tokenpeak.store.frames import open_frames
@@ -188,7 +195,7 @@ def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
         echo(f"PROBLEM Postgres was not loaded; make ingest does it later: {error}")
     try:
         with interruptible(lambda: leave(paths.SITE_BUILD), said="Interrupted; make report builds the site."):
-            page = build_site([paths.RESULTS], paths.SITE_BUILD)
+            page = build_site([paths.RESULTS], paths.SITE_BUILD, docs=documentation())
     except (ArchiveError, ReportError) as error:
         echo(f"PROBLEM the site was not built; make report does it later: {error}")
         return False

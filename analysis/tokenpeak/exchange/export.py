@@ -90,7 +90,7 @@ def export_vllm_bench(archive: Archive, folder: Path, *, detailed: bool = False)
     """A JSON file for each run of an archive, named after its trial and order."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for trial in archive.trials():
+    for trial in archive.judged_trials():
         parquet = archive.requests_path(trial.trial_id)
         is_there = detailed and parquet.is_file()
         if is_there and (reason := unreadable(parquet)):

@@ -26,12 +26,13 @@ from tokenpeak.loadgen.worker_pool import WorkerPool
 from tokenpeak.ranking.objective import metric_value
 from tokenpeak.records import Reason, RunRecord, Verdict
 from tokenpeak.spec.energy import EnergyFactors
+from tokenpeak.spec.quality import QualityJob
 from tokenpeak.spec.workload import Declaration, LoadLevel, StagedLoad
 
 STREAMS_PER_PROCESS = 1024
 OUTCOME = "outcome.json"
-QUALITY = "quality.json"
-"""A QualityMeasurement, of a job with a reference."""
+QUALITY, ANSWERS = "quality.json", "quality.json.zst"
+"""A QualityMeasurement, and the QualityPasses that it came to, of a job that measures answers."""
 
 
 class EarlyStop(Declaration):
@@ -85,8 +86,8 @@ class LoadJob(Declaration):
     drain_s: PositiveFloat = 60
     early_stop: EarlyStop | None = None
     """None: every run is made."""
-    quality_reference: Path | None = None
-    """The reference whose answers the engine is compared with after the runs; None: none."""
+    quality: QualityJob | None = None
+    """What is measured of the engine's answers after the runs; None: nothing."""
 
 
 def read_job(path: Path) -> LoadJob:

@@ -1,6 +1,6 @@
 """`python3 -I tokenpeak-node.pyz COMMAND --state DIR [--request FILE]`: one JSON object on stdout.
 
-`launch` and `finish` take a request: JSON from FILE, or from stdin when FILE is `-` or not given; `restore` may have
+Commands that take a request read it as JSON from FILE, or from stdin when FILE is `-` or not given; `restore` may have
 one. Exit status 0; 3 with `{"error": …}` when the command could not do its work. With `--limited`, as root's guard
 command starts it, COMMAND is all that its user chooses.
 """
@@ -33,10 +33,18 @@ COMMANDS = (
     "telemetry",
     "produce",
     "uninstall",
+    "describe",
+    "observe",
+    "change",
+    "confirm",
 )
+WITH_REQUEST = ("launch", "finish", "restore", "uninstall", "observe", "change", "confirm")
+OPTIONAL_REQUEST = ("restore", "uninstall")
 
 
-def answer(command: str, state: State, request_source: str | None, *, limited: bool) -> NodeAnswer:
+def answer(
+    command: str, state: State, request_source: str | None, *, limited: bool, for_apply: bool = False
+) -> NodeAnswer:
     """Carry out one command; its modules are imported only then."""
     try:
         declaration = state.declaration()
@@ -48,10 +56,10 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
     if limited:
         from tokenpeak.node import launcher
 
-        launcher.check(command, request_source, declaration)
+        launcher.check(command, request_source, declaration, for_apply)
     if declaration.get("tools"):
         os.environ["PATH"] = f"{declaration['tools']}{os.pathsep}{os.environ.get('PATH', '')}"
-    if command in ("launch", "finish", "restore", "uninstall"):
+    if command in WITH_REQUEST:
         return _answer_request(command, state, declaration, request_source, limited=limited)
     if command == "install":
         from tokenpeak.node import guard, images, installation, launcher, removal
@@ -70,6 +78,10 @@ def answer(command: str, state: State, request_source: str | None, *, limited: b
         from tokenpeak.node.status import status
 
         return status(state, declaration)
+    if command == "describe":
+        from tokenpeak.node.describe import describe
+
+        return describe(state, declaration)
     if command == "lease":
         from tokenpeak.node import lease
 
@@ -94,13 +106,15 @@ def _answer_request(
     from tokenpeak.node.protocol import requests
 
     source = request_source
-    if source is None and (limited or command not in ("restore", "uninstall")):
+    if source is None and (limited or command not in OPTIONAL_REQUEST):
         source = "-"
     given = {} if source is None else requests.read(source)
     if command == "uninstall":
         from tokenpeak.node.removal import uninstall
 
         return uninstall(state, declaration, requests.parse(requests.UninstallRequest, given))
+    if command in ("observe", "change", "confirm"):
+        return _answer_apply(command, state, declaration, given, limited=limited)
     if command == "launch":
         from tokenpeak.node import launcher
         from tokenpeak.node.launch import launch
@@ -122,6 +136,30 @@ def _answer_request(
     return restore_command(state, declaration, requests.parse(requests.RestoreRequest, given))
 
 
+def _answer_apply(command: str, state: State, declaration: Json, given: Json, *, limited: bool) -> NodeAnswer:
+    """Carry out a command of an apply."""
+    from tokenpeak.node.protocol import apply_requests, requests
+
+    if command == "observe":
+        from tokenpeak.node.observe import observe
+
+        return observe(state, declaration, requests.parse(apply_requests.ObserveRequest, given))
+    if command == "confirm":
+        from tokenpeak.node.confirm import confirm
+
+        return confirm(state, requests.parse(apply_requests.ConfirmRequest, given))
+    from tokenpeak.node.change import change
+
+    require_same(given)
+    change_request = requests.parse(apply_requests.ChangeRequest, given)
+    apply_requests.check_declared(declaration, change_request)
+    if limited:
+        from tokenpeak.node import launcher
+
+        launcher.check_change(declaration, change_request)
+    return change(state, declaration, change_request)
+
+
 def main() -> int:
     """Parse the command line, answer, and return the exit status."""
     parser = argparse.ArgumentParser(prog="tokenpeak-node", description=__doc__, allow_abbrev=False)
@@ -129,6 +167,7 @@ def main() -> int:
     parser.add_argument("--state", type=Path, required=True, help="the node's state folder")
     parser.add_argument("--request", help="a JSON file, or - for stdin")
     parser.add_argument("--limited", action="store_true", help="refuse what only root may ask")
+    parser.add_argument("--for-apply", action="store_true", help="with --limited: what an apply takes, and no trial")
     arguments = parser.parse_args()
     # A controller that hangs up must not end a command in the middle of its work; the guard's lease is for that.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -140,7 +179,8 @@ def main() -> int:
     result: dict[str, Any]
     try:
         state = State.make(folder) if arguments.command == "install" and not arguments.limited else State(folder)
-        result, exit_status = as_json(answer(arguments.command, state, source, limited=arguments.limited)), 0
+        options = {"limited": arguments.limited, "for_apply": arguments.for_apply}
+        result, exit_status = as_json(answer(arguments.command, state, source, **options)), 0
     except ScriptError as error:
         result, exit_status = {"error": {"code": error.code, "text": error.text}}, 3
     except OSError as error:

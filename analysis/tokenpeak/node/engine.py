@@ -13,7 +13,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tokenpeak.node import clock, process, trust
+from tokenpeak.node import boards, clock, process, trust
 from tokenpeak.node.engine_container import LABEL, ContainerStart, EngineContainer
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, in_control_group
@@ -50,6 +50,14 @@ def read_environment_file(path: str | None) -> dict[str, str]:
         if equals and not name.startswith("#"):
             found[name.strip()] = value.strip()
     return found
+
+
+def declared_environment(declaration: Json) -> dict[str, str]:
+    """What the inventory sets in an engine's environment, with its file's variables and those of the chosen boards."""
+    declared = declaration.get("engine") or {}
+    env = {str(name): str(value) for name, value in (declared.get("env") or {}).items()}
+    env.update(read_environment_file(declared.get("env_file")))
+    return {**boards.environment(declaration), **env}
 
 
 def environment_line(name: str, value: str) -> str:

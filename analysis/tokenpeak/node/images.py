@@ -96,9 +96,6 @@ def require_startable(build: Json, declaration: Json) -> Json:
             "engine",
             f"tokenpeak_gpus and `devices` of the build of {build['image']!r} both choose boards: keep one of them.",
         )
-    problem = None if declaration.get("simulated") else model_problem(build, declaration.get("model") or {})
-    if problem:
-        raise ScriptError("engine", problem)
     return found
 
 
@@ -110,35 +107,6 @@ def container_start(declaration: Json, build: Json) -> ContainerStart:
     options = [*base_options(build, str(user) if user else None), *limit_options(build), *devices]
     # By its id: a tag may be given to another image meanwhile.
     return ContainerStart({**build, "image": str(found["Id"])}, options, digest_of(found))
-
-
-def model_problem(build: Json, model: Json) -> str | None:
-    """Why a container of the build would not find the model on the node; None where it would.
-
-    A model that is loaded by its name must be in a cache that is mounted: each trial would download it otherwise,
-    while production is down.
-    """
-    path, name = model.get("path") or model.get("name"), model.get("name")
-    if not path:
-        return None
-    if str(path).startswith("/"):
-        for source, place, _ in mounts_of(build):
-            if f"{path}/".startswith(f"{place.rstrip('/')}/"):
-                inside = Path(source) / os.path.relpath(str(path), place)
-                if (inside / "config.json").is_file():
-                    return None
-                return f"The model {path} is not at {inside} on this node: copy it there, or correct the mount."
-        return (
-            f"The model {path} is in no mount of the build of {build['image']!r}: add {path}:{path}:ro to its mounts."
-        )
-    folder = f"models--{str(name).replace('/', '--')}"
-    for source, _, _ in mounts_of(build):
-        if any((Path(source) / below / folder / "snapshots").is_dir() for below in ("", "hub", "huggingface/hub")):
-            return None
-    return (
-        f"The model {name} is in no mounted cache of the build of {build['image']!r}, so each trial would download it: "
-        "download it on the node, and mount the cache (/root/.cache/huggingface, or where HF_HOME says)."
-    )
 
 
 def rights_problem(build: Json, engine_user: str | None) -> str | None:

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Sequence
 
-from tokenpeak.node import environment, images, meters, trust, version
+from tokenpeak.node import drain, environment, images, meters, trust, version
 from tokenpeak.node.answering import Answering
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.error import ScriptError
@@ -25,6 +25,7 @@ def check(declaration: Json) -> None:
         *engine_problems(declaration),
         *power_command_problems(declaration),
         *answer_problems(declaration),
+        *drain_problems(declaration),
         *secret_problems(declaration),
         *allowlist_problems(declaration),
     ]
@@ -103,6 +104,20 @@ def answer_problems(declaration: Json) -> list[str]:
             "could pass for production. Let root alone write these files."
         )
     return wrong
+
+
+def drain_problems(declaration: Json) -> list[str]:
+    """Where root would run commands of tokenpeak_drain that others can write, and what to do."""
+    if os.geteuid() != 0:
+        return []
+    words = drain.programs(declaration.get("drain"))
+    found = [Path(each) for word in words if (each := word if word.startswith("/") else shutil.which(word))]
+    if danger := _danger(found):
+        return [
+            f"Root would run what tokenpeak_drain names, and {danger}: whoever that is would be root. Let root alone "
+            "write these files."
+        ]
+    return []
 
 
 def _danger(paths: Sequence[Path]) -> str | None:

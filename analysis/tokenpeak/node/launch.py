@@ -6,15 +6,17 @@ import os
 import secrets
 import time
 from pathlib import Path
+from typing import Mapping
 
-from tokenpeak.node import boards, clock, guard, lease, lock, machine, memory, production, serving, telemetry
+from tokenpeak.node import boards, clock, drain, guard, lease, lock, machine, memory, production, serving, telemetry
 from tokenpeak.node import record as records
-from tokenpeak.node.engine import Engine, read_environment_file, trial_key
+from tokenpeak.node.engine import Engine, declared_environment, read_environment_file, trial_key
 from tokenpeak.node.engine_builds import engine_build, is_version
 from tokenpeak.node.engine_container import container_environment
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import Check, ForeignServerError, of_processes
 from tokenpeak.node.images import container_start
+from tokenpeak.node.models import model_digest, model_problem
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json
@@ -25,6 +27,7 @@ from tokenpeak.node.version import entry_digest
 LOG_TAIL_BYTES = 32_768
 LEASE_LAPSED = "lease_lapsed"
 WRONG_ENGINE = "wrong_engine"
+MODEL_MISSING = "model_missing"
 ADDRESS_TAKEN = "address_taken"
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
 """What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
@@ -51,6 +54,21 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
     if in_container is not None:
         env = container_environment(build, declaration, env)
     digest = in_container.digest if in_container else entry_digest({**build, "command": request.argv})
+    if (unfit := _unfit(declaration, request, build, env, digest)) is not None:
+        return LaunchAnswer(
+            ready=False,
+            failure_phase=unfit[0],
+            timed_out=False,
+            message=unfit[1],
+            engine_digest=digest,
+            log_tail="",
+            host=host,
+            port=port,
+            api_key_used=key is not None,
+            started_at_unix_s=phases.started_at_unix_s,
+            production_found_down=False,
+        )
+    model = _digest_of_model(declaration, request, build, env)
     failure: str | None = None
     with state.exclusive():
         record = borrow(state, declaration, request, (host, port), phases)
@@ -87,6 +105,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         exit_status=engine.exit_status(),
         engine_version=reported,
         engine_digest=digest,
+        model_digest=model,
         log_tail=redact(log_tail(engine.log), hidden),
         pid=pid,
         host=host,
@@ -97,6 +116,35 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         production_found_down=bool(record.get("found_down")),
         production=picked(ProductionState, record["production"]),
     )
+
+
+def _unfit(
+    declaration: Json, request: LaunchRequest, build: Json, env: Mapping[str, str], digest: str | None
+) -> tuple[str, str] | None:
+    """Why the engine or the model of a request is not what its config asks for; None where both are.
+
+    The failure's name and a sentence. Production is not touched.
+    """
+    if request.engine_digest is not None and digest is not None and digest != request.engine_digest:
+        text = f"The engine was {request.engine_digest} when the sweep began, and is {digest} now: begin another sweep."
+        return WRONG_ENGINE, text
+    model, user = _model_and_user(declaration, request)
+    absent = model_problem(build, model, env, request.argv, user) if model else None
+    return None if absent is None else (MODEL_MISSING, absent)
+
+
+def _digest_of_model(declaration: Json, request: LaunchRequest, build: Json, env: Mapping[str, str]) -> str | None:
+    """The checksum of the model that the engine is to serve; None where its files are not found."""
+    model, user = _model_and_user(declaration, request)
+    return model_digest(build, model, env, request.argv, user) if model else None
+
+
+def _model_and_user(declaration: Json, request: LaunchRequest) -> tuple[str | None, str | None]:
+    """The model that the engine is to serve and the engine's user; no model where the engine is simulated."""
+    declared = declaration.get("model") or {}
+    model = request.model or declared.get("path") or declared.get("name")
+    user = (declaration.get("engine") or {}).get("user")
+    return None if declaration.get("simulated") or not model else str(model), str(user) if user else None
 
 
 def borrow(state: State, declaration: Json, request: LaunchRequest, address: tuple[str, int], phases: Phases) -> Json:
@@ -136,6 +184,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
                 "boot_id": clock.boot_id(),
                 "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
                 "production": was,
+                "drain": declaration.get("drain"),
                 "found_down": was["running"] and not found["running"],
                 "production_ready_s": request.production_ready_s,
                 "engine_stop_s": request.engine_stop_s,
@@ -181,6 +230,8 @@ def _trial_part(request: LaunchRequest, declaration: Json) -> Json:
 
 
 def _stop_production(state: State, record: Json, phases: Phases) -> Json:
+    if record["production"]["running"] and "stopped" not in record:
+        record = drain.take_out(state, record, phases)
     now: Json = {"unix_s": time.time(), "boot_s": clock.boot_s(), "boot_id": clock.boot_id()}
     stopped = record.get("stopped", now)
     if record["production"]["running"]:
@@ -294,10 +345,7 @@ def api_key(state: State, request: Json) -> str | None:
 
 def environment(declaration: Json, request: LaunchRequest, key: str | None) -> dict[str, str]:
     """What the engine's environment has beyond this script's own: the declared, and on top the config's."""
-    declared = declaration.get("engine") or {}
-    env = {str(name): str(value) for name, value in (declared.get("env") or {}).items()}
-    env.update(read_environment_file(declared.get("env_file")))
-    env = {**boards.environment(declaration), **env, **request.env}
+    env = {**declared_environment(declaration), **request.env}
     if key:
         env["VLLM_API_KEY"] = key
     return env

@@ -3,6 +3,8 @@
 It is a root-owned file outside the state folder that runs the root-owned script there with a fixed state folder; one
 sudoers line permits it. What comes through it is limited: no other command, no file named by the user, no engine but
 a declared build, and that not as root.
+
+Another such command, for another user, changes production's definition: whoever may run trials has no right to that.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ import shlex
 import stat
 import sys
 from pathlib import Path
+from typing import Sequence
 
 from tokenpeak.node.engine_builds import engine_build, engine_builds
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.images import is_root
+from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.protocol.requests import LaunchRequest
 from tokenpeak.node.state import Json, State
 
 COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
-WITH_REQUEST = ("launch", "finish", "restore")
+APPLY_COMMANDS = ("probe", "describe", "observe", "change", "confirm", "restore", "status", "lease")
 
 NOBODY_ELSE = (None, "root", "0", 0)
 """Users that are root."""
@@ -38,23 +42,30 @@ case "$#:$1" in
   exit 2
   ;;
 esac
-cd / && exec {python} -I {bundle} "$1" --limited --state {state}
+cd / && exec {python} -I {bundle} "$1" --limited{option} --state {state}
 """
 
 
 def install(state: State, declaration: Json) -> bool:
     """Put the command where the declaration wants it, if it wants one; whether anything changed."""
-    declared = declaration.get("guard_command")
-    if not declared:
-        return False
+    kinds = (("guard_command", COMMANDS, ""), ("apply_command", APPLY_COMMANDS, " --for-apply"))
+    changed = [
+        _put(state, str(declaration[key]), commands, option) for key, commands, option in kinds if declaration.get(key)
+    ]
+    return any(changed)
+
+
+def _put(state: State, declared: str, commands: Sequence[str], option: str) -> bool:
+    """Put one of the commands there; whether anything changed."""
     if os.geteuid() != 0:
         raise ScriptError("launcher", f"Only root can put the guard command at {declared}: run `make install` as root.")
     target = Path(declared)
     for folder in (*target.parents, *state.folder.parents, state.folder):
         complain_if_writable(folder)
     text = TEXT.format(
-        words=" | ".join(f"1:{word}" for word in COMMANDS),
-        commands=", ".join(COMMANDS),
+        words=" | ".join(f"1:{word}" for word in commands),
+        commands=", ".join(commands),
+        option=option,
         name=target.name,
         python=shlex.quote(str(Path(sys.executable).resolve())),
         bundle=shlex.quote(str(state.path("tokenpeak-node.pyz"))),
@@ -83,10 +94,11 @@ def complain_if_writable(folder: Path) -> None:
         )
 
 
-def check(command: str, request_source: str | None, declaration: Json) -> None:
-    """Raise ScriptError for what does not come through the limited command."""
-    if command not in COMMANDS:
-        raise ScriptError("refused", f"{command!r} is for root alone; permitted are {', '.join(COMMANDS)}.")
+def check(command: str, request_source: str | None, declaration: Json, for_apply: bool = False) -> None:
+    """Raise ScriptError for what does not come through the limited command, or the one of applies."""
+    permitted = APPLY_COMMANDS if for_apply else COMMANDS
+    if command not in permitted:
+        raise ScriptError("refused", f"{command!r} is for root alone; permitted are {', '.join(permitted)}.")
     if request_source is not None:
         raise ScriptError("refused", "A request comes on standard input; --request is for root alone.")
     user = (declaration.get("engine") or {}).get("user")
@@ -98,6 +110,21 @@ def check(command: str, request_source: str | None, declaration: Json) -> None:
             f"tokenpeak_engine_user is {user!r}: through the guard command an engine must have a user of its own, in a "
             "container too (`user` of its build).",
         )
+
+
+def check_change(declaration: Json, request: ChangeRequest) -> None:
+    """Raise ScriptError for a program or image of production that is neither the present one nor a declared build's."""
+    if request.edit is None:
+        return
+    builds = engine_builds(declaration).values()
+    words, program, image = request.edit["words"], request.edit["program"], request.edit["image"]
+    new = [word for word in words[:program] if isinstance(word, str)]
+    if new and words[:program] not in [build["command"] for build in builds if "image" not in build]:
+        raise ScriptError(
+            "refused", f"The apply command starts production's own program or a declared build, not {new}."
+        )
+    if image is not None and image not in [build.get("image") for build in builds]:
+        raise ScriptError("refused", f"The apply command takes a declared build's image, not {image!r:.200}.")
 
 
 def check_launch(declaration: Json, request: LaunchRequest) -> None:

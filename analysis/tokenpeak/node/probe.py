@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Collection
 
 from tokenpeak.node import (
     amd_smi,
     boards,
+    drain,
     environment,
     images,
     installation,
     machine,
     meters,
+    models,
     process,
     production,
     smi,
@@ -23,6 +24,7 @@ from tokenpeak.node import (
     version,
 )
 from tokenpeak.node import record as records
+from tokenpeak.node.engine import declared_environment
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import make_manager
@@ -80,19 +82,6 @@ def holder_text(holder: dict[str, Any]) -> str:
     return f"{holder['pid']} {holder['name']} {'?' if held is None else int(held / smi.MIB)} MiB"
 
 
-def model_present(path: str | None, name: str | None) -> bool | None:
-    """Whether the model's files are on the node; None when it would be fetched by name and no cache has it."""
-    if path:
-        return (Path(path) / "config.json").is_file()
-    if name and name.startswith("/"):
-        return (Path(name) / "config.json").is_file()
-    if name:
-        hub = Path(os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub")
-        if (hub.expanduser() / f"models--{name.replace('/', '--')}" / "snapshots").is_dir():
-            return True
-    return None
-
-
 def probe(state: State, declaration: Json) -> ProbeAnswer:
     """The node's facts, and its declaration with what the controller may know of it."""
     chosen, every_gpu = boards.chosen_boards(declaration), gpus()
@@ -110,6 +99,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     except ScriptError as error:
         problems.append(error.text)
         found_production = None
+    problems += drain_problems(declaration, state)
     # Root asks no engine that others could have replaced.
     unsafe = installation.engine_problems(declaration)
     problems += [*unsafe, *installation.secret_problems(declaration)]
@@ -122,11 +112,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     host, port = declaration.get("host", "127.0.0.1"), int(declaration.get("port", 8099))
     port_problem = machine.port_problem(host, port)
     facts = machine.facts(state.folder)
-    model = declaration.get("model") or {}
-    on_node = any("image" not in build for build in engine_builds(declaration).values())
-    # Where every build is in a container, each says itself whether it finds the model.
-    is_asked = on_node and not declaration.get("simulated")
-    present = model_present(model.get("path"), model.get("name")) if is_asked else None
+    present, not_there = _model(declaration)
 
     if port_problem:
         problems.append(port_problem)
@@ -135,11 +121,8 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
             f"Only {facts['disk_free_bytes'] / 2**20:.0f} MiB are free on the disk of {state.folder}: "
             "free 1 GiB, or set tokenpeak_state_dir to a folder on another disk."
         )
-    if present is False:
-        problems.append(
-            f"The model {model.get('path') or model.get('name')} is not on the node: copy it there, "
-            "or correct tokenpeak_model_path."
-        )
+    if not_there:
+        problems.append(not_there)
     if absent := boards.missing(every_gpu, chosen):
         there = ", ".join(str(gpu["index"]) for gpu in every_gpu) or "none"
         problems.append(
@@ -180,6 +163,38 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     )
 
 
+def _model(declaration: Json) -> tuple[bool | None, str | None]:
+    """Whether programs on the node find the declared model, and what to do where they do not.
+
+    Where every build is in a container, each says so itself.
+    """
+    declared = declaration.get("model") or {}
+    model = declared.get("path") or declared.get("name")
+    build = next((each for each in engine_builds(declaration).values() if "image" not in each), None)
+    if declaration.get("simulated") or not model or build is None:
+        return None, None
+    engine = declaration.get("engine") or {}
+    user = str(engine["user"]) if engine.get("user") else None
+    try:
+        env = {**os.environ, **declared_environment(declaration)}
+    except ScriptError:
+        return None, None
+    absent = models.model_problem(build, str(model), env, (), user)
+    return models.is_present(str(model), env, (), user), absent
+
+
+def drain_problems(declaration: Json, state: State) -> list[str]:
+    """What would keep the node from leaving its load balancer before production is stopped."""
+    if wrong := installation.drain_problems(declaration):
+        return wrong
+    try:
+        found = drain.drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
+        problem = found.problem() if found is not None and not state.has(records.NAME) else None
+    except ScriptError as error:
+        return [error.text]
+    return [problem] if problem else []
+
+
 def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
     """Each declared engine build with the version and the flags that its installation says.
 
@@ -192,6 +207,7 @@ def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
         try:
             if "image" in build:
                 images.require_startable(build, declaration)
+                _require_model(build, declaration)
             installed = version.engine_version(asked, build, state)
             flags = [] if declaration.get("simulated") else version.engine_help(asked, build, installed, state)
         except ScriptError as error:
@@ -200,6 +216,14 @@ def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
         digest = version.entry_digest(build)
         found.append(replace(made, installed=installed, help=tuple(flags), digest=digest))
     return tuple(found)
+
+
+def _require_model(build: Json, declaration: Json) -> None:
+    declared = declaration.get("model") or {}
+    model = declared.get("path") or declared.get("name")
+    absent = models.model_problem(build, str(model), {}, (), None) if model else None
+    if absent and not declaration.get("simulated"):
+        raise ScriptError("engine", absent)
 
 
 def without_environment(declaration: Json) -> Json:

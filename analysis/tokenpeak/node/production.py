@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Callable
 from urllib.parse import urlsplit
 
 from tokenpeak.node import clock, machine, sockets
@@ -171,8 +172,13 @@ def start(manager: Manager, definition: Json) -> None:
     manager.start(definition)
 
 
-def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
-    """Wait for a real answer, by the recorded model (any, where none was recorded); None when it came."""
+def await_answer(
+    recorded: Json, state: State, ready_s: float, over: Callable[[], str | None] = lambda: None
+) -> str | None:
+    """Wait for a real answer, by the recorded model (any, where none was recorded); None when it came.
+
+    Once `over` gives a reason, nobody waits any more.
+    """
     url, model = recorded["url"], recorded["model"]
     manager = recorded_manager(recorded, state)
     answering = Answering(recorded["declared"])
@@ -183,6 +189,8 @@ def await_answer(recorded: Json, state: State, ready_s: float) -> str | None:
     said = "nothing yet"
     check = OfProduction(manager, manager.answered_before)
     while time.monotonic() < deadline:
+        if reason := over():
+            return reason
         try:
             served = answering.served_model(check, timeout_s=2)
             is_ready = not answering.names_model or (served is not None and served == (model or served))

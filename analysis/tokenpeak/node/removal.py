@@ -16,7 +16,7 @@ from tokenpeak.node.state import KEPT_TWICE, Json, State, copy_name
 OWN = (
     *("tokenpeak-node.pyz", "node.json", "lease.json", "lock.json", "engine.env", "engine.log", "engine-help.json"),
     *("output.json", "outcome.json", "overlap.json", "guard.json", "guard.log", "phase.json", "mutex"),
-    *("telemetry.json", "telemetry.jsonl", "telemetry.log", "production.log"),
+    *("telemetry.json", "telemetry.jsonl", "telemetry.log", "production.log", "production-command.json"),
     *KEPT_TWICE,
     *(copy_name(name) for name in KEPT_TWICE),
 )
@@ -108,14 +108,14 @@ def _remove_guard(state: State) -> None:
 
 def _remove_command(declaration: Json) -> list[str]:
     """Remove the guard command; the line of sudoers is the operator's, and is named."""
-    declared = declaration.get("guard_command")
-    if not declared:
-        return []
-    command = Path(declared)
-    if command.is_file() and launcher.MARK in command.read_text(errors="replace"):
-        command.unlink()
-    lines = [entry for entry in sorted(SUDOERS.glob("*")) if declared in entry.read_text(errors="replace")]
-    return [f"{entry} still names {declared}; it was put there by hand: rm {entry}" for entry in lines]
+    left = []
+    for declared in filter(None, (declaration.get("guard_command"), declaration.get("apply_command"))):
+        command = Path(declared)
+        if command.is_file() and launcher.MARK in command.read_text(errors="replace"):
+            command.unlink()
+        lines = [entry for entry in sorted(SUDOERS.glob("*")) if declared in entry.read_text(errors="replace").split()]
+        left += [f"{entry} still names {declared}; it was put there by hand: rm {entry}" for entry in lines]
+    return left
 
 
 def _remove_files(state: State, produced: bool) -> None:

@@ -11,7 +11,7 @@ import os
 import time
 from dataclasses import replace
 
-from tokenpeak.node import boards, clock, lock, memory, overlap, production, record, telemetry
+from tokenpeak.node import boards, clock, drain, lock, memory, overlap, production, put_back, record, telemetry
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import make_manager
@@ -66,8 +66,14 @@ def restore(
     was = found["production"]
     is_started_anew = not was["running"] and overlap.noted(state, found) is not None
     ended = stop_engine(state, phases, grace_s or found["engine_stop_s"], found.get("baseline_bytes"))
-    with phases.span("production_start", "production_start"):
-        wrong = production.bring_back(was, state, ready_s or found["production_ready_s"], phases)
+    apply = found.get("apply")
+    wrong = put_back.put_back(state, found, phases) if apply and not apply["confirmed"] else None
+    if wrong is None:
+        with phases.span("production_start", "production_start"):
+            wrong = production.bring_back(was, state, ready_s or found["production_ready_s"], phases)
+    if wrong is None and found.get("drained"):
+        with phases.span("rejoining"):
+            wrong = drain.rejoin_recorded(found, state)
     outcome = RestoreOutcome(
         restored=wrong is None and ended["engine_stopped"],
         was_running=was["running"],
@@ -78,7 +84,17 @@ def restore(
         holder=found["holder"],
         by=by,
     )
-    return _noted(state, phases, outcome, found["nonce"])
+    return _noted(state, phases, _of_apply(state, outcome, found) if apply else outcome, found)
+
+
+def _of_apply(state: State, outcome: RestoreOutcome, found: Json) -> RestoreOutcome:
+    """The outcome of a restoration that ends an apply."""
+    is_confirmed = found["apply"]["confirmed"]
+    what = "The confirmed definition stays." if is_confirmed else "Its definition is what it was before the apply."
+    if outcome.restored and not is_confirmed:
+        what = " ".join(text for text in (what, put_back.drift(state, found)) if text)
+    definition = "confirmed" if is_confirmed else "put_back"
+    return replace(_with(outcome, what) if outcome.restored else outcome, definition=definition)
 
 
 def _started_again(state: State, phases: Phases, model: str | None, ready_s: float) -> RestoreOutcome:
@@ -109,6 +125,7 @@ def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str)
             was = production.as_declared(declared, state)
             wrong = production.bring_back(was, state, PRODUCTION_READY_S, phases)
             model = was["model"]
+        wrong = wrong or drain.rejoin_declared(state)
     except ScriptError as error:
         wrong = error.text
     outcome = RestoreOutcome(
@@ -122,18 +139,19 @@ def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str)
     return _noted(state, phases, outcome)
 
 
-def _noted(state: State, phases: Phases, outcome: RestoreOutcome, nonce: str | None = None) -> RestoreOutcome:
-    """The outcome, written down as far as the disk allows; the record of `nonce` goes when the node is given back."""
+def _noted(state: State, phases: Phases, outcome: RestoreOutcome, found: Json | None = None) -> RestoreOutcome:
+    """The outcome, written down as far as the disk allows; the record `found` goes when the node is given back."""
     outcome = replace(outcome, at_unix_s=time.time())
     try:
         state.write(OUTCOME, vars(outcome))
         state.remove_spare()
     except OSError as error:
-        if outcome.restored and outcome.downtime_s is not None and nonce:
-            state.write_spare({"nonce": nonce, "downtime_s": outcome.downtime_s})
+        if outcome.restored and outcome.downtime_s is not None and found:
+            state.write_spare({"nonce": found["nonce"], "downtime_s": outcome.downtime_s})
         outcome = _with(outcome, f"That could not be written down: {error.strerror}.")
     if outcome.restored:
-        problem = state.remove_if_possible(record.NAME)
+        is_apply = found is not None and "apply" in found
+        problem = put_back.conclude(state, found) if is_apply and found else state.remove_if_possible(record.NAME)
         if problem:
             outcome = _with(
                 outcome, f"{problem}, so the guard goes on watching; mend the disk, then run `make restore`."

@@ -12,6 +12,8 @@
     phase.json        what a command has begun last
     telemetry.csv     samples of the current trial
     outcome.json      how the last restoration ended
+    applied.json      the last apply that was confirmed: the record that it had, for its rollback
+    production-command.json   what an apply put in place of the command of a process that the node script starts
 
 A write is durable when it returns: temporary file, fsync, rename, fsync of the folder. What production cannot come
 back without (`KEPT_TWICE`) carries a checksum and lies there twice (`record.json`, `record.copy.json`), so that one
@@ -38,7 +40,7 @@ Json = Dict[str, Any]
 DECLARATION = "node.json"
 SPARE_BYTES = 64 * 1024
 DECLARATION_BYTES = 1 << 20
-KEPT_TWICE = ("record.json", "engine.json", "production.json")
+KEPT_TWICE = ("record.json", "engine.json", "production.json", "applied.json")
 _CHECKSUM = "checksum"
 
 
@@ -225,6 +227,17 @@ class State:
                 continue
         if removed:
             self.sync()
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a file in KEPT_TWICE another such name, in both copies; that needs no room on the disk."""
+        # The copy first: until the file itself has gone, it is there under its old name.
+        for path, target in (
+            (self.copy_path(name), self.copy_path(new_name)),
+            (self.path(name), self.path(new_name)),
+        ):
+            if path.exists():
+                path.replace(target)
+        self.sync()
 
     def remove_if_possible(self, name: str) -> str | None:
         """Remove a file where the disk still can; otherwise why it cannot.

@@ -35,6 +35,7 @@ def status(state: State, declaration: Json) -> StatusAnswer:
         lease_remaining_s=lease.remaining_s(state) if record is not None else None,
         holder=(held or {}).get("holder"),
         trial_id=record["trial_id"] if record else None,
+        drained=tuple(str(member) for member in (record or {}).get("drained") or ()),
         secret=record.get("secret") if record else None,
         phase=phases.now(state),
         last_restoration=picked(RestoreOutcome, last) if last else None,

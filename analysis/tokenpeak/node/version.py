@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Sequence
 
 from tokenpeak.node import images, process, trust
 from tokenpeak.node.error import ScriptError
@@ -26,6 +27,7 @@ METADATA_BYTES = 1 << 18
 """Version stands among the first lines; a README may follow."""
 WHOLE_HELP_SINCE = (0, 9)
 """From this release on `--help` prints an overview and `--help=all` the flags."""
+_SAY_VERSION = "from importlib import metadata; print(metadata.version('vllm'))"
 
 
 def ask(declared: Json, argv: list[str], timeout_s: float) -> process.Ran:
@@ -46,7 +48,7 @@ def engine_version(declared: Json, build: Json, state: State) -> str | None:
     None for an image whose engine says none without a GPU: what it reports when it runs is compared all the same.
     """
     command = [str(word) for word in build["command"]]
-    argv = [*(word for word in command if word != "serve"), "--version"]
+    argv = version_argv(command)
     if "image" in build:
         return _version_in_image(declared, build, argv, state)
     program = shutil.which(command[0])
@@ -103,6 +105,18 @@ def engine_help(declared: Json, build: Json, engine_version: str | None, state: 
     lines = [line for line in ran.out.splitlines() if line.startswith("  -")]
     _keep(state, name, {"of": key, "lines": lines})
     return lines
+
+
+def is_module(command: Sequence[str]) -> bool:
+    """Whether a build is started as the module of older images, `python -m vllm.entrypoints.openai.api_server`."""
+    return "-m" in command and command[-1].endswith("api_server")
+
+
+def version_argv(command: Sequence[str]) -> list[str]:
+    """What says the version of a build's vLLM; that module has no option for it."""
+    if is_module(command):
+        return [*command[: list(command).index("-m")], "-c", _SAY_VERSION]
+    return [*(word for word in command if word != "serve"), "--version"]
 
 
 def _kept(state: State) -> Json:

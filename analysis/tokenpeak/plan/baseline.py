@@ -84,7 +84,7 @@ def parse_arguments(arguments: Sequence[str], engine_version: str | None) -> tup
         spelled, _, given = word.partition("=")
         name = SHORT.get(spelled, spelled.lstrip("-").replace("-", "_"))
         values = [given] if given else []
-        while words and not given and not words[0].startswith("--") and _takes_more(known.get(name), values):
+        while words and not given and not begins_option(words[0]) and takes_more(known.get(name), values):
             values.append(words.pop(0))
         if name == "model":
             model = values[0] if values else model
@@ -113,7 +113,12 @@ def _spelled_out(arguments: Sequence[str], known: Mapping[str, FlagFacts]) -> li
     return words
 
 
-def _takes_more(facts: FlagFacts | None, values: Sequence[str]) -> bool:
+def begins_option(word: str) -> bool:
+    """Whether a word of a command line is an option, not a value that begins with a minus."""
+    return word.startswith("--") or word.partition("=")[0] in SHORT or re.fullmatch(r"-O=?[0-3]?", word) is not None
+
+
+def takes_more(facts: FlagFacts | None, values: Sequence[str]) -> bool:
     """Whether the next word is a value of this flag."""
     if facts is not None and facts.kind in ("bool", "switch"):
         return False

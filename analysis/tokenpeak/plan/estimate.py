@@ -29,6 +29,9 @@ PRODUCTION_START_S = 60.0
 UNKNOWN_TOK_PER_S_PER_REQUEST = 20.0
 """The speed of one request where nothing can be predicted."""
 
+QUALITY_S, SIMULATED_QUALITY_S = 30.0, 3.0
+"""Measuring the answers of a launch: some ten thousand tokens of prefill, and the requests of a small batch."""
+
 BUSY_POWER = 0.75
 """Mean power of a GPU through a trial as a share of its TDP; start-up and gaps included."""
 
@@ -119,13 +122,26 @@ def trial_time(
     return TrialTime(own_s=own_s, return_s=return_s, each_s=own_s + (return_s if spec.restore == "per_trial" else 0.0))
 
 
-def estimate(spec: SweepSpec, time: TrialTime | None, nodes: Sequence[NodeFacts], *, trials: int) -> Estimate:
-    """The cost of so many trials (`search.remaining` counts them) on these nodes, which share a kind of hardware."""
+def quality_s(spec: SweepSpec, plan: Plan, node: NodeFacts) -> float:
+    """Measuring answers in the whole sweep: a launch of each group that answers alike, three of the reference."""
+    groups = len({planned.answers for planned in plan.feasible})
+    if spec.quality is False or groups < 2:
+        return 0.0
+    return (groups + 2) * (SIMULATED_QUALITY_S if node.simulated else QUALITY_S)
+
+
+def estimate(
+    spec: SweepSpec, time: TrialTime | None, nodes: Sequence[NodeFacts], *, trials: int, measuring_s: float = 0.0
+) -> Estimate:
+    """The cost of so many trials (`search.remaining` counts them) on these nodes, which share a kind of hardware.
+
+    `measuring_s` is what measuring answers adds to them all.
+    """
     if time is None or trials == 0:
         return Estimate(trials=0, duration_s=0.0, gpu_hours=0.0, production_downtime_s=0.0, energy_kwh=0.0)
     devices, device = max(1, len(nodes[0].gpus)), device_of(nodes[0])
     returns = trials if spec.restore == "per_trial" else min(trials, len(nodes))
-    busy_s = trials * time.own_s + returns * time.return_s
+    busy_s = trials * time.own_s + returns * time.return_s + measuring_s
     return Estimate(
         trials=trials,
         duration_s=busy_s / min(len(nodes), trials),

@@ -10,7 +10,7 @@ from tokenpeak.plan.classes import class_key
 from tokenpeak.plan.endpoint import endpoint_config, endpoint_plan
 from tokenpeak.plan.engine_builds import asked_build, build_of, known_flags_of, takes
 from tokenpeak.plan.estimate import trial_time
-from tokenpeak.plan.rules import dropped_because, environment_refused
+from tokenpeak.plan.rules import ONE_NODE, dropped_because, environment_refused
 from tokenpeak.predict.demand import demands, objective_demand
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import ModelFacts, model_facts
@@ -18,6 +18,7 @@ from tokenpeak.predict.prediction import predict
 from tokenpeak.records import Config, Dropped, ModelName, NodeFacts, Plan, PlannedConfig, config_hash, hardware_groups
 from tokenpeak.spec.axes import Alternative, ExtraConfig, FlagValue
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.vllm.answer_settings import answers_key
 from tokenpeak.vllm.command import command_line
 
 
@@ -206,7 +207,8 @@ def _plan(
             dropped.append(Dropped(config=config, rule="environment", reason=refused[0]))
             continue
         forbidden = dropped_because(config, node, model, version)
-        if forbidden and not config.force:
+        # Nothing makes one node into several either: the engine would wait for the others, with production down.
+        if forbidden and (not config.force or forbidden[0] == ONE_NODE):
             dropped.append(Dropped(config=config, rule=forbidden[0], reason=forbidden[1]))
             continue
         memory = None if forbidden else plan_memory(config, node, model, version)
@@ -215,6 +217,7 @@ def _plan(
             PlannedConfig(
                 config=config,
                 config_class=class_key(config, memory, asked),
+                answers=answers_key(config, version),
                 prediction=predicted,
                 advice=advice(config, node, model, version),
             )

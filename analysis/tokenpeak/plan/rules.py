@@ -229,8 +229,9 @@ def _memory(case: Case) -> str | None:
     return case.memory_plan.reason if case.memory_plan is not None and case.short_bytes > margin else None
 
 
+ONE_NODE = "one_node"
 RULES: tuple[Rule, ...] = (
-    Rule(code="one_node", source="0.8.5 executor/ray_utils.py, 0.32.0 config/parallel.py", check=_one_node),
+    Rule(code=ONE_NODE, source="0.8.5 executor/ray_utils.py, 0.32.0 config/parallel.py", check=_one_node),
     Rule(code="gpus", source="0.8.5 executor/mp_distributed_executor.py, 0.32.0 config/parallel.py", check=_gpus),
     Rule(code="engine_gpu", source="0.20.2 requires torch 2.11, which has no sm_70 kernels", check=_old_gpu),
     Rule(code="engine_v1", source="0.8.5, 0.9.2, 0.10.2 engine/arg_utils.py _raise_or_fallback", check=_v1_feature),

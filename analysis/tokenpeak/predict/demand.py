@@ -1,7 +1,9 @@
 """Demand of a workload at a load level, reduced to the numbers that a prediction needs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, pstdev
 
 from tokenpeak.errors import SpecError
 from tokenpeak.records import RunRecord
@@ -30,6 +32,9 @@ TOKENS_PER_WORD = 1.35
 DATASET_INPUT_TOKENS, DATASET_OUTPUT_TOKENS = 220, 200
 """Means of ShareGPT as vLLM's benchmarks sample it; used for data sets, whose lengths are known only when read."""
 
+DATASET_SPREAD = 1.0
+"""Coefficient of variation of both there."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
@@ -51,8 +56,11 @@ class Demand:
     """Most tokens that requests have in common with others, each counted once; None when only the data show it."""
     search: MaxRateLoad | None = None
     """The rate is searched for."""
-    fixed_lengths: bool = False
-    """All requests have the same lengths, so that requests sent together also end together."""
+    input_spread: float = 0.0
+    output_spread: float = 0.0
+    """Coefficients of variation of the lengths; 0: all alike, so that requests sent together also end together."""
+    burstiness: float = 1.0
+    """Shape of the gamma distribution of the gaps of a rate: 1 is Poisson, infinite is constant."""
 
 
 def _mean(length: Length) -> float:
@@ -64,6 +72,19 @@ def _mean(length: Length) -> float:
     if length.mean is not None:
         return length.mean
     return (length.low + (length.high or length.low)) / 2
+
+
+def _spread(length: Length) -> float:
+    """Coefficient of variation."""
+    if not isinstance(length, LengthDistribution):
+        return 0.0
+    if length.distribution == "table":
+        weights = sum(weight for _, weight in length.table)
+        squares = sum(value**2 * weight for value, weight in length.table) / weights
+        return math.sqrt(max(0.0, squares - _mean(length) ** 2)) / _mean(length)
+    if length.distribution == "uniform":
+        return ((length.high or length.low) - length.low) / math.sqrt(12) / _mean(length)
+    return (length.std or 0.0) / _mean(length)
 
 
 def _most(length: Length) -> int | None:
@@ -78,35 +99,80 @@ def _sum(*parts: int | None) -> int | None:
     return None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
 
 
-def _lengths(workload: Workload) -> tuple[float, float, int | None, int | None, float, bool]:
-    """(mean input, mean output, longest input, longest both, share of the input in the prefix cache, all alike)."""
+@dataclass(frozen=True, kw_only=True)
+class _Lengths:
+    """Means, spreads and largest lengths of a workload's requests, and the share of input in the prefix cache."""
+
+    asked: float
+    given: float
+    longest_asked: int | None
+    longest: int | None
+    hits: float
+    asked_spread: float = 0.0
+    given_spread: float = 0.0
+
+
+def _lengths(workload: Workload) -> _Lengths:
     hits = workload.expected_prefix_hit_rate or 0.0
     if isinstance(workload, FixedWorkload):
-        tokens = max(1, round(len(workload.prompt.split()) * TOKENS_PER_WORD))
-        return tokens, workload.output_tokens, tokens, tokens + workload.output_tokens, hits, True
+        tokens, given = max(1, round(len(workload.prompt.split()) * TOKENS_PER_WORD)), workload.output_tokens
+        return _Lengths(asked=tokens, given=given, longest_asked=tokens, longest=tokens + given, hits=hits)
     if isinstance(workload, SyntheticWorkload):
-        asked, given = workload.input_tokens, workload.output_tokens
-        alike = not isinstance(asked, LengthDistribution) and not isinstance(given, LengthDistribution)
-        return _mean(asked), _mean(given), _most(asked), _sum(_most(asked), _most(given)), hits, alike
+        asked, answer = workload.input_tokens, workload.output_tokens
+        return _Lengths(
+            asked=_mean(asked),
+            given=_mean(answer),
+            longest_asked=_most(asked),
+            longest=_sum(_most(asked), _most(answer)),
+            hits=hits,
+            asked_spread=_spread(asked),
+            given_spread=_spread(answer),
+        )
     if isinstance(workload, ConversationWorkload):
-        first, more, out = (
-            _mean(workload.starter_tokens),
-            _mean(workload.turn_input_tokens),
-            _mean(workload.output_tokens),
-        )
-        turns = workload.turns
-        whole = first + more + (turns - 1) / 2 * (more + out)
-        new = more + (turns - 1) / turns * out
-        longest = _sum(
-            _most(workload.starter_tokens),
-            *[_most(workload.turn_input_tokens)] * turns,
-            *[_most(workload.output_tokens)] * (turns - 1),
-        )
-        return whole, out, longest, _sum(longest, _most(workload.output_tokens)), hits or 1 - new / whole, False
+        return _conversation(workload, hits)
     if isinstance(workload, DatasetWorkload):
-        out = float(workload.output_tokens or DATASET_OUTPUT_TOKENS)
-        return DATASET_INPUT_TOKENS, out, workload.max_input_tokens, None, hits, False
-    return DATASET_INPUT_TOKENS, DATASET_OUTPUT_TOKENS, None, None, hits, False
+        out = workload.output_tokens
+        return _Lengths(
+            asked=DATASET_INPUT_TOKENS,
+            given=float(out or DATASET_OUTPUT_TOKENS),
+            longest_asked=workload.max_input_tokens,
+            longest=None,
+            hits=hits,
+            asked_spread=DATASET_SPREAD,
+            given_spread=0.0 if out else DATASET_SPREAD,
+        )
+    return _Lengths(
+        asked=DATASET_INPUT_TOKENS,
+        given=DATASET_OUTPUT_TOKENS,
+        longest_asked=None,
+        longest=None,
+        hits=hits,
+        asked_spread=DATASET_SPREAD,
+        given_spread=DATASET_SPREAD,
+    )
+
+
+def _conversation(workload: ConversationWorkload, hits: float) -> _Lengths:
+    """Each turn brings all before it again; what is new of it, are the last answer and the turn's own words."""
+    first, more, out = _mean(workload.starter_tokens), _mean(workload.turn_input_tokens), _mean(workload.output_tokens)
+    turns = workload.turns
+    asked = [first + more + turn * (more + out) for turn in range(turns)]
+    whole = fmean(asked)
+    new = more + (turns - 1) / turns * out
+    longest = _sum(
+        _most(workload.starter_tokens),
+        *[_most(workload.turn_input_tokens)] * turns,
+        *[_most(workload.output_tokens)] * (turns - 1),
+    )
+    return _Lengths(
+        asked=whole,
+        given=out,
+        longest_asked=longest,
+        longest=_sum(longest, _most(workload.output_tokens)),
+        hits=hits or 1 - new / whole,
+        asked_spread=pstdev(asked) / whole,
+        given_spread=_spread(workload.output_tokens),
+    )
 
 
 def _shared(workload: Workload) -> int | None:
@@ -117,28 +183,36 @@ def _shared(workload: Workload) -> int | None:
     return None if isinstance(workload, DatasetWorkload) else 0
 
 
+def _burstiness(level: LoadLevel) -> float:
+    if not isinstance(level, OpenLoad | MaxRateLoad) or level.arrivals == "poisson":
+        return 1.0
+    return math.inf if level.arrivals == "constant" else level.burstiness
+
+
 def demand(workload: Workload, level: LoadLevel) -> Demand:
     """The run of `workload` at `level`."""
-    mean_in, mean_out, longest_in, longest, hits, alike = _lengths(workload)
+    lengths = _lengths(workload)
     closed = level if isinstance(level, ClosedLoad) else None
     open_ = level if isinstance(level, OpenLoad) else None
     concurrency = closed.concurrency if closed else (open_.max_concurrency if open_ else None)
     if concurrency is None and level.requests is not None:
         concurrency = level.requests + level.warmup_requests
     return Demand(
-        input_tokens=mean_in,
-        output_tokens=mean_out,
-        longest_tokens=longest,
-        longest_input_tokens=longest_in,
+        input_tokens=lengths.asked,
+        output_tokens=lengths.given,
+        longest_tokens=lengths.longest,
+        longest_input_tokens=lengths.longest_asked,
         requests=level.requests,
         warmup_requests=level.warmup_requests,
         duration_s=level.duration_s,
         concurrency=concurrency,
         rate_per_s=open_.rate_per_s if open_ else None,
-        prefix_hit_rate=hits,
+        prefix_hit_rate=lengths.hits,
         shared_tokens=_shared(workload),
         search=level if isinstance(level, MaxRateLoad) else None,
-        fixed_lengths=alike,
+        input_spread=lengths.asked_spread,
+        output_spread=lengths.given_spread,
+        burstiness=_burstiness(level),
     )
 
 

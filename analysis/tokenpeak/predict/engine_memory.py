@@ -1,7 +1,7 @@
 """Memory of an engine on one device: activations at the profile run, CUDA graphs, and the KV cache that is left."""
 
+from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import GIB
-from tokenpeak.predict.physics import Deployment
 
 NON_TORCH_BYTES = int(0.2 * GIB)
 """Workspaces and communicators that grow between the engine's first look at memory and its profile run."""

@@ -7,7 +7,7 @@ A device that is not in the table has no facts; it can still be swept, without p
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ class GpuFacts:
     vram_bytes: int
     """As the vendor's tool reports the total."""
     memory_bytes_per_s: float
-    flops: Mapping[str, float]
+    flops: Mapping[str, float] = field(hash=False)
     """Dense FLOP/s by dtype (fp16, bf16, fp4, fp8, int8); a dtype without arithmetic units of its own is absent."""
     tdp_w: float
     compute_capability: str
@@ -42,7 +42,7 @@ class GpuFacts:
     interconnect: str
     """nvlink, infinity_fabric, pcie or none."""
     interconnect_bytes_per_s: float
-    source: Mapping[str, str]
+    source: Mapping[str, str] = field(hash=False)
     """Figure → where it is from."""
 
     @property

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tokenpeak.errors import FactsError
+from tokenpeak.predict.deployment import Deployment, version_tuple
 from tokenpeak.predict.engine_memory import (
     BLOCK_TOKENS,
     activation_peak_bytes,
@@ -13,10 +14,16 @@ from tokenpeak.predict.engine_memory import (
 )
 from tokenpeak.predict.hardware import GIB, GpuFacts, cpu_facts, gpu_facts
 from tokenpeak.predict.model import DTYPE_BYTES, ModelFacts
-from tokenpeak.predict.physics import Deployment, version_tuple
 from tokenpeak.predict.quantization import METHODS
 from tokenpeak.records import Config, NodeFacts
-from tokenpeak.vllm.engine_core import CORE_VARIABLES, CoreQuestion, batch_defaults, chunks_prefill, runs_v1
+from tokenpeak.vllm.engine_core import (
+    CORE_VARIABLES,
+    CoreQuestion,
+    batch_defaults,
+    chunks_prefill,
+    runs_v1,
+    schedules_ahead,
+)
 from tokenpeak.vllm.flags import flag_table, newest_release, size
 from tokenpeak.vllm.model_runner import RunnerQuestion, capture_sizes, reserves_graphs, second_runner
 from tokenpeak.vllm.speculation import speculative_config
@@ -263,6 +270,7 @@ def plan_memory(
         max_num_seqs=sequences,
         max_num_batched_tokens=batched,
         custom_all_reduce=not flags.get("disable_custom_all_reduce", False),
+        schedules_ahead=schedules_ahead(asked, v1=v1),
         graph_sizes=len(graphs),
         graphs_reserved=reserves_graphs(runner),
         second_runner=v1 and second_runner(runner),

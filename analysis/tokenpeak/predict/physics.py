@@ -2,30 +2,33 @@
 
 A step reads the weights and the KV cache of its sequences, multiplies, exchanges activations between GPUs, and is
 launched and scheduled by a host; the slowest of what overlaps, plus what does not, is its duration. The predictor and
-the simulated engine use these same functions. Constants are named, with the reason for their value. One of them,
-HOST_S_PER_KERNEL, leans on a published row; none leans on the V100 grid or on the KV cache sizes.
+the simulated engine use these same functions. Constants are named, with the reason for their value. HOST_S_PER_KERNEL
+leans on a published row; COMPUTE_EFFICIENCY and those of KV cache lean on every second launch of the search on an H100,
+and its other launches and all publications were kept to check them.
 """
 
-import re
 from dataclasses import dataclass, field
-from functools import cached_property
 
-from tokenpeak.predict.hardware import GpuFacts
-from tokenpeak.predict.model import ModelFacts, dtype_bytes
-from tokenpeak.predict.quantization import Quantization, quantization_named
-from tokenpeak.vllm.flags import DEFAULT_RELEASE, newest_release
+from tokenpeak.predict.deployment import Deployment
+from tokenpeak.predict.model import dtype_bytes
 
 MEMORY_EFFICIENCY = 0.80
 """Share of the data sheet's bandwidth that reading weights in a skinny matrix product attains (STREAM: 0.9)."""
 
-KV_EFFICIENCY = 0.60
-"""The same for KV cache, which is read in blocks scattered over memory."""
+KV_EFFICIENCY, NARROW_KV_EFFICIENCY = 0.80, 0.45
+"""The same for KV cache of 16 and of 8 bits. Blocks are large enough to be read like weights. Attention unpacks narrow
+values and, on Hopper, transposes them before it multiplies: half the bytes take nearly as long as whole ones."""
 
 QUANTIZED_EFFICIENCY = 0.55
 """The same for 4-bit weights, unpacked while they are read."""
 
-COMPUTE_EFFICIENCY = 0.60
-"""Share of the data sheet's dense rate that the matrix products of a long prefill attain, all operations counted."""
+COMPUTE_EFFICIENCY = 0.66
+"""Share of the data sheet's dense rate that the matrix products of a long prefill attain."""
+
+HIDDEN_PASSES, INNER_PASSES = 10, 3
+"""Times that a layer moves each value of a token's hidden state through memory between its matrix products (two norms
+with their residual, in and out; rotary embedding of queries and keys), and of its MLP (gate and up in, product out).
+Narrow weights do not make this faster."""
 
 ATTENTION_EFFICIENCY = 0.40
 """The same for the products inside attention."""
@@ -44,7 +47,8 @@ KERNEL_FLOOR_S = 2.5e-6
 V0_SCHEDULER_S, V0_SCHEDULER_S_PER_SEQUENCE = 2.5e-3, 60e-6
 V1_SCHEDULER_S, V1_SCHEDULER_S_PER_SEQUENCE = 1.0e-3, 10e-6
 """Scheduling, input preparation, sampling and output between steps, while the GPU waits. V0 does all of it in one
-process; V1 moves tokenizing and HTTP to others and keeps its batch from step to step."""
+process; V1 moves tokenizing and HTTP to others and keeps its batch from step to step.
+Since 0.14 it does this for the next step while the GPU computes (vllm/engine_core.py, `schedules_ahead`)."""
 
 V0_STAGE_S = 2.5e-3
 """Hand-over from one pipeline stage to the next under V0: Python objects to another process."""
@@ -65,19 +69,12 @@ CPU_LAYER_S = 60e-6
 RESOURCES = ("weights_bandwidth", "kv_bandwidth", "compute", "interconnect", "launch_overhead")
 
 
-def version_tuple(version: str | None) -> tuple[int, int, int]:
-    """`0.8.5.post1` as (0, 8, 5); the newest known release when None."""
-    numbers = [int(part) for part in re.findall(r"\d+", version or newest_release())[:3]]
-    major, minor, patch = [*numbers, 0, 0, 0][:3]
-    return major, minor, patch
-
-
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
     """One step, in seconds: what each resource alone would take, and the whole.
 
     Weights are read while matrices are multiplied, KV cache while attention is computed; an eager host launches
-    while the GPU works; exchange between GPUs and scheduling overlap nothing.
+    while the GPU works; exchange between GPUs overlaps nothing, and scheduling only where it is `ahead`.
     """
 
     weights_s: float
@@ -91,6 +88,10 @@ class StepTime:
     floor_s: float
     """Ramp-up and drain of the kernels on the device."""
     scheduler_s: float
+    activations_s: float = 0.0
+    """Norms, rotary embedding and activation function of every token."""
+    ahead: bool = False
+    """The host schedules the next step while the device computes this one."""
     total_s: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,20 +100,21 @@ class StepTime:
     def _total_s(self, without: str = "") -> float:
         """The duration, or what it would be if one resource were infinitely fast."""
         weights, kv = self.weights_s, self.kv_s
-        matrix, attention = self.compute_s, self.attention_s
+        matrix, attention, activations = self.compute_s, self.attention_s, self.activations_s
         exchange, launch, rest = self.interconnect_s, self.launch_s, self.scheduler_s
         if without == "weights_bandwidth":
             weights = 0.0
         elif without == "kv_bandwidth":
             kv = 0.0
         elif without == "compute":
-            matrix = attention = 0.0
+            matrix = attention = activations = 0.0
         elif without == "interconnect":
             exchange = 0.0
         elif without == "launch_overhead":
             launch = rest = 0.0
-        busy = max(weights, matrix) + max(kv, attention) + exchange
-        return max(busy + (0.0 if without == "launch_overhead" else self.floor_s), launch) + rest
+        busy = max(weights, matrix) + max(kv, attention) + activations + exchange
+        device = busy + (0.0 if without == "launch_overhead" else self.floor_s)
+        return max(device, launch + rest) if self.ahead else max(device, launch) + rest
 
     @property
     def binding(self) -> str:
@@ -131,112 +133,6 @@ IDLE = StepTime(
     scheduler_s=0.0,
 )
 """A step with nothing to do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Deployment:
-    """A model on devices, as an engine of some version would run it."""
-
-    model: ModelFacts
-    gpu: GpuFacts
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    data_parallel: int = 1
-    """Ranks that share the load out. Each has all other layers and a KV cache of its own; a mixture's experts are
-    spread over them."""
-    dtype: str = "auto"
-    """float16, bfloat16 …; auto is the checkpoint's."""
-    quantization: str | None = None
-    """`--quantization`; None: as the checkpoint says."""
-    kv_cache_dtype: str = "auto"
-    eager: bool = False
-    engine_version: str = DEFAULT_RELEASE
-    v1: bool = True
-    """The engine core: V1, or V0 as it was the default before 0.8 and on Volta until 0.10."""
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-    custom_all_reduce: bool = True
-    graph_sizes: int = 51
-    """Batch sizes that get a CUDA graph; those of 256 sequences and more by default."""
-    graphs_reserved: bool = True
-    """The engine sets the graphs' memory aside before it sizes the KV cache."""
-    second_runner: bool = False
-    """V1's second model runner, whose profile run does not sort logits."""
-
-    @cached_property
-    def weights(self) -> Quantization | None:
-        """How the matrices are stored; None at full width."""
-        stored = self.model.quantization
-        if self.quantization and (stored is None or stored.method.split("_")[0] != self.quantization.split("_")[0]):
-            return quantization_named(self.quantization)
-        return stored
-
-    @cached_property
-    def kv_dtype(self) -> str:
-        """The KV cache's dtype with `auto` resolved."""
-        return self.model.kv_dtype(self.kv_cache_dtype, self.dtype)
-
-    @cached_property
-    def value_bytes(self) -> float:
-        """Bytes of an activation."""
-        return dtype_bytes(self.model.dtype if self.dtype == "auto" else self.dtype)
-
-    @cached_property
-    def expert_ranks(self) -> int:
-        """Data-parallel ranks that hold the experts together; 1 without experts, where ranks know nothing of another.
-
-        Each expert layer is spread over data × tensor parallel devices: by experts with `enable_expert_parallel`, else
-        by columns of each expert. Source: 0.8.5 model_executor/layers/fused_moe/layer.py 449-464, 0.32.0
-        model_executor/layers/fused_moe/config.py 1097-1237 (FusedMoEParallelConfig); for dense models 0.32.0
-        v1/engine/core.py 1473-1481.
-        """
-        return self.data_parallel if self.model.experts else 1
-
-    @cached_property
-    def weight_bytes_per_gpu(self) -> float:
-        """Weights on one device."""
-        experts = self.model.expert_parameters * self.matrix_width_bytes
-        once = self.model.weight_bytes(self.dtype, self.weights) - experts
-        return (once + experts / self.expert_ranks) / (self.tensor_parallel * self.pipeline_parallel)
-
-    @cached_property
-    def kv_bytes_per_token_per_gpu(self) -> float:
-        """KV cache of one token on one device; a pipeline stage holds its own layers only."""
-        return self.model.kv_bytes_per_token(self.kv_dtype, self.tensor_parallel) / self.pipeline_parallel
-
-    @cached_property
-    def compute_flops(self) -> float:
-        """FLOP/s of one device for the matrices at their dtype."""
-        dtype = self.model.dtype if self.dtype == "auto" else self.dtype
-        plain = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16"}.get(dtype, "fp16")
-        return self.gpu.flops_for(self.weights.compute if self.weights and self.weights.compute != "fp16" else plain)
-
-    @cached_property
-    def matrix_width_bytes(self) -> float:
-        """Bytes of one parameter of the layers' matrices."""
-        return self.weights.bits / 8 if self.weights else self.value_bytes
-
-    def matrix_bytes_read(self, tokens: float) -> float:
-        """Bytes of the layers' matrices that the devices of one data-parallel rank read in a step.
-
-        Each rank computes `tokens` tokens, each of which picks its experts at random; an expert that no token of any
-        rank picks is not read.
-        """
-        model, ranks = self.model, self.expert_ranks
-        experts = model.expert_parameters / ranks * model.experts_read(tokens * ranks)
-        return (model.linear_parameters - model.expert_parameters + experts) * self.matrix_width_bytes
-
-    @cached_property
-    def memory_efficiency(self) -> float:
-        """MEMORY_EFFICIENCY, or less for narrow weights."""
-        narrow = self.weights is not None and self.weights.bits < 6
-        return QUANTIZED_EFFICIENCY if narrow else MEMORY_EFFICIENCY
-
-    @cached_property
-    def kernels(self) -> int:
-        """Kernels of one step, all pipeline stages together."""
-        exchange = 2 if self.tensor_parallel > 1 else 0
-        return self.model.layers * (LAYER_KERNELS + exchange) + LAYER_KERNELS
 
 
 def step_time_s(
@@ -269,7 +165,9 @@ def step_time_s(
     bandwidth = gpu.memory_bytes_per_s * tp
     output_bytes = model.output_matrix_parameters * deployment.value_bytes
     mean_tokens = decode_sequences + prefill_tokens * prefill_share
-    weights_s = (deployment.matrix_bytes_read(mean_tokens) + output_bytes) / (bandwidth * deployment.memory_efficiency)
+    weights_s = (deployment.matrix_bytes_read(mean_tokens) + output_bytes) / (
+        bandwidth * _memory_efficiency(deployment)
+    )
 
     kv_bytes = deployment.kv_bytes_per_token_per_gpu * deployment.pipeline_parallel
     context = decode_context_tokens + decode_sequences
@@ -277,7 +175,8 @@ def step_time_s(
         mean = context / decode_sequences
         windowed = model.windowed_layers / model.layers
         context = int(context * (1 - windowed) + decode_sequences * min(mean, model.sliding_window) * windowed)
-    kv_s = kv_bytes * (context + prefill_context_tokens) / (gpu.memory_bytes_per_s * KV_EFFICIENCY)
+    kv_s = kv_bytes * (context + prefill_context_tokens) / (gpu.memory_bytes_per_s * _kv_efficiency(deployment))
+    activations_s = tokens * _activation_bytes(deployment) / (gpu.memory_bytes_per_s * MEMORY_EFFICIENCY)
 
     rate = deployment.compute_flops * tp
     experts = model.active_expert_parameters
@@ -294,8 +193,9 @@ def step_time_s(
     else:
         scheduler_s = V0_SCHEDULER_S + V0_SCHEDULER_S_PER_SEQUENCE * sampled
 
-    floor_s = deployment.kernels * KERNEL_FLOOR_S
-    launch_s = deployment.kernels * HOST_S_PER_KERNEL if deployment.eager else 0.0
+    kernels = _kernels(deployment)
+    floor_s = kernels * KERNEL_FLOOR_S
+    launch_s = kernels * HOST_S_PER_KERNEL if deployment.eager else 0.0
     if gpu.vendor == "cpu":
         floor_s, launch_s = model.layers * CPU_LAYER_S, 0.0
     return StepTime(
@@ -307,7 +207,32 @@ def step_time_s(
         launch_s=launch_s,
         floor_s=floor_s,
         scheduler_s=scheduler_s,
+        activations_s=activations_s,
+        ahead=deployment.schedules_ahead,
     )
+
+
+def _memory_efficiency(deployment: Deployment) -> float:
+    narrow = deployment.weights is not None and deployment.weights.bits < 6
+    return QUANTIZED_EFFICIENCY if narrow else MEMORY_EFFICIENCY
+
+
+def _kv_efficiency(deployment: Deployment) -> float:
+    return NARROW_KV_EFFICIENCY if dtype_bytes(deployment.kv_dtype) < 2 else KV_EFFICIENCY
+
+
+def _activation_bytes(deployment: Deployment) -> float:
+    """Bytes that one device moves for a token between the matrix products of all layers."""
+    model = deployment.model
+    inner = model.intermediate if not model.experts else model.experts.intermediate * model.experts.active
+    values = HIDDEN_PASSES * model.hidden + INNER_PASSES * inner / deployment.tensor_parallel
+    return model.layers * values * deployment.value_bytes
+
+
+def _kernels(deployment: Deployment) -> int:
+    """Kernels of one step, all pipeline stages together."""
+    exchange = 2 if deployment.tensor_parallel > 1 else 0
+    return deployment.model.layers * (LAYER_KERNELS + exchange) + LAYER_KERNELS
 
 
 def _all_reduces_s(deployment: Deployment, tokens: int) -> float:

@@ -1,16 +1,18 @@
-"""Prediction of a config's speed before its launch: a roofline over the steps of the engine, with its uncertainty.
+"""Prediction of a config's speed before its launch: a run played step by step, with its limit and its uncertainty.
 
-The steady state of a run is a cycle: each sequence in flight is prefilled once and then decoded one token a step, while
-the others' prefills stall it. From the duration of those steps follow TPOT, throughput and, with the queue before the
-engine, TTFT. The limit is the same cycle on ideal hardware: full bandwidth and arithmetic, nothing else.
+TTFT, TPOT and throughput are those of the run as it will be recorded, its start and its end included. The limit is the
+same run in steady state on ideal hardware: full bandwidth and arithmetic, nothing else.
 """
 
 import math
 from dataclasses import dataclass, replace
 
+from tokenpeak.predict.api_server import request_s
 from tokenpeak.predict.demand import Demand
+from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.memory_plan import MemoryPlan
-from tokenpeak.predict.physics import Deployment, StepTime, step_time_s
+from tokenpeak.predict.physics import StepTime, step_time_s
+from tokenpeak.predict.played_run import OPEN_AT_MOST, Rank, play
 from tokenpeak.records import Prediction
 from tokenpeak.spec.workload import Slo
 
@@ -25,8 +27,8 @@ ACCEPTANCE = 0.7
 """Share of drafted tokens that the model accepts, each given that those before it were: chat with a trained draft.
 What was really accepted is in the engine's counters after a run."""
 
-TAIL = {"p50": 0.9, "p75": 1.3, "p90": 1.9, "p95": 2.3, "p99": 3.2, "mean": 1.0}
-"""A quantile of a waiting time as a multiple of its mean, between an exponential and a constant."""
+RATE_STEP = 1 / 256
+"""Share of the highest rate within which the rate of an SLO is predicted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,31 +66,6 @@ def _decode(deployment: Deployment, sequences: float, context_tokens: float, dra
     )
 
 
-def _prefill_s(
-    deployment: Deployment, prompts: int, tokens: float, cached: float, decoding: float, share: float = 1.0
-) -> float:
-    """The time that prefilling `prompts` prompts of `tokens` new tokens each adds, in chunks of the batch's size.
-
-    `share` of the data-parallel ranks do so at the same time.
-    """
-    budget = max(1.0, deployment.max_num_batched_tokens - decoding)
-    total = max(1.0, prompts * tokens)
-    steps = math.ceil(total / budget)
-    each = total / steps
-    per_step = max(1, round(prompts / steps)) if tokens <= budget else 1
-    elapsed = 0.0
-    for index in range(steps):
-        done = cached if tokens <= budget else cached + (index * each) % max(1.0, tokens)
-        elapsed += step_time_s(
-            deployment,
-            prefill_tokens=max(1, round(each)),
-            prefill_context_tokens=round(done * per_step),
-            prefill_sequences=per_step,
-            prefill_share=share,
-        ).total_s
-    return elapsed
-
-
 def _sequences_at_most(memory: MemoryPlan, demand: Demand) -> tuple[float, bool]:
     """The most sequences in flight that engine and KV cache allow, and whether the cache is what limits them."""
     deployment = memory.deployment
@@ -103,72 +80,59 @@ def _sequences_at_most(memory: MemoryPlan, demand: Demand) -> tuple[float, bool]
     return min(seats, room), room < seats
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Cycle:
-    """What happens to each of `running` sequences, over and over."""
-
-    running: float
-    output: float
-    step: StepTime
-    token_s: float
-    """Between tokens of one sequence while no other is prefilled; less than a step when drafts are accepted."""
-    added_s: float
-    """What one prompt's prefill adds to a step."""
-    stalls: float
-    """Steps that a prefill of any rank makes longer, for each one in which the own rank prefills."""
-
-    @property
-    def tpot_s(self) -> float:
-        """Between tokens, others' prefills included."""
-        return self.token_s + self.running * self.stalls * self.added_s / self.output
-
-    @property
-    def prompt_s(self) -> float:
-        """A request's own prefill, and its share of the others' where they come more often than a token."""
-        return self.added_s * max(1.0, self.running / self.output)
-
-    @property
-    def service_s(self) -> float:
-        """From the first step of a request to its last."""
-        return self.prompt_s + self.step.total_s + (self.output - 1) * self.tpot_s
-
-
 def tokens_per_step(memory: MemoryPlan) -> float:
     """Tokens that a sequence gains in a step: one, and the drafts accepted in a row."""
     return sum(ACCEPTANCE**position for position in range(memory.draft_tokens + 1))
 
 
-def _cycle(memory: MemoryPlan, demand: Demand, running: float) -> _Cycle:
-    deployment = memory.deployment
-    hits = demand.prefix_hit_rate if memory.prefix_caching else 0.0
-    new, cached = demand.input_tokens * (1 - hits), demand.input_tokens * hits
-    step = _decode(deployment, running, demand.input_tokens + demand.output_tokens / 2, memory.draft_tokens)
-    own, anywhere = _prefilling(deployment, new, running, max(1.0, demand.output_tokens))
-    added = _prefill_s(deployment, 1, new, cached, running, share=own / anywhere)
-    added = max(0.0, added - step.scheduler_s - step.floor_s)
-    if not deployment.eager and memory.chunked_prefill:
-        # The weights are read once for the decodes and the chunk that travels with them.
-        added = max(0.0, added - min(step.weights_s, added) * 0.5)
-    drafting_s = memory.draft_tokens * memory.draft_share * step.weights_s
-    return _Cycle(
-        running=running,
-        output=max(1.0, demand.output_tokens),
-        step=step,
-        token_s=(step.total_s + drafting_s) / tokens_per_step(memory),
-        added_s=added,
-        stalls=anywhere / own,
-    )
+def _new_tokens(memory: MemoryPlan, demand: Demand) -> float:
+    """Of a prompt, those that the prefix cache does not hold."""
+    return max(1.0, demand.input_tokens * (1 - (demand.prefix_hit_rate if memory.prefix_caching else 0.0)))
 
 
-def _prefilling(deployment: Deployment, tokens: float, running: float, output: float) -> tuple[float, float]:
-    """Share of the steps in which one rank prefills, and in which any rank that shares its experts does.
+def _rank(memory: MemoryPlan, demand: Demand, running: float) -> Rank:
+    """The rank that plays the run; what does not change its steps is left out, so that like configs are played once.
 
     Expert layers wait for all ranks, so that a step is as long as that of the rank with a prompt; a rank without work
     makes empty steps. Source: 0.32.0 v1/engine/core.py 2157 and 2345-2363 (DPEngineCoreProc.run_busy_loop).
     """
-    budget = max(1.0, deployment.max_num_batched_tokens - running)
-    own = min(1.0, running * math.ceil(max(1.0, tokens) / budget) / output)
-    return own, 1.0 - (1.0 - own) ** deployment.expert_ranks
+    deployment, seats = memory.deployment, max(1, math.floor(running))
+    step = _decode(deployment, seats, demand.input_tokens + demand.output_tokens / 2, memory.draft_tokens)
+    budget = max(1.0, deployment.max_num_batched_tokens - seats)
+    own = min(1.0, seats * math.ceil(_new_tokens(memory, demand) / budget) / max(1.0, demand.output_tokens))
+    anywhere = 1.0 - (1.0 - own) ** deployment.expert_ranks
+    return Rank(
+        deployment=replace(deployment, max_num_seqs=seats, graph_sizes=0, graphs_reserved=False, second_runner=False),
+        seats=seats,
+        chunked_prefill=memory.chunked_prefill,
+        draft_tokens=memory.draft_tokens,
+        tokens_per_step=tokens_per_step(memory),
+        drafting_s=memory.draft_tokens * memory.draft_share * step.weights_s,
+        cached=demand.prefix_hit_rate if memory.prefix_caching else 0.0,
+        stalls=anywhere / own,
+        prefill_share=own / anywhere,
+    )
+
+
+def _prefill_s(rank: Rank, demand: Demand, decoding: float) -> float:
+    """What one prompt adds to the steps in which it is prefilled, in chunks of what the batch has left."""
+    deployment, cached = rank.deployment, demand.input_tokens * rank.cached
+    new, sequences = max(1.0, demand.input_tokens - cached), max(1, round(decoding / deployment.pipeline_parallel))
+    chunks = math.ceil(new / max(1.0, deployment.max_num_batched_tokens - decoding)) if rank.chunked_prefill else 1
+    context = round(sequences * (demand.input_tokens + demand.output_tokens / 2))
+    without = step_time_s(deployment, decode_sequences=sequences, decode_context_tokens=context).total_s
+    return sum(
+        step_time_s(
+            deployment,
+            prefill_tokens=max(1, round(new / chunks)),
+            prefill_context_tokens=round(cached + new * chunk / chunks),
+            decode_sequences=sequences,
+            decode_context_tokens=context,
+            prefill_share=rank.prefill_share,
+        ).total_s
+        - without
+        for chunk in range(chunks)
+    )
 
 
 def steady_state(memory: MemoryPlan, demand: Demand) -> SteadyState:
@@ -176,78 +140,92 @@ def steady_state(memory: MemoryPlan, demand: Demand) -> SteadyState:
 
     A search is predicted at the highest rate that should hold; where none should, by a request on its own.
     """
-    if demand.search is not None and demand.rate_per_s is None:
-        rate = slo_rate_per_s(memory, demand, demand.search.max_rate_under)
-        demand = replace(demand, requests=demand.search.confirming_requests, rate_per_s=rate or None)
+    search = demand.search if demand.rate_per_s is None else None
+    if search is not None:
+        rate = slo_rate_per_s(memory, demand, search.max_rate_under)
+        demand = replace(demand, requests=search.confirming_requests, rate_per_s=rate or None)
     ranks = memory.data_parallel
-    if ranks > 1:
-        demand = replace(
-            demand,
-            concurrency=None if demand.concurrency is None else -(-demand.concurrency // ranks),
-            requests=None if demand.requests is None else -(-demand.requests // ranks),
-            rate_per_s=None if demand.rate_per_s is None else demand.rate_per_s / ranks,
-        )
-    one = _closed(memory, demand) if demand.rate_per_s is None else _open(memory, demand, demand.rate_per_s)
-    return replace(one, running=one.running * ranks, output_tok_per_s=one.output_tok_per_s * ranks)
+    one = _of_rank(memory, _share(demand, ranks))
+    found = replace(one, running=one.running * ranks, output_tok_per_s=one.output_tok_per_s * ranks)
+    if search is None or demand.rate_per_s is None:
+        return found
+    # What a search records is the rate, not a run with a beginning and an end.
+    return replace(found, output_tok_per_s=demand.rate_per_s * demand.output_tokens)
 
 
-def _closed(memory: MemoryPlan, demand: Demand) -> SteadyState:
-    """A fixed number of requests in flight."""
+def _share(demand: Demand, ranks: int) -> Demand:
+    """What each of `ranks` is asked."""
+    demand = replace(demand, search=None)
+    if ranks == 1:
+        return demand
+    return replace(
+        demand,
+        concurrency=None if demand.concurrency is None else -(-demand.concurrency // ranks),
+        requests=None if demand.requests is None else -(-demand.requests // ranks),
+        warmup_requests=-(-demand.warmup_requests // ranks),
+        rate_per_s=None if demand.rate_per_s is None else demand.rate_per_s / ranks,
+    )
+
+
+def _of_rank(memory: MemoryPlan, demand: Demand) -> SteadyState:
+    """The same of one rank."""
     seats, kv_short = _sequences_at_most(memory, demand)
-    asked = float(demand.concurrency or 1)
-    cycle = _cycle(memory, demand, min(asked, seats))
-    running, tpot, service = cycle.running, cycle.tpot_s, cycle.service_s
-    ttft = cycle.step.total_s / 2 + cycle.prompt_s + cycle.step.scheduler_s
-    if demand.fixed_lengths and (demand.requests or 0) + demand.warmup_requests <= 4 * asked:
-        # Sent together and alike, they are prefilled together, decode together and end together.
-        hits = demand.prefix_hit_rate if memory.prefix_caching else 0.0
-        new, cached = demand.input_tokens * (1 - hits), demand.input_tokens * hits
-        whole = _prefill_s(memory.deployment, math.ceil(running), new, cached, 0)
-        steps = math.ceil(running * new / memory.deployment.max_num_batched_tokens)
-        ttft = whole * (steps + 1) / (2 * steps)
-        tpot = cycle.token_s + (whole - ttft) / cycle.output
-        service = ttft + (cycle.output - 1) * tpot
+    rate, asked = demand.rate_per_s, float(demand.concurrency or (1 if demand.rate_per_s is None else math.inf))
+    most = min(seats, asked)
+    rank = _rank(memory, demand, most)
+    played = play(rank, demand)
+    ttft_s, running, saturated = played.ttft_s["mean"], most, False
+    if rate is not None:
+        highest = most_per_s(rank, demand)
+        saturated = rate >= highest
+        running = most if saturated else max(1.0, min(most, rate * played.latency_s["mean"]))
+        waiting = (demand.requests or rate * (demand.duration_s or 60.0)) - OPEN_AT_MOST
+        if saturated and waiting > 0:
+            ttft_s += waiting / 2 * (1 / highest - 1 / rate)
+    step = _decode(memory.deployment, running, demand.input_tokens + demand.output_tokens / 2, memory.draft_tokens)
     return SteadyState(
         running=running,
-        step=cycle.step,
-        prefill_s=cycle.added_s,
-        ttft_s=ttft + (asked / running - 1) * service,
-        tpot_s=tpot,
-        output_tok_per_s=running * cycle.output / service,
+        step=step,
+        prefill_s=_prefill_s(rank, demand, running),
+        ttft_s=ttft_s,
+        tpot_s=played.tpot_s.get("mean", step.total_s),
+        output_tok_per_s=played.output_tok_per_s,
         kv_short=kv_short and running >= seats,
-        saturated=False,
-    )
-
-
-def _open(memory: MemoryPlan, demand: Demand, rate: float) -> SteadyState:
-    """Requests at a rate: in flight by Little's law, or as many as there is room for and a queue that grows."""
-    seats, kv_short = _sequences_at_most(memory, demand)
-    cycle = _cycle(memory, demand, min(seats, float(demand.concurrency)) if demand.concurrency else seats)
-    most = cycle.running / cycle.service_s
-    saturated = rate >= most
-    if saturated:
-        throughput = most * cycle.output
-        wait = (demand.requests or rate * (demand.duration_s or 60.0)) / 2 * (1 / most - 1 / rate)
-    else:
-        low, high = 0.0, cycle.running
-        for _ in range(24):
-            middle = (low + high) / 2
-            short = rate * _cycle(memory, demand, max(1.0, middle)).service_s > middle
-            low, high = (middle, high) if short else (low, middle)
-        cycle = _cycle(memory, demand, max(1.0, high))
-        throughput = rate * cycle.output
-        busy = min(0.99, rate * cycle.stalls * cycle.added_s)
-        wait = busy / (1 - busy) * cycle.added_s / 2
-    return SteadyState(
-        running=cycle.running,
-        step=cycle.step,
-        prefill_s=cycle.added_s,
-        ttft_s=wait + cycle.step.total_s / 2 + cycle.added_s + cycle.step.scheduler_s,
-        tpot_s=cycle.tpot_s,
-        output_tok_per_s=throughput,
-        kv_short=kv_short and cycle.running >= seats,
         saturated=saturated,
     )
+
+
+def most_per_s(rank: Rank, demand: Demand) -> float:
+    """Requests that a rank serves per second when they never fail to come.
+
+    Each step gives a token to all that decode, and as many prompts as sequences end are prefilled in it; that many at
+    most as seats are free and the batch has room for. Where it is less than one prompt a step, only some have one.
+    """
+    deployment, gain = rank.deployment, rank.tokens_per_step
+    cached = demand.input_tokens * rank.cached
+    new, steps = max(1.0, demand.input_tokens - cached), max(0.0, demand.output_tokens - 1) / gain
+    ends = min(rank.seats / (steps + 1), deployment.max_num_batched_tokens / (new + steps))
+    decoding = ends * steps
+    chunks = math.ceil(new / max(1.0, deployment.max_num_batched_tokens - decoding)) if rank.chunked_prefill else 1
+    having = min(1.0, ends * chunks)
+    share = max(1, round(decoding / deployment.pipeline_parallel)) if decoding >= 0.5 else 0
+    decodes = {
+        "decode_sequences": share,
+        "decode_context_tokens": round(share * (demand.input_tokens + demand.output_tokens / 2)),
+    }
+    without_s = step_time_s(deployment, **decodes).total_s
+    alone = not rank.chunked_prefill and not deployment.v1
+    with_s = step_time_s(
+        deployment,
+        prefill_tokens=max(1, round(ends * new / having)),
+        prefill_context_tokens=round(ends / having * (cached + new * (chunks - 1) / 2)),
+        prefill_sequences=max(1, round(ends / having)),
+        prefill_share=rank.prefill_share,
+        **({} if alone else decodes),
+    ).total_s
+    added_s = (with_s - (0.0 if alone else without_s)) * rank.stalls
+    step_s = without_s + having * added_s + (rank.drafting_s if decoding else 0.0)
+    return min(ends / step_s, 1 / request_s(demand.input_tokens))
 
 
 def decode_bytes(deployment: Deployment, demand: Demand, sequences: float) -> float:
@@ -295,6 +273,7 @@ def predict(memory: MemoryPlan, demand: Demand) -> Prediction:
         binding=binding(memory, demand, state),
         limit_output_tok_per_s=hardware_limit_tok_per_s(memory, demand),
         uncertainty=CPU_UNCERTAINTY if memory.deployment.gpu.vendor == "cpu" or memory.draft_tokens else UNCERTAINTY,
+        draft_accepted_length=tokens_per_step(memory) if memory.draft_tokens else None,
     )
 
 
@@ -313,30 +292,22 @@ def slo_rate_per_s(memory: MemoryPlan, demand: Demand, slo: Slo) -> float | None
     limits = [(metric, quantile, limit) for metric, quantile, limit in slo.limits() if metric != "itl_s"]
     if not limits:
         return None
+    ranks = memory.data_parallel
+    asked = replace(_share(demand, ranks), requests=OPEN_AT_MOST, warmup_requests=0, concurrency=None)
+    seats, _ = _sequences_at_most(memory, asked)
+    rank = _rank(memory, asked, seats)
+    highest = most_per_s(rank, asked)
 
     def holds(rate: float) -> bool:
-        asked = replace(demand, requests=None, warmup_requests=0, duration_s=60.0, concurrency=None, rate_per_s=rate)
-        state = steady_state(memory, asked)
-        if state.saturated:
-            return False
-        own = state.prefill_s + state.step.total_s
-        for metric, quantile, limit in limits:
-            if metric == "ttft_s":
-                value = own + max(0.0, state.ttft_s - own) * TAIL[quantile]
-            elif metric == "tpot_s":
-                value = state.step.total_s + (state.tpot_s - state.step.total_s) * TAIL[quantile]
-            else:
-                value = state.latency_s(demand.output_tokens) * (1 + 0.1 * (TAIL[quantile] - 1))
-            if value > limit:
-                return False
-        return True
+        played = play(rank, replace(asked, rate_per_s=rate))
+        found = {"ttft_s": played.ttft_s, "tpot_s": played.tpot_s, "latency_s": played.latency_s}
+        return all(found[metric].get(quantile, 0.0) <= limit for metric, quantile, limit in limits)
 
-    low, high = 0.0, 0.01
-    while holds(high) and high < 1e5:
-        low, high = high, high * 2
-    if low == 0.0:
-        return 0.0
-    for _ in range(20):
+    # Beyond the highest rate no SLO holds for long; the search ends within a share of it.
+    low, high = 0.0, highest
+    if holds(highest * (1 - RATE_STEP)):
+        return highest * (1 - RATE_STEP) * ranks
+    while high - low > RATE_STEP * highest:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return low * ranks

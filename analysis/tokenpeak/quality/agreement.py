@@ -1,73 +1,106 @@
 """Agreement of two scores of the same tokens: KL divergence over the returned top-k, top-1, change of log-likelihood.
 
-An engine returns the likeliest tokens of a position, not the whole distribution. Whatever is not returned is taken
+An engine returns the likeliest tokens of a place, not the whole distribution. Whatever is not returned is taken
 together as one outcome: by the log-sum inequality that can only make the divergence smaller, so it is a lower bound.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from math import exp, log
 from statistics import fmean
 
-from tokenpeak.records.quality import TopK
+from tokenpeak.records.quality import GeneratedAnswer, ScoredText, TopK
 
 TOP_K = 20
 """vLLM returns at most so many unless max_logprobs is raised."""
+UNLIKELY = -12.0
+"""Log-probabilities below this are kept only of the token that stands there: together they are as good as nothing."""
 _SMALLEST = 1e-6
 """Probabilities below this are rounding."""
 
 
-def kl_lower_bound(reference: TopK, candidate: TopK) -> float:
-    """The least divergence, in nats, of `candidate` from `reference` that what both returned allows; 0 or more.
+@dataclass(frozen=True, kw_only=True)
+class TextAgreement:
+    """Of one text, as means over its places after the first."""
 
-    A token that only the reference returned has at most the probability of the candidate's last returned one.
+    kl_nats: float
+    """Lower bound of the divergence of the launch's prefill from the reference's."""
+    top1: float
+    """Share of places whose likeliest token is the reference's likeliest."""
+    log_ratio_nats: float
+    """By how much less likely the text is to the launch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerAgreement:
+    """Of one answer to a question."""
+
+    kl_nats: float
+    """Lower bound of the divergence of the launch's decoding from the reference's: the mean over tokens up to the first
+    that differs from the reference's, that one included."""
+    regret_nats: float
+    """By how much less likely the launch's tokens are than the likeliest of their places, to the launch itself: the
+    mean over all of them. Greedy decoding has none, unless drafts are taken that are not the model's."""
+    is_same: bool
+
+
+def text_agreement(reference: ScoredText, launch: ScoredText) -> TextAgreement:
+    """How a launch scored a text whose tokens are the same."""
+    places = list(zip(reference.tokens[1:], reference.scores, launch.scores, strict=True))
+    return TextAgreement(
+        kl_nats=fmean(kl_lower_bound(ours, theirs) for _, ours, theirs in places),
+        top1=fmean(same_top1(ours, theirs) for _, ours, theirs in places),
+        log_ratio_nats=fmean(ours[token] - theirs[token] for token, ours, theirs in places),
+    )
+
+
+def answer_agreement(reference: GeneratedAnswer, launch: GeneratedAnswer) -> AnswerAgreement:
+    """How a launch answered a question; after the first token that differs nothing can be compared."""
+    pairs = list(zip(reference.tokens, launch.tokens, strict=False))
+    same = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), len(pairs))
+    compared = min(same + 1, len(pairs))
+    return AnswerAgreement(
+        kl_nats=fmean(map(kl_lower_bound, reference.scores[:compared], launch.scores[:compared])),
+        regret_nats=fmean(
+            max(score.values()) - score[token] for token, score in zip(launch.tokens, launch.scores, strict=True)
+        ),
+        is_same=reference.tokens == launch.tokens,
+    )
+
+
+def kl_lower_bound(reference: TopK, launch: TopK) -> float:
+    """The least divergence, in nats, of `launch` from `reference` that what both returned allows; 0 or more.
+
+    A token that only the reference returned has at most the probability of the launch's last returned one.
     """
-    shared = reference.keys() & candidate.keys()
-    total = sum(exp(reference[token]) * (reference[token] - candidate[token]) for token in shared)
+    shared = reference.keys() & launch.keys()
+    total = sum(exp(reference[token]) * (reference[token] - launch[token]) for token in shared)
     p_only = sum(exp(reference[token]) for token in reference.keys() - shared)
     p_rest = max(0.0, 1.0 - sum(map(exp, reference.values())))
-    q_left = max(0.0, 1.0 - sum(exp(candidate[token]) for token in shared))
+    q_left = max(0.0, 1.0 - sum(exp(launch[token]) for token in shared))
     lumped = _term(p_only + p_rest, q_left)
-    q_most = (len(reference) - len(shared)) * exp(_last_returned(candidate)) if candidate else q_left
+    q_most = (len(reference) - len(shared)) * exp(_last_returned(launch)) if launch else q_left
     p_left = p_only + p_rest
     if p_only <= 0 or p_left <= 0 or q_left * p_only / p_left <= q_most:
         return max(0.0, total + lumped)
     return max(0.0, total + _term(p_only, q_most) + _term(p_rest, q_left - q_most))
 
 
-def coverage(scores: Sequence[TopK]) -> float:
+def coverage(scores: Iterable[TopK]) -> float:
     """The mean probability that the returned tokens hold together, 0 to 1."""
     return fmean(min(1.0, sum(map(exp, score.values()))) for score in scores)
 
 
-def same_top1(reference: TopK, candidate: TopK) -> bool:
+def same_top1(reference: TopK, launch: TopK) -> bool:
     """Whether both find the same token likeliest; tokens that are equally likely count as the same."""
     best = max(reference, key=reference.__getitem__)
-    return best in candidate and candidate[best] >= max(candidate.values()) - _SMALLEST
-
-
-def log_ratio(tokens: Sequence[int], reference: Sequence[TopK], candidate: Sequence[TopK]) -> float:
-    """The mean of log p(reference) − log p(candidate) of the tokens themselves, in nats."""
-    return fmean(ours[token] - theirs[token] for token, ours, theirs in zip(tokens, reference, candidate, strict=True))
-
-
-def regret(tokens: Sequence[int], scores: Sequence[TopK]) -> float:
-    """By how much, in nats, the tokens are less likely in the mean than the likeliest of their positions."""
-    return fmean(max(score.values()) - score[token] for token, score in zip(tokens, scores, strict=True))
-
-
-def same_prefix(ours: Sequence[int], theirs: Sequence[int]) -> float:
-    """The share of `ours` before the first difference from `theirs`."""
-    same = 0
-    for one, other in zip(ours, theirs, strict=False):
-        if one != other:
-            break
-        same += 1
-    return same / len(ours)
+    return best in launch and launch[best] >= max(launch.values()) - _SMALLEST
 
 
 def _last_returned(score: TopK) -> float:
-    """The log-probability of the TOP_K-th token; the token that stands there may come beside them."""
-    return sorted(score.values(), reverse=True)[:TOP_K][-1]
+    """What a token that was not returned has at most: the TOP_K-th has it, or fewer were likely enough to be kept."""
+    last = sorted(score.values(), reverse=True)[TOP_K - 1] if len(score) >= TOP_K else UNLIKELY
+    return max(last, UNLIKELY)
 
 
 def _term(p: float, q: float) -> float:

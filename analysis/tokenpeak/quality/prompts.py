@@ -1,31 +1,44 @@
-"""Built-in prompts of the quality measurement: arithmetic, copying, extraction, recall, and recall over a long context.
+"""Built-in texts and questions of the quality measurement.
 
-Each has one right answer, so that a broken KV cache or a broken scale shows without any data of the user's. Standard
-library only: the recipe of the trained model draws its training text from the same functions.
+Texts are scored as they stand: passages in several languages and formats, and questions with their right answers.
+Questions are answered: sums, copying, extraction, and recall over a short and a long context. Each has one right
+answer, so that a broken KV cache or a broken scale shows without any data of the user's. Standard library only: the
+recipe of the trained model draws its training text from the same functions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
-PROMPTS_PER_KIND = 11
-LONG_PROMPTS = 4
+VERSION = 1
+"""Of the set: measurements of different sets are not compared."""
+QUESTIONS_PER_KIND = 12
+LONG_QUESTIONS = 10
+LONG_CONTEXT = "long_context"
 _SYLLABLES = tuple(first + last for first in "bdfgklmnprstv" for last in "aeiou")
 _NAMES = ("Mira", "Jon", "Ada", "Otto", "Lena", "Paul", "Nora", "Erik", "Vera", "Ivan", "Rosa", "Carl")
 _CITIES = ("Oslo", "Rome", "Lima", "Bern", "Kyiv", "Cairo", "Quito", "Tunis", "Porto", "Turin", "Hanoi", "Delhi")
 _COLOURS = ("red", "blue", "green", "black", "white", "brown", "pink", "grey")
-_FILLER = (
-    "The river was calm that day.",
-    "A train left the station at noon.",
-    "Nobody had read the letter yet.",
-    "The garden needs water in summer.",
-    "They walked home along the wall.",
+_WHO = (
+    "A teacher",
+    "The old miller",
+    "Her brother",
+    "Nobody",
+    "The captain",
+    "Our neighbour",
+    "A stranger",
+    "The girl",
 )
+_DID = ("carried", "painted", "found", "sold", "forgot", "mended", "watched", "buried", "counted", "borrowed")
+_WHAT = ("the lamp", "a wooden boat", "two letters", "the clock", "a map", "the bread", "some apples", "the key")
+_WHERE = ("near the river", "behind the school", "in the garden", "at the station", "on the hill", "under the bridge")
+_WHEN = ("in spring", "before noon", "last winter", "that evening", "on Sunday", "after the storm")
 
 
 @dataclass(frozen=True, kw_only=True)
-class QualityPrompt:
-    """A text to go on from, and the answer that is right; the kind groups prompts that test the same ability."""
+class Question:
+    """A text to go on from, and the answer that is right; the kind groups questions that test the same ability."""
 
     name: str
     kind: str
@@ -34,8 +47,8 @@ class QualityPrompt:
 
 
 def arithmetic(random: Random) -> tuple[str, str]:
-    """A sum of two numbers below 100, after two sums as examples."""
-    sums = [(random.randrange(1, 100), random.randrange(1, 100)) for _ in range(3)]
+    """A sum of two numbers below 30, after two sums as examples."""
+    sums = [(random.randrange(1, 30), random.randrange(1, 30)) for _ in range(3)]
     lines = [f"{first}+{second}={first + second}\n" for first, second in sums]
     text = "".join(lines)
     answer = str(sum(sums[-1]))
@@ -44,34 +57,27 @@ def arithmetic(random: Random) -> tuple[str, str]:
 
 def copying(random: Random) -> tuple[str, str]:
     """Four invented words to repeat, after an example."""
-
-    def words() -> str:
-        return " ".join("".join(random.choices(_SYLLABLES, k=random.randrange(2, 4))) for _ in range(4))
-
-    example, own = words(), words()
+    example, own = (" ".join(invented_word(random) for _ in range(4)) for _ in range(2))
     return f"say {example} | {example}\nsay {own} |", f" {own}"
+
+
+def invented_word(random: Random) -> str:
+    """A word of two or three syllables that no language has."""
+    return "".join(random.choices(_SYLLABLES, k=random.randrange(2, 4)))
 
 
 def extraction(random: Random) -> tuple[str, str]:
     """The city of one of three persons."""
-    names, cities = random.sample(_NAMES, 3), random.sample(_CITIES, 3)
-    lines = [f"{name} is {random.randrange(20, 80)}, of {city}.\n" for name, city in zip(names, cities, strict=True)]
-    asked = random.randrange(3)
-    return f"{''.join(lines)}City of {names[asked]}:", f" {cities[asked]}"
+    facts, asked = persons(random)
+    question, answer = random.choice(asked)
+    return facts + question, answer
 
 
-def recall(random: Random, filler_chars: int = 0) -> tuple[str, str]:
-    """One of three codes, asked for after `filler_chars` characters of other text."""
-    colours = random.sample(_COLOURS, 3)
-    codes = [str(random.randrange(1000, 10000)) for _ in colours]
-    facts = "".join(f"Code {colour} is {code}.\n" for colour, code in zip(colours, codes, strict=True))
-    filler, size = [], 0
-    while size < filler_chars:
-        filler.append(random.choice(_FILLER))
-        size += len(filler[-1]) + 1
-    asked = random.randrange(3)
-    between = " ".join(filler) + "\n" if filler else ""
-    return f"{facts}{between}Code {colours[asked]} is", f" {codes[asked]}"
+def recall(random: Random) -> tuple[str, str]:
+    """One of three codes."""
+    facts, asked = codes(random)
+    question, answer = random.choice(asked)
+    return facts + question, answer
 
 
 KINDS: dict[str, Callable[[Random], tuple[str, str]]] = {
@@ -82,16 +88,75 @@ KINDS: dict[str, Callable[[Random], tuple[str, str]]] = {
 }
 
 
-def built_in_prompts(long_chars: int) -> tuple[QualityPrompt, ...]:
-    """The fixed set, the same each time for the same `long_chars`: the characters of its longest prompt."""
-    prompts = []
+def persons(random: Random) -> tuple[str, list[tuple[str, str]]]:
+    """Sentences about three persons, and questions for the city of each with their answers."""
+    names, cities = random.sample(_NAMES, 3), random.sample(_CITIES, 3)
+    lines = [f"{name} is {random.randrange(20, 80)}, of {city}.\n" for name, city in zip(names, cities, strict=True)]
+    asked = [(f"City of {name}:", f" {city}") for name, city in zip(names, cities, strict=True)]
+    return "".join(lines), asked
+
+
+def codes(random: Random) -> tuple[str, list[tuple[str, str]]]:
+    """Sentences that give three colours their codes, and questions for each with their answers."""
+    found = {colour: str(random.randrange(1000, 10000)) for colour in random.sample(_COLOURS, 3)}
+    asked = [(f"Code {colour} is", f" {code}") for colour, code in found.items()]
+    return "".join(f"{question}{answer}.\n" for question, answer in asked), asked
+
+
+def sentence(random: Random) -> str:
+    """A sentence of everyday words: what long contexts are filled with."""
+    words = [random.choice(_WHO), random.choice(_DID), random.choice(_WHAT), random.choice(_WHERE)]
+    return " ".join([*words, random.choice(_WHEN)] if random.random() < 0.5 else words) + "."
+
+
+def long_recall(random: Random, chars: int, asked: Random) -> tuple[str, str]:
+    """One of three codes, asked for after other sentences, about `chars` characters in all.
+
+    The same `random` begins the same text, whatever its length and whichever code is asked for.
+    """
+    facts, codes_asked = codes(random)
+    parts, size = list[str](), len(facts)
+    while size < chars - 20:
+        parts.append(sentence(random))
+        size += len(parts[-1]) + 1
+    question, answer = asked.choice(codes_asked)
+    return f"{facts}{' '.join(parts)}\n{question}", answer
+
+
+def questions() -> tuple[Question, ...]:
+    """The short questions, the same each time."""
+    found = []
     for kind, make in KINDS.items():
-        random = Random(f"quality {kind}")  # noqa: S311 - test prompts, no secret
-        for number in range(PROMPTS_PER_KIND):
+        random = _fixed(kind)
+        for number in range(QUESTIONS_PER_KIND):
             text, answer = make(random)
-            prompts.append(QualityPrompt(name=f"{kind}-{number}", kind=kind, text=text, answer=answer))
-    random = Random("quality long_context")  # noqa: S311 - test prompts, no secret
-    for number in range(LONG_PROMPTS):
-        text, answer = recall(random, max(0, long_chars * (number + 1) // LONG_PROMPTS - 100))
-        prompts.append(QualityPrompt(name=f"long_context-{number}", kind="long_context", text=text, answer=answer))
-    return tuple(prompts)
+            found.append(Question(name=f"{kind}-{number}", kind=kind, text=text, answer=answer))
+    return tuple(found)
+
+
+def long_questions(chars: list[int]) -> tuple[Question, ...]:
+    """Questions over contexts of so many characters each. They begin alike, so that a prefix cache is used."""
+    found = []
+    asked = _fixed("asked")
+    for number, size in enumerate(chars):
+        text, answer = long_recall(_fixed(LONG_CONTEXT), size, asked)
+        found.append(Question(name=f"{LONG_CONTEXT}-{number}", kind=LONG_CONTEXT, text=text, answer=answer))
+    return tuple(found)
+
+
+def passages() -> list[str]:
+    """Short texts in several languages and formats, written for this."""
+    whole = (Path(__file__).parent / "data" / "passages.txt").read_text(encoding="utf-8")
+    return [passage.strip("\n") for passage in whole.split("\n---\n")]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """(name, text) of what is scored: the passages, and the questions with their right answers."""
+    for number, passage in enumerate(passages()):
+        yield f"passage-{number}", passage
+    for question in questions():
+        yield question.name, question.text + question.answer
+
+
+def _fixed(purpose: str) -> Random:
+    return Random(f"quality {purpose}")  # noqa: S311 - test prompts, no secret

@@ -1,131 +1,172 @@
-"""Quality verdict of a launch: pass, fail or unknown, by a bootstrap over prompts against noise floor + margin.
+"""Quality verdict of a launch: pass, fail or unknown, by intervals over prompts against noise floor + margin.
 
-Three divergences are judged, each by its interval and never by its mean: of prefill from the reference, of decoding
-from the launch's own prefill, and the regret of the generated tokens. Prompts are resampled within their kind, as the
-set holds a fixed number of each. Tasks can fail a launch, by an exact paired test; they never block a pass.
+Judged are the divergence of prefill over the texts, of decoding over the answers, and the regret of the tokens that
+were generated; of the long context also alone, for damage that short prompts do not show. A launch passes where all
+intervals lie below the margin, and fails where one lies above it. Tasks can fail a launch, by an exact paired test;
+they never block a pass.
 """
 
 from collections.abc import Sequence
-from math import comb, exp
+from dataclasses import dataclass
 from statistics import fmean
 
-import numpy as np
-
 from tokenpeak.quality.agreement import coverage
-from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Reason
+from tokenpeak.quality.comparison import Floor, LaunchComparison, compare
+from tokenpeak.quality.interval import few_values, interval
+from tokenpeak.quality.paired import LEVEL, mcnemar
+from tokenpeak.quality.prompts import LONG_CONTEXT, questions
 from tokenpeak.records.quality import (
-    PromptQuality,
+    QualityAnswers,
+    QualityExample,
     QualityInterval,
-    QualityMeasurement,
-    QualityReference,
     QualityStatus,
     QualityVerdict,
 )
 
-FEWEST_PROMPTS = 24
-RESAMPLES = 4000
-CONFIDENCE = 0.99
-"""Of each of the three intervals: together they are wrong at most 3 times in 100."""
-TASKS_LEVEL = 0.01
+FEWEST_TEXTS = 24
+LONG_SHARE = 1 / 3
+"""That the answers over a long context weigh among all: far more than their number."""
 LEAST_COVERAGE = 0.5
 """Of the reference's probability, so much must lie in what is returned, or a divergence can hide in the rest."""
+EXAMPLES = 5
+_SHOWN_CHARS = 200
 
 
-def judge(measured: QualityMeasurement, reference: QualityReference, margin_nats: float) -> QualityVerdict:
-    """The verdict on one launch; unknown where too little was measured to say."""
-    floor = {prompt.name: prompt for prompt in reference.floor.prompts}
-    prompts = [prompt for prompt in measured.prompts if prompt.name in floor]
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What a reference config answered, and its noise floor."""
 
-    def verdict(status: QualityStatus, reason: str, **figures: object) -> QualityVerdict:
-        return QualityVerdict.model_validate(
-            {"status": status, "reason": reason, "margin_nats": margin_nats, "prompts": len(prompts), **figures}
-        )
+    answers: QualityAnswers
+    floor: Floor
 
-    if measured.problem is not None:
-        return verdict("unknown", measured.problem)
-    if len(prompts) < FEWEST_PROMPTS:
-        return verdict("unknown", f"{len(prompts)} prompts were measured; a verdict needs {FEWEST_PROMPTS}.")
-    pairs = [(prompt, floor[prompt.name]) for prompt in prompts]
-    kinds = [prompt.kind for prompt in prompts]
-    decodes = [
-        (ours.decode_kl_nats, theirs.decode_kl_nats)
-        for ours, theirs in pairs
-        if ours.decode_kl_nats is not None and theirs.decode_kl_nats is not None
-    ]
-    kl = interval([ours.kl_nats - theirs.kl_nats for ours, theirs in pairs], kinds)
-    regret = interval([ours.decode_regret_nats - theirs.decode_regret_nats for ours, theirs in pairs], kinds)
-    decode = interval([ours - theirs for ours, theirs in decodes], kinds) if len(decodes) == len(pairs) else None
-    right, reference_right, p_worse = _tasks(pairs)
-    figures = {
-        "kl": kl,
-        "decode_kl": decode,
-        "decode_regret": regret,
-        "top1_agreement": fmean(prompt.top1_agreement for prompt in prompts),
-        "perplexity_ratio": exp(min(50.0, fmean(prompt.log_ratio_nats for prompt in prompts))),
-        "tasks_right": right,
-        "reference_tasks_right": reference_right,
+
+def judge(
+    answers: QualityAnswers | None, problem: str | None, reference: Reference, margin_nats: float
+) -> QualityVerdict:
+    """The verdict on one launch; unknown where too little was measured to say, such as for a `problem`."""
+    if answers is None:
+        words = problem or "Its answers were not measured."
+        return QualityVerdict(status="unknown", reason=words, margin_nats=margin_nats)
+    found = compare(reference.answers, answers)
+    figures = _figures(found, reference, answers, margin_nats)
+    status, reason = _decided(figures, found, reference)
+    return figures.model_copy(update={"status": status, "reason": reason})
+
+
+def _decided(figures: QualityVerdict, found: LaunchComparison, reference: Reference) -> tuple[QualityStatus, str]:
+    """Status and reason: what fails goes before what is not known."""
+    margin = figures.margin_nats
+    judged = {
+        "Divergence from the reference": figures.kl,
+        "Divergence of generated answers": figures.answer_kl,
+        "Regret of generated tokens": figures.regret,
     }
-    judged = {"prefill's divergence from the reference": kl, "the generated tokens' regret": regret}
-    if decode is not None:
-        judged["decoding's divergence from prefill"] = decode
-    for what, found in judged.items():
-        if found.low > margin_nats:
-            return verdict("fail", f"{_first_capital(what)} is {_words(found)}, above {margin_nats:g}.", **figures)
-    if p_worse < TASKS_LEVEL:
-        words = f"{right} of {len(prompts)} tasks are right, {reference_right} of the reference's (p = {p_worse:.2g})."
-        return verdict("fail", words, **figures)
-    covered = fmean(coverage(answer.scores) for answer in reference.answers)
+    for what, each in (*judged.items(), ("Divergence over a long context", figures.long_kl)):
+        if each is not None and each.low > margin:
+            return "fail", f"{what} is {_words(each)}, above {margin:g}."
+    if figures.tasks_p is not None and figures.tasks_p < LEVEL:
+        return "fail", (
+            f"{figures.tasks_right} of {figures.tasks} tasks are right, {figures.reference_tasks_right} of the "
+            f"reference's (p = {figures.tasks_p:.2g})."
+        )
+    if found.problem is not None:
+        return "unknown", found.problem
+    if figures.texts < FEWEST_TEXTS or not figures.answers:
+        words = f"{figures.texts} texts and {figures.answers} answers can be compared; {FEWEST_TEXTS} are needed."
+        return "unknown", words
+    covered = fmean(coverage(text.scores) for text in reference.answers.texts)
     if covered < LEAST_COVERAGE:
-        words = f"The likeliest tokens hold {covered:.0%} of the reference's probability: its answers are noise."
-        return verdict("unknown", words, **figures)
-    if decode is None:
-        return verdict("unknown", "The engine gave no log-probabilities with the tokens it generated.", **figures)
-    for what, found in judged.items():
-        if found.high >= margin_nats:
-            words = f"{_first_capital(what)} is {_words(found)}; {margin_nats:g} is within the interval."
-            return verdict("unknown", words, **figures)
-    return verdict("pass", f"Divergence from the reference is {_words(kl)}, below {margin_nats:g}.", **figures)
+        return "unknown", (
+            f"The likeliest tokens hold {covered:.0%} of the reference's probability: its answers are noise."
+        )
+    for what, each in judged.items():
+        if each is None or each.high >= margin:
+            words = _words(each) if each is not None else "not known"
+            return "unknown", f"{what} is {words}; {margin:g} is within the interval."
+    assert figures.kl is not None, "it was judged"
+    return "pass", f"Divergence from the reference is {_words(figures.kl)}, below {margin:g}."
 
 
-def quality_reasons(verdict: QualityVerdict) -> tuple[Reason, ...]:
-    """Why runs of a launch with this verdict are not ranked, however fast they are; none where it passed."""
-    if verdict.status == "pass":
-        return ()
-    if verdict.status == "fail":
-        return (Reason(code=QUALITY_FAILED, text=f"Its answers are worse than the reference's. {verdict.reason}"),)
-    return (Reason(code=QUALITY_UNKNOWN, text=f"Its answers are not known to be right. {verdict.reason}"),)
+def _figures(
+    found: LaunchComparison, reference: Reference, answers: QualityAnswers, margin_nats: float
+) -> QualityVerdict:
+    """All figures, of a verdict that is not yet given."""
+    floor = reference.floor
+    texts, named = list(found.texts), list(found.answers)
+    text_kinds = [name.rpartition("-")[0] for name in texts]
+    kind_of = {answer.name: answer.kind for answer in answers.answers}
+    kinds = [kind_of[name] for name in named]
+    short = sum(kind != LONG_CONTEXT for kind in kinds)
+    weights = {
+        kind: LONG_SHARE if kind == LONG_CONTEXT else (1 - LONG_SHARE) * kinds.count(kind) / short for kind in kinds
+    }
+
+    def over_texts(values: Sequence[float]) -> QualityInterval | None:
+        return interval(values, text_kinds) if values else None
+
+    def over_answers(values: Sequence[float]) -> QualityInterval | None:
+        return interval(values, kinds, weights) if values else None
+
+    answer_kl = [found.answers[name].kl_nats - floor.answer_kl.get(name, 0.0) for name in named]
+    long = [value for value, kind in zip(answer_kl, kinds, strict=True) if kind == LONG_CONTEXT]
+    worse, better, pairs = _changed(reference.answers, answers)
+    return QualityVerdict(
+        status="unknown",
+        reason="",
+        margin_nats=margin_nats,
+        texts=len(texts),
+        answers=len(named),
+        kl=over_texts([found.texts[name].kl_nats - floor.text_kl.get(name, 0.0) for name in texts]),
+        answer_kl=over_answers(answer_kl),
+        long_kl=few_values(long) if long else None,
+        regret=over_answers([found.answers[name].regret_nats - floor.regret.get(name, 0.0) for name in named]),
+        log_ratio=over_texts([found.texts[name].log_ratio_nats for name in texts]),
+        top1_agreement=over_texts([found.texts[name].top1 for name in texts]),
+        same_answers=fmean(found.answers[name].is_same for name in named) if named else None,
+        tasks=len(pairs),
+        tasks_right=sum(own for _, own in pairs) if pairs else None,
+        reference_tasks_right=sum(theirs for theirs, _ in pairs) if pairs else None,
+        tasks_p=mcnemar(worse, better) if pairs else None,
+        examples=_examples(found, reference, answers),
+    )
 
 
-def interval(values: Sequence[float], kinds: Sequence[str]) -> QualityInterval:
-    """The mean with its percentile interval, of values resampled within their kind; the same for the same values."""
-    random = np.random.default_rng(0)
-    array, labels = np.asarray(values, dtype=float), np.asarray(kinds)
-    sums = np.zeros(RESAMPLES)
-    for kind in sorted(set(kinds)):
-        own = array[labels == kind]
-        sums += random.choice(own, size=(RESAMPLES, len(own))).sum(axis=1)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(sums / len(array), [tail, 1 - tail])
-    return QualityInterval(estimate=float(array.mean()), low=float(low), high=float(high))
+def _changed(reference: QualityAnswers, launch: QualityAnswers) -> tuple[int, int, list[tuple[bool, bool]]]:
+    """How many questions and tasks changed for the worse and for the better, and whether each was right in both."""
+    theirs = _right(reference)
+    pairs = [(theirs[name], right) for name, right in _right(launch).items() if name in theirs]
+    worse, better = sum(ref and not own for ref, own in pairs), sum(own and not ref for ref, own in pairs)
+    return worse, better, pairs
 
 
-def paired_test(worse: int, better: int) -> float:
-    """The probability of at least `worse` of `worse + better` changes being for the worse by chance (exact McNemar)."""
-    n = worse + better
-    return float(sum(comb(n, k) for k in range(worse, n + 1)) / 2**n)
+def _right(answers: QualityAnswers) -> dict[tuple[str, str], bool]:
+    return {
+        **{("built-in", answer.name): answer.right for answer in answers.answers},
+        **{("task", task.name): task.right for task in answers.tasks},
+    }
 
 
-def _tasks(pairs: Sequence[tuple[PromptQuality, PromptQuality]]) -> tuple[int, int, float]:
-    """How many tasks are right, of the launch and of the reference, and the paired test's probability."""
-    worse = sum(theirs.right and not ours.right for ours, theirs in pairs)
-    better = sum(ours.right and not theirs.right for ours, theirs in pairs)
-    right, reference_right = sum(ours.right for ours, _ in pairs), sum(theirs.right for _, theirs in pairs)
-    return right, reference_right, paired_test(worse, better)
+def _examples(found: LaunchComparison, reference: Reference, answers: QualityAnswers) -> tuple[QualityExample, ...]:
+    """The questions whose answers differ most."""
+    asked = {question.name: question.text for question in questions()}
+    ours = {answer.name: answer for answer in reference.answers.answers}
+    theirs = {answer.name: answer for answer in answers.answers}
+    differing = [name for name, each in found.answers.items() if not each.is_same]
+    ranked = sorted(differing, key=lambda name: -found.answers[name].kl_nats)[:EXAMPLES]
+    return tuple(
+        QualityExample(
+            name=name,
+            kind=theirs[name].kind,
+            question=asked.get(name, "")[-_SHOWN_CHARS:],
+            reference_answer=ours[name].text[:_SHOWN_CHARS],
+            answer=theirs[name].text[:_SHOWN_CHARS],
+            kl_nats=found.answers[name].kl_nats,
+            right=theirs[name].right,
+            reference_right=ours[name].right,
+        )
+        for name in ranked
+    )
 
 
 def _words(found: QualityInterval) -> str:
     return f"{found.estimate:.4f} nats a token ({found.low:.4f} to {found.high:.4f})"
-
-
-def _first_capital(text: str) -> str:
-    return text[0].upper() + text[1:]

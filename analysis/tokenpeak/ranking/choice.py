@@ -65,7 +65,7 @@ def choose(
     if len(group) < 2:
         return Choice(config=configs[group[0]], group=1, reasons=()) if group else None
     # The highest rate within the SLO has been judged by it already.
-    judged = spec.objective.metric != "max_rate_per_s"
+    judged = not spec.objective.is_rate
     broken = {launch.config.config_id for launch in launches if judged and launch.slo_met is False}
     left = [config_id for config_id in group if config_id not in broken] or group
     reasons = []

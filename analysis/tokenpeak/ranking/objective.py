@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tokenpeak.metrics import STATISTICS, Direction, metric_of, with_derived
 from tokenpeak.predict.demand import objective_run
-from tokenpeak.records import Distribution, RunRecord
+from tokenpeak.records import Distribution, RunRecord, TrialRecord
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import ExternalLoad, OpenLoad
@@ -14,12 +14,17 @@ DEFAULT_STATISTIC = "p50"
 """What a distribution's bare name stands for as an objective."""
 
 
-def objective_value(runs: Sequence[RunRecord], spec: SweepSpec) -> float | None:
-    """The objective of a trial with these runs; None when they do not give it."""
-    if spec.objective.metric == "max_rate_per_s":
-        return _max_rate_per_s(runs, spec.objective_run()[0])
-    run = objective_run(runs, spec)
-    return metric_value(run, spec.objective.metric, spec.energy) if run else None
+def objective_value(trial: TrialRecord, spec: SweepSpec, *, gpus: int | None = None) -> float | None:
+    """The objective of a trial; None when its runs do not give it.
+
+    `gpus` is how many its engine takes where that is known otherwise than by the config's flags.
+    """
+    used = gpus if gpus is not None else trial.config.gpus
+    if spec.objective.is_rate:
+        rate = _max_rate_per_s(trial.runs, spec.objective_run()[0])
+        return with_derived({"max_rate_per_s": rate, "gpus": used}).get(spec.objective.metric)
+    run = objective_run(trial.runs, spec)
+    return metric_value(run, spec.objective.metric, spec.energy, gpus=used) if run else None
 
 
 def objective_direction(spec: SweepSpec) -> Direction:
@@ -38,15 +43,20 @@ def objective_directions(spec: SweepSpec) -> tuple[Direction, ...]:
     return tuple(metric_direction(name) for name in (spec.objective.metric, *spec.objective.also))
 
 
-def objective_values(runs: Sequence[RunRecord], spec: SweepSpec) -> tuple[float | None, ...]:
-    """Each objective of a trial with these runs, the first and those of `objective.also`."""
-    run = objective_run(runs, spec)
-    also = (metric_value(run, name, spec.energy) if run is not None else None for name in spec.objective.also)
-    return (objective_value(runs, spec), *also)
+def objective_values(trial: TrialRecord, spec: SweepSpec) -> tuple[float | None, ...]:
+    """Each objective of a trial, the first and those of `objective.also`."""
+    run, gpus = objective_run(trial.runs, spec), trial.config.gpus
+    also = (
+        metric_value(run, name, spec.energy, gpus=gpus) if run is not None else None for name in spec.objective.also
+    )
+    return (objective_value(trial, spec), *also)
 
 
-def metric_value(run: RunRecord, column: str, factors: EnergyFactors) -> float | None:
-    """The run's metric called `column`, such as `output_tok_per_s` or `ttft_s_p95`; None when it was not measured."""
+def metric_value(run: RunRecord, column: str, factors: EnergyFactors, *, gpus: int | None = None) -> float | None:
+    """The run's metric called `column`, such as `output_tok_per_s` or `ttft_s_p95`; None when it was not measured.
+
+    `gpus` is how many the run's engine takes; without it there is no metric of one GPU.
+    """
     found = metric_of(column)
     if found is None:
         return None
@@ -55,10 +65,10 @@ def metric_value(run: RunRecord, column: str, factors: EnergyFactors) -> float |
         distribution: Distribution = getattr(run.summary, metric.name)
         value: float | None = getattr(distribution, statistic or DEFAULT_STATISTIC)
         return value
-    return metric_values(run, factors).get(metric.name)
+    return metric_values(run, factors, gpus=gpus).get(metric.name)
 
 
-def metric_values(run: RunRecord, factors: EnergyFactors) -> dict[str, float | None]:
+def metric_values(run: RunRecord, factors: EnergyFactors, *, gpus: int | None = None) -> dict[str, float | None]:
     """Each metric of the run that is one number, the derived ones by the mean of factors that differ by the hour.
 
     None: not measured.
@@ -67,8 +77,12 @@ def metric_values(run: RunRecord, factors: EnergyFactors) -> dict[str, float | N
     known = {name: float(value) for name, value in fields.items() if isinstance(value, int | float)}
     spread = {name: value for name, value in fields.items() if isinstance(value, Distribution)}
     statistics = {f"{name}_{each}": getattr(value, each) for name, value in spread.items() for each in STATISTICS}
-    saturation = run.max_rate.saturation_per_s if run.max_rate is not None else None
-    return with_derived(known | statistics | {"saturation_per_s": saturation})
+    found = run.max_rate
+    searched = {
+        "max_rate_per_s": found.rate_per_s if found is not None else None,
+        "saturation_per_s": found.saturation_per_s if found is not None else None,
+    }
+    return with_derived(known | statistics | searched | {"gpus": gpus})
 
 
 def column_of(metric: str) -> str:

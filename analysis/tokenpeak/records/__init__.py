@@ -9,21 +9,27 @@ format_version history:
         `network` of a run's client; `interconnect` of a node's facts; a file of version 1 reads the same
     3   `holdout` of a trial, which version 2 calls `other_requests`; an interval and `needed_s` of a run's energy,
         whose `energy_j` may be null; `temperature_c` and `further_energy` of a run; `power_meters` of a node's
-        facts; `idle_power` and `quality` of a trial; `image` and `digest` of an engine build, `engine_digest` of a
-        trial's start-up
+         facts; `idle_power` and `quality` of a trial; `answers` of a planned config; `image`, `container` and `digest`
+         of an engine build, `engine_digest` and `model_digest` of a trial's start-up
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial
     trials/TRIAL_ID.json          TrialRecord, one per trial, written when the trial has ended
     trials/TRIAL_ID.requests.parquet   a row per request of the trial's runs (see REQUEST_COLUMNS)
     trials/TRIAL_ID.engine.log.zst     the engine's log, whole
+    trials/TRIAL_ID.quality.json.zst   QualityPasses: what the launch answered, where that was measured
+    quality.json                  SweepQuality, made of these; rewritten when a trial's answers come in
     end.json                      EndRecord, rewritten each time that the sweep ends (completed or interrupted)
-Files are written atomically and never edited. Missing is null, never zero. Times are seconds; instants are UTC.
+    applies/APPLY_ID.json         ApplyRecord, one per apply of its result on a node, and per rollback of one
+Files are written atomically, and raw ones are never edited. Missing is null, never zero. Times are seconds; instants
+are UTC.
 """
 
+from tokenpeak.records.apply import ApplyRecord, Bake, BakeFigure, Despite, ProductionDefinition
 from tokenpeak.records.base import FORMAT_VERSION, Distribution, EnergyBoundary, Record
 from tokenpeak.records.config import Config, ModelName, config_hash
 from tokenpeak.records.node import (
+    Container,
     EngineBuild,
     Gpu,
     HardwareKey,
@@ -61,8 +67,13 @@ __all__ = [
     "QUALITY_FAILED",
     "QUALITY_UNKNOWN",
     "REQUEST_COLUMNS",
+    "ApplyRecord",
+    "Bake",
+    "BakeFigure",
     "ClientHealth",
     "Config",
+    "Container",
+    "Despite",
     "Distribution",
     "Dropped",
     "EndRecord",
@@ -87,6 +98,7 @@ __all__ = [
     "PowerMeter",
     "Prediction",
     "Production",
+    "ProductionDefinition",
     "Provenance",
     "RateProbe",
     "Reason",

@@ -2,9 +2,13 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 
 from tokenpeak.records.base import PathName, Record
+
+GROUPS_OF_GPUS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+"""Flags whose product is the number of GPUs that an engine takes."""
 
 
 def config_hash(content: Mapping[str, object]) -> str:
@@ -40,3 +44,10 @@ class Config(Record):
     force: bool = False
     endpoint: str | None = None
     """The URL of a server that was measured as it stood; its flags and environment are then not known."""
+
+    @property
+    def gpus(self) -> int | None:
+        """How many GPUs the engine takes, by the flags of its groups; None: of a server whose flags are not known."""
+        groups = [self.flags.get(flag) for flag in GROUPS_OF_GPUS]
+        sizes = [group for group in groups if isinstance(group, int) and group > 0]
+        return None if self.endpoint is not None and not sizes else math.prod(sizes)

@@ -13,13 +13,21 @@ class Gpu(Record):
     """One device as the node's own tools report it; None where they do not say."""
 
     index: int
+    """Its number, as nvidia-smi counts."""
     name: str
+    """Its name, as nvidia-smi has it."""
     vram_bytes: int | None = None
+    """Its memory."""
     vram_used_bytes: int | None = None
+    """What of it is in use."""
     driver: str | None = None
+    """The driver's version."""
     power_limit_w: float | None = None
+    """The power limit that it is set to."""
     compute_capability: str | None = None
+    """CUDA's, such as 7.0."""
     uuid: str | None = None
+    """What nvidia-smi calls its UUID."""
 
 
 class PowerMeter(Record):
@@ -66,6 +74,22 @@ class Production(Record):
     """What its engine was started with, the model first; empty when that cannot be seen. Secrets are left out."""
 
 
+class Container(Record):
+    """How the image of an engine build is run, as the inventory declares it; None where it leaves that open."""
+
+    runtime: Literal["docker", "podman"] = "docker"
+    mounts: tuple[str, ...] = ()
+    """`NODE:CONTAINER`, with `:ro` behind it where the container only reads."""
+    devices: tuple[str, ...] | None = None
+    """None: the node's chosen boards, all where none are chosen."""
+    user: str | None = None
+    shm_size: str | None = None
+    limits: dict[str, str] = {}
+    """Of memory, cpus, cpuset_cpus and pids."""
+    args: tuple[str, ...] = ()
+    """Further options of the runtime."""
+
+
 class EngineBuild(Record):
     """An engine that a node can start: by which name, and of which version of vLLM."""
 
@@ -76,6 +100,8 @@ class EngineBuild(Record):
     """That its installation says; None where it was not asked, or does not say."""
     image: str | None = None
     """The container image that it is started from; None for a command on the node."""
+    container: Container | None = None
+    """How that image is run; None also in archives written before it was recorded."""
     digest: str | None = None
     """`sha256:…` of that image, or of the command's file; None where it was not looked at."""
     help: tuple[str, ...] = ()
@@ -109,11 +135,15 @@ class NodeFacts(Record):
     probed_at: datetime | None = None
     simulated: bool = False
     gpus: tuple[Gpu, ...] = ()
+    """Its devices, one entry each."""
     interconnect: str | None = None
     """How its boards are linked: `NV12`, or where not all pairs are alike `2x NV4, 4x SYS`; None where nobody says."""
     cpu: str | None = None
+    """Its processor's name."""
     cpu_cores: int | None = None
+    """Cores of all processors."""
     memory_bytes: int | None = None
+    """Main memory."""
     disk_free_bytes: int | None = None
     os: str | None = None
     kernel: str | None = None

@@ -31,6 +31,8 @@ class Prediction(Record):
     """The most that the hardware could give for this workload."""
     uncertainty: float | None = None
     """Half-width of the 80% interval as a ratio: 0.3 is ±30%."""
+    draft_accepted_length: float | None = None
+    """Tokens of a step with a draft, as it was assumed; None without speculation. A run's counters say what it was."""
 
 
 class PlannedConfig(Record):
@@ -38,6 +40,9 @@ class PlannedConfig(Record):
 
     config: Config
     config_class: str
+    answers: str = ""
+    """Identifies the settings that can change answers: configs with the same ones answer alike, but for rounding. Empty
+    in archives written before it was recorded."""
     prediction: Prediction | None = None
     advice: tuple[str, ...] = ()
 

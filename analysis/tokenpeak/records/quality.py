@@ -1,89 +1,113 @@
-"""Quality of a config: the reference's answers, how a launch agrees with them, and whether it passes.
+"""Quality of a config: what a launch answered, how far that is from the reference's answers, and whether it passes.
 
-Divergences are in nats a token. A log-probability is natural; `TopK` holds those of the likeliest tokens of a position,
+Divergences are in nats a token. A log-probability is natural; `TopK` holds those of the likeliest tokens of a place,
 and of the token that stands there.
 """
 
 from datetime import datetime
 from typing import Literal
 
-from tokenpeak.records.base import FORMAT_VERSION, Record
+from tokenpeak.records.base import FORMAT_VERSION, PathName, Record
 
 TopK = dict[int, float]
 """Token → log-probability."""
 QualityStatus = Literal["pass", "fail", "unknown"]
 
 
-class ReferenceAnswer(Record):
-    """A prompt of the measurement, what the reference config answered to it, greedily, and its own score of that."""
+class ScoredText(Record):
+    """A text that the launch scored in prefill: its tokens, and the likeliest tokens of each place after the first."""
 
     name: str
-    kind: str
-    text: str
-    right_answer: str
-    prompt_tokens: tuple[int, ...]
-    answer_tokens: tuple[int, ...]
-    answer_text: str
+    tokens: tuple[int, ...]
     scores: tuple[TopK, ...]
-    """For each token of the answer, as the reference's prefill scores it."""
 
 
-class PromptQuality(Record):
-    """What one launch made of one prompt; means over the tokens of an answer."""
+class GeneratedAnswer(Record):
+    """What the launch answered to a question, greedily, with the log-probabilities that decoding gave."""
 
     name: str
     kind: str
-    tokens: int
-    """Of the reference's answer."""
-    kl_nats: float
-    """Lower bound of the divergence of the launch's prefill from the reference's, over the reference's answer."""
-    top1_agreement: float
-    """Share of tokens whose likeliest token is the reference's likeliest."""
-    log_ratio_nats: float
-    """By how much less likely the reference's answer is to the launch; exp of the mean is the ratio of perplexities."""
-    decode_kl_nats: float | None
-    """Of what was generated in a batch: lower bound of the divergence of decoding from the launch's own prefill. None:
-    the engine gave no log-probabilities with its tokens."""
-    decode_regret_nats: float
-    """By how much the generated tokens are less likely, to the launch's own prefill, than the likeliest."""
-    same_tokens: float
-    """Share of the reference's answer that was generated before the first difference."""
-    answer_text: str
+    prompt_tokens: int
+    tokens: tuple[int, ...]
+    scores: tuple[TopK, ...]
+    text: str
     right: bool
-    """The generated answer begins with the right one."""
 
 
-class QualityMeasurement(Record):
-    """How the answers of one launch agree with the reference's."""
+class TaskResult(Record):
+    """Whether an answer to one of the user's tasks was right."""
 
-    prompts: tuple[PromptQuality, ...] = ()
-    left_out: tuple[str, ...] = ()
-    """Prompts that are too long for this launch."""
-    problem: str | None = None
-    """Why it could not be measured to the end; `prompts` is then empty."""
-    started_at: datetime | None = None
-    tokens: int = 0
-    """Tokens that the engine processed for it."""
-    duration_s: float = 0.0
+    name: str
+    right: bool
+    answer: str
 
 
-class QualityReference(Record):
-    """The answers of a reference config, and its own agreement with them in another batch: the noise floor."""
+class QualityAnswers(Record):
+    """Everything that one launch answered, with `batch` requests at a time; what comparisons are made of."""
 
     format_version: int = FORMAT_VERSION
     recorded_at: datetime
+    prompt_set: int
+    """Version of the built-in texts and questions: only answers to the same are compared."""
+    budget_tokens: int
+    """About as many were to be processed: long questions are as long as they allow."""
+    context: int
+    """For which long questions were made."""
     model: str
     engine_version: str | None
-    answers: tuple[ReferenceAnswer, ...]
-    floor: QualityMeasurement
+    batch: int
+    texts: tuple[ScoredText, ...]
+    answers: tuple[GeneratedAnswer, ...]
+    tasks: tuple[TaskResult, ...] = ()
+
+
+class QualityPasses(Record):
+    """What one launch answered: a pass, and of a reference a second one, with fewer requests at a time."""
+
+    format_version: int = FORMAT_VERSION
+    passes: tuple[QualityAnswers, ...]
+
+
+class QualityMeasurement(Record):
+    """That a launch's answers were measured: how long it took and how many tokens, or why it broke off."""
+
+    problem: str | None = None
+    started_at: datetime | None = None
+    duration_s: float = 0.0
+    is_begun: bool = False
+    """The engine answered something."""
+    tokens: int = 0
+    """Tokens that the engine processed for it."""
+    cached_tokens: int | None = None
+    """Of prompts, found in the prefix cache; None where the engine does not say."""
+    accepted_tokens: int | None = None
+    """Drafted tokens that were accepted; None where nothing drafts."""
+    longest_prompt: int | None = None
+    """Tokens of the longest prompt."""
+    context: int | None = None
+    """The longest prompt and answer that the engine takes."""
 
 
 class QualityInterval(Record):
-    """A mean over prompts with the interval that decides, in nats a token, above the noise floor."""
+    """A mean over prompts with its 99% interval; a divergence is above the noise floor, in nats a token."""
 
     estimate: float
     low: float
     high: float
+
+
+class QualityExample(Record):
+    """A question whose answers differ most from the reference's."""
+
+    name: str
+    kind: str
+    question: str
+    """Its end, where it is long; empty where prompts are left out."""
+    reference_answer: str
+    answer: str
+    kl_nats: float
+    right: bool
+    reference_right: bool
 
 
 class QualityVerdict(Record):
@@ -92,18 +116,50 @@ class QualityVerdict(Record):
     status: QualityStatus
     reason: str
     margin_nats: float
-    prompts: int
+    texts: int = 0
+    answers: int = 0
     kl: QualityInterval | None = None
-    decode_kl: QualityInterval | None = None
-    decode_regret: QualityInterval | None = None
-    top1_agreement: float | None = None
-    perplexity_ratio: float | None = None
+    """Of prefill, over the texts."""
+    answer_kl: QualityInterval | None = None
+    """Of decoding, over the answers to short questions, up to the first token that differs."""
+    long_kl: QualityInterval | None = None
+    """The same over a long context."""
+    regret: QualityInterval | None = None
+    """By how much less likely the generated tokens are than the likeliest, to the launch itself."""
+    log_ratio: QualityInterval | None = None
+    """By how much less likely the texts are than to the reference; exp of it is the ratio of perplexities."""
+    top1_agreement: QualityInterval | None = None
+    """Share of places whose likeliest token is the reference's likeliest."""
+    same_answers: float | None = None
+    """Share of the questions that were answered with the reference's tokens."""
+    tasks: int = 0
     tasks_right: int | None = None
     reference_tasks_right: int | None = None
+    tasks_p: float | None = None
+    """Probability of so many more changes for the worse than for the better by chance (exact McNemar, one-sided)."""
+    examples: tuple[QualityExample, ...] = ()
 
 
-class TrialQuality(Record):
-    """The quality of a trial's launch, as measured after its load."""
+class AnswersQuality(Record):
+    """The verdict on the configs of one hardware that answer alike: nothing in which they differ can change answers."""
 
+    hardware: str
+    answers: str
+    """Identifies what can change answers; see PlannedConfig."""
+    config_ids: tuple[PathName, ...]
+    trial_ids: tuple[PathName, ...]
+    """Launches whose answers were measured; empty where another sweep's measurement was used."""
+    is_reference: bool
+    changes: tuple[str, ...] = ()
+    """What they have otherwise than the reference, in words."""
     verdict: QualityVerdict
-    measurement: QualityMeasurement
+
+
+class SweepQuality(Record):
+    """How the answers of a sweep's configs agree with their reference's, and which config the reference is."""
+
+    format_version: int = FORMAT_VERSION
+    sweep_id: PathName
+    references: dict[str, str]
+    """Hardware → the reference in words, with why it is that one."""
+    verdicts: tuple[AnswersQuality, ...]

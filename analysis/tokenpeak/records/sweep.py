@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Literal
 
 from tokenpeak.records.base import FORMAT_VERSION, PathName, Record
+from tokenpeak.records.config import GROUPS_OF_GPUS, Config
 from tokenpeak.records.node import NodeFacts
 from tokenpeak.records.plan import Plan
 
@@ -77,6 +78,17 @@ class SweepRecord(Record):
     def hardware_of(self, node: NodeFacts) -> str:
         """The label of the node's kind of hardware in this sweep."""
         return next((plan.hardware for plan in self.plans if node.node in plan.nodes), node.hardware)
+
+    def gpus_used(self, config: Config, hardware: str) -> int | None:
+        """How many GPUs the config's engine takes; None: of a server whose flags and node are not known.
+
+        An import that does not give the flags is taken to use all of its node.
+        """
+        there = next((len(node.gpus) for node in self.nodes if self.hardware_of(node) == hardware), 0)
+        named = any(config.flags.get(flag) is not None for flag in GROUPS_OF_GPUS)
+        if (self.imported is not None or config.endpoint is not None) and not named:
+            return there or None
+        return min(config.gpus or 1, there) if there else config.gpus
 
 
 class EndRecord(Record):

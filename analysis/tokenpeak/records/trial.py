@@ -6,7 +6,7 @@ from typing import Literal
 from tokenpeak.records.base import FORMAT_VERSION, EnergyBoundary, PathName, Record
 from tokenpeak.records.config import Config
 from tokenpeak.records.plan import Prediction
-from tokenpeak.records.quality import TrialQuality
+from tokenpeak.records.quality import QualityMeasurement
 from tokenpeak.records.run import RunRecord, Series
 from tokenpeak.records.sweep import Provenance
 
@@ -41,6 +41,8 @@ class StartupFacts(Record):
     """That it reported itself, by `/version`, else by its log."""
     engine_digest: str | None = None
     """`sha256:…` of the image, or of the command's file, that was started; the node looked it up."""
+    model_digest: str | None = None
+    """`sha256:…` of the model's files on the node, by name, size and beginning; None where they were not found."""
     kv_cache_tokens: int | None = None
     kv_cache_bytes: int | None = None
     """On one device."""
@@ -102,8 +104,8 @@ class TrialRecord(Record):
     idle_power: tuple[IdlePower, ...] = ()
     """Of the node before its first engine of the sweep; empty in its other trials, and where nothing measured it."""
     runs: tuple[RunRecord, ...] = ()
-    quality: TrialQuality | None = None
-    """How its answers agree with the reference's; None where that was not measured."""
+    quality: QualityMeasurement | None = None
+    """That its answers were measured after the load, beside it in a file of their own; None where they were not."""
     left_out: str | None = None
     """Why runs beside the objective's were not made; None: all were, as far as the trial went."""
     series: Series = Series()

@@ -7,7 +7,7 @@ a packed archive or `postgres:SWEEP_ID` will do as well. `open_archives` gives a
 >>> sweep = open_archive("analysis/archives/v100-deepseek-r1-32b")
 
 `sweep.trials` has a row per launch, `sweep.runs` one per run of a workload at a load level, with every metric by the
-name that the methodology page gives it; `sweep.series` has what was sampled over time, `sweep.requests` every request,
+name that the reference gives it; `sweep.series` has what was sampled over time, `sweep.requests` every request,
 read when collected. All are Polars frames:
 
 >>> best = sweep.runs.sort("request_output_tok_per_s_mean", descending=True).head(2)

@@ -51,7 +51,7 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
     if recommended is None:
         return []
     found = []
-    if recommended.get("slo_met") is False and view.metric.name != "max_rate_per_s":
+    if recommended.get("slo_met") is False and not view.spec.objective.is_rate:
         found.append(warning(f"It does not hold the SLO at {view.objective_place} ({view.slo_words})."))
     gain = precision_gain(view, ranked)
     if gain is not None and gain.changes:
@@ -69,7 +69,7 @@ def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
     """That the recommended config changes precision, what is best without that, and what its quality is."""
     assert ranked.baseline is not None, "a change of precision is against a baseline"
     words = {
-        "pass": "Its quality passed.",
+        "pass": f"Its quality passed{_perplexity(gain)}.",
         "fail": "Its quality failed.",
         "unknown": "Its quality is not proven.",
     }.get(gain.quality or "", "Its quality was not measured.")
@@ -79,6 +79,11 @@ def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
     else:
         best = [" At equal precision, ", code(gain.best["label"]), f" gives {percent(gain.best['gain'])}. "]
     return [f"The gain comes with {what}.", *best, words]
+
+
+def _perplexity(gain: PrecisionGain) -> str:
+    """How much worse texts are predicted, in brackets; empty where that is not known."""
+    return "" if gain.perplexity_ratio is None else f" (perplexity {percent(gain.perplexity_ratio - 1, digits=2)})"
 
 
 def qualifications(view: SweepView, ranked: Ranking) -> Sentence | None:
@@ -145,7 +150,7 @@ def _holdout_words(view: SweepView, ranked: Ranking) -> list[Part]:
             parts.append(" Holdout run on fresh requests: ")
         else:
             parts += [" Holdout run of the search's choice, ", code(choices(view, row)), ", on fresh requests: "]
-        broke = row["holdout_slo_met"] is False and view.metric.name != "max_rate_per_s"
+        broke = row["holdout_slo_met"] is False and not view.spec.objective.is_rate
         parts.append(strong(f"{number(row['objective_holdout'])} {view.metric.unit}"))
         parts.append(f" (n=1 launch, which selected nothing{'; it broke the SLO' if broke else ''}).")
     return parts

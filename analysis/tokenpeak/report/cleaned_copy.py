@@ -45,6 +45,10 @@ def release(source: Path, target: Path, *, node_names: bool) -> Findings:
         cleaner.where = "end.json"
         _write(target / "end.json", cleaner.record(end))
         copied.add("end.json")
+    if (quality := _quality(archive)) is not None:
+        cleaner.where = "quality.json"
+        _write(target / "quality.json", cleaner.record(quality))
+        copied.add("quality.json")
     if (source / CLAIMS).is_file() and _copy_claims(source / CLAIMS, target / CLAIMS, cleaner):
         copied.add(CLAIMS)
     for trial in archive.trials():
@@ -61,6 +65,13 @@ def release(source: Path, target: Path, *, node_names: bool) -> Findings:
             cleaner.where = f"trials/{name}.engine.log.zst"
             if _copy_log(archive, trial.trial_id, copy.log_path(name), cleaner):
                 copied.add(f"trials/{archive.log_path(trial.trial_id).name}")
+    # Reading them names those that cannot be read beside the trials'.
+    for apply in archive.applies():
+        name = cleaner.word(apply.apply_id)
+        cleaner.where = f"applies/{name}.json"
+        (target / "applies").mkdir(exist_ok=True)
+        _write(target / "applies" / f"{name}.json", cleaner.record(apply))
+        copied.add(f"applies/{apply.apply_id}.json")
     for malformed in archive.malformed:
         cleaner.findings.skipped.append(str(malformed))
         if TRIAL_FILE.fullmatch(malformed.path.name):
@@ -84,6 +95,14 @@ def is_published(record: SweepRecord) -> bool:
 def _end(archive: Archive) -> Record | None:
     try:
         return archive.read_end()
+    except ArchiveError:
+        return None
+
+
+def _quality(archive: Archive) -> Record | None:
+    """The verdicts; what launches answered stays, as it may hold answers to tasks of one's own."""
+    try:
+        return archive.read_quality()
     except ArchiveError:
         return None
 

@@ -18,6 +18,13 @@ from tokenpeak.report.known_words import KnownWords
 from tokenpeak.sensitive import KINDS, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
 from tokenpeak.spec.sweep import parse_spec
 
+PUBLIC_IMAGES = (
+    *(f"{registry}{publisher}/" for registry in ("", "docker.io/") for publisher in ("vllm", "rocm")),
+    "nvcr.io/nvidia/",
+    "public.ecr.aws/q9t5s3a7/",
+)
+"""Beginnings of the names of vLLM's, AMD's and NVIDIA's own images of vLLM."""
+
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
 KNOWN_ENV = (
@@ -170,7 +177,9 @@ class Cleaner:
                 return self.word(value)
             case FieldRule.VERSION if _is_version(value):
                 return value
-            case FieldRule.FILE if not self._secrets_only and "/" in value:
+            case FieldRule.IMAGE if value.startswith(PUBLIC_IMAGES):
+                return value
+            case FieldRule.FILE | FieldRule.IMAGE if not self._secrets_only and "/" in value:
                 self.findings.add("path", self.where)
                 return self.word(PurePosixPath(value).name)
             case _:

@@ -1,91 +1,24 @@
-"""Forms of an engine's command that deployments take: docker run, Compose, Kubernetes, Helm values, systemd.
+"""Forms of an engine's command that deployments take: Compose, Kubernetes, Helm values, systemd.
 
 Each is text that starts the engine as it stands, where the image, the model and the GPUs are.
 """
 
 import json
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-PORT = 8000
-"""vLLM's own default: a deployment is not a trial."""
-SHARED_MEMORY_GIB = 16
-"""Most that the processes of several GPUs may exchange through /dev/shm; as vLLM's own recipes have it. Docker gives
-64 MiB, Kubernetes the same."""
-ENTRY_POINT = ("vllm", "serve")
-"""Of the official images. The program is named in every form: the module that older images start (0.8.5) reads no
-positional model and serves its default."""
+from tokenpeak.report.container_commands import unit_argument, unit_word
+from tokenpeak.report.serving_command import CACHE, PORT, ServingCommand
+from tokenpeak.vllm.command import model_words
 
-
-@dataclass(frozen=True, kw_only=True)
-class ServingCommand:
-    """What an engine is started with, and what it needs around it."""
-
-    program: tuple[str, ...]
-    """On the machine itself."""
-    image_program: tuple[str, ...] = ENTRY_POINT
-    """In the image."""
-    arguments: tuple[str, ...]
-    """The model first."""
-    env: Mapping[str, str]
-    image: str
-    name: str
-    """A DNS label, made of the model's served name."""
-    model: str
-    folder: str | None
-    """The model's, where it lies in one of the machine's own."""
-    gpus: int
-
-    @property
-    def shares_memory(self) -> bool:
-        """Several processes exchange tensors through /dev/shm."""
-        return self.gpus > 1
-
-
-def lines_of(words: Sequence[str]) -> list[str]:
-    """Shell words, an option with its value per line."""
-    lines: list[str] = []
-    for word in words:
-        if (
-            lines
-            and lines[-1].startswith("--")
-            and " " not in lines[-1]
-            and "=" not in lines[-1]
-            and not word.startswith("--")
-        ):
-            lines[-1] += f" {shlex.quote(word)}"
-        else:
-            lines.append(shlex.quote(word))
-    return lines
-
-
-def folded(command: str, options: Sequence[str]) -> str:
-    """A command with its options, a line each: no option is broken where a window ends."""
-    return " \\\n  ".join([command, *lines_of(options)])
-
-
-def docker_run(command: ServingCommand) -> str:
-    """A `docker run` of the image."""
-    entry, *first = command.image_program
-    parts = [
-        f"docker run --gpus {command.gpus}",
-        *([f"--shm-size {SHARED_MEMORY_GIB}g"] if command.shares_memory else []),
-        f"-p {PORT}:{PORT}",
-        '-v "$HOME/.cache/huggingface:/root/.cache/huggingface"',
-        *([f"-v {shlex.quote(f'{command.folder}:{command.folder}:ro')}"] if command.folder else []),
-        *(f"-e {shlex.quote(f'{key}={value}')}" for key, value in command.env.items()),
-        f"--entrypoint {shlex.quote(entry)}",
-        shlex.join([command.image, *first]),
-        *lines_of(command.arguments),
-    ]
-    return " \\\n  ".join(parts)
+_LIMITS_OF_COMPOSE = {"memory": "mem_limit", "cpus": "cpus", "cpuset_cpus": "cpuset", "pids": "pids_limit"}
+_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+"""Of Kubernetes' device plugins."""
 
 
 def compose(command: ServingCommand) -> str:
     """A file of Docker Compose with the engine as its service `vllm`."""
-    volumes = ["${HOME}/.cache/huggingface:/root/.cache/huggingface"]
-    volumes += [_composed(f"{command.folder}:{command.folder}:ro")] if command.folder else []
+    volumes = [f"${{HOME}}/{CACHE}:/root/{CACHE}"] if command.keeps_weights else []
+    volumes += [_composed(mount.words()) for mount in command.mounts]
     lines = [
         "services:",
         "  vllm:",
@@ -97,32 +30,50 @@ def compose(command: ServingCommand) -> str:
     if command.env:
         lines += ["    environment:"]
         lines += [f"      {_yaml(key)}: {_yaml(_composed(value))}" for key, value in command.env.items()]
-    lines += [
-        "    ports:",
-        f"      - {_yaml(f'{PORT}:{PORT}')}",
-        "    volumes:",
-        *(f"      - {_yaml(each)}" for each in volumes),
-        *([f"    shm_size: {SHARED_MEMORY_GIB}gb"] if command.shares_memory else []),
-        "    restart: unless-stopped",
-        "    deploy:",
-        "      resources:",
-        "        reservations:",
-        "          devices:",
-        f"            - {{driver: nvidia, count: {command.gpus}, capabilities: [gpu]}}",
-    ]
-    return "\n".join(lines)
+    lines += ["    ports:", f"      - {_yaml(f'{PORT}:{PORT}')}"]
+    if volumes:
+        lines += ["    volumes:", *(f"      - {_yaml(each)}" for each in volumes)]
+    return "\n".join([*lines, *_made_with(command), "    restart: unless-stopped", *_boards(command)])
+
+
+def _made_with(command: ServingCommand) -> Iterator[str]:
+    """Shared memory, user and limits of the service."""
+    made = command.container
+    shared = made.shm_size if made is not None else None
+    if shared or command.shared_memory_gib:
+        yield f"    shm_size: {shared or f'{command.shared_memory_gib}gb'}"
+    if made is None:
+        return
+    if made.user:
+        yield f"    user: {_yaml(made.user)}"
+    for name, value in made.limits.items():
+        yield f"    {_LIMITS_OF_COMPOSE[name]}: {value}"
+
+
+def _boards(command: ServingCommand) -> Iterator[str]:
+    """The boards of the service."""
+    if command.devices is None:
+        yield from ("    deploy:", "      resources:", "        reservations:", "          devices:")
+        yield f"            - {{driver: nvidia, count: {command.gpus}, capabilities: [gpu]}}"
+    elif command.devices:
+        yield "    devices:"
+        yield from (f"      - {_yaml(device if ':' in device else f'{device}:{device}')}" for device in command.devices)
 
 
 def kubernetes(command: ServingCommand) -> str:
     """A Deployment of one pod."""
     mounts, volumes = [], []
-    if command.shares_memory:
+    if command.shared_memory_gib:
+        size = f"{command.shared_memory_gib}Gi"
         mounts.append("{name: shared-memory, mountPath: /dev/shm}")
-        volumes.append(f"{{name: shared-memory, emptyDir: {{medium: Memory, sizeLimit: {SHARED_MEMORY_GIB}Gi}}}}")
-    if command.folder:
-        folder = _yaml(command.folder)
-        mounts.append(f"{{name: model, mountPath: {folder}, readOnly: true}}")
-        volumes.append(f"{{name: model, hostPath: {{path: {folder}, type: Directory}}}}")
+        volumes.append(f"{{name: shared-memory, emptyDir: {{medium: Memory, sizeLimit: {size}}}}}")
+    for number, mount in enumerate(command.mounts):
+        name = "model" if len(command.mounts) == 1 else f"mounted-{number}"
+        reads = ", readOnly: true" if mount.reads else ""
+        mounts.append(f"{{name: {name}, mountPath: {_yaml(mount.place)}{reads}}}")
+        kind = ", type: Directory" if mount.place == command.folder else ""
+        volumes.append(f"{{name: {name}, hostPath: {{path: {_yaml(mount.source)}{kind}}}}}")
+    resource = _RESOURCES.get(command.accelerator)
     lines = [
         "apiVersion: apps/v1",
         "kind: Deployment",
@@ -154,9 +105,11 @@ def kubernetes(command: ServingCommand) -> str:
     lines += [
         "          ports:",
         f"            - containerPort: {PORT}",
-        "          resources:",
-        "            limits:",
-        f"              nvidia.com/gpu: {command.gpus}",
+        *(
+            ["          resources:", "            limits:", f"              {resource}: {command.gpus}"]
+            if resource
+            else []
+        ),
         "          readinessProbe:",
         f"            httpGet: {{path: /health, port: {PORT}}}",
     ]
@@ -168,20 +121,21 @@ def kubernetes(command: ServingCommand) -> str:
 
 def helm_values(command: ServingCommand) -> str:
     """Values for the chart of the vLLM production stack, which adds the model and /dev/shm itself."""
-    repository, _, tag = command.image.rpartition(":")
-    rest = list(command.arguments)
-    if command.model in rest:
-        # The same word may follow as the name that it is served by.
-        rest.remove(command.model)
+    folders, slash, last = command.image.rpartition("/")
+    name, _, tag = last.partition(":")
+    repository = f"{folders}{slash}{name}"
+    named = model_words(command.image_program, command.model)
+    # The same word may follow as the name that it is served by.
+    rest = command.arguments[len(named) :] if [*command.arguments[: len(named)]] == named else command.arguments
     lines = [
         "servingEngineSpec:",
         "  modelSpec:",
         f"    - name: {_yaml(command.name)}",
         f"      repository: {_yaml(repository)}",
-        f"      tag: {_yaml(tag)}",
+        f"      tag: {_yaml(tag or 'latest')}",
         f"      modelURL: {_yaml(command.model)}",
         "      replicaCount: 1",
-        f"      requestGPU: {command.gpus}",
+        f"      requestGPU: {command.gpus if command.accelerator != 'none' else 0}",
         "      vllmConfig:",
         "        extraArgs:",
         *(f"          - {_yaml(word)}" for word in rest),
@@ -202,8 +156,8 @@ def systemd_unit(command: ServingCommand) -> str:
         "",
         "[Service]",
         # A variable's value is never expanded, as the command's words are.
-        *("Environment=" + _unit_word(f"{key}={value}") for key, value in command.env.items()),
-        "ExecStart=" + " ".join(_unit_word(word, "$") for word in (*command.program, *command.arguments)),
+        *("Environment=" + unit_word(f"{key}={value}") for key, value in command.env.items()),
+        "ExecStart=" + " ".join(map(unit_argument, (*command.program, *(command.own_arguments or command.arguments)))),
         "Restart=on-failure",
         "KillMode=control-group",
         "",
@@ -226,13 +180,3 @@ def _composed(value: str) -> str:
 def _expanded(value: str) -> str:
     """A value that Kubernetes does not read variables in: it reads them as `$(NAME)`."""
     return value.replace("$(", "$$(")
-
-
-def _unit_word(word: str, expanded: str = "") -> str:
-    """A word that systemd reads as it is: % begins a specifier, a backslash an escape, `expanded` a variable."""
-    for special in ("%", *expanded):
-        word = word.replace(special, special * 2)
-    if word and not set(word) & set(" \t\n\"'\\;"):
-        return word
-    quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return f'"{quoted}"'

@@ -14,7 +14,10 @@ from pydantic import BaseModel
 
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath
 from tokenpeak.records import (
+    ApplyRecord,
+    Bake,
     Config,
+    Container,
     Dropped,
     EndRecord,
     EngineBuild,
@@ -30,6 +33,7 @@ from tokenpeak.records import (
     PowerMeter,
     Prediction,
     Production,
+    ProductionDefinition,
     Provenance,
     RateProbe,
     Reason,
@@ -42,7 +46,7 @@ from tokenpeak.records import (
     SweepRecord,
     TrialRecord,
 )
-from tokenpeak.records.quality import PromptQuality, QualityMeasurement, QualityVerdict
+from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityMeasurement, QualityVerdict, SweepQuality
 from tokenpeak.spec.axes import Alternative, ExtraConfig, ModelPatch
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import Citation, EnergyFactors
@@ -75,6 +79,8 @@ class FieldRule(Enum):
     """A model's name; of a path its last part."""
     FILE = auto()
     """A file's name; of a path its last part."""
+    IMAGE = auto()
+    """A container image; of those that everybody can pull the whole name, of others its last part."""
     URL = auto()
     """Its host replaced, and a URL again."""
     ENV = auto()
@@ -102,10 +108,19 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     ),
     EndRecord: _rules(WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored", TEXT="problems"),
     TrialRecord: _rules(WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"),
+    ApplyRecord: _rules(
+        WORD="apply_id sweep_id", NODE="node", PRIVATE="who", TEXT="failed_in message", VERSION="engine_version"
+    ),
+    # Production's own definition has its paths and addresses; its checksum says whether it is the same.
+    ProductionDefinition: _rules(WORD="sha256", PRIVATE="text"),
+    Bake: _rules(TEXT="reason"),
     QualityVerdict: _rules(TEXT="reason"),
-    QualityMeasurement: _rules(WORD="left_out", TEXT="problem"),
-    PromptQuality: _rules(WORD="name kind", PRIVATE="answer_text"),
-    QualitySpec: _rules(FILE="reference"),
+    QualityMeasurement: _rules(TEXT="problem"),
+    # Examples are of built-in questions alone.
+    QualityExample: _rules(WORD="name kind", TEXT="question reference_answer answer"),
+    AnswersQuality: _rules(WORD="answers config_ids trial_ids", TEXT="hardware changes"),
+    SweepQuality: _rules(WORD="sweep_id", TEXT="references"),
+    QualitySpec: _rules(TEXT="reference tasks"),
     NodeFacts: _rules(
         NODE="node",
         TEXT="cpu interconnect os engine_help engine_env_allowed problems",
@@ -113,12 +128,13 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
         ENV="engine_env",
         PRIVATE="kernel vram_holders",
     ),
-    EngineBuild: _rules(TEXT="name help problem", VERSION="version installed digest", FILE="image"),
+    EngineBuild: _rules(TEXT="name help problem", VERSION="version installed digest", IMAGE="image"),
+    Container: _rules(TEXT="devices shm_size", PRIVATE="mounts user limits args"),
     PowerMeter: _rules(TEXT="by"),
     Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
     Production: _rules(WORD="manager", MODEL="model", PRIVATE="unit url arguments"),
     Plan: _rules(TEXT="hardware apart", NODE="nodes", WORD="highest"),
-    PlannedConfig: _rules(WORD="config_class", TEXT="advice"),
+    PlannedConfig: _rules(WORD="config_class answers", TEXT="advice"),
     Dropped: _rules(WORD="rule", TEXT="reason"),
     Config: _rules(
         WORD="config_id", TEXT="name choices engine", FLAGS="flags", ENV="env", VERSION="engine_version", URL="endpoint"
@@ -138,7 +154,7 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     RunRecord: _rules(TEXT="level_label failure_messages", WORD="percentile_intervals"),
     Failure: _rules(WORD="phase cause", TEXT="message evidence"),
     Phase: _rules(TEXT="name"),
-    StartupFacts: _rules(VERSION="engine_version engine_digest"),
+    StartupFacts: _rules(VERSION="engine_version engine_digest model_digest"),
     Restoration: _rules(MODEL="model", TEXT="message"),
     FixedWorkload: {**_WORKLOAD, **_rules(TEXT="prompt")},
     SyntheticWorkload: _WORKLOAD,
@@ -161,7 +177,15 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     Calibration: _rules(PRIVATE="host"),
     NetworkPath: _rules(NODE="load_hosts server"),
 }
-ROOTS: tuple[type[BaseModel], ...] = (SweepRecord, TrialRecord, EndRecord, SweepSpec, Calibration)
+ROOTS: tuple[type[BaseModel], ...] = (
+    SweepRecord,
+    TrialRecord,
+    EndRecord,
+    ApplyRecord,
+    SweepQuality,
+    SweepSpec,
+    Calibration,
+)
 """What an archive is made of; all other records are parts of these."""
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.metrics import METRICS
 from tokenpeak.ranking.objective import column_of
 from tokenpeak.report.answers import choices
 from tokenpeak.report.blocks import number
@@ -209,9 +208,8 @@ def _result(view: SweepView, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def methodology(views: Sequence[SweepView]) -> dict[str, Any]:
-    """Metric definitions, the workloads and factors of each sweep, and the client's own error."""
+    """The workloads and factors of each sweep, and the client's own error."""
     return {
-        "metrics": METRICS,
         "sweeps": [
             {
                 "sweep_id": view.sweep_id,

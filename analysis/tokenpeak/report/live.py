@@ -14,7 +14,7 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from tokenpeak.errors import ArchiveError, ReportError
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site import WriteDocs, build_site
 from tokenpeak.store.archive import find_archives
 
 LOOK_S = 2.0
@@ -123,7 +123,13 @@ def is_running(archives: Sequence[Path]) -> bool:
 
 
 def watch(
-    archives: Sequence[Path], site: Path, *, node_names: bool, stop: threading.Event, say: Callable[[str], None]
+    archives: Sequence[Path],
+    site: Path,
+    *,
+    node_names: bool,
+    docs: WriteDocs | None = None,
+    stop: threading.Event,
+    say: Callable[[str], None],
 ) -> None:
     """Build the site, and again whenever a trial has landed, until `stop`. live.html is there while one runs."""
     known: tuple[tuple[str, int, int], ...] = ()
@@ -131,7 +137,7 @@ def watch(
         try:
             now = fingerprint(archives)
             if now != known:
-                build_site(archives, site, node_names=node_names, live=is_running(archives))
+                build_site(archives, site, node_names=node_names, live=is_running(archives), docs=docs)
                 known = now
                 say(f"Built from {sum(count for _, count, _ in now)} files")
         except (ArchiveError, ReportError) as error:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tokenpeak.records.config import GROUPS_OF_GPUS
 from tokenpeak.report.blocks import Part, Sentence, code, link, note, strong
 from tokenpeak.report.ranking import Ranking
-from tokenpeak.report.view import GROUPS_OF_GPUS, SweepView
+from tokenpeak.report.view import SweepView
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tokenpeak.report.blocks import Facts, Sentence, Snippets, Table, number
 from tokenpeak.report.deploy import snippets
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import Ranking, rank
+from tokenpeak.report.serving_command import Accelerator
 from tokenpeak.report.view import SweepView
 
 
@@ -49,9 +50,9 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
         gpus=max(1, view.gpus_used(ranked.hardware).get(ranked.choice.config.config_id, 0)),
         engine_version=version,
         launched=launched,
-        containers=takes_nvidia_containers(nodes),
+        accelerator=accelerator_of(nodes),
         inventory_env=nodes[0].engine_env if nodes else None,
-        image=build_of(config, nodes[0]).image if nodes else None,
+        build=build_of(config, nodes[0]) if nodes else None,
         name=f"deploy-{slug(ranked.hardware)}",
     )
 
@@ -93,10 +94,12 @@ def first_rows(view: SweepView, ranked: Ranking) -> Table:
     )
 
 
-def takes_nvidia_containers(nodes: Sequence[NodeFacts]) -> bool:
-    """Containers and resources of NVIDIA's GPUs suit these nodes, as far as is known of them."""
-    known = [facts for node in nodes for gpu in node.gpus if (facts := gpu_facts(gpu.name))]
-    return all(facts.vendor == "nvidia" for facts in known) and not any(node.cpu and not node.gpus for node in nodes)
+def accelerator_of(nodes: Sequence[NodeFacts]) -> Accelerator:
+    """What these nodes compute on, as far as is known of them; unknown boards count as NVIDIA's."""
+    if any(node.cpu and not node.gpus for node in nodes):
+        return "none"
+    known = [facts.vendor for node in nodes for gpu in node.gpus if (facts := gpu_facts(gpu.name))]
+    return "amd" if "amd" in known else "nvidia"
 
 
 def cost_of_sweep(view: SweepView) -> Facts:

@@ -96,15 +96,16 @@ SITE_PAGES: tuple[Page, ...] = (
     Page(
         name="compare", menu="Compare", title="Compare", question="What differs between two configs, sweeps or dates?"
     ),
-    Page(name="methodology", menu="Methodology", title="Methodology and glossary", question="How was this measured?"),
+    Page(name="methodology", menu="Methodology", title="Methodology", question="How was this measured?"),
 )
 
-RESERVED = frozenset({"static", "feed.atom", "live.html", *(f"{page.name}.html" for page in SITE_PAGES)})
+RESERVED = frozenset({"static", "docs", "feed.atom", "live.html", *(f"{page.name}.html" for page in SITE_PAGES)})
 """What is in the site's own folder beside the sweeps."""
 
 OF_A_SWEEP = ("archive", "study")
 """Parameters that the site gives each sweep's notebooks itself."""
 
+DOCS = Page(name="docs", menu="Docs", title="Documentation", question="How is it used, and what is what?")
 LIVE = Page(name="live", menu="Live", title="Live", question="How far is the sweep?")
 
 
@@ -113,7 +114,7 @@ def pages_of_sweeps(folder: Path | None = None) -> tuple[Page, ...]:
     ours = {page.notebook.name for page in SWEEP_PAGES if page.notebook}
     used = {page.name for page in SWEEP_PAGES}
     found = []
-    for notebook in sorted((folder or paths.NOTEBOOKS).glob("[!.]*.ipynb")):
+    for notebook in sorted((folder or paths.OWN_NOTEBOOKS).glob("[!.]*.ipynb")):
         if notebook.name not in ours:
             page = _own(notebook, used)
             used.add(page.name)

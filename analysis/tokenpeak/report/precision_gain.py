@@ -23,6 +23,8 @@ class PrecisionGain:
     """How many configs other than the baseline gave a result at its precision."""
     quality: str | None
     """The verdict on the recommended config's answers: pass, fail, unknown; None: not measured."""
+    perplexity_ratio: float | None = None
+    """Perplexity of the texts to it ÷ to the reference."""
 
 
 def planned_configs(view: SweepView, hardware: str) -> dict[str, Config]:
@@ -44,12 +46,14 @@ def precision_gain(view: SweepView, ranked: Ranking) -> PrecisionGain | None:
     equal = [config_id for config_id, config in known.items() if precision_of(config) == theirs]
     rows = ranked.frame.filter(pl.col("state") == "ok", pl.col("config_id").is_in(equal))
     (best, *_) = rows.iter_rows(named=True)
-    quality = view.trials.filter(pl.col("config_id") == ours.config_id, pl.col("quality").is_not_null())["quality"]
+    found = view.trials.filter(pl.col("config_id") == ours.config_id, pl.col("quality").is_not_null())
+    quality, ratio = found["quality"], found["quality_perplexity_ratio"].drop_nulls()
     return PrecisionGain(
         changes=precision_of(ours).changes(theirs),
         best=best,
         others=rows.filter(pl.col("config_id") != baseline.config_id).height,
         quality=str(quality[0]) if quality.len() else None,
+        perplexity_ratio=float(ratio[0]) if ratio.len() else None,
     )
 
 

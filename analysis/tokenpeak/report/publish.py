@@ -25,6 +25,8 @@ ALLOWED = (
     "static/*.css",
     "static/*.js",
     "static/*.svg",
+    "docs/*/*.html",
+    "docs/search-index.js",
     "*/*.html",
     "*/trials/*.html",
     "*/data/index.html",

@@ -54,8 +54,10 @@ class Ranking:
     low, high (95%, null where no config was launched again), n (launches with a result), launches, gain (share over
     the baseline; gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok,
     invalid, failed or, where each launch was, interrupted), why (in a few words), details (in sentences), trial_id
-    (the config's first trial), slo_met (in every launch), slo_sure (the lowest confidence of its launches) and the
-    columns of MEASURED. A holdout run has no part in these; its result has columns of its own.
+    (the config's first trial), slo_met (in every launch), slo_sure (the lowest confidence of its launches), quality
+    (pass, fail, unknown or null) with quality_reason, objective_unproven (what the objective is of a config whose
+    answers failed or are not proven) and the columns of MEASURED. A holdout run has no part in these; its result has
+    columns of its own.
     """
 
     hardware: str
@@ -129,6 +131,8 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     has = pl.col("objective").is_not_null()
     frame = joined.group_by("config_id", maintain_order=True).agg(
         pl.col("label", "config_name", "trial_id", *axes).first(),
+        pl.col("quality", "quality_reason").drop_nulls().first(),
+        pl.col("objective_unproven").filter(~pl.col("holdout")).log().mean().exp(),
         has.sum().cast(pl.Int64).alias("n"),
         pl.len().cast(pl.Int64).alias("launches"),
         *(_mean(name, has) for name in measured),

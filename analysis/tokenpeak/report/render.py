@@ -75,7 +75,12 @@ def script_json(value: Any) -> Markup:
 
 def picture(spec: dict[str, Any], prefix: str) -> Markup:
     """The figure as static SVG; identifiers carry `prefix`, so that pictures of one page do not share them."""
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', display.svg(spec))
+    return own_identifiers(display.svg(spec), prefix)
+
+
+def own_identifiers(drawn: str, prefix: str) -> Markup:
+    """A drawn picture for a page: its identifiers carry `prefix`, and its parts have no roles of their own."""
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', drawn)
     svg = re.sub(rf"url\(#(?!{HATCH}\))([^)]+)\)", rf"url(#{prefix}-\1)", svg)
     # The element around it is one picture with one description; its parts have none of their own.
     svg = re.sub(r' (?:role|aria-roledescription|aria-label)="[^"]*"', "", svg)

@@ -20,7 +20,7 @@ LIBRARIES = ("altair", "jinja2", "markdown-it-py", "polars", "vl-convert-python"
 
 def origin(archives: Iterable[Path], options: Iterable[object]) -> str:
     """A digest of what a sweep's pages are made of; raw files are never edited, so size and time stand for them."""
-    parts = [_code(), *map(str, options)]
+    parts = [code_digest(), *map(str, options)]
     for archive in archives:
         for path in sorted([*archive.glob("*"), *(archive / "trials").glob("[!.]*")]):
             if path.is_file():
@@ -30,11 +30,11 @@ def origin(archives: Iterable[Path], options: Iterable[object]) -> str:
 
 
 @lru_cache
-def _code() -> str:
+def code_digest() -> str:
     """A digest of everything that makes pages."""
     files = [
         *Path(__file__).parents[1].rglob("*.py"),
-        *paths.NOTEBOOKS.glob("*.ipynb"),
+        *{*paths.NOTEBOOKS.glob("*.ipynb"), *paths.OWN_NOTEBOOKS.glob("*.ipynb")},
         *paths.TEMPLATES.glob("*"),
     ]
     read = [path.read_bytes() for path in sorted(files)]

@@ -31,7 +31,7 @@ def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
     if (slo := _slo(view, recommended)) is not None:
         tiles.append(slo)
     # Where it is the objective, it is the first tile already.
-    if view.metric.name != "max_rate_per_s" and (highest := _rate(view, ranked, recommended)):
+    if not view.spec.objective.is_rate and (highest := _rate(view, ranked, recommended)):
         tiles.append(highest)
     for name, label, unit, scale in COMPARED:
         value = recommended.get(name)
@@ -135,7 +135,7 @@ def _changed_precision(ranked: Ranking, recommended: dict[str, Any], found: Prec
 
 def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
     """Whether the SLO holds at the objective's load, each limit with its value; None without an SLO."""
-    if recommended.get("slo_met") is None or view.metric.name == "max_rate_per_s":
+    if recommended.get("slo_met") is None or view.spec.objective.is_rate:
         return None
     bars = _limit_bars(view.spec.slo, recommended)
     confidence = recommended["slo_sure"]

@@ -1,6 +1,6 @@
 """Building the site: archives in, a folder of pages out, replaced as a whole when all of it is made.
 
-OUTPUT/index.html  compare.html  methodology.html  feed.atom  static/
+OUTPUT/index.html  compare.html  methodology.html  feed.atom  static/  docs/
 OUTPUT/SWEEP_ID/index.html  ranking.html  …  trials.html  trials/TRIAL_ID.html
 OUTPUT/SWEEP_ID/data/raw/  frames/  csv/  notebooks/  SHA256SUMS
 """
@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
 from tokenpeak import bounded, paths
 from tokenpeak.errors import InputError, ReportError, TokenpeakError, suggestion
-from tokenpeak.invocation import as_typed
 from tokenpeak.names import inside, shown
 from tokenpeak.report import downloads, feed, history, notebooks, render, reuse, trial_pages
 from tokenpeak.report.blocks import warning
@@ -41,6 +40,13 @@ TABLE = "factors.csv"
 """The table of energy factors that was asked for, among a sweep's raw files."""
 
 
+class WriteDocs(Protocol):
+    """Writes docs/ into the folder of a site."""
+
+    def __call__(self, site: Path, *, live: bool) -> None:
+        """Write all of its pages; `live` as of the site."""
+
+
 def build_site(
     archives: Sequence[Path],
     output: Path = paths.SITE_BUILD,
@@ -48,13 +54,15 @@ def build_site(
     node_names: bool = False,
     live: bool = False,
     parameters: Mapping[str, str] | None = None,
+    docs: WriteDocs | None = None,
     say: Report = lambda _: None,
 ) -> Path:
     """Build the site of the archives at or below the given paths; returns the page to open.
 
     Nodes appear as `node-1`, … unless `node_names`, or a publication names them already. With `live` there is also a
     page that loads itself again while a sweep runs. `parameters` are given to each notebook that declares them;
-    InputError for one that none does, and for a value that is not allowed.
+    InputError for one that none does, and for a value that is not allowed. `docs` writes the documentation, which is
+    made above this; without it the site has none.
     The former site stays in place until the new one is whole; pages of a sweep that are still right are copied from it.
     """
     pages = pages_of_sweeps()
@@ -68,6 +76,7 @@ def build_site(
             (
                 node_names,
                 live,
+                docs is not None,
                 *sorted(given.items()),
                 table,
                 *own_words(sources[sweep_id].read_sweep().inventory),
@@ -80,8 +89,10 @@ def build_site(
     staging = _staging(output)
     staging.mkdir(parents=True)
     try:
-        writer = _Writer(staging, pages, given, say, live=live)
+        writer = _Writer(staging, pages, given, say, live=live, documented=docs is not None)
         writer.static()
+        if docs is not None:
+            docs(staging, live=live)
         views = {}
         for sweep_id, archive in sources.items():
             raw = inside(staging, f"{sweep_id}/data/raw")
@@ -234,13 +245,21 @@ class _Writer:
     """Writes pages into the staging folder."""
 
     def __init__(
-        self, folder: Path, pages: Sequence[Page], given: Mapping[str, object], say: Report, *, live: bool
+        self,
+        folder: Path,
+        pages: Sequence[Page],
+        given: Mapping[str, object],
+        say: Report,
+        *,
+        live: bool,
+        documented: bool,
     ) -> None:
         self.folder = folder
         self.pages = pages
         self.say = say
         self.given = given
         self.live = live
+        self.documented = documented
         self.env = render.environment()
 
     def static(self) -> None:
@@ -317,7 +336,7 @@ class _Writer:
         rows: dict[str, dict[str, Any]] = {
             "index": {"entries": entries, "trend": history.trend(views)},
             "compare": {"comparison": history.comparable(views)},
-            "methodology": {"text": self._content("methodology.md"), **history.methodology(views)},
+            "methodology": history.methodology(views),
         }
         for page in SITE_PAGES:
             self._page(
@@ -344,11 +363,10 @@ class _Writer:
             )
         (self.folder / "feed.atom").write_text(feed.atom(entries))
 
-    def _content(self, name: str) -> str:
-        return as_typed((paths.CONTENT / name).read_text())
-
     def _page(self, path: str, template: str, **context: Any) -> None:
         target = inside(self.folder, path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        html = self.env.get_template(template).render(live=self.live, site_pages=SITE_PAGES, path=path, **context)
+        html = self.env.get_template(template).render(
+            live=self.live, documented=self.documented, site_pages=SITE_PAGES, path=path, **context
+        )
         target.write_text(html)

@@ -91,7 +91,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
     ]
     axes = [Column(key=f"axis_{axis}", title=axis, kind="code", hidden=True) for axis in view.axes]
     scale = 1000.0 if view.metric.name in MILLI else 1.0
-    frame = frame.with_columns(pl.col("objective", "low", "high", "objective_holdout") * scale)
+    frame = frame.with_columns(pl.col("objective", "low", "high", "objective_holdout", "objective_unproven") * scale)
     unit = "ms" if scale != 1.0 else view.metric.unit
     against = f"Against {ranked.baseline.words if ranked.baseline and ranked.baseline.config_id else 'median'}"
     return table(
@@ -103,6 +103,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
             Column(key="result", title="Result", kind="state"),
             *([Column(key="why", title="Why not")] if frame["why"].is_not_null().any() else []),
             Column(key="objective", title=title, unit=unit, kind="number"),
+            *_quality_columns(frame, unit),
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="gain", title=against, unit="%", kind="number", digits=1, signed=True),
@@ -124,6 +125,24 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         hrefs={"label": "href"},
         note="A config's link leads to its first trial.",
     )
+
+
+def _quality_columns(frame: pl.DataFrame, unit: str) -> list[Column]:
+    """Whether answers are the reference's, and the speed of those that are not; nothing where none were compared."""
+    if frame["quality"].is_null().all():
+        return []
+    speed = Column(
+        key="objective_unproven",
+        title="If its answers were right",
+        unit=unit,
+        kind="number",
+        help="What was measured of a config whose answers failed or are not proven; it is not ranked",
+    )
+    return [
+        Column(key="quality", title="Quality", kind="state", help="Whether its answers agree with the reference's"),
+        *([speed] if frame["objective_unproven"].is_not_null().any() else []),
+        Column(key="quality_reason", title="Quality, why", hidden=True),
+    ]
 
 
 def trade_offs(view: SweepView, ranked: Ranking) -> Table | None:

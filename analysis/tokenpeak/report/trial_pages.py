@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.predict.correction import measured_as_predicted
+from tokenpeak.predict.demand import objective_run
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.slo_confidence import requests_needed, share, slo_confidence
 from tokenpeak.records import RunRecord, TrialRecord
@@ -39,7 +40,7 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
         rows.setdefault(trial_id, []).append(row)
     labels = dict(view.trials.select("trial_id", "label").iter_rows())
     ids = view.trials["trial_id"].to_list()
-    for index, trial in enumerate(archive.trials()):
+    for index, trial in enumerate(archive.judged_trials()):
         if trial.trial_id not in labels:
             continue
         own = rows.get(trial.trial_id)
@@ -167,6 +168,7 @@ def predictions(view: SweepView, trial: TrialRecord) -> list[dict[str, str]]:
         ("TTFT mean", "ms", predicted.ttft_s, measured.get("ttft_s"), 1000.0),
         ("TPOT mean", "ms", predicted.tpot_s, measured.get("tpot_s"), 1000.0),
         ("KV cache", "tokens", predicted.kv_cache_tokens, measured.get("kv_cache_tokens"), 1.0),
+        ("Step with a draft", "tokens", predicted.draft_accepted_length, _accepted_length(trial, view), 1.0),
     ]
     return [
         {
@@ -179,6 +181,12 @@ def predictions(view: SweepView, trial: TrialRecord) -> list[dict[str, str]]:
         for name, unit, before, after, scale in pairs
         if before is not None
     ]
+
+
+def _accepted_length(trial: TrialRecord, view: SweepView) -> float | None:
+    """Tokens of a step with a draft in the objective's run, by the engine's counters."""
+    run = objective_run(trial.runs, view.spec)
+    return run.engine.draft_accepted_length if run is not None and run.engine is not None else None
 
 
 def _log_end(archive: Archive, trial_id: str) -> str:

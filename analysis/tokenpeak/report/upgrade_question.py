@@ -6,15 +6,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from tokenpeak.metrics import inner, metric_of, title_of
-from tokenpeak.ranking.upgrade import Upgrade, upgrade
+from tokenpeak.ranking.figures import figures_of
+from tokenpeak.ranking.upgrade import SAME, Upgrade, upgrade
 from tokenpeak.report.blocks import Block, Column, Part, Sentence, answer, percent, strong, table
 from tokenpeak.report.view import SweepView, engine_words
 
-SAME = ("model_name", "model_revision", "flags", "env")
-"""What two configs have alike that differ in their engine build alone."""
-CLOSED = ("output_tok_per_s", "ttft_s_p95", "tpot_s_p95")
-OPEN = ("ttft_s_p95", "tpot_s_p95")
-"""Of an open load the throughput is what was offered, with any engine that keeps up."""
 EFFECT_COLUMNS = (
     Column(key="hardware", title="Hardware"),
     Column(key="build", title="Build"),
@@ -162,7 +158,7 @@ def _compared(view: SweepView, hardware: str) -> Iterator[_Compared]:
     for build in builds[1:]:
         for workload, level, kind in loads.iter_rows():
             here = runs.filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
-            for metric in OPEN if kind == "open" else CLOSED:
+            for metric in figures_of(kind, level):
                 if (effect := _effect(view, here, metric, builds[0], build)) is not None:
                     yield _Compared(
                         hardware=hardware,

@@ -1,7 +1,5 @@
 """One sweep as a report reads it: its frames, what it set out to do, and the words that pages use for it."""
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -21,8 +19,6 @@ from tokenpeak.store.frames import Frames
 
 AS_IT_WAS = Parameters()
 MEDIAN = "the median of the configs tried"
-GROUPS_OF_GPUS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-"""Flags whose product is the number of GPUs that an engine takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +144,7 @@ class SweepView:
     def objective_at(self) -> str:
         """Under what the objective was read; a highest rate is of a workload, not of one of its levels."""
         workload, _ = self.spec.objective_run()
-        return f"under {workload}" if self.metric.name == "max_rate_per_s" else f"at {self.objective_place}"
+        return f"under {workload}" if self.spec.objective.is_rate else f"at {self.objective_place}"
 
     @property
     def slo_words(self) -> str:
@@ -176,16 +172,15 @@ class SweepView:
 
     def gpus_used(self, hardware: str) -> dict[str, int]:
         """How many of the node's GPUs each config's engine takes; all of them where its flags are not known."""
-        there = self.gpus_of(hardware)
-        known = self.spec.endpoint is None and self.record.imported is None
-        here = self.frames.configs.filter(pl.col("hardware") == hardware).select("config_id", "flags")
-        found = {}
-        for config_id, text in here.iter_rows():
-            flags = json.loads(text)
-            groups = [flags.get(flag) for flag in GROUPS_OF_GPUS]
-            used = math.prod(group for group in groups if isinstance(group, int) and group > 0)
-            found[str(config_id)] = min(used, there) if known or groups[0] is not None else there
-        return found
+        plan = self.plan_for(hardware)
+        configs = [planned.config for planned in plan.feasible] if plan is not None else []
+        return {config.config_id: self.record.gpus_used(config, hardware) or 0 for config in configs}
+
+    def differ_in_gpus(self, hardware: str) -> bool:
+        """Whether the configs that were launched take different numbers of GPUs, so that a GPU's share says more."""
+        launched = set(self.trials.filter(pl.col("hardware") == hardware)["config_id"].to_list())
+        used = self.gpus_used(hardware)
+        return len({used[each] for each in launched if each in used}) > 1
 
     def objective_runs(self) -> pl.DataFrame:
         """The rows of `runs` that configs are compared by, invalid ones included; those of holdout runs are not."""

@@ -28,7 +28,16 @@ from tokenpeak.search.budget import Budget
 from tokenpeak.search.early_stop import early_stop_threshold
 from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_failing, draw_rules
 from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
-from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Wait, next_replicate
+from tokenpeak.search.history import (
+    TRANSIENT_CAUSES,
+    Finished,
+    Outcome,
+    Proposal,
+    Wait,
+    alike_by_answers,
+    by_own_fault,
+    next_replicate,
+)
 from tokenpeak.search.mixture import Components, draw_components
 from tokenpeak.search.posterior import Posterior, condition
 from tokenpeak.search.space import Floats, space_of
@@ -69,7 +78,10 @@ class Adaptive:
         self._baseline = [names[name] for name in search.baseline if name in names]
         self._margin = math.log1p(search.margin)
         self._finalists = FINALISTS if search.finalists is None else search.finalists
-        self._finals = Finals(search=search, seed=self._seed, first=SCREENING_LAUNCHES, sign=self._sign)
+        self._alike = alike_by_answers(plan)
+        self._finals = Finals(
+            search=search, seed=self._seed, first=SCREENING_LAUNCHES, sign=self._sign, alike=self._alike
+        )
         # A predictor makes trends superfluous; they are of throughput.
         self._informed = not np.isnan(self._space.expected).all()
         silent = self._informed or direction == "lower"
@@ -141,7 +153,8 @@ class Adaptive:
                 return proposal(config_id, "baseline: gains are stated against it")
         if self._search.trials is not None and launches.total() >= self._search.trials:
             return "all trials are made"
-        untried = np.array([config_id not in launches for config_id in self._space.configs])
+        barred = by_own_fault(screened, self._alike)
+        untried = np.array([config_id not in launches and config_id not in barred for config_id in self._space.configs])
         open_ = untried | self._put_off(screened, launches)
         if not open_.any():
             return "every config has been tried"
@@ -272,7 +285,9 @@ class Adaptive:
             and (outcome.feasible or outcome.slo_met is False or outcome.about_the_config)
         ]
         worked = sorted({point for point, fine in known if fine})
-        return worked, sorted({point for point, fine in known if not fine} - set(worked))
+        # Those that answer as a launch whose answers failed would fail without a launch.
+        barred = {self._space.point_of[each] for each in by_own_fault(outcomes, self._alike) if each in self._alike}
+        return worked, sorted(({point for point, fine in known if not fine} | barred) - set(worked))
 
     def _feasible_points(self, outcomes: Sequence[Outcome]) -> list[int]:
         found = {

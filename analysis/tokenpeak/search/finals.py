@@ -7,7 +7,7 @@ it.
 
 import math
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -30,6 +30,8 @@ class Finals:
     seed: str
     first: int
     sign: float
+    alike: Mapping[str, str]
+    """Which configs answer alike; see `alike_by_answers`."""
 
     def step(
         self, finalists: Sequence[str], why: str, done: Sequence[Outcome], pending: Collection[tuple[str, int]]
@@ -40,7 +42,7 @@ class Finals:
         final = self._final(len(finalists))
         blocks = len(final)
         used = {(outcome.config_id, outcome.replicate) for outcome in done} | set(pending)
-        failed = by_own_fault(done)
+        failed = by_own_fault(done, self.alike)
         for block, replicate in enumerate(final):
             order = random.Random(f"{self.seed} block {block}").sample(finalists, len(finalists))  # noqa: S311
             for config_id in order:
@@ -59,7 +61,7 @@ class Finals:
 
     def remaining(self, finalists: Sequence[str], unknown: int, done: Sequence[Outcome]) -> int:
         """How many launches are still to come of these finalists and of so many that are not known yet."""
-        failed = by_own_fault(done)
+        failed = by_own_fault(done, self.alike)
         alive = [config_id for config_id in finalists if config_id not in failed]
         if not (alive or unknown) or any(outcome.holdout for outcome in done):
             return 0
@@ -74,7 +76,7 @@ class Finals:
 
     def _choice(self, finalists: Sequence[str], final: range, done: Sequence[Outcome]) -> str | None:
         """The finalist with the best mean over the blocks alone; None when all failed."""
-        failed = by_own_fault(done)
+        failed = by_own_fault(done, self.alike)
         means: dict[str, float] = {}
         for config_id in finalists:
             values = [

@@ -9,7 +9,7 @@ from tokenpeak.metrics import Direction
 from tokenpeak.records import Plan
 from tokenpeak.search.budget import Budget
 from tokenpeak.search.finals import Finals
-from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Wait, by_own_fault
+from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Wait, alike_by_answers, by_own_fault
 from tokenpeak.spec.sweep import SearchSpec
 
 
@@ -31,7 +31,9 @@ class Grid:
         self._finalists = search.finalists or 0
         # The number after a config's last launch in the order is that of its launch at the end.
         first = 2 + max(replicate for _, replicate in self._order)
-        self._finals = Finals(search=search, seed=f"{search.seed} {plan.hardware}", first=first, sign=sign)
+        self._alike = alike_by_answers(plan)
+        seed = f"{search.seed} {plan.hardware}"
+        self._finals = Finals(search=search, seed=seed, first=first, sign=sign, alike=self._alike)
 
     def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Finished:
         """The first trial of the order that was not made and is not running; after the last, those of finalists."""
@@ -79,7 +81,7 @@ class Grid:
     def _launches(self, tried: Sequence[Outcome], running: Collection[tuple[str, int]] = ()) -> Iterator[Proposal]:
         """The launches of the order that are neither made nor running, then those that are due again."""
         taken = {(outcome.config_id, outcome.replicate) for outcome in tried} | set(running)
-        failed = by_own_fault(tried)
+        failed = by_own_fault(tried, self._alike)
         for number, (config_id, replicate) in enumerate(self._order, start=1):
             if (config_id, replicate) in taken or config_id in failed:
                 continue

@@ -1,12 +1,13 @@
 """History of a search: outcomes in; a proposal, a wait or the end out; and the protocol of a strategy."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.ranking.objective import objective_value
-from tokenpeak.records import TrialRecord
+from tokenpeak.records import QUALITY_FAILED, Plan, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
 
 Status = Literal["ok", "failed", "interrupted"]
@@ -33,6 +34,8 @@ class Outcome:
     duration_s: float = 0.0
     holdout: bool = False
     """A holdout run: its load was drawn from fresh seeds."""
+    failed_answers: bool = False
+    """Its config's answers are worse than the reference's."""
 
     @property
     def about_the_config(self) -> bool:
@@ -104,12 +107,13 @@ def outcome_of(trial: TrialRecord, spec: SweepSpec) -> Outcome:
         config_id=trial.config.config_id,
         replicate=trial.replicate,
         status=trial.status,
-        value=objective_value(trial.runs, spec) if trial.status == "ok" else None,
+        value=objective_value(trial, spec) if trial.status == "ok" else None,
         node=trial.node,
         slo_met=judged_slo(spec, run.slo_met if run else None),
         failure_cause=_cause(trial, spec),
         duration_s=trial.duration_s or 0.0,
         holdout=trial.holdout,
+        failed_answers=any(reason.code == QUALITY_FAILED for each in trial.runs for reason in each.verdict.reasons),
     )
 
 
@@ -121,14 +125,14 @@ def _cause(trial: TrialRecord, spec: SweepSpec) -> str | None:
     if trial.failure is not None:
         return trial.failure.cause
     workload, level = spec.objective_run()
-    rate = spec.objective.metric == "max_rate_per_s"
+    rate = spec.objective.is_rate
     own = [run for run in trial.runs if run.workload.name == workload and (rate or run.level_label == level)]
     return BADLY_MEASURED if own and not any(run.verdict.well_measured for run in own) else None
 
 
 def judged_slo(spec: SweepSpec, slo_met: bool | None) -> bool | None:
     """Whether the objective run met the SLO; None for a sustainable rate, which meets it by definition."""
-    return slo_met if spec.objective.metric != "max_rate_per_s" else None
+    return None if spec.objective.is_rate else slo_met
 
 
 def history_of(trials: Iterable[TrialRecord], spec: SweepSpec, hardware: str) -> list[Outcome]:
@@ -144,10 +148,20 @@ def next_replicate(config_id: str, history: Sequence[Outcome], pending: Collecti
     return next(number for number in range(len(used) + 1) if number not in used)
 
 
-def by_own_fault(history: Sequence[Outcome]) -> set[str]:
-    """The configs of which a launch failed for a reason that lies in them: another launch would fail too."""
-    return {
+def by_own_fault(history: Sequence[Outcome], alike: Mapping[str, str] = MappingProxyType({})) -> set[str]:
+    """The configs of which a launch failed for a reason that lies in them: another launch would fail too.
+
+    Where the answers of one failed, so would those of all that answer alike (`alike_by_answers`), launched or not.
+    """
+    failed = {
         outcome.config_id
         for outcome in history
-        if outcome.status == "failed" and outcome.failure_cause not in TRANSIENT_CAUSES
+        if outcome.failed_answers or (outcome.status == "failed" and outcome.failure_cause not in TRANSIENT_CAUSES)
     }
+    answers = {alike[outcome.config_id] for outcome in history if outcome.failed_answers and outcome.config_id in alike}
+    return failed | {config_id for config_id, key in alike.items() if key in answers}
+
+
+def alike_by_answers(plan: Plan) -> dict[str, str]:
+    """Config → what identifies the settings that can change its answers, as far as that is recorded."""
+    return {planned.config.config_id: planned.answers for planned in plan.feasible if planned.answers}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tokenpeak.plan.estimate import Estimate, estimate, trial_time
+from tokenpeak.plan.estimate import Estimate, estimate, quality_s, trial_time
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import NodeFacts, Plan
@@ -63,7 +63,9 @@ def cost_of(
 ) -> Estimate:
     """What carrying out the whole plan on its nodes takes."""
     own = [node for node in nodes if node.node in plan.nodes]
-    return estimate(spec, trial_time(spec, plan, own, models), own, trials=remaining(spec, plan, ()))
+    trials = remaining(spec, plan, ())
+    measuring_s = quality_s(spec, plan, own[0]) if own else 0.0
+    return estimate(spec, trial_time(spec, plan, own, models), own, trials=trials, measuring_s=measuring_s)
 
 
 def _launches(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str) -> int:
@@ -93,7 +95,7 @@ def _beside_climb(search: SearchSpec, plan: Plan, done: Sequence[Outcome], findi
 
 def _adaptive(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str) -> int:
     """The launches to come of an adaptive search: of its screening, its anchors and its finals."""
-    finals = Finals(search=search, seed="", first=SCREENING_LAUNCHES, sign=1.0)
+    finals = Finals(search=search, seed="", first=SCREENING_LAUNCHES, sign=1.0, alike={})
     if (known := _finalists(search, plan, done, metric=metric)) is not None:
         return finals.remaining(known, 0, done)
     screened = [outcome for outcome in done if outcome.replicate < SCREENING_LAUNCHES]

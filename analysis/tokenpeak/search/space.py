@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenpeak.metrics import metric_of
+from tokenpeak.metrics import PER_GPU, metric_of
 from tokenpeak.records import Config, Plan, Prediction
 
 Floats = NDArray[np.float64]
@@ -66,7 +66,9 @@ def space_of(plan: Plan, *, metric: str = "output_tok_per_s") -> Space:
         configs=tuple(config.config_id for config in configs),
         names=tuple(config.name for config in configs),
         point_of={config.config_id: point for point, config in enumerate(configs)},
-        expected=np.array([_expected(planned.prediction, metric) for planned in plan.feasible], dtype=np.float64),
+        expected=np.array(
+            [_expected(planned.prediction, metric, planned.config.gpus) for planned in plan.feasible], dtype=np.float64
+        ),
     )
 
 
@@ -109,7 +111,7 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _expected(prediction: Prediction | None, metric: str) -> float:
+def _expected(prediction: Prediction | None, metric: str, gpus: int | None) -> float:
     """What the prediction says of the objective, so that more is better; NaN when it says nothing."""
     found = metric_of(metric)
     if prediction is None or found is None:
@@ -123,4 +125,4 @@ def _expected(prediction: Prediction | None, metric: str) -> float:
     if name == "power_w":
         return math.nan
     # Throughputs of all kinds, and energy and cost per token, which fall as throughput rises.
-    return prediction.output_tok_per_s or math.nan
+    return (prediction.output_tok_per_s or math.nan) / (gpus if name in PER_GPU.values() and gpus else 1)

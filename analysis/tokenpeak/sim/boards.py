@@ -16,7 +16,6 @@ from tokenpeak.sim.meter import idle_power_w
 from tokenpeak.sim.state import Holder, NodeState
 from tokenpeak.sim.thermal import IDLE_SHARE, after_c, resting_c
 
-DRIVER = "570.172.08"
 CUDA = "12.8"
 MIB = 1024**2
 
@@ -125,7 +124,7 @@ def _plain(value: object) -> tuple[str, str]:
 
 GPU_FIELDS: Mapping[str, Callable[[SimulatedGpu], tuple[str, str]]] = {
     "timestamp": lambda _: _plain(datetime.now().astimezone().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]),
-    "driver_version": lambda _: _plain(DRIVER),
+    "driver_version": lambda gpu: _plain(gpu.devices.driver),
     "count": lambda gpu: _plain(gpu.devices.count),
     "name": lambda gpu: _plain(gpu.devices.gpu.name),
     "gpu_name": lambda gpu: _plain(gpu.devices.gpu.name),
@@ -229,13 +228,13 @@ def boards(node: Devices, state: NodeState, looks: Looks | None = None) -> list[
     holders = state.holders()
     since, now = state.since_unix_s(), time.time()
     energies = [
-        idle_power_w(node.gpu.tdp_w) * (now - since) + state.energy_above_idle(index, now)
+        idle_power_w(node.of(index).gpu.tdp_w) * (now - since) + state.energy_above_idle(index, now)
         for index in range(node.count)
     ]
     found = [
         SimulatedGpu(
             index=index,
-            devices=node,
+            devices=node.of(index),
             holders=tuple(holder for holder in holders if index in holder.gpus),
             energy_j=energy_j,
             average_w=looks.average_w(index, now, energy_j) if looks is not None else None,

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenpeak.predict.hardware import GIB, GpuFacts, gpu_facts
 
@@ -33,20 +33,30 @@ _CPU = {
 """What a node without GPUs computes on: two memory channels of a server."""
 
 
+DRIVER = "570.172.08"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Devices:
-    """The node's devices, all alike. `indexes` are those that a process may use."""
+    """The node's devices. `indexes` are those that a process may use, and `gpu` is what the first of them is."""
 
     gpu: GpuFacts
     count: int
     indexes: tuple[int, ...]
+    kinds: tuple[GpuFacts, ...] = ()
+    """What each of them is, where they are not all alike."""
     links: str = ""
     """What is between two of them, as `nvidia-smi topo -m` shows it."""
+    driver: str = DRIVER
 
     @property
     def is_cpu(self) -> bool:
         """True when there is no GPU."""
         return self.count == 0
+
+    def of(self, index: int) -> "Devices":
+        """The same node, as one of its devices sees it."""
+        return replace(self, gpu=self.kinds[index]) if self.kinds else self
 
     @property
     def compute_capability(self) -> tuple[int, int]:
@@ -58,19 +68,32 @@ class Devices:
 def devices(environ: Mapping[str, str] = os.environ) -> Devices:
     """The devices that `TOKENPEAK_SIM_GPU` (default L4) and `TOKENPEAK_SIM_GPU_COUNT` (default 1) name.
 
-    `CUDA_VISIBLE_DEVICES` limits those a process may use, as on a real node. `TOKENPEAK_SIM_LINKS` is what their
-    topology shows between them, where it is not what such boards usually have.
+    Several names, with commas between, make a node of mixed boards; the last one is repeated. `CUDA_VISIBLE_DEVICES`
+    limits those a process may use, as on a real node. `TOKENPEAK_SIM_LINKS` is what their topology shows between them,
+    where it is not what such boards usually have, and `TOKENPEAK_SIM_DRIVER` their driver.
     """
     count = int(environ.get("TOKENPEAK_SIM_GPU_COUNT", "1"))
-    name = environ.get("TOKENPEAK_SIM_GPU", "NVIDIA L4")
     if count == 0:
         return Devices(gpu=GpuFacts(name="CPU", **_CPU), count=0, indexes=())  # type: ignore[arg-type]
-    gpu = gpu_facts(name) or GpuFacts(name=name, **_UNKNOWN)  # type: ignore[arg-type]
+    named = [_board(word.strip()) for word in environ.get("TOKENPEAK_SIM_GPU", "NVIDIA L4").split(",")]
+    kinds = (*named, *[named[-1]] * count)[:count]
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     indexes = tuple(range(count))
     if visible is not None:
         indexes = tuple(int(word) for word in visible.split(",") if word.strip().isdigit() and int(word) < count)
-    return Devices(gpu=gpu, count=count, indexes=indexes, links=environ.get("TOKENPEAK_SIM_LINKS") or _links(gpu))
+    gpu = kinds[indexes[0] if indexes else 0]
+    return Devices(
+        gpu=gpu,
+        count=count,
+        indexes=indexes,
+        kinds=kinds if len(named) > 1 else (),
+        links=environ.get("TOKENPEAK_SIM_LINKS") or _links(gpu),
+        driver=environ.get("TOKENPEAK_SIM_DRIVER") or DRIVER,
+    )
+
+
+def _board(name: str) -> GpuFacts:
+    return gpu_facts(name) or GpuFacts(name=name, **_UNKNOWN)  # type: ignore[arg-type]
 
 
 def _links(gpu: GpuFacts) -> str:

@@ -1,7 +1,7 @@
 """Writes the simulated node's commands: `vllm` and `nvidia-smi`, which carry its hardware in their environment.
 
-python -m tokenpeak.sim.install DIR --gpu NAME --count N [--links L] [--version V] [--releases V,V] [--start-s S]
-                                [--noise X] [--seed N]
+python -m tokenpeak.sim.install DIR --gpu NAME --count N [--links L] [--driver D] [--version V] [--releases V,V]
+                                [--start-s S] [--noise X] [--seed N]
 """
 
 import argparse
@@ -51,9 +51,12 @@ def main(argv: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tokenpeak.sim.install", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--gpu", default="NVIDIA L4", help="name as in the hardware table")
+    parser.add_argument(
+        "--gpu", default="NVIDIA L4", help="as in the hardware table; several, A,B,B, make mixed boards"
+    )
     parser.add_argument("--count", type=int, default=1, help="how many; 0: a node without GPUs")
     parser.add_argument("--links", default=None, help="what nvidia-smi topo shows between two of them, such as NV4")
+    parser.add_argument("--driver", default=None, help="the version of their driver, such as 535.183.01")
     parser.add_argument("--version", default=None, help="the vLLM release to play")
     parser.add_argument("--releases", default="", help="further releases, each as a command vllm-RELEASE; 0.24.0,0.8.5")
     parser.add_argument("--start-s", default=None, help="seconds until an engine answers")
@@ -61,8 +64,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", default=None)
     asked = parser.parse_args(argv)
     environment = {"TOKENPEAK_SIM_GPU": asked.gpu, "TOKENPEAK_SIM_GPU_COUNT": str(asked.count)}
-    for name, value in (("LINKS", asked.links), ("VERSION", asked.version), ("START_S", asked.start_s),
-                        ("NOISE", asked.noise), ("SEED", asked.seed)):  # fmt: skip
+    for name, value in (("LINKS", asked.links), ("DRIVER", asked.driver), ("VERSION", asked.version),
+                        ("START_S", asked.start_s), ("NOISE", asked.noise), ("SEED", asked.seed)):  # fmt: skip
         if value:
             environment[f"TOKENPEAK_SIM_{name}"] = value
     releases = [word for word in asked.releases.split(",") if word]

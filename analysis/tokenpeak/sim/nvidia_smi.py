@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tokenpeak.sim.boards import APP_FIELDS, CUDA, DRIVER, GPU_FIELDS, MIB, Looks, SimulatedGpu, boards
+from tokenpeak.sim.boards import APP_FIELDS, CUDA, GPU_FIELDS, MIB, Looks, SimulatedGpu, boards
 from tokenpeak.sim.device import devices
 from tokenpeak.sim.state import NodeState
 
@@ -101,10 +101,11 @@ def _topology(shown: list[SimulatedGpu]) -> list[str]:
 
 def _table(shown: list[SimulatedGpu]) -> list[str]:
     rule = "+-----------------------------------------+------------------------+----------------------+"
+    driver = shown[0].devices.driver
     lines = [
         datetime.now().astimezone().strftime("%a %b %e %H:%M:%S %Y"),
         rule,
-        f"| NVIDIA-SMI {DRIVER:<22} Driver Version: {DRIVER:<14} CUDA Version: {CUDA:<8}        |",
+        f"| NVIDIA-SMI {driver:<22} Driver Version: {driver:<14} CUDA Version: {CUDA:<8}        |",
         rule,
         "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |",
         "| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |",

@@ -2,7 +2,8 @@
 
 Steps follow each other on a timetable: the next begins when the last was due to end, not when the
 process came round to it, so that small delays do not add up. Should the process fall behind by more than
-`GRACE_S` (a busy machine), the timetable is moved and the delay logged.
+`GRACE_S` (a busy machine), the timetable is moved and the delay logged. An engine that schedules ahead has decided the
+next step when a sequence arrives: it is seen one step later (vllm/v1/engine/core.py, 0.24.0 519-594).
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import random
 import time
 from collections.abc import Callable
 
+from tokenpeak.predict.api_server import request_s, turns_s
 from tokenpeak.predict.physics import StepTime, step_time_s
 from tokenpeak.sim.counters import Counters
 from tokenpeak.sim.meter import Meter
@@ -56,15 +58,31 @@ class Pace:
         self._draft_share = _DRAFT_SHARE.get(method, 0.1)
         self._loop = asyncio.get_running_loop()
         self._busy = False
+        self._api_free_s = 0.0
+        self._unseen: list[Sequence] = []
+        """Arrived after the next step was scheduled."""
         self._end_s = 0.0
         self._step: Step | None = None
         self._time: StepTime | None = None
         self._duration_s = 0.0
 
     def submit(self, sequence: Sequence) -> None:
+        """Take a sequence: its core has it once the API server has had time for it, as for those before it."""
+        settings = self._settings
+        streams = len(self._scheduler.running) / settings.data_parallel
+        taken_s = request_s(sequence.prompt_tokens) / settings.data_parallel
+        self._api_free_s = max(self._api_free_s, time.monotonic()) + taken_s
+        self._loop.call_later(self._api_free_s + turns_s(streams) - time.monotonic(), self._queue, sequence)
+
+    def _queue(self, sequence: Sequence) -> None:
         """Queue a sequence; an idle engine starts its next step once the event loop has read all that came with it."""
-        self._scheduler.add(sequence)
-        self._counters.waiting = len(self._scheduler.waiting)
+        if sequence.aborted:
+            return
+        if self._busy and self._settings.schedules_ahead:
+            self._unseen.append(sequence)
+        else:
+            self._scheduler.add(sequence)
+        self._count_waiting()
         if not self._busy:
             self._busy = True
             self._meter.begins()
@@ -73,6 +91,8 @@ class Pace:
     def abort(self, sequence: Sequence) -> None:
         """Drop a sequence whose client has gone."""
         if not sequence.aborted:
+            if sequence in self._unseen:
+                self._unseen.remove(sequence)
             self._scheduler.abort(sequence)
             self._counters.sequence_finished(sequence, "abort", time.monotonic())
 
@@ -96,9 +116,13 @@ class Pace:
         self._begin(time.monotonic())
 
     def _begin(self, start_s: float) -> None:
-        step = self._scheduler.schedule()
         counters, scheduler = self._counters, self._scheduler
-        counters.running, counters.waiting = len(scheduler.running), len(scheduler.waiting)
+        step = scheduler.schedule()
+        self._see_arrivals()
+        if step is None and scheduler.waiting:
+            step = scheduler.schedule()
+        counters.running = len(scheduler.running)
+        self._count_waiting()
         counters.kv_usage = scheduler.pool.usage
         counters.prefix_queries, counters.prefix_hits = scheduler.prefix_queries, scheduler.prefix_hits
         counters.preemptions = scheduler.preemptions
@@ -124,6 +148,14 @@ class Pace:
             self._loop.call_later(wait_s, self._finish)
         else:
             self._loop.call_soon(self._finish)
+
+    def _see_arrivals(self) -> None:
+        for sequence in self._unseen:
+            self._scheduler.add(sequence)
+        self._unseen.clear()
+
+    def _count_waiting(self) -> None:
+        self._counters.waiting = len(self._scheduler.waiting) + len(self._unseen)
 
     def _finish(self) -> None:
         left_s = self._end_s - time.monotonic()

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import GIB
 from tokenpeak.predict.model import ModelFacts, facts_from_config, model_facts
-from tokenpeak.predict.physics import Deployment
 from tokenpeak.sim.device import Devices
 from tokenpeak.sim.flags import ServeArguments
 from tokenpeak.sim.release import Release, release_number
 from tokenpeak.sim.release import release as played
-from tokenpeak.vllm.engine_core import CoreQuestion, batch_defaults, chunks_prefill
+from tokenpeak.vllm.engine_core import CoreQuestion, batch_defaults, chunks_prefill, schedules_ahead
 from tokenpeak.vllm.model_runner import RunnerQuestion, capture_sizes, reserves_graphs, second_runner
 
 _UNKNOWN_MODEL = {
@@ -55,6 +55,8 @@ class Settings:
     max_num_seqs: int
     max_num_batched_tokens: int
     chunked_prefill: bool
+    schedules_ahead: bool
+    """The next step is scheduled while this one is computed."""
     prefix_caching: bool
     block_size: int
     eager: bool
@@ -101,6 +103,7 @@ class Settings:
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             custom_all_reduce=not self.arguments.disable_custom_all_reduce,
+            schedules_ahead=self.schedules_ahead,
             graph_sizes=len(
                 capture_sizes(
                     self.runner,
@@ -174,6 +177,7 @@ def resolve(
         max_num_seqs=arguments.max_num_seqs or min(sequences, batched),
         max_num_batched_tokens=batched,
         chunked_prefill=chunked,
+        schedules_ahead=schedules_ahead(asked, v1=release.v1),
         prefix_caching=release.v1 if prefix_caching is None else prefix_caching,
         block_size=arguments.block_size or (128 if devices.is_cpu else 16),
         eager=arguments.enforce_eager,

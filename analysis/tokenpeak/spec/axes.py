@@ -31,19 +31,26 @@ class ModelPatch(Declaration):
     """The part of a model that an alternative changes."""
 
     name: str | None = None
+    """Another checkpoint: its hub name, or its folder on the node."""
     revision: str | None = None
+    """A revision of it on the hub."""
     served_name: str | None = None
+    """The name that requests use."""
 
 
 class Alternative(Declaration):
     """One choice of an axis: a patch over model, flags, environment and engine build."""
 
     name: str
+    """What tables and pages call it."""
     when: dict[str, str] = {}
     """It is a choice only together with these alternatives of earlier axes; an axis left without any is absent."""
     flags: dict[str, FlagValue] = {}
+    """Server flags by vLLM's names, with underscores; null leaves one out that is fixed."""
     env: dict[str, str] = {}
+    """Environment variables of the engine."""
     model: ModelPatch = ModelPatch()
+    """What it changes of the model."""
     engine: str | None = None
     """An engine build of the inventory by its name, or by the version of vLLM that it is."""
 
@@ -52,10 +59,15 @@ class ExtraConfig(Declaration):
     """A config outside the grid: the fixed part with this patch."""
 
     name: str
+    """What tables and pages call it."""
     flags: dict[str, FlagValue] = {}
+    """Server flags, as in an alternative."""
     env: dict[str, str] = {}
+    """Environment variables of the engine."""
     model: ModelPatch = ModelPatch()
+    """What it changes of the model."""
     engine: str | None = None
+    """An engine build of the inventory, as in an alternative."""
     force: bool = False
     """Launch it even when a rule says that it cannot work; its failure is then a result."""
 
@@ -64,11 +76,17 @@ class Values(Declaration):
     """An axis in its long form: a list, or numbers evenly spaced from one to another, evenly by ratio with `log`."""
 
     values: list[Any] | None = None
+    """The values, or alternatives; this, or `from` and `to`."""
     low: int | FiniteFloat | None = Field(default=None, alias="from")
+    """The first number."""
     high: int | FiniteFloat | None = Field(default=None, alias="to")
+    """The last number."""
     steps: int = Field(default=5, ge=2, le=1000)
+    """How many numbers, both ends counted."""
     log: bool = False
+    """Evenly by ratio instead of by difference."""
     when: dict[str, Any] = {}
+    """The axis exists only together with these alternatives of earlier axes."""
 
     @model_validator(mode="after")
     def _one_form(self) -> "Values":

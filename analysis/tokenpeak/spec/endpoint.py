@@ -49,6 +49,7 @@ class EndpointSpec(Declaration):
     headers: Annotated[dict[str, str], AfterValidator(_headers)] = {}
     """Sent with every request; `${NAME}` in a value stands for an environment variable."""
     verify_tls: bool = True
+    """Whether an https server must show a certificate that is trusted."""
     ca_file: str | None = None
     """Certificates to trust besides the system's."""
     metrics_url: Url | None = None

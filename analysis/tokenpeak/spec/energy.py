@@ -19,9 +19,13 @@ class Citation(Declaration):
     """Where a factor is from, and between what it lies."""
 
     low: float | None = None
+    """The least that it may be."""
     high: float | None = None
+    """The most that it may be."""
     source: str = ""
+    """Who says so."""
     year: int | None = None
+    """Of which year it is."""
 
 
 class EnergyFactors(Declaration):
@@ -43,9 +47,11 @@ class EnergyFactors(Declaration):
     kg_co2_per_gpu_hour: NonNegativeFloat | None = None
     """Embodied: of making the server, for each hour of one of its GPUs."""
     price_per_node_hour: PositiveFloat | None = None
+    """What an hour of a node costs."""
     price_per_kwh: float | None = None
     """Of electricity at the meter, where the node's price does not contain it."""
     currency: str = "USD"
+    """Of all prices."""
     cited: dict[str, Citation] = {}
     """Range and source of each factor that is given with them."""
     hours: tuple[FactorHours, ...] = ()

@@ -33,13 +33,19 @@ class FactorHours(Declaration):
     """Factors of some hours: of each day (`hours: 22-6`, in UTC), or from one moment to another (`begin`, `end`)."""
 
     hours: Annotated[tuple[int, int] | None, BeforeValidator(_of_day)] = None
+    """Hours of each day in UTC, such as `22-6`."""
     begin: AwareDatetime | None = None
+    """The moment from which the row holds, instead of `hours`."""
     end: AwareDatetime | None = None
+    """The moment until which it holds."""
     kg_co2_per_kwh: NonNegativeFloat | None = None
+    """Location-based CO₂ of the grid's electricity."""
     kg_co2_per_kwh_market: NonNegativeFloat | None = None
+    """Market-based CO₂."""
     water_l_per_kwh: NonNegativeFloat | None = None
+    """Water of making electricity."""
     price_per_kwh: float | None = None
-    """Below zero where the grid pays for what is taken off it."""
+    """Price of electricity at the meter; below zero where the grid pays for what is taken off it."""
 
     @model_validator(mode="after")
     def _when(self) -> "FactorHours":

@@ -23,9 +23,13 @@ class ContainerLimits(Declaration):
     """What an engine's container may use at most."""
 
     memory: str | None = None
+    """Memory, as the runtime writes it: `200g`."""
     cpus: Annotated[str | None, BeforeValidator(_word)] = None
+    """CPU time, in cores."""
     cpuset_cpus: Annotated[str | None, BeforeValidator(_word)] = None
+    """Which cores, such as `0-15`."""
     pids: int | None = Field(default=None, gt=0)
+    """Processes and threads."""
 
 
 class DeclaredBuild(Declaration):
@@ -35,21 +39,29 @@ class DeclaredBuild(Declaration):
     """
 
     version: Annotated[str | None, BeforeValidator(_word)] = None
+    """The version of vLLM that it is to report; a trial on another one fails."""
     command: tuple[str, ...] = Field(default=(), validate_default=False)
     """On the node, or in the image, where it is `vllm serve` by default."""
     image: str | None = Field(default=None, min_length=1, pattern=r"^[^\s-]\S*$")
+    """What `docker images` lists, or a name with a digest; without it the build is a command."""
     runtime: Literal["docker", "podman"] | None = None
+    """What runs the image; Docker when absent."""
     mounts: tuple[Annotated[str, Field(pattern=MOUNT)], ...] = ()
+    """`NODE:CONTAINER` or `NODE:CONTAINER:ro`: folders or files that are there."""
     devices: tuple[str, ...] | None = None
-    """None: the node's chosen boards, all where none are chosen."""
+    """What the container gets by `--device`; `[]`: no boards; when absent, the boards of `tokenpeak_gpus`, else all."""
     args: tuple[str, ...] = ()
     """More options of the runtime's `create`."""
     user: Annotated[str | None, BeforeValidator(_word)] = None
+    """Whom the engine is in the container; `tokenpeak_engine_user` when absent, else as the image says."""
     rootless_user: str | None = None
     """Whose rootless Podman has the image."""
     shm_size: str | None = None
+    """Shared memory, through which the ranks of an engine talk; 10g when absent."""
     limits: ContainerLimits = ContainerLimits()
+    """What the container may use at most."""
     pull: Literal["missing", "never"] | None = None
+    """`missing`: `make install` pulls an image that is not there; no image is pulled when absent."""
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> Self:
@@ -82,6 +94,11 @@ def declared_builds(node: str, variables: Mapping[str, Any]) -> dict[str, Declar
         raise InventoryError(
             f"Node {node} has tokenpeak_engines and tokenpeak_engine_command: make the command one of the builds."
         )
+    if isinstance(several, Mapping) and ONLY in several:
+        raise InventoryError(
+            f"tokenpeak_engines of node {node} has a build called {ONLY!r}, which tokenpeak_engine_command's one is "
+            "called: give it another name."
+        )
     return _parsed(node, "tokenpeak_engines", several)
 
 
@@ -89,9 +106,20 @@ def _parsed(node: str, key: str, given: object) -> dict[str, DeclaredBuild]:
     try:
         return _BUILDS.validate_python(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        where, text = first_mistake(error)
         raise InventoryError(
-            f"{key} of node {node}: {where}: {first['msg']}. A build is written NAME: {{version: 0.32.0, "
-            "command: [/opt/vllm/bin/vllm, serve]}}, or with an image: playbooks/README.md has its keys"
+            f"{key} of node {node}: {'.'.join(where)}: {text}. A build is written NAME: {{version: 0.32.0, command: "
+            "[/opt/vllm/bin/vllm, serve]}, or with an image: playbooks/README.md has its keys"
         ) from error
+
+
+def first_mistake(error: ValidationError) -> tuple[tuple[str, ...], str]:
+    """Where in what was given the first mistake is, and what it is."""
+    first = error.errors()[0]
+    where = tuple(str(part) for part in first["loc"] if part != "[key]")
+    if first["type"] == "string_pattern_mismatch" and "mounts" in where:
+        return (
+            where,
+            f"{first['input']!r} is no mount; write /ON/THE/NODE:/IN/THE/CONTAINER, with :ro where it only reads",
+        )
+    return where, first["msg"].removeprefix("Value error, ")

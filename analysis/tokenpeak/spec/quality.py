@@ -1,19 +1,41 @@
-"""Quality of a sweep's configs: the reference whose answers are compared with, and the margin."""
+"""Quality of a sweep's configs: whose answers are the reference, what is asked, and the margin."""
 
-from pydantic import Field
+from pathlib import Path
+
+from pydantic import Field, PositiveInt
 
 from tokenpeak.spec.workload import Declaration
 
 MARGIN_NATS = 0.02
-"""Nats a token above the noise floor; an eight-bit weight format stays below, a four-bit one is at about this."""
+"""Nats a token above the noise floor."""
+TOKENS = 60_000
+"""That a launch processes for its measurement, about."""
 MEASUREMENT_LIMIT_S = 300.0
 """A measurement that takes longer is broken off, and the launch's quality is unknown."""
 
 
 class QualitySpec(Declaration):
-    """After its load, each launch is compared with a reference; one that does not pass is not ranked."""
+    """What can change answers is measured after the load; a config whose answers do not pass is not recommended."""
 
-    reference: str = Field(min_length=1)
-    """The file that `tokenpeak quality record` wrote; a relative path counts from the working folder."""
+    reference: str | None = Field(default=None, min_length=1)
+    """The name of a config, such as `production`, or a file that `tokenpeak quality record` wrote, from the working
+    folder; None: of production's and the defaults the one of higher precision."""
     margin: float = Field(default=MARGIN_NATS, gt=0)
-    """Nats a token."""
+    """How far the answers may be from the reference's, above the noise floor, in nats a token."""
+    tokens: int = Field(default=TOKENS, ge=10_000, le=10_000_000)
+    """That a measurement processes, about, beside the tasks: more of them fill a longer context."""
+    tasks: str | None = Field(default=None, min_length=1)
+    """A file of labelled tasks, a JSON line each, from the working folder."""
+
+
+class QualityJob(Declaration):
+    """What is measured of one launch. All launches that are compared are asked the same."""
+
+    tokens: PositiveInt = TOKENS
+    """That a pass processes, about, tasks apart."""
+    context: PositiveInt | None = None
+    """The longest prompt and answer of any launch that is compared; None: of this one."""
+    passes: PositiveInt = 1
+    """2: the same again with fewer requests at a time, for the noise floor of a reference."""
+    tasks: Path | None = None
+    """A file of labelled tasks."""

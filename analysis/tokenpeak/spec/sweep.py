@@ -18,7 +18,7 @@ from pydantic import (
 
 from tokenpeak import bounded, paths
 from tokenpeak.errors import SpecError, suggestion
-from tokenpeak.metrics import BY_NAME, metric_of
+from tokenpeak.metrics import BY_NAME, PER_GPU, metric_of
 from tokenpeak.names import inside
 from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.spec.endpoint import EndpointSpec
@@ -39,7 +39,9 @@ class ModelSpec(Declaration):
     """Which model is served: a hub name or a path on the node."""
 
     name: str
+    """Its name on the hub, or its folder on the nodes."""
     revision: str | None = None
+    """A revision of it on the hub."""
     served_name: str | None = None
     """The name that requests use; the model's own name when absent."""
 
@@ -48,13 +50,19 @@ class WorkloadPlan(Declaration):
     """A workload and the load levels at which it is run, in order, within one launch."""
 
     workload: AnyWorkload
+    """What is asked of the engine."""
     levels: tuple[AnyLevel, ...] = Field(min_length=1)
+    """How it is asked; each level is a run of the trial."""
+
+
+RATES = ("max_rate_per_s", PER_GPU["max_rate_per_s"])
 
 
 class Objective(Declaration):
     """What is to be best: a metric of one run of each trial."""
 
     metric: str = "output_tok_per_s"
+    """A metric, or a statistic of one such as `ttft_s_p95`."""
     workload: str | None = None
     """The first workload when absent."""
     level: str | None = None
@@ -63,14 +71,23 @@ class Objective(Declaration):
     """Other metrics of that run, such as `ttft_s_p95`: the search follows `metric`, and the sweep's end and its site
     show which configs no other beats in all of them."""
 
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is the highest rate within the SLO, which is read from all levels and meets the SLO by itself."""
+        return self.metric in RATES
+
 
 class Deadlines(Declaration):
     """How long each phase of a trial may take before it is ended and recorded as hung."""
 
     engine_ready_s: PositiveFloat = 900
+    """From the engine's launch to its first completion."""
     run_s: PositiveFloat = 900
+    """One run, a search for the highest rate excepted."""
     engine_stop_s: PositiveFloat = 60
+    """From asking the engine to stop until it is killed."""
     production_ready_s: PositiveFloat = 900
+    """From production's start to its first completion."""
     lease_s: PositiveFloat = 60
     """Without a sign of the controller for this long, the node restores production itself."""
 
@@ -95,6 +112,7 @@ class SearchSpec(Declaration):
     """Which configs are tried, in which order, how often, and when it is enough."""
 
     strategy: Literal["grid", "random", "adaptive"] = "grid"
+    """How the next config is chosen: all of them, some by chance, or by what the trials so far have shown."""
     trials: PositiveInt | None = None
     """At most this many trials on each kind of hardware, baselines counted, finalists' launches not; when absent, all
     configs, and adaptive stops by itself. Anchors of a grid or a random search are counted, adaptive's come on top."""
@@ -119,39 +137,52 @@ class SearchSpec(Declaration):
     """Adaptive: leave out the other runs of a trial whose objective's run, which is then made first, shows that the
     config is far behind (early stop). Baselines, anchors and finalists always carry the whole load."""
     seed: int = 0
+    """Seed of the order of trials."""
 
 
 class SweepSpec(Declaration):
     """Everything a sweep does, whichever inventory it is carried out on."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
+    """Part of the sweep's id; the file's name when absent."""
     description: str = ""
+    """What it is for, in words."""
     study: str | None = None
     """Sweeps that name the same study are compared by study stage on the site's rates pages."""
     model: ModelSpec | None = None
     """None: the model that the inventory names."""
     axes: Annotated[dict[str, tuple[Alternative, ...]], BeforeValidator(spelled_out)] = {}
+    """What is varied: name → a list of values of the flag of that name, a list of alternatives, or the long form."""
     highest: str | None = None
     """The axis of which only the highest value is wanted that launches and survives the load; it is found first. Given
     by writing `AXIS: highest`, or `highest: true` in the axis's long form."""
     fixed: Alternative = Alternative(name="fixed")
+    """What every config has."""
     extra_configs: tuple[ExtraConfig, ...] = ()
+    """Configs beside those of the axes."""
     endpoint: EndpointSpec | None = None
     """A server that is there already, to be measured as it is; nothing is launched or stopped."""
     workloads: tuple[WorkloadPlan, ...] = Field(min_length=1)
+    """What is asked of each config, and how."""
     slo: Slo = Slo()
+    """Limits that a run is held against."""
     objective: Objective = Objective()
+    """What is to be best."""
     search: SearchSpec = SearchSpec()
+    """Which configs are tried, in which order, and when it is enough."""
     restore: Literal["per_trial", "per_sweep"] = "per_trial"
+    """When production comes back: after each trial, or after a node's last."""
     window: Annotated[str, AfterValidator(_window)] | None = None
     """Hours in which production may be away, such as `01:00-05:00 Asia/Kolkata`: no trial begins that could not end in
     them; outside them production is back, and the sweep goes on the next night."""
     max_downtime: Annotated[PositiveFloat | None, BeforeValidator(_seconds)] = None
     """At most this long may production be down for the sweep, all nodes together. `90m`, `2h`, or seconds."""
     deadlines: Deadlines = Deadlines()
+    """How long each phase of a trial may take."""
     energy: EnergyFactors = EnergyFactors()
-    quality: QualitySpec | None = None
-    """None: answers are not compared with a reference's."""
+    """What energy stands for in CO₂, water and money."""
+    quality: QualitySpec | Literal[False] = QualitySpec()
+    """How answers are compared with a reference's; `false`: they are not."""
 
     @model_validator(mode="before")
     @classmethod
@@ -197,7 +228,7 @@ class SweepSpec(Declaration):
         for other in self.objective.also:
             if metric_of(other) is None:
                 raise ValueError(f"objective.also has {other!r}. {suggestion(other, BY_NAME)}")
-            if other in (self.objective.metric, "max_rate_per_s"):
+            if other in (self.objective.metric, *RATES):
                 raise ValueError(f"objective.also has {other}, which can only be objective.metric itself")
         return self
 
@@ -326,12 +357,12 @@ def _untold(spec: SweepSpec) -> str | None:
         )
     if metric == "goodput_request_per_s" and not spec.slo.limits():
         return "objective.metric is goodput_request_per_s, which needs a limit under slo, such as ttft_p95_ms: 500"
-    if metric == "max_rate_per_s":
+    if spec.objective.is_rate:
         levels = next(plan.levels for plan in spec.workloads if plan.workload.name == spec.objective_run()[0])
         tried = bool(spec.slo.limits()) and any(isinstance(level, OpenLoad) for level in levels)
         if not tried and not any(isinstance(level, MaxRateLoad) for level in levels):
             return (
-                "objective.metric is max_rate_per_s, which needs a level max_rate_under, or levels with rate_per_s and "
+                f"objective.metric is {metric}, which needs a level max_rate_under, or levels with rate_per_s and "
                 "a limit under slo"
             )
     return None

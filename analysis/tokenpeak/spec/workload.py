@@ -28,10 +28,15 @@ class LengthDistribution(Declaration):
     """Lengths in tokens drawn independently for each request, clipped to `low`..`high`."""
 
     distribution: Literal["uniform", "normal", "lognormal", "table"]
+    """How lengths are drawn."""
     mean: PositiveFloat | None = None
+    """For `normal` and `lognormal`: the mean length."""
     std: PositiveFloat | None = None
+    """For `normal` and `lognormal`: the standard deviation of the length."""
     low: PositiveInt = 1
+    """The shortest length."""
     high: PositiveInt | None = None
+    """The longest length; `uniform` needs it."""
     table: tuple[tuple[PositiveInt, PositiveFloat], ...] = ()
     """For `table`: pairs of a length and its weight."""
 
@@ -51,9 +56,13 @@ Length = PositiveInt | LengthDistribution
 
 class _Workload(Declaration):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
+    """What tables, pages and `objective.workload` call it."""
     endpoint: Literal["completions", "chat"] = "completions"
+    """Which endpoint of the API is asked."""
     seed: int = 0
+    """Seed of prompts and lengths."""
     temperature: float = Field(default=0.0, ge=0)
+    """Sampling temperature of each request."""
     ignore_eos: bool = True
     """Generate exactly the asked number of tokens, whatever the model would say."""
     salt: bool = True
@@ -67,16 +76,22 @@ class FixedWorkload(_Workload):
     """One prompt for all requests."""
 
     kind: Literal["fixed"] = "fixed"
+    """Says that every request has the same prompt."""
     prompt: str
+    """The text."""
     output_tokens: PositiveInt
+    """Tokens to generate for a request."""
 
 
 class SyntheticWorkload(_Workload):
     """Random token ids of exact lengths."""
 
     kind: Literal["synthetic"] = "synthetic"
+    """Says that prompts are random tokens."""
     input_tokens: Length
+    """Prompt tokens of a request: a number, or a distribution."""
     output_tokens: Length
+    """Tokens to generate for a request: a number, or a distribution."""
 
 
 class DatasetWorkload(_Workload):
@@ -87,37 +102,55 @@ class DatasetWorkload(_Workload):
     """
 
     kind: Literal["dataset"] = "dataset"
+    """Says that prompts are sampled from a file."""
     path: str
+    """The file."""
     prompt_column: str = "prompt"
+    """Column of the prompts, in JSONL and Parquet."""
     output_column: str | None = None
     """Column of reference answers, whose lengths are then asked for; None: `output_tokens` for all."""
     output_tokens: PositiveInt | None = None
+    """Tokens to generate for a request, where the file does not say."""
     format: Literal["sharegpt", "jsonl", "parquet"] | None = None
     """None: by the file's ending; `.json` is ShareGPT."""
     min_input_tokens: PositiveInt = 1
+    """Shorter prompts are left out."""
     max_input_tokens: PositiveInt | None = None
+    """Longer prompts are left out."""
     min_output_tokens: PositiveInt = 1
+    """Prompts with a shorter answer are left out."""
     max_output_tokens: PositiveInt | None = None
+    """Prompts with a longer answer are left out."""
 
 
 class ConversationWorkload(_Workload):
     """Multi-turn chats: shared starters, each turn resending its whole history."""
 
     kind: Literal["conversation"] = "conversation"
+    """Says that requests are turns of chats."""
     starters: PositiveInt
+    """How many different beginnings the chats share, such as system prompts."""
     starter_tokens: Length
+    """Length of a beginning."""
     turns: PositiveInt
+    """Requests of a chat."""
     turn_input_tokens: Length
+    """What the user adds in a turn."""
     output_tokens: Length
+    """Tokens to generate in a turn."""
     think_time_s: float = Field(default=0.0, ge=0)
+    """Pause between an answer and the next turn."""
 
 
 class TraceWorkload(_Workload):
     """A recorded timetable: JSONL of `timestamp_s`, `input_tokens`, `output_tokens`, replayed at a speed."""
 
     kind: Literal["trace"] = "trace"
+    """Says that times and lengths are recorded ones."""
     path: str
+    """The JSONL file."""
     speed: PositiveFloat = 1.0
+    """2 replays it in half of its time."""
 
 
 Workload = Annotated[
@@ -136,16 +169,27 @@ class Slo(Declaration):
     """Limits that a run must hold; the field's name says metric, percentile and unit."""
 
     ttft_p50_ms: PositiveFloat | None = None
+    """Time to first token, p50."""
     ttft_p95_ms: PositiveFloat | None = None
+    """Time to first token, p95."""
     ttft_p99_ms: PositiveFloat | None = None
+    """Time to first token, p99."""
     tpot_p50_ms: PositiveFloat | None = None
+    """Time per output token after the first, of each request, p50."""
     tpot_p95_ms: PositiveFloat | None = None
+    """Time per output token after the first, of each request, p95."""
     tpot_p99_ms: PositiveFloat | None = None
+    """Time per output token after the first, of each request, p99."""
     itl_p95_ms: PositiveFloat | None = None
+    """Gap between two events with tokens, p95."""
     itl_p99_ms: PositiveFloat | None = None
+    """Gap between two events with tokens, p99."""
     latency_p50_ms: PositiveFloat | None = None
+    """Time to the last token, p50."""
     latency_p95_ms: PositiveFloat | None = None
+    """Time to the last token, p95."""
     latency_p99_ms: PositiveFloat | None = None
+    """Time to the last token, p99."""
 
     def limits(self) -> list[tuple[str, str, float]]:
         """The limits given: (metric as in metrics.py, percentile, limit in seconds)."""
@@ -163,7 +207,9 @@ class Slo(Declaration):
 
 class _LoadLevel(Declaration):
     requests: PositiveInt | None = None
+    """How many requests are measured; this or `duration_s`."""
     duration_s: PositiveFloat | None = None
+    """For how long requests are sent; this or `requests`."""
     warmup_requests: int = Field(default=0, ge=0)
     """Sent before the measured ones, at the same level, and not counted."""
     cooldown_s: float = Field(default=0.0, ge=0)
@@ -182,6 +228,7 @@ class ClosedLoad(_BoundedLevel):
     """A fixed number of requests in flight: the next one is sent when one ends."""
 
     concurrency: PositiveInt
+    """Requests in flight."""
 
     @property
     def label(self) -> str:
@@ -202,6 +249,7 @@ class OpenLoad(_BoundedLevel, _Arrivals):
     """Requests due at a rate, whether or not earlier ones have ended."""
 
     rate_per_s: PositiveFloat
+    """Requests due per second, on average."""
 
     @property
     def label(self) -> str:
@@ -213,8 +261,11 @@ class Stage(Declaration):
     """A part of a staged level: a rate or a concurrency, held or reached by a ramp from the stage before."""
 
     duration_s: PositiveFloat
+    """How long the stage takes."""
     rate_per_s: PositiveFloat | None = None
+    """Requests due per second at its end."""
     concurrency: PositiveInt | None = None
+    """Requests in flight at its end."""
     ramp: bool = False
     """Go evenly from the value before (0 at first) to this one; False: jump to it."""
 
@@ -223,6 +274,7 @@ class StagedLoad(_LoadLevel, _Arrivals):
     """Rates, or concurrencies, that change with time."""
 
     stages: tuple[Stage, ...] = Field(min_length=1)
+    """In order; all with `rate_per_s`, or all with `concurrency`."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> "StagedLoad":
@@ -252,7 +304,9 @@ class ReplayLoad(_LoadLevel):
     """A trace's own timetable; its workload is a trace, which says at what speed."""
 
     replay: Literal[True]
+    """Says that the trace's own times are kept."""
     max_concurrency: PositiveInt | None = None
+    """Requests due beyond it wait in the client; their latency still counts from when they were due."""
 
     @property
     def label(self) -> str:
@@ -272,16 +326,19 @@ class MaxRateLoad(_LoadLevel, _Arrivals):
     """The highest rate within an SLO, searched for with probes that are open loops."""
 
     max_rate_under: Slo
+    """The limits that the rate must hold."""
     start_rate_per_s: PositiveFloat | None = None
     """A prediction or an earlier result: where the first probe goes. None: at half of the saturated throughput."""
     tolerance: float = Field(default=0.05, gt=0, lt=1)
     """The rate is known well enough when its interval is within ± half this share of it."""
     confidence: float = Field(default=0.9, gt=0.5, lt=1)
+    """Of that interval."""
     screening_requests: PositiveInt = 200
     """The fewest requests of a probe."""
     confirming_requests: PositiveInt = 1000
     """The fewest requests near the rate, as far as the time allows."""
     max_probes: PositiveInt = 10
+    """Runs of the search at most."""
     budget_s: PositiveFloat = 600
     """No probe begins that would end after this. The search takes 4200 requests at the rate that it finds, or less."""
 
@@ -307,8 +364,11 @@ class ExternalWorkload(Declaration):
     """What another tool asked of an engine, as far as its results show; TokenPeak cannot ask it again."""
 
     kind: Literal["external"] = "external"
+    """Says that another tool asked."""
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
+    """What tables and pages call it."""
     description: str = ""
+    """What is known of it, in words."""
     input_tokens: PositiveFloat | None = None
     """Mean prompt tokens of a request."""
     output_tokens: PositiveFloat | None = None
@@ -321,11 +381,13 @@ class ExternalLoad(Declaration):
     """How another tool asked, as far as its results show; all None: not known."""
 
     external: Literal[True]
+    """Says that another tool asked."""
     concurrency: PositiveInt | None = None
     """Requests in flight, or the most of them where a rate is given too."""
     rate_per_s: PositiveFloat | None = None
     """Requests due per second; None with a concurrency: each is sent when one ends, or all at once."""
     requests: PositiveInt | None = None
+    """How many requests were measured."""
 
     @property
     def label(self) -> str:

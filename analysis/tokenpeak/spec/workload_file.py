@@ -7,6 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tokenpeak import bounded
 from tokenpeak.errors import WorkloadError, suggestion
+from tokenpeak.spec.described import DescribedSchema
 from tokenpeak.spec.workload import Workload
 
 _ADAPTER: TypeAdapter[Workload] = TypeAdapter(Workload)
@@ -17,7 +18,7 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "TokenPeak workload",
-        **_ADAPTER.json_schema(),
+        **_ADAPTER.json_schema(schema_generator=DescribedSchema),
     }
 
 

@@ -22,10 +22,13 @@ from tokenpeak import bounded
 from tokenpeak.atomic import replacing, sync
 from tokenpeak.errors import ArchiveError
 from tokenpeak.names import inside, shown
-from tokenpeak.records import FORMAT_VERSION, EndRecord, Record, SweepRecord, TrialRecord
+from tokenpeak.quality.applied import with_verdict
+from tokenpeak.quality.passes import read_passes
+from tokenpeak.records import FORMAT_VERSION, ApplyRecord, EndRecord, Record, SweepRecord, TrialRecord
+from tokenpeak.records.quality import QualityPasses, SweepQuality
 from tokenpeak.store.pack import SUFFIX, unpacked
 
-RecordT = TypeVar("RecordT", SweepRecord, TrialRecord, EndRecord)
+RecordT = TypeVar("RecordT", SweepRecord, TrialRecord, EndRecord, SweepQuality, ApplyRecord)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +60,14 @@ class Archive:
         _make_folder(self.path / "trials")
         _write_record(target, record)
 
-    def write_trial(self, record: TrialRecord, requests_parquet: Path | None = None, log_text: str = "") -> None:
-        """Write a trial with its requests and its engine's log; once this returns, no power loss undoes it."""
+    def write_trial(
+        self,
+        record: TrialRecord,
+        requests_parquet: Path | None = None,
+        log_text: str = "",
+        answers: Path | None = None,
+    ) -> None:
+        """Write a trial with its requests, its engine's log and answers; once this returns, no power loss undoes it."""
         target = self.trial_path(record.trial_id)
         if target.exists():
             raise ArchiveError(f"{target} exists already; trial ids are given once.")
@@ -66,14 +75,40 @@ class Archive:
         if requests_parquet is not None:
             with _replacing(self.requests_path(record.trial_id)) as part:
                 shutil.copyfile(requests_parquet, part)
+        if answers is not None:
+            with _replacing(self.answers_path(record.trial_id)) as part:
+                shutil.copyfile(answers, part)
         if log_text:
             packed = zstandard.ZstdCompressor().compress(_log_bytes(log_text))
             _write(self.log_path(record.trial_id), packed)
         _write_record(target, record)
 
+    def write_quality(self, record: SweepQuality) -> None:
+        """Write quality.json, replacing the one of fewer trials."""
+        _write_record(self.path / "quality.json", record)
+
     def write_end(self, record: EndRecord) -> None:
         """Write end.json, replacing the one of an earlier interruption."""
         _write_record(self.path / "end.json", record)
+
+    def write_apply(self, record: ApplyRecord) -> None:
+        """Write what came of an apply on a node."""
+        _make_folder(self.path / "applies")
+        _write_record(self.apply_path(record.apply_id), record)
+
+    def apply_path(self, apply_id: str) -> Path:
+        """Where an apply's JSON is."""
+        return inside(self.path / "applies", f"{apply_id}.json")
+
+    def applies(self) -> list[ApplyRecord]:
+        """The applies in the order in which they began; one that cannot be read is named in `malformed`."""
+        found = []
+        for path in sorted((self.path / "applies").glob("[!.]*.json")):
+            try:
+                found.append(parse_record(bounded.read_bytes(path), ApplyRecord, path))
+            except ArchiveError as error:
+                self.malformed.append(Malformed(path=path, reason=str(error).removeprefix(f"{path}: ")))
+        return found
 
     def trial_path(self, trial_id: str) -> Path:
         """Where the trial's JSON is."""
@@ -86,6 +121,20 @@ class Archive:
     def log_path(self, trial_id: str) -> Path:
         """Where the trial's engine log is; absent when the engine said nothing."""
         return inside(self.path / "trials", f"{trial_id}.engine.log.zst")
+
+    def answers_path(self, trial_id: str) -> Path:
+        """Where what the trial's launch answered is; absent when that was not measured."""
+        return inside(self.path / "trials", f"{trial_id}.quality.json.zst")
+
+    def read_answers(self, trial_id: str) -> QualityPasses | None:
+        """What the trial's launch answered; None when that was not measured."""
+        path = self.answers_path(trial_id)
+        return read_passes(path) if path.exists() else None
+
+    def read_quality(self) -> SweepQuality | None:
+        """The verdicts on the answers of the sweep's configs; None where none were measured."""
+        path = self.path / "quality.json"
+        return parse_record(bounded.read_bytes(path), SweepQuality, path) if path.is_file() else None
 
     def read_log(self, trial_id: str) -> str | None:
         """The engine's log of the trial; None when there is none."""
@@ -123,6 +172,11 @@ class Archive:
                 continue
             yield record
 
+    def judged_trials(self) -> Iterator[TrialRecord]:
+        """The same with the verdicts on their answers: runs of a config that did not pass are not to be ranked."""
+        quality = self.read_quality()
+        return (with_verdict(trial, quality) for trial in self.trials())
+
 
 def find_archives(paths: list[Path]) -> list[Archive]:
     """The archives at or directly below each path, in the order of their names; a path without one is an error.
@@ -146,7 +200,7 @@ def find_archives(paths: list[Path]) -> list[Archive]:
 
 
 MOST_FILES = 200_000
-"""Of an archive: its largest sweeps have some ten thousand trials of at most three files."""
+"""Of an archive: its largest sweeps have some ten thousand trials of at most four files."""
 LARGEST_PARQUET_BYTES = 2 * 1024**3
 """A trial's requests; a million take some hundred megabytes."""
 
@@ -154,7 +208,7 @@ LARGEST_PARQUET_BYTES = 2 * 1024**3
 def _of_plain_files(folder: Path) -> Archive:
     """The archive at `folder`, of plain files: a link may lead to any other file, and a pipe has no end."""
     count = 0
-    for place in (folder, folder / "trials"):
+    for place in (folder, folder / "trials", folder / "applies"):
         if place.is_symlink() and place != folder:
             raise ArchiveError(f"{place} is a link. Put the folder itself there.")
         for entry in os.scandir(place) if place.is_dir() else ():

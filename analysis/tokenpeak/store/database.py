@@ -26,7 +26,8 @@ from tokenpeak.store.columns import SqlTable
 from tokenpeak.store.embedded import default_folder, running_server
 from tokenpeak.store.frames import Frames, frames_of
 from tokenpeak.store.roles import Purpose, statements
-from tokenpeak.store.tables import TABLES, VIEWS, meaning_in_views
+from tokenpeak.store.tables import TABLES
+from tokenpeak.store.views import views
 
 SCHEMA = "tokenpeak"
 PG_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT", "PGUSER")
@@ -225,13 +226,7 @@ class Database:
 
     def _comment(self) -> None:
         """Give every column its meaning as a comment, when meanings have changed."""
-        views = self._connection.execute(
-            "SELECT table_name, column_name FROM information_schema.columns "
-            "WHERE table_schema = %s AND table_name LIKE 'v\\_%%' ORDER BY table_name, ordinal_position",
-            (SCHEMA,),
-        ).fetchall()
-        comments = [*_table_comments(), *((f"{view}.{column}", meaning_in_views(column)) for view, column in views)]
-        comments += [(view, f"A row is {row}.") for view, row in VIEWS.items()]
+        comments = [*_table_comments(), *_view_comments()]
         digest = hashlib.sha256(repr(comments).encode()).hexdigest()[:16]
         wanted = f"Archives of TokenPeak; the v_ views are the public contract (comments {digest})"
         row = self._connection.execute(
@@ -243,7 +238,7 @@ class Database:
             return
         with self._connection.transaction():
             for target, meaning in comments:
-                kind = sql.SQL("COLUMN" if "." in target else "VIEW" if target in VIEWS else "TABLE")
+                kind = sql.SQL("COLUMN" if "." in target else "VIEW" if target.startswith("v_") else "TABLE")
                 place = sql.Identifier(*target.split("."))
                 self._connection.execute(sql.SQL("COMMENT ON {} {} IS {}").format(kind, place, sql.Literal(meaning)))
             self._connection.execute(
@@ -343,6 +338,14 @@ def _table_comments() -> Iterator[tuple[str, str]]:
         yield table.name, f"A row is {table.row}."
         for column in table.columns:
             yield f"{table.name}.{column.name}", column.meaning
+
+
+def _view_comments() -> Iterator[tuple[str, str]]:
+    """Each view and `view.column` with its meaning."""
+    for name, view in views(migrations()).items():
+        yield name, view.says
+        for column in view.columns:
+            yield f"{name}.{column.name}", column.meaning
 
 
 def _with_json(table: SqlTable, rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:

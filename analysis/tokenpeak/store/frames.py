@@ -13,6 +13,7 @@ import polars as pl
 
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.predict.demand import objective_run
+from tokenpeak.quality.applied import verdict_of, with_verdict
 from tokenpeak.ranking.objective import objective_direction, objective_value
 from tokenpeak.ranking.rank import ranks
 from tokenpeak.records import (
@@ -25,7 +26,6 @@ from tokenpeak.records import (
     SweepRecord,
     TrialRecord,
 )
-from tokenpeak.records.quality import TrialQuality
 from tokenpeak.results.energy_reading import with_energy_intervals
 from tokenpeak.results.power_sensor import UNKNOWN, boards_sensor
 from tokenpeak.results.slo_met import judged_under
@@ -35,6 +35,7 @@ from tokenpeak.spec.workload import Slo
 from tokenpeak.store.archive import Malformed, find_archives
 from tokenpeak.store.columns import SqlTable, canonical_json
 from tokenpeak.store.parquet import unreadable
+from tokenpeak.store.quality import config_quality, trial_quality
 from tokenpeak.store.runs import idle_powers, run_row, with_idle_power
 from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, REQUESTS, RUNS, SERIES, SWEEPS, TRIALS
 
@@ -72,7 +73,7 @@ def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = No
     malformed: list[Malformed] = []
     for archive in find_archives([paths] if isinstance(paths, Path) else list(paths)):
         try:
-            sweep, end = archive.read_sweep(), archive.read_end()
+            sweep, end, quality = archive.read_sweep(), archive.read_end(), archive.read_quality()
             spec = parse_spec(sweep.spec, archive.path / "sweep.json")
         except (ArchiveError, SpecError) as error:
             malformed.append(Malformed(path=archive.path / "sweep.json", reason=str(error)))
@@ -87,15 +88,20 @@ def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = No
         idles: dict[tuple[str, str], float] = {}
         sensors = {node.node: boards_sensor(node.gpus) for node in sweep.nodes}
         for read in archive.trials():
-            recorded = with_energy_intervals(read, sensors.get(read.node, UNKNOWN))
+            recorded = with_energy_intervals(with_verdict(read, quality), sensors.get(read.node, UNKNOWN))
             trials += 1
             idles |= idle_powers(recorded)
             trial = _under(recorded, limits) if limits else recorded
             key = (trial.hardware, trial.config.config_id)
             if key not in planned:
                 planned[key] = _config_row(sweep.sweep_id, trial.hardware, trial.config, "unplanned")
-            rows["trials"].append(_trial_row(sweep.sweep_id, trial, spec))
-            rows["runs"] += [run_row(sweep.sweep_id, trial, run, spec.energy) for run in trial.runs]
+            gpus = sweep.gpus_used(trial.config, trial.hardware)
+            verdict = verdict_of(quality, trial.hardware, trial.config.config_id)
+            unproven = objective_value(_unjudged(read, limits), spec, gpus=gpus) if verdict is not None else None
+            row = _trial_row(sweep.sweep_id, trial, spec, gpus)
+            row["objective_unproven"] = unproven if row["objective"] is None and trial.status == "ok" else None
+            rows["trials"].append(row | trial_quality(verdict, trial.quality))
+            rows["runs"] += [run_row(sweep.sweep_id, trial, run, spec.energy, gpus) for run in trial.runs]
             if trial.series.t_s:
                 series.append(_series_frame(sweep.sweep_id, trial.trial_id, trial.series))
             if (parquet := archive.requests_path(trial.trial_id)).is_file():
@@ -105,6 +111,8 @@ def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = No
                     requests.append((sweep.sweep_id, trial.trial_id, parquet))
         malformed += archive.malformed
         with_idle_power(rows["runs"][runs_before:], idles)
+        for (hardware, config_id), planned_row in planned.items():
+            planned_row |= config_quality(verdict_of(quality, hardware, config_id))
         _rank(planned, [row for row in rows["trials"] if row["sweep_id"] == sweep.sweep_id], spec)
         rows["configs"] += planned.values()
         rows["nodes"] += [_node_row(sweep, node) for node in sweep.nodes]
@@ -153,6 +161,11 @@ def frames_of(record: SweepRecord, tables: Mapping[str, pl.DataFrame]) -> Frames
 def _under(trial: TrialRecord, slo: Slo) -> TrialRecord:
     """The trial with its runs judged under another SLO."""
     return trial.model_copy(update={"runs": tuple(judged_under(run, slo) for run in trial.runs)})
+
+
+def _unjudged(trial: TrialRecord, limits: Slo | None) -> TrialRecord:
+    """The trial as it was measured, whatever its answers are worth."""
+    return _under(trial, limits) if limits else trial
 
 
 def _frame(table: SqlTable, rows: list[Row]) -> pl.DataFrame:
@@ -244,6 +257,14 @@ def _rank(configs: dict[tuple[str, str], Row], trials: Sequence[Row], spec: Swee
     for hardware, values in launches.items():
         for one in ranks(values, higher_is_better=objective_direction(spec) != "lower"):
             configs[hardware, one.config].update(rank=one.rank, objective_mean=one.mean)
+    unproven: dict[tuple[str, str], list[float]] = {}
+    for trial in trials:
+        value = trial["objective_unproven"]
+        if isinstance(value, int | float) and not trial["holdout"]:
+            unproven.setdefault((str(trial["hardware"]), str(trial["config_id"])), []).append(value)
+    for key, launched in unproven.items():
+        (mean,) = (one.mean for one in ranks({"": launched}, higher_is_better=True))
+        configs[key]["objective_unproven_mean"] = mean
 
 
 def _plan_rows(sweep_id: str, plan: Plan) -> Iterable[Row]:
@@ -284,6 +305,7 @@ def _config_row(sweep_id: str, hardware: str, config: Config, status: str) -> Ro
         "advice": [],
         "rank": None,
         "objective_mean": None,
+        "objective_unproven_mean": None,
     } | _predicted(None)
 
 
@@ -291,7 +313,7 @@ def _predicted(prediction: Prediction | None) -> Row:
     return {f"predicted_{name}": getattr(prediction, name) if prediction else None for name in Prediction.model_fields}
 
 
-def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
+def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec, gpus: int | None) -> Row:
     failure, restoration, startup = trial.failure, trial.restoration, trial.startup
     judged = objective_run(trial.runs, spec)
     seconds = dict.fromkeys(("orchestration", "engine_start", "load", "production_start"), 0.0)
@@ -312,7 +334,7 @@ def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
         "failure_cause": failure.cause if failure else None,
         "failure_message": failure.message if failure else None,
         "failure_evidence": list(failure.evidence) if failure else [],
-        "objective": objective_value(trial.runs, spec) if trial.status == "ok" else None,
+        "objective": objective_value(trial, spec, gpus=gpus) if trial.status == "ok" else None,
         "slo_met": judged.slo_met if judged else None,
         "started_at": trial.started_at,
         "ended_at": trial.ended_at,
@@ -331,23 +353,6 @@ def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec) -> Row:
         **_predicted(trial.prediction),
         "holdout": trial.holdout,
         "left_out": trial.left_out,
-        **_quality(trial.quality),
-    }
-
-
-def _quality(quality: TrialQuality | None) -> Row:
-    """The columns of a trial's quality; all null where it was not measured."""
-    verdict = quality.verdict if quality is not None else None
-    kl = verdict.kl if verdict is not None else None
-    return {
-        "quality": verdict.status if verdict is not None else None,
-        "quality_reason": verdict.reason if verdict is not None else None,
-        "quality_kl_nats": kl.estimate if kl is not None else None,
-        "quality_kl_low_nats": kl.low if kl is not None else None,
-        "quality_kl_high_nats": kl.high if kl is not None else None,
-        "quality_top1_agreement": verdict.top1_agreement if verdict is not None else None,
-        "quality_perplexity_ratio": verdict.perplexity_ratio if verdict is not None else None,
-        "quality_duration_s": quality.measurement.duration_s if quality is not None else None,
     }
 
 

@@ -11,10 +11,12 @@ from tokenpeak.spec.workload import AnyLevel, ClosedLoad, ExternalLoad, OpenLoad
 from tokenpeak.store.columns import canonical_json
 
 
-def run_row(sweep_id: str, trial: TrialRecord, run: RunRecord, factors: EnergyFactors) -> dict[str, object]:
-    """The run's row in the order of tables.RUNS, and `choices` of its trial."""
+def run_row(
+    sweep_id: str, trial: TrialRecord, run: RunRecord, factors: EnergyFactors, gpus: int | None
+) -> dict[str, object]:
+    """The run's row in the order of tables.RUNS, and `choices` of its trial; `gpus` is how many its engine takes."""
     level, energy = run.level, run.energy
-    values = metric_values(run, factors)
+    values = metric_values(run, factors, gpus=gpus)
     preemptions = run.engine.preemptions if run.engine is not None else None
     return {
         "sweep_id": sweep_id,

@@ -3,12 +3,14 @@
 Frames are built to this list, Postgres is filled from frames, and its column comments are these meanings.
 """
 
-from tokenpeak.metrics import DERIVED
+from tokenpeak.metrics import DERIVED, PER_GPU
 from tokenpeak.records import REQUEST_COLUMNS
 from tokenpeak.store.columns import SqlTable, columns_of, distribution_columns, metric_columns
 
 MARKET_BASED = "co2_market_kg_per_1m_output_tok"
-"""The derived metric that came last, whose column therefore stands at the end of runs."""
+PER_GPU_METRICS = tuple(PER_GPU.values())
+LATER = (MARKET_BASED, *PER_GPU_METRICS)
+"""The derived metrics that came after others, whose columns therefore stand at the end of runs."""
 _PREDICTION = columns_of(
     "predicted_output_tok_per_s float Predicted output throughput of the objective run [tok/s]",
     "predicted_ttft_s float Predicted mean time to first token [s]",
@@ -17,6 +19,7 @@ _PREDICTION = columns_of(
     "predicted_binding text What is predicted to limit it",
     "predicted_limit_output_tok_per_s float The most that the hardware could give for this workload [tok/s]",
     "predicted_uncertainty float Half-width of the prediction's 80% interval as a ratio",
+    "predicted_draft_accepted_length float Tokens of a step with a draft, as it was assumed",
 )
 
 SWEEPS = SqlTable(
@@ -83,6 +86,16 @@ NODES = SqlTable(
     ),
 )
 
+
+def _interval_lines(name: str, meaning: str) -> tuple[str, ...]:
+    """The columns of a divergence with its interval."""
+    return (
+        f"{name}_nats float {meaning}, above the noise floor [nats a token]",
+        f"{name}_low_nats float Lower end of {name}_nats, at 99% [nats a token]",
+        f"{name}_high_nats float Upper end of {name}_nats, at 99% [nats a token]",
+    )
+
+
 CONFIGS = SqlTable(
     name="configs",
     row="a config of a sweep's matrix for one kind of hardware, feasible or dropped",
@@ -112,6 +125,24 @@ CONFIGS = SqlTable(
             "rank int 1 is best on this hardware; null when nothing was measured, or a launch achieved nothing",
             "objective_mean float Geometric mean of the objective over launches, less its holdout run",
             "engine_build text The name of the engine build that it is launched with; null where a node has but one",
+            "objective_unproven_mean float The same of launches whose answers failed or are not proven right",
+            "quality text pass, fail or unknown: whether its answers agree with the reference's; null: no verdict",
+            "quality_reason text Why, in a sentence",
+            "quality_is_reference bool Its answers are the reference's",
+            "quality_changes texts! What it has otherwise than the reference that can change answers",
+            *_interval_lines("quality_kl", "Divergence of prefill from the reference"),
+            *_interval_lines("quality_answer_kl", "Divergence of generated answers from the reference's"),
+            *_interval_lines("quality_long_kl", "The same over a long context"),
+            "quality_top1_agreement float Share of tokens whose likeliest token is the reference's",
+            "quality_perplexity_ratio float Perplexity of the texts to it ÷ to the reference",
+            "quality_perplexity_ratio_low float Lower end of quality_perplexity_ratio, at 99%",
+            "quality_perplexity_ratio_high float Upper end of quality_perplexity_ratio, at 99%",
+            "quality_same_answers float Share of the questions that were answered with the reference's tokens",
+            "quality_tasks int Questions and tasks that it and the reference answered",
+            "quality_tasks_right int How many of them it answered right",
+            "quality_reference_tasks_right int How many of them the reference answered right",
+            "quality_margin_nats float The margin above the noise floor [nats a token]",
+            "quality_examples json! Questions whose answers differ most from the reference's",
         ),
     ),
 )
@@ -167,14 +198,19 @@ TRIALS = SqlTable(
             "ended_at time! When it ended; a search learns from trials in this order",
             "left_out text Why runs beside the objective's were not made; null: all were, as far as the trial went",
             "engine_digest text sha256 of the image, or of the command's file, that was started",
-            "quality text pass, fail or unknown: whether its answers agree with the reference's; null: not measured",
+            "quality text pass, fail or unknown: whether its config's answers are as the reference's; null: no verdict",
             "quality_reason text Why, in a sentence",
             "quality_kl_nats float Divergence of its prefill from the reference, above the noise floor [nats a token]",
             "quality_kl_low_nats float Lower end of quality_kl_nats, at 99% [nats a token]",
             "quality_kl_high_nats float Upper end of quality_kl_nats, at 99% [nats a token]",
             "quality_top1_agreement float Share of tokens whose likeliest token is the reference's",
-            "quality_perplexity_ratio float Perplexity of the reference's answers to it ÷ to the reference",
-            "quality_duration_s float How long measuring that took [s]",
+            "quality_perplexity_ratio float Perplexity of the texts to it ÷ to the reference",
+            "quality_duration_s float How long measuring its answers took [s]; null: another launch shows them",
+            "quality_problem text Why this launch's answers could not be measured to the end",
+            "quality_accepted_tokens int Drafted tokens that were accepted while its answers were measured",
+            "quality_cached_tokens int Prompt tokens found in the prefix cache while its answers were measured",
+            "objective_unproven float What the objective is if its answers are right; null where it is ranked",
+            "model_digest text sha256 of the model's files, by name, size and beginning; null: they were not found",
         ),
     ),
 )
@@ -256,7 +292,7 @@ RUNS = SqlTable(
         ),
         *metric_columns("power_w"),
         *metric_columns("energy_j_per_output_tok"),
-        *(column for metric in DERIVED if metric.name != MARKET_BASED for column in metric_columns(metric.name)),
+        *(column for metric in DERIVED if metric.name not in LATER for column in metric_columns(metric.name)),
         *columns_of(
             "cost_currency text Currency of the cost",
             "max_rate_per_s float The highest rate within the limits [req/s], by search; null: none held or no search",
@@ -294,6 +330,7 @@ RUNS = SqlTable(
             "engine_draft_acceptance_rate float Share of drafted tokens that were accepted; null: nothing was drafted",
             "engine_draft_accepted_length float Mean tokens of a step with a draft, its own one counted; null: none",
         ),
+        *(column for name in PER_GPU_METRICS for column in metric_columns(name)),
     ),
 )
 
@@ -353,7 +390,7 @@ TABLES: tuple[SqlTable, ...] = (SWEEPS, RECORDS, NODES, CONFIGS, TRIALS, RUNS, S
 EXPORTED = tuple(table for table in TABLES if table is not RECORDS)
 """Those that an export holds; a record is in the archive's sweep.json."""
 
-_VIEW_MEANINGS = {
+COMPUTED = {
     "sweep_name": "The spec's name",
     "objective_holdout": "The objective of the holdout run, by which nothing was picked",
     "objective_std": "Standard deviation of the objective between launches; null with one",
@@ -361,22 +398,4 @@ _VIEW_MEANINGS = {
     "measured": "Launches that gave a value that may be ranked",
     "failures": "Launches that failed",
 }
-
-
-VIEWS = {
-    "v_trials": "a trial, whatever came of it, with the sweep that it belongs to",
-    "v_runs": "a run that was measured, with its trial's config; verdict says whether it may be ranked",
-    "v_ranking": "a config on one kind of hardware with its rank and the geometric mean of its objective over launches",
-    "v_rates": "a run at a request rate: latency and throughput against the rate",
-    "v_max_rates": "a launch that searched for the highest rate within an SLO",
-    "v_energy": "a run with what its tokens cost in energy, air, water and money, and how that is known",
-    "v_configs": "a config of a plan, feasible or dropped, with its prediction",
-}
-"""What a row of each view is; the views are the public contract."""
-
-
-def meaning_in_views(column: str) -> str:
-    """What a column of a `v_*` view holds: its own meaning, or that of the table column that it shows."""
-    if column in _VIEW_MEANINGS:
-        return _VIEW_MEANINGS[column]
-    return next(known.meaning for table in TABLES for known in table.columns if known.name == column)
+"""What a column that a `v_*` view computes, or shows under another name, holds."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
+from tokenpeak.records.quality import QualityPasses, SweepQuality
 from tokenpeak.store.archive import Archive
 
 _SETTLED_S = 1.0
@@ -31,12 +32,28 @@ class KeptArchive:
         self._gone_since_s: float | None = None
         self._lock = threading.Lock()
 
-    def write_trial(self, record: TrialRecord, requests_parquet: Path | None = None, log_text: str = "") -> None:
+    def write_trial(
+        self,
+        record: TrialRecord,
+        requests_parquet: Path | None = None,
+        log_text: str = "",
+        answers: Path | None = None,
+    ) -> None:
         """Write a trial, and first whatever has gone; raises ArchiveError when there is no place for it."""
         with self._lock:
             self._write_what_is_gone()
-            self._archive.write_trial(record, requests_parquet, log_text)
+            self._archive.write_trial(record, requests_parquet, log_text, answers)
             self._trials[record.trial_id] = record
+
+    def write_quality(self, record: SweepQuality) -> None:
+        """Write the verdicts so far, and first whatever has gone; raises ArchiveError when there is no place for it."""
+        with self._lock:
+            self._write_what_is_gone()
+            self._archive.write_quality(record)
+
+    def read_answers(self, trial_id: str) -> QualityPasses | None:
+        """What a trial's launch answered; raises ArchiveError for a file that cannot be read."""
+        return self._archive.read_answers(trial_id)
 
     def write_end(self, record: EndRecord) -> None:
         """Write how the sweep ended, and first whatever has gone; raises ArchiveError when there is no place for it."""
@@ -70,7 +87,7 @@ class KeptArchive:
         gone = [trial for name, trial in self._trials.items() if not self._archive.trial_path(name).is_file()]
         self.problem = (
             f"{self._archive.path} was deleted while the sweep ran, with {len(gone)} trials. It is written again from "
-            "memory; their single requests and engine logs are lost."
+            "memory; their single requests, engine logs and answers are lost."
         )
         self._say_once(f"PROBLEM {self.problem}")
         if not self._has_sweep():

@@ -8,12 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from tokenpeak.errors import InputError, suggestion
+from tokenpeak.node.engine_builds import ONLY
 from tokenpeak.node.managers import MANAGERS
+from tokenpeak.spec.engine_build import DeclaredBuild, first_mistake
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import ModelSpec, sweep_names
-from tokenpeak.sweep.inventory_variables import ANSIBLE, MANAGER_KEYS, declared_variables, keys_of
+from tokenpeak.sweep.inventory_variables import (
+    ANSIBLE,
+    BALANCER_KEYS,
+    DRAIN_KEYS,
+    MANAGER_KEYS,
+    declared_variables,
+    keys_of,
+)
 
 _GROUP_KEYS = ("hosts", "children", "vars")
 _ONE_OF = {"hosts": "host", "children": "group"}
@@ -163,6 +173,44 @@ def _content(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
             yield (), "tokenpeak_model has no name; give the hub name that the node serves"
     if name == "tokenpeak_production":
         yield from _production(value)
+    if name == "tokenpeak_drain":
+        yield from _drain(value)
+    if name == "tokenpeak_engines":
+        yield from _engines(value)
+
+
+def _drain(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    for key in value:
+        if key not in DRAIN_KEYS:
+            yield (key,), f"tokenpeak_drain has no key {key}. {suggestion(str(key), DRAIN_KEYS)}"
+    if not set(value) & (set(DRAIN_KEYS) - {"after", "wait", "least_up"}):
+        yield (), "tokenpeak_drain names no balancer; give haproxy, nginx, kubernetes, or the commands before and after"
+    for balancer, keys in BALANCER_KEYS.items():
+        own = value.get(balancer)
+        for key in own if isinstance(own, dict) else ():
+            if key not in keys:
+                yield (balancer, key), f"{balancer} takes no key {key}. {suggestion(str(key), keys)}"
+
+
+def _engines(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong with each engine build, but for what a template will make of it."""
+    for name, build in value.items():
+        known = DeclaredBuild.model_fields
+        if not isinstance(build, dict):
+            yield (name,), f"build {name} is {build!r}; write {name}: {{version: 0.32.0, command: [/opt/vllm, serve]}}"
+            continue
+        for key in build:
+            if key not in known:
+                yield (name, key), f"build {name} has no key {key}. {suggestion(str(key), known)}"
+        plain = {key: each for key, each in build.items() if key in known and "{{" not in str(each)}
+        given = {"command": ["vllm", "serve"], **plain} if {*build} - {*plain} else plain
+        try:
+            DeclaredBuild.model_validate(given)
+        except ValidationError as error:
+            where, text = first_mistake(error)
+            yield (name, *where[:1]), f"build {name}: {text}"
+    if ONLY in value:
+        yield (ONLY,), f"the build of tokenpeak_engine_command is called {ONLY}; give this one another name"
 
 
 def _production(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:

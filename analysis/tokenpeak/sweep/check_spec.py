@@ -10,7 +10,9 @@ from pydantic import ValidationError
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, InputError, LoadError, TokenpeakError, suggestion
 from tokenpeak.loadgen.datasets import read_samples, read_trace
-from tokenpeak.quality.reference import read_reference, reference_path
+from tokenpeak.quality.passes import read_passes
+from tokenpeak.quality.reference import reference_file
+from tokenpeak.quality.tasks import read_tasks
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import SweepSpec, complaints, read_spec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
@@ -100,11 +102,17 @@ def _wrong_by_name(flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 def _files(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
     """Data sets, traces and references that are missing or none; relative paths count from the working folder."""
-    if spec.quality is not None:
+    quality = spec.quality
+    if quality is not False:
         try:
-            read_reference(reference_path(spec.quality))
+            if (path := reference_file(quality)) is not None:
+                read_passes(path)
+            if quality.tasks is not None:
+                read_tasks(paths.HOME / quality.tasks)
         except ArchiveError as error:
             yield written.mistake(str(error), "quality", "reference")
+        except LoadError as error:
+            yield written.mistake(str(error), "quality", "tasks")
     for index, workload in enumerate(plan.workload for plan in spec.workloads):
         if not isinstance(workload, DatasetWorkload | TraceWorkload):
             continue

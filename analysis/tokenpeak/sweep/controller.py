@@ -18,12 +18,13 @@ from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
 from tokenpeak.plan.matrix import build_plan, model_facts_of
 from tokenpeak.predict.hub import facts_from_hub
-from tokenpeak.quality.reference import read_reference, reference_path
+from tokenpeak.quality.tasks import read_tasks
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
 from tokenpeak.search.remaining import cost_of
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 from tokenpeak.store.archive import Archive
+from tokenpeak.sweep.answers_keeper import AnswersKeeper, recorded
 from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.calibration import calibrate_command, network_paths
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
@@ -204,10 +205,12 @@ def resume_sweep(
 def _check_files(spec: SweepSpec, inventory: Inventory) -> None:
     """Raise LoadError for a workload's file that the load client could not read; load hosts have files of their own.
 
-    Raises ArchiveError for a reference of answers that cannot be read.
+    Tasks and a reference of answers are read too; raises ArchiveError for a reference that cannot be.
     """
-    if spec.quality is not None:
-        read_reference(reference_path(spec.quality))
+    if spec.quality is not False and spec.endpoint is None:
+        recorded(spec.quality)
+        if spec.quality.tasks is not None:
+            read_tasks(paths.HOME / spec.quality.tasks)
     if inventory.load_hosts:
         return
     for workload in (plan.workload for plan in spec.workloads):
@@ -236,12 +239,15 @@ def _carry_out(job: _Job, folder: Path, progress: ProgressDisplay, interrupt: In
     sweep_id = job.record.sweep_id
     counter = folder / "last-number"
     counted = int(counter.read_text()) if counter.exists() else 0
+    kept = KeptArchive(job.archive, job.record, job.earlier, progress.say)
+    answers = AnswersKeeper(job.spec, sweep_id, job.record.plans, kept, job.earlier, progress.say)
     trial_queue = TrialQueue(
         job.spec,
         job.record.plans,
         job.earlier,
         last_number=max(counted, last_number(job.archive.path)),
         on_number=lambda number: write_atomically(counter, str(number)),
+        judged=answers.judged,
     )
     count = trial_queue.count()
     progress.say(f"Sweep {sweep_id}: {count.ended} trials recorded, about {count.total} in all")
@@ -259,7 +265,6 @@ def _carry_out(job: _Job, folder: Path, progress: ProgressDisplay, interrupt: In
         production_at_start={facts.node: facts.production for facts in job.record.nodes if facts.production},
     )
     describer = Describer(job.spec, trial_queue)
-    kept = KeptArchive(job.archive, job.record, job.earlier, progress.say)
     before_s = downtime_before_s(job.archive, job.earlier)
     budget = DowntimeBudget(job.spec, earlier=job.earlier, before_s=before_s)
     limiter = ConcurrencyLimiter(job.parallel)
@@ -276,6 +281,7 @@ def _carry_out(job: _Job, folder: Path, progress: ProgressDisplay, interrupt: In
             limiter=limiter,
             restore_pending=job.is_resumed and job.spec.endpoint is None,
             archive=kept,
+            answers=answers,
             progress=progress,
             describe=describer.describe,
         )
@@ -311,7 +317,7 @@ def _carry_out(job: _Job, folder: Path, progress: ProgressDisplay, interrupt: In
         record=job.record,
         spec=job.spec,
         end=end,
-        trials=tuple(trial_queue.records),
+        trials=trial_queue.records,
         complaints=tuple(complaints),
     )
 

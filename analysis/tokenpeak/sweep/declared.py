@@ -1,11 +1,14 @@
 """Declared facts and model: what variables of an inventory say of its nodes, as records."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import ValidationError
 
 from tokenpeak.errors import InventoryError
 from tokenpeak.node.boards import only
 from tokenpeak.predict.memory_plan import PLANNING_ENV
-from tokenpeak.records import EngineBuild, NodeFacts
+from tokenpeak.records import Container, EngineBuild, NodeFacts
 from tokenpeak.spec.engine_build import declared_builds
 from tokenpeak.spec.sweep import ModelSpec
 from tokenpeak.sweep.inventory import Inventory, Node
@@ -54,9 +57,20 @@ def declared_facts(node: Node) -> NodeFacts | None:
 def engine_builds_of(node: Node) -> tuple[EngineBuild, ...]:
     """The engine builds that the inventory declares for a node, the default one first."""
     return tuple(
-        EngineBuild(name=name, version=build.version, image=build.image)
+        EngineBuild(
+            name=name, version=build.version, image=build.image, container=declared_container(build.model_dump())
+        )
         for name, build in declared_builds(node.name, node.variables).items()
     )
+
+
+def declared_container(build: Mapping[str, Any]) -> Container | None:
+    """How the image of a declared build is run; None for a build that is a command."""
+    if not build.get("image"):
+        return None
+    limits = {name: str(value) for name, value in (build.get("limits") or {}).items() if value is not None}
+    given = {name: build[name] for name in Container.model_fields if build.get(name) is not None}
+    return Container.model_validate({**given, "limits": limits})
 
 
 def planning_env(node: Node) -> dict[str, str]:

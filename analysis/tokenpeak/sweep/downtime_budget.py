@@ -58,7 +58,7 @@ def longest_trial_s(spec: SweepSpec) -> float:
         deadlines.engine_ready_s
         + len(levels) * deadlines.run_s
         + sum(level.budget_s for level in levels if isinstance(level, MaxRateLoad))
-        + (MEASUREMENT_LIMIT_S if spec.quality is not None else 0.0)
+        + (MEASUREMENT_LIMIT_S if spec.quality is not False else 0.0)
         + deadlines.engine_stop_s
         + (deadlines.production_ready_s if spec.restore == "per_trial" else 0.0)
     )

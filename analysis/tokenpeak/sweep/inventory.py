@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tokenpeak.sweep.resolver import ResolvedHosts
 
 _WANTED = (
-    "^(tokenpeak_(become|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version|engines|facts|gpus"
-    "|guard_command|lease_max_s|load_home|load_python|model|simulated|tdp_w|trial_deadline_max_s)"
+    "^(tokenpeak_(apply_command|bake|become|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version"
+    "|engines|facts|gpus|guard_command|lease_max_s|load_home|load_python|model|simulated|tdp_w|trial_deadline_max_s)"
     "|ansible_(become|host|port|user|connection|private_key_file|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
 )
 
@@ -50,6 +50,11 @@ class Node:
     def guard_command(self) -> str | None:
         """The command that is run as root through sudo, where a trial has no other rights; None where it needs none."""
         return text(self.variables.get("tokenpeak_guard_command"))
+
+    @property
+    def apply_command(self) -> str | None:
+        """The command by which another user than root changes production's definition; None where there is none."""
+        return text(self.variables.get("tokenpeak_apply_command"))
 
     @property
     def tdp_w(self) -> float | None:

@@ -7,17 +7,34 @@ import yaml
 
 from tokenpeak import paths
 
-CONTROLLER: Mapping[str, str] = {
-    "tokenpeak_become": "bool",
-    "tokenpeak_default_sweep": "str",
-    "tokenpeak_facts": "dict",
-    "tokenpeak_load_home": "str",
-    "tokenpeak_load_python": "str",
-    "tokenpeak_produce": "bool",
-    "tokenpeak_setup_roles": "list",
-    "tokenpeak_tdp_w": "float",
+CONTROLLER: Mapping[str, tuple[str, str]] = {
+    "tokenpeak_become": ("bool", "Whether the playbooks become root by sudo; `ansible_become` does the same."),
+    "tokenpeak_default_sweep": ("str", "The sweep that `plan` and `sweep` take when none is named."),
+    "tokenpeak_facts": ("dict", "What the nodes are, for planning before the first probe."),
+    "tokenpeak_load_home": ("str", "Of a load host: where the load client goes; ~/.local/share/tokenpeak/load."),
+    "tokenpeak_load_python": ("str", "Of a load host: the Python of an environment that has TokenPeak already."),
+    "tokenpeak_produce": ("bool", "Whether production is a demonstration that the inventory starts itself."),
+    "tokenpeak_setup_roles": ("list", "Roles that `install` applies first: `simulator`, `cpu_engine`."),
+    "tokenpeak_tdp_w": ("float", "Power of the processors at full load, for estimates where nothing measures energy."),
 }
-"""Variable that the controller or a playbook reads and no role declares → its type as in argument_specs."""
+"""Variable that the controller or a playbook reads and no role declares → its type as in argument_specs, and what it
+is."""
+
+BY_CONTROLLER = (
+    "tokenpeak_apply_request",
+    "tokenpeak_finish_request",
+    "tokenpeak_launch_request",
+    "tokenpeak_load_bundle",
+    "tokenpeak_load_job",
+    "tokenpeak_local_home",
+    "tokenpeak_production_at_start",
+    "tokenpeak_pyz",
+    "tokenpeak_restore_holder",
+    "tokenpeak_retired_secrets",
+    "tokenpeak_secret_name",
+    "tokenpeak_secrets_folder",
+)
+"""Variables of roles that the controller gives for one playbook; an inventory has none of them."""
 
 ANSIBLE = (
     "ansible_become",
@@ -45,10 +62,62 @@ MANAGER_KEYS: Mapping[str, tuple[str, ...]] = {
     "compose": ("file", "unit", "project"),
     "kubernetes": ("unit", "namespace", "context", "kubeconfig"),
     "supervisord": ("unit", "config"),
-    "command": ("start", "stop", "check", "process"),
+    "command": ("start", "stop", "check", "command_file", "process"),
     "none": (),
 }
 """Manager of production → the keys of tokenpeak_production that are its own."""
+
+PRODUCTION_KEYS: Mapping[str, tuple[str, str]] = {
+    "manager": ("str", "What starts and stops production."),
+    "url": ("str", "Where production answers; without it only its state is checked."),
+    "api_key_file": ("path", "A file on the node with production's API key; root's, mode 0600."),
+    "ca_file": ("path", "A PEM file on the node by which an https `url` is trusted."),
+    "listens_as": ("str", "The user whose process answers at `url`, where that is none that the manager knows."),
+    "answers_with": ("str", "What production must answer to count as well; `completion` when absent."),
+    "answer_command": ("list", "For `answers_with: command`: a program with arguments; status 0 means well."),
+    "unit": ("str", "The unit, container, service, program or workload that serves the model."),
+    "user": ("str", "The user whose systemd, or whose rootless Podman, has the unit."),
+    "stop_grace_s": ("float", "How long the container may take to stop before it is killed."),
+    "file": ("path", "The Compose file on the node."),
+    "project": ("str", "The Compose project, where it is not the folder's name."),
+    "namespace": ("str", "The Kubernetes namespace."),
+    "context": ("str", "The context of the kubeconfig."),
+    "kubeconfig": ("path", "The kubeconfig on the node."),
+    "config": ("path", "supervisord's configuration on the node, where it is not the usual one."),
+    "start": ("list", "A program with arguments that starts production."),
+    "stop": ("list", "A program with arguments that stops it."),
+    "check": ("list", "A program with arguments; status 0 means that production runs. Without it, `url` is asked."),
+    "command_file": ("path", "The engine's command, a word a line, which `start` runs; what an apply changes."),
+    "process": ("dict", "Instead of `start` and `stop`: the process itself, by `argv`, `env` and `cwd`."),
+}
+"""Key of tokenpeak_production → its type, and what it is."""
+
+
+BALANCER_KEYS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "haproxy": {
+        "socket": ("str", "Its runtime socket with level admin, as the node reaches it: a path, or HOST:PORT."),
+        "servers": ("list", "What this node is there, each as BACKEND/SERVER."),
+    },
+    "nginx": {
+        "file": ("path", "The file with the upstream."),
+        "server": ("str", "This node's server, as its line there has it."),
+        "reach": ("list", "The words before a command that runs it where nginx is: ssh and a host."),
+        "reload": ("list", "A program with arguments that makes nginx read its files again."),
+    },
+    "kubernetes": {
+        "service": ("str", "The Service that sends requests to the node's pods."),
+        "label": ("str", "KEY=VALUE of its selector: the pods lose it and get it back."),
+    },
+}
+"""Built-in balancer of tokenpeak_drain → key → its type, and what it is."""
+DRAIN_OPTIONS: Mapping[str, tuple[str, str]] = {
+    "before": ("list", "A program with arguments that takes the node out, where no balancer above is meant."),
+    "after": ("list", "A program with arguments that puts it back."),
+    "wait": ("dict", "How to know that running requests have ended: `metric` and `most_s`, or `seconds` alone."),
+    "least_up": ("int", "How many others must serve, so that this node may leave; 1 when absent."),
+}
+"""Other key of tokenpeak_drain → its type, and what it is."""
+DRAIN_KEYS = (*BALANCER_KEYS, *DRAIN_OPTIONS)
 
 
 def keys_of(manager: str) -> tuple[str, ...]:
@@ -59,7 +128,7 @@ def keys_of(manager: str) -> tuple[str, ...]:
 @cache
 def declared_variables() -> Mapping[str, str]:
     """Variable → type, of all that roles and controller read from an inventory."""
-    found = dict(CONTROLLER)
+    found = {name: type_ for name, (type_, _) in CONTROLLER.items()}
     for path in sorted(paths.PLAYBOOKS.glob("roles/*/meta/argument_specs.yml")):
         for entry in yaml.safe_load(path.read_text())["argument_specs"].values():
             for name, option in entry["options"].items():

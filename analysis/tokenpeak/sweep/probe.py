@@ -15,13 +15,13 @@ from pydantic import ValidationError
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
-from tokenpeak.errors import InventoryError, NodeError
+from tokenpeak.errors import InventoryError, NodeError, StoppedError
 from tokenpeak.names import inside
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
 from tokenpeak.records import NodeFacts
 from tokenpeak.sweep import secret, version
-from tokenpeak.sweep.declared import declared_facts, planning_env
+from tokenpeak.sweep.declared import declared_container, declared_facts, planning_env
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.lease import lease_command, lease_problem
 from tokenpeak.sweep.login_failures import Login
@@ -100,7 +100,8 @@ def probe(
 ) -> Probe:
     """Install TokenPeak's command and, where the inventory asks for it, the engine; then read the facts of each node.
 
-    Raises NodeError when Ansible could not run at all or the user cancelled; a node that fails is an entry.
+    Raises NodeError when Ansible could not run at all, StoppedError when the user ended it; a node that fails is an
+    entry.
     """
     unreachable: dict[str, str] = {}
     failed: dict[str, str] = {}
@@ -126,7 +127,7 @@ def probe(
         failed |= _not_leasable(inventory, answered) | _without_gpus(inventory, answered)
         answered = {name: ready for name, ready in answered.items() if name not in failed}
     if cancelled():
-        raise NodeError("Cancelled while probing; no production was touched.")
+        raise StoppedError("Ended while probing; no production was touched.")
     found = Probe(answered=answered, unreachable=unreachable, failed=failed)
     _keep(inventory.name, [ready.facts for ready in answered.values()])
     return found
@@ -192,7 +193,10 @@ def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
         raise NodeError(f"its probe printed facts that make no sense: {', '.join(answer.unusable)}")
     facts = json.loads(json.dumps(as_json(answer), default=vars))
     declaration = facts.pop("declaration")
+    builds = {each["name"]: each["build"] for each in declaration.get("engines", ())}
     try:
+        for engine in facts["engines"]:
+            engine["container"] = declared_container(builds.get(engine["name"], {}))
         return ReadyNode(
             facts=NodeFacts.model_validate(
                 {"engine_env": planning_env(inventory.node(name)), **facts, "node": name, "source": "probed"}

@@ -23,7 +23,8 @@ import ansible_runner
 
 from tokenpeak import paths
 from tokenpeak.errors import NodeError
-from tokenpeak.node.protocol.answers import ANSWERS, AnyAnswer, NodeAnswer, parse
+from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, parse
+from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained, missing_python, with_remedy
 from tokenpeak.sweep.resolution import as_extravars

@@ -7,7 +7,21 @@ from typing import Literal, cast, get_args
 
 import yaml
 
-Step = Literal["install", "probe", "launch", "load", "finish", "restore", "status", "produce", "uninstall"]
+Step = Literal[
+    "install",
+    "probe",
+    "launch",
+    "load",
+    "finish",
+    "restore",
+    "status",
+    "produce",
+    "uninstall",
+    "describe",
+    "observe",
+    "change",
+    "confirm",
+]
 """The node command that a task runs; `load` runs the load client."""
 
 _VARIABLE = "tokenpeak_step"

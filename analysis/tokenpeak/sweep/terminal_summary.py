@@ -24,11 +24,13 @@ from tokenpeak.ranking.objective import (
 from tokenpeak.ranking.pareto import trade_offs
 from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts, winner_group
-from tokenpeak.records import Config, Plan, SweepRecord, TrialRecord
+from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Config, Plan, SweepRecord, TrialRecord
+from tokenpeak.records.quality import SweepQuality
 from tokenpeak.results.prediction_accuracy import hindsight_lines
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.sweep.precision_lines import precision_lines
 from tokenpeak.sweep.trial_queue import TrialQueue
 from tokenpeak.vllm.command import paste_command
 
@@ -54,7 +56,7 @@ def ranking(spec: SweepSpec, trials: Iterable[TrialRecord], hardware: str) -> Ra
     measured = []
     for trial in sorted(trials, key=lambda trial: trial.trial_id):
         counts = trial.status == "ok" and not trial.holdout
-        value = objective_value(trial.runs, spec) if counts else None
+        value = objective_value(trial, spec) if counts else None
         if trial.hardware == hardware and value is not None:
             values.setdefault(trial.config.config_id, []).append(value)
             measured.append(trial)
@@ -100,7 +102,7 @@ class Describer:
     def describe(self, record: TrialRecord) -> tuple[str, str]:
         """The trial's objective, and the best of its hardware so far, in words."""
         with self._lock:
-            value = objective_value(record.runs, self._spec)
+            value = objective_value(record, self._spec)
             ranked = ranking(self._spec, tuple(self._trial_queue.records), record.hardware)
         words = (
             f"no valid objective run{why_invalid(record, self._spec)}"
@@ -132,11 +134,13 @@ def plan_lines(plans: Sequence[Plan]) -> list[str]:
     return lines
 
 
-def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRecord]) -> list[str]:
+def summary_lines(
+    record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRecord], quality: SweepQuality | None = None
+) -> list[str]:
     """Ranking, failures, winner and what the trials say of the predictions, for each kind of hardware."""
     workload, level = spec.objective_run()
     # A highest rate is of a workload, not of one of its levels.
-    place = workload if spec.objective.metric == "max_rate_per_s" else f"{workload} at {level}"
+    place = workload if spec.objective.is_rate else f"{workload} at {level}"
     title = title_of(spec.objective.metric)
     models = model_facts_of(spec, _model_of(record))
     lines: list[str] = []
@@ -166,6 +170,8 @@ def summary_lines(record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRe
         lines += choice_lines(recommended, ranked)
         if recommended is not None:
             lines += [f"  {line}" for line in evidence_lines(spec, trials, plan.hardware, recommended.config)]
+            by_precision = precision_lines(spec, plan, ranked.verdicts, recommended.config, quality)
+            lines += [f"  {line}" for line in by_precision]
         lines += [f"  {line}" for line in hindsight_lines(spec, searched(plan, history), node, trials, models)]
     return lines
 
@@ -186,7 +192,7 @@ def trade_off_lines(spec: SweepSpec, ranked: RankedConfigs) -> list[str]:
     launches: dict[str, list[tuple[float | None, ...]]] = {entry.config: [] for entry in ranked.verdicts.standings}
     for trial in ranked.trials:
         if trial.config.config_id in launches:
-            launches[trial.config.config_id].append(objective_values(trial.runs, spec))
+            launches[trial.config.config_id].append(objective_values(trial, spec))
     found = trade_offs(launches, objective_directions(spec))
     titles = ", ".join(title_of(name) for name in names)
     lines = [f"  Not beaten in all of {titles}, by means: {len(found)} of {len(launches)} configs"]
@@ -223,7 +229,7 @@ def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str
     own = [trial for trial in ended if not trial.holdout]
     launches: dict[str, list[tuple[float, float]]] = {}
     for trial in sorted(own, key=lambda trial: trial.started_at):
-        value = objective_value(trial.runs, spec)
+        value = objective_value(trial, spec)
         if value is not None:
             since_s = (trial.started_at - own[0].started_at).total_seconds()
             launches.setdefault(trial.config.config_id, []).append((since_s, value))
@@ -237,7 +243,7 @@ def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str
             bounds = "" if gain.low is None or gain.high is None else f" ({gain.low - 1:+.1%} to {gain.high - 1:+.1%})"
             lines.append(f"{gain.estimate - 1:+.1%}{bounds} against {baseline}")
     for trial in ended:
-        value = objective_value(trial.runs, spec)
+        value = objective_value(trial, spec)
         if trial.holdout and value is not None:
             whose = "" if trial.config.config_id == recommended.config_id else f" {trial.config.name}"
             words = value_words(spec, spec.objective.metric, value)
@@ -245,7 +251,7 @@ def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str
     timed = [
         (trial.node, trial.config.name, (trial.started_at - own[0].started_at).total_seconds(), value)
         for trial in own
-        if (value := objective_value(trial.runs, spec)) and not trial.holdout
+        if (value := objective_value(trial, spec)) and not trial.holdout
     ]
     lines += drift_words(timed, baseline=spec.search.baseline, margin=spec.search.margin)
     return lines
@@ -258,17 +264,20 @@ def _without_value(trials: Sequence[TrialRecord], spec: SweepSpec) -> list[str]:
         if trial.status == "failed" and trial.failure is not None:
             message = trial.failure.message.splitlines()[0] if trial.failure.message else ""
             lines.append(f"failed  {trial.config.name}: {trial.failure.cause}: {message}")
-        elif trial.status == "ok" and objective_value(trial.runs, spec) is None:
+        elif trial.status == "ok" and objective_value(trial, spec) is None:
             lines.append(f"not ranked  {trial.config.name}{unproven_value(trial, spec)}{why_invalid(trial, spec)}")
     return lines
 
 
 def unproven_value(trial: TrialRecord, spec: SweepSpec) -> str:
     """The objective of a launch whose answers did not pass, in brackets; empty for any other, and for a rate."""
-    if trial.quality is None or trial.quality.verdict.status == "pass":
+    if not any(
+        reason.code in (QUALITY_FAILED, QUALITY_UNKNOWN) for run in trial.runs for reason in run.verdict.reasons
+    ):
         return ""
     own = (run for run in trial.runs if (run.workload.name, run.level_label) == spec.objective_run())
-    value = next((metric_value(run, spec.objective.metric, spec.energy) for run in own), None)
+    gpus = trial.config.gpus
+    value = next((metric_value(run, spec.objective.metric, spec.energy, gpus=gpus) for run in own), None)
     return "" if value is None else f" ({value_words(spec, spec.objective.metric, value)}, not proven)"
 
 

@@ -25,7 +25,8 @@ from tokenpeak.sweep.probe import install
 from tokenpeak.sweep.restoration import restored_by
 from tokenpeak.sweep.runner import Event, NodeResult, run_playbook
 from tokenpeak.sweep.secret import MasterSecret
-from tokenpeak.sweep.trial_record import TrialEvidence, failed_before_launch, trial_record
+from tokenpeak.sweep.trial_failure import TrialEvidence
+from tokenpeak.sweep.trial_record import failed_before_launch, trial_record
 from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest, at_start, write_finish, write_requests
 from tokenpeak.sweep.version import is_another, renewal
 
@@ -64,6 +65,8 @@ class TrialResult:
     log_text: str
     node_trouble: str | None
     """What went wrong with the node itself rather than with the config; None when nothing did."""
+    answers: Path | None = None
+    """What its launch answered, where that was measured."""
 
 
 def run_trial(
@@ -130,6 +133,7 @@ def run_trial(
         record=record,
         requests_parquet=parquet if parquet.is_file() else None,
         log_text=log_text,
+        answers=files.answers,
         node_trouble=_node_trouble(evidence, record),
     )
 

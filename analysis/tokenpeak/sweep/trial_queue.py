@@ -22,8 +22,9 @@ _NUMBER = re.compile(r"^\.?(\d{4,})-")
 class TrialQueue:
     """The sweep's trials; safe to use from several threads.
 
-    Trials are numbered onward from `last_number`; `on_number` gets each number before it is used, because a killed
-    controller's Ansible may live on, and must never be taken for the trial that follows.
+    `judged` gives a trial the verdict on its config's answers as far as it is known: a later trial may be what they are
+    compared with. Trials are numbered onward from `last_number`; `on_number` gets each number before it is used,
+    because a killed controller's Ansible may live on, and must never be taken for the trial that follows.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class TrialQueue:
         *,
         last_number: int,
         on_number: Callable[[int], None] = lambda _: None,
+        judged: Callable[[TrialRecord], TrialRecord] = lambda record: record,
     ) -> None:
         self._spec = spec
         self._plans = {plan.hardware: plan for plan in plans}
@@ -41,6 +43,8 @@ class TrialQueue:
         self._strategies = {
             plan.hardware: make_strategy(spec.search, plan, metric=spec.objective.metric) for plan in plans
         }
+        self._judged = judged
+        self._ended: dict[str, list[TrialRecord]] = {plan.hardware: [] for plan in plans}
         self._history: dict[str, list[Outcome]] = {plan.hardware: [] for plan in plans}
         self._pending: dict[str, set[tuple[str, int]]] = {plan.hardware: set() for plan in plans}
         self._lost: dict[str, dict[tuple[str, int], None]] = {plan.hardware: {} for plan in plans}
@@ -52,9 +56,14 @@ class TrialQueue:
         self._changes = {plan.hardware: 0 for plan in plans}
         self._waits: dict[str, Wait] = {}
         """What stands until the next change: with many nodes waiting, the search is asked once."""
-        self.records: list[TrialRecord] = []
+        self._records: list[TrialRecord] = []
         for record in sorted(records, key=lambda record: record.ended_at):
             self._enter(record)
+
+    @property
+    def records(self) -> tuple[TrialRecord, ...]:
+        """All trials that ended, with the verdicts on their answers."""
+        return tuple(map(self._judged, self._records))
 
     def claim(self, hardware: str) -> tuple[Proposal, str] | Wait | Finished:
         """The next trial of this hardware and its id; Wait while that depends on a trial that still runs."""
@@ -139,7 +148,7 @@ class TrialQueue:
         return trial_count(self._spec, searches)
 
     def _enter(self, record: TrialRecord) -> None:
-        self.records.append(record)
+        self._records.append(record)
         if record.hardware not in self._history:
             return
         key = record.config.config_id, record.replicate
@@ -147,7 +156,10 @@ class TrialQueue:
             self._lost[record.hardware][key] = None
         else:
             self._lost[record.hardware].pop(key, None)
-            self._history[record.hardware].append(outcome_of(record, self._spec))
+            self._ended[record.hardware].append(record)
+            self._history[record.hardware] = [
+                outcome_of(self._judged(ended), self._spec) for ended in self._ended[record.hardware]
+            ]
 
 
 def last_number(archive: Path) -> int:

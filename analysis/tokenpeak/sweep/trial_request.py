@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import PlanError
-from tokenpeak.loadgen.job import EarlyStop, LoadJob
+from tokenpeak.loadgen.job import ANSWERS, EarlyStop, LoadJob
 from tokenpeak.loadgen.remote_worker_pool import LoadHost
 from tokenpeak.loadgen.run import JobRun
+from tokenpeak.metrics import PER_GPU
 from tokenpeak.node.engine import trial_key
 from tokenpeak.node.engine_builds import engine_build
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.protocol import requests
 from tokenpeak.plan.engine_builds import build_of, known_flags_of
-from tokenpeak.quality.reference import reference_path
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import Config, NodeFacts, PlannedConfig, Production
+from tokenpeak.spec.quality import QualityJob
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 from tokenpeak.sweep.inventory import Node
@@ -60,6 +61,8 @@ class TrialRequest:
     """A holdout run: its requests are none of any other trial."""
     idle_s: float = 0.0
     """How long the node's idle power is measured before the engine starts."""
+    quality: QualityJob | None = None
+    """What is measured of its answers; None: nothing."""
     early_stop_threshold: float | None = None
     """An objective worse than this makes the other runs superfluous."""
 
@@ -73,18 +76,22 @@ class TrialRequest:
         """The vLLM version whose flags are spoken: the config's own, else what was probed."""
         return self.config.engine_version or self.facts.engine_version
 
+    def served_model(self) -> str:
+        """What the engine is to serve: the node's folder of the declared model, else the config's own."""
+        declared = self.declaration.get("model") or {}
+        name = self.config.model.name
+        return str(declared["path"]) if declared.get("path") and name == declared.get("name") else name
+
     def argv(self) -> list[str]:
         """The engine's command line; raises PlanError where its build is gone or has no flag for the config."""
-        declared = self.declaration.get("model") or {}
         config = self.config
         try:
             build = engine_build(dict(self.declaration), config.engine)
         except ScriptError as error:
             raise PlanError(error.text) from error
-        if declared.get("path") and config.model.name == declared.get("name"):
-            config = config.model_copy(update={"model": config.model.model_copy(update={"name": declared["path"]})})
+        served = config.model.model_copy(update={"name": self.served_model()})
         return engine_argv(
-            config,
+            config.model_copy(update={"model": served}),
             host=str(self.declaration["host"]),
             port=int(self.declaration["port"]),
             engine_version=self.asked_version,
@@ -133,6 +140,12 @@ class RequestFiles:
         return self.folder / "load"
 
     @property
+    def answers(self) -> Path | None:
+        """What the engine answered when its quality was measured; None where it was not, or not to the end."""
+        path = self.output / ANSWERS
+        return path if path.is_file() else None
+
+    @property
     def progress(self) -> Path:
         """Rewritten by the load client about once a second."""
         return self.folder / "progress.json"
@@ -176,6 +189,8 @@ def write_requests(
         served_model=request.config.model.served_name,
         engine=request.config.engine,
         engine_version=request.asked_version,
+        engine_digest=build_of(request.config, request.facts).digest,
+        model=request.served_model(),
         deadline_s=deadlines.engine_ready_s,
         lease_s=deadlines.lease_s,
         trial_deadline_s=request.trial_deadline_s,
@@ -240,7 +255,7 @@ def ends_early(spec: SweepSpec) -> bool:
 
     With several objectives a config that is behind in the first may be ahead in another.
     """
-    single = not spec.objective.also and spec.objective.metric != "max_rate_per_s"
+    single = not spec.objective.also and not spec.objective.is_rate
     return single and spec.search.strategy == "adaptive" and spec.search.stop_hopeless
 
 
@@ -248,9 +263,11 @@ def _early_stop(request: TrialRequest) -> EarlyStop | None:
     if request.early_stop_threshold is None or not ends_early(request.spec):
         return None
     lower = objective_direction(request.spec) == "lower"
-    return EarlyStop(
-        metric=request.spec.objective.metric, threshold=request.early_stop_threshold, lower_is_better=lower
-    )
+    metric, threshold = request.spec.objective.metric, request.early_stop_threshold
+    # The load generator knows of no GPUs: what one must reach is asked of all that the engine takes.
+    if (whole := next((name for name, per_gpu in PER_GPU.items() if per_gpu == metric), None)) is not None:
+        metric, threshold = whole, threshold * (request.planned.config.gpus or 1)
+    return EarlyStop(metric=metric, threshold=threshold, lower_is_better=lower)
 
 
 def _load_job(request: TrialRequest, files: RequestFiles, started_at_unix_s: float) -> LoadJob:
@@ -268,7 +285,7 @@ def _load_job(request: TrialRequest, files: RequestFiles, started_at_unix_s: flo
         metrics_url=f"{base_url}/metrics",
         run_deadline_s=request.spec.deadlines.run_s,
         early_stop=_early_stop(request),
-        quality_reference=reference_path(request.spec.quality) if request.spec.quality is not None else None,
+        quality=request.quality,
     )
 
 

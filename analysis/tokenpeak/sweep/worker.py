@@ -12,6 +12,7 @@ from tokenpeak.records import TrialRecord
 from tokenpeak.results.idle_power import ASKED_S
 from tokenpeak.search.history import Finished, Proposal, Wait
 from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.sweep.answers_keeper import AnswersKeeper
 from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, Granted, Later, Never
@@ -51,6 +52,7 @@ class Worker(threading.Thread, ABC):
         limiter: ConcurrencyLimiter,
         restore_pending: bool,
         archive: KeptArchive,
+        answers: AnswersKeeper,
         progress: ProgressDisplay,
         describe: Callable[[TrialRecord], tuple[str, str]],
     ) -> None:
@@ -73,6 +75,7 @@ class Worker(threading.Thread, ABC):
         self._is_idle_known = False
         """Whether a trial of this session has measured the node's idle power."""
         self._archive = archive
+        self._answers = answers
         self._progress = progress
         self._describe = describe
 
@@ -197,6 +200,7 @@ class Worker(threading.Thread, ABC):
             trial_deadline_s=min(allowed.deadline_s, limits(dict(self._ready.declaration))["trial_deadline_max_s"]),
             load_hosts=load_hosts(self._site.inventory),
             holdout=proposal.holdout,
+            quality=self._answers.job(hardware, proposal.config_id),
             early_stop_threshold=proposal.early_stop_threshold,
             idle_s=ASKED_S if self._ready.facts.power_meters and not self._is_idle_known else 0.0,
         )
@@ -217,11 +221,13 @@ class Worker(threading.Thread, ABC):
                 self._budget.settle(self.node, made)
             self._keep(result)
             kept = True
+            self._answers.settle(result.record)
             self._trial_queue.settle(proposal, result.record)
         finally:
             if not kept:
                 self._trial_queue.abandon(hardware, proposal)
-        self._progress.trial_ended(result.record, *self._describe(result.record), self._trial_queue.count())
+        judged = self._answers.judged(result.record)
+        self._progress.trial_ended(judged, *self._describe(judged), self._trial_queue.count())
         return result.node_trouble
 
     def _keep(self, result: TrialResult) -> None:
@@ -230,7 +236,7 @@ class Worker(threading.Thread, ABC):
         while True:
             asked = self._site.interrupt.gentle()
             try:
-                self._archive.write_trial(result.record, result.requests_parquet, result.log_text)
+                self._archive.write_trial(result.record, result.requests_parquet, result.log_text, result.answers)
             except ArchiveError as error:
                 if asked:
                     raise

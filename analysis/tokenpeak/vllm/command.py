@@ -32,6 +32,12 @@ _PATTERNS = {
 }
 
 
+MODULE = "api_server"
+"""How the name of the module ends by which older images start. It takes no model but by `--model`: up to 0.8 it refuses
+another word, and later releases serve their default model instead (0.8.5 entrypoints/openai/api_server.py; in 0.32.0
+entrypoints/cli/serve.py alone reads the word)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommandLine:
     """What a config asks of one release: the flags as arguments, and environment variables."""
@@ -85,7 +91,7 @@ def engine_argv(
     revision = ["--revision", config.model.revision] if config.model.revision else []
     return [
         *executable,
-        config.model.name,
+        *model_words(executable, config.model.name),
         *("--host", host, "--port", str(port), "--served-model-name", config.model.served_name),
         *revision,
         *command_line(config, engine_version, known).arguments,
@@ -110,16 +116,24 @@ def engine_env(
     return env
 
 
+def model_words(program: Sequence[str], model: str) -> list[str]:
+    """How a model is named to a program: by the first word after it, or by an option."""
+    return ["--model", model] if any(word.endswith(MODULE) for word in program) else [model]
+
+
 def served_from(argv: Sequence[str]) -> str:
     """The model in a launched command line: its name, or the folder on the node; empty where none is known."""
-    return argv[argv.index("serve") + 1] if "serve" in argv[:-1] else ""
+    for word in ("serve", "--model"):
+        if word in argv[:-1]:
+            return argv[argv.index(word) + 1]
+    return ""
 
 
 def launched_program(argv: Sequence[str]) -> tuple[str, ...]:
     """The program of a launched command line with its own words, before the model; empty where it cannot be seen."""
-    for ahead, word in ((1, "--host"), (-1, "serve")):
+    for word, before in (("--model", 0), ("--host", 1), ("serve", -1)):
         if word in argv:
-            return tuple(argv[: argv.index(word) - ahead])
+            return tuple(argv[: argv.index(word) - before])
     return ()
 
 
@@ -128,7 +142,7 @@ def paste_command(config: Config, program: Sequence[str] = ("vllm", "serve")) ->
     asked = command_line(config, config.engine_version)
     env = [f"{name}={shlex.quote(value)}" for name, value in asked.env.items()]
     named = config.model.served_name != config.model.name
-    words = [*program, config.model.name]
+    words = [*program, *model_words(program, config.model.name)]
     words += ["--revision", config.model.revision] if config.model.revision else []
     words += ["--served-model-name", config.model.served_name] if named else []
     return " ".join([*env, shlex.join([*words, *asked.arguments])])

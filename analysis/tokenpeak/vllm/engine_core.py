@@ -187,6 +187,26 @@ def chunks_prefill(asked: CoreQuestion, *, v1: bool, max_model_len: int) -> bool
     return max_model_len > 32768 and asked.vendor == "nvidia" and plain and not (asked.mla or asked.windowed)
 
 
+def schedules_ahead(asked: CoreQuestion, *, v1: bool) -> bool:
+    """Whether the next step is scheduled while the device computes this one (`async_scheduling`).
+
+    The default since 0.14, not on a CPU, under Ray, or with speculation by other means than trained heads; with
+    pipeline stages not before 0.24. Sources: config/vllm.py in 0.14.1 588-628, 0.24.0 964-1004 and 0.32.0 1585-1644;
+    platforms/cpu.py in 0.14.1 197 and 0.32.0 331; v1/engine/core.py in 0.24.0 519 (`step_with_batch_queue`).
+    """
+    flags, given = asked.flags, asked.flags.get("async_scheduling")
+    if not v1 or asked.vendor == "cpu" or given is False:
+        return False
+    if given is not None or asked.minor < (0, 14):
+        return bool(given)
+    if flags.get("distributed_executor_backend") == "ray":
+        return False
+    if (size(str(flags.get("pipeline_parallel_size") or 1)) or 1) > 1 and asked.minor < (0, 24):
+        return False
+    config = speculative_config(flags)
+    return config is None or str(config.get("method")).endswith(("eagle", "eagle3", "mtp", "ngram_gpu"))
+
+
 def batch_defaults(asked: CoreQuestion, *, v1: bool, device: str, memory_gib: float, world: int) -> tuple[int, int]:
     """(max_num_batched_tokens, max_num_seqs) of an OpenAI server; `world` is tensor × pipeline parallel devices.
 

@@ -166,7 +166,7 @@ def parse_help(text: str, engine_version: str | None) -> Mapping[str, FlagFacts]
         usage = re.split(r"\s{2,}", header[1])[0]
         names = [word.replace("-", "_") for word in _HELP_WORD.findall(re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", usage))]
         for name in names:
-            if name.startswith("no_") and name[3:] in names:
+            if name == "help" or (name.startswith("no_") and name[3:] in names):
                 continue
             facts = table.get(name, FlagFacts(name=name, kind="value"))
             kind = _help_kind(name, names, usage)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers.base import Manager
 from tokenpeak.node.managers.command import CommandManager
-from tokenpeak.node.managers.containers import ComposeManager, DockerManager, PodmanManager
+from tokenpeak.node.managers.compose import ComposeManager
+from tokenpeak.node.managers.containers import DockerManager, PodmanManager
 from tokenpeak.node.managers.kubernetes import KubernetesManager
 from tokenpeak.node.managers.none import NoManager
 from tokenpeak.node.managers.supervisord import SupervisordManager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from urllib.parse import urlsplit
@@ -14,10 +15,11 @@ from tokenpeak.node.state import Json, UnreadableError
 
 RECORD = "production.json"
 LOG = "production.log"
+APPLIED = "production-command.json"
 
 
 class CommandManager(Manager):
-    """declared: start and stop, perhaps check (argv lists), or process {argv, env, cwd, stop_grace_s}.
+    """declared: start and stop, perhaps check and command_file, or process {argv, env, cwd, stop_grace_s}.
 
     Status 0 of check means running; without check, running means that the url answers.
     """
@@ -26,7 +28,24 @@ class CommandManager(Manager):
         declared = self.declared.get("process")
         if declared is not None and not isinstance(declared, dict):
             raise ScriptError("declaration", f"tokenpeak_production.process must be a mapping, not {declared!r}.")
-        return declared or {}
+        return self.process_as_applied(self._applied()) if declared else {}
+
+    def process_as_applied(self, applied: str | None) -> Json:
+        """The process as declared, with what the state folder's file of an apply says in its place.
+
+        An apply holds over the declaration that it was made for: one that was changed since is newer.
+        """
+        declared = self.declared["process"]
+        try:
+            found = json.loads(applied or "{}")
+        except ValueError:
+            return dict(declared)
+        is_over_this = isinstance(found, dict) and found.get("over") == declared
+        return {**declared, "argv": found["argv"], "env": found["env"]} if is_over_this else dict(declared)
+
+    def _applied(self) -> str | None:
+        path = self.state.path(APPLIED)
+        return path.read_text() if path.is_file() else None
 
     def _argv(self, key: str) -> list[str]:
         return _arguments(key, self.needed(key))

@@ -15,7 +15,8 @@ from tokenpeak.node.state import Json
 class KubernetesManager(Manager):
     """declared: unit (`deployment/NAME` or `statefulset/NAME`), namespace, kubeconfig, context."""
 
-    def _kubectl(self, *words: str) -> list[str]:
+    def kubectl(self, *words: str) -> list[str]:
+        """The command line of these words."""
         options = [
             f"--{flag}={self.declared[flag]}"
             for flag in ("kubeconfig", "context", "namespace")
@@ -23,21 +24,22 @@ class KubernetesManager(Manager):
         ]
         return ["kubectl", *options, *words]
 
-    def _object(self) -> dict[str, Any]:
+    def found(self) -> dict[str, Any]:
+        """The object as the cluster has it now."""
         unit = str(self.needed("unit"))
         if unit.split("/")[0] not in ("deployment", "statefulset"):
             raise ScriptError(
                 "declaration", f"tokenpeak_production.unit is {unit!r}; give deployment/NAME or statefulset/NAME."
             )
-        return dict(json.loads(self.do(self._kubectl("get", unit, "-o", "json")).out))
+        return dict(json.loads(self.do(self.kubectl("get", unit, "-o", "json")).out))
 
     def definition(self) -> Json:
         """How many replicas it was asked to have, and its specification; all its pods must be on one machine.
 
         One that serves on others too would be stopped there, and by a second node of the inventory found at 0.
         """
-        found = self._object()
-        machines = sorted({pod["spec"]["nodeName"] for pod in self._pods(found) if pod["spec"].get("nodeName")})
+        found = self.found()
+        machines = sorted({pod["spec"]["nodeName"] for pod in self.pods(found) if pod["spec"].get("nodeName")})
         if len(machines) > 1:
             raise ScriptError(
                 "production",
@@ -48,11 +50,11 @@ class KubernetesManager(Manager):
 
     def is_running(self) -> bool:
         """Whether any replica is asked for."""
-        return bool(self._object()["spec"].get("replicas", 1))
+        return bool(self.found()["spec"].get("replicas", 1))
 
     def members(self) -> IsMember | None:
         """What is in the control group of one of its pods, which bears the pod's id."""
-        pods = [str((pod.get("metadata") or {}).get("uid") or "") for pod in self._pods(self._object())]
+        pods = [str((pod.get("metadata") or {}).get("uid") or "") for pod in self.pods(self.found())]
         known = [uid for uid in pods if uid]
         if not known:
             return None
@@ -60,26 +62,26 @@ class KubernetesManager(Manager):
 
     def is_ending(self) -> bool:
         """Whether none is asked for and some are still there."""
-        found = self._object()
+        found = self.found()
         return not found["spec"].get("replicas", 1) and bool(found.get("status", {}).get("replicas"))
 
     def stop(self) -> None:
         """Scale to 0 and wait until the last pod has gone."""
         unit = str(self.needed("unit"))
-        self.do(self._kubectl("scale", unit, "--replicas=0"))
-        if not clock.wait_until(lambda: not self._pods(self._object()), STOP_TIMEOUT_S, poll_s=0.5):
+        self.do(self.kubectl("scale", unit, "--replicas=0"))
+        if not clock.wait_until(lambda: not self.pods(self.found()), STOP_TIMEOUT_S, poll_s=0.5):
             raise ScriptError("production", f"{unit} still has pods {STOP_TIMEOUT_S:g} s after it was scaled to 0.")
 
-    def _pods(self, found: Json) -> list[dict[str, Any]]:
+    def pods(self, found: Json) -> list[dict[str, Any]]:
         """Its pods, less those that ended: one that was evicted is listed until somebody deletes it."""
         alive = "--field-selector=status.phase!=Failed,status.phase!=Succeeded"
         words = ("get", "pods", "-l", pod_selector(found), alive, "-o", "json")
-        return list(json.loads(self.do(self._kubectl(*words)).out)["items"])
+        return list(json.loads(self.do(self.kubectl(*words)).out)["items"])
 
     def start(self, recorded: Json) -> None:
         """Scale back to the recorded number of replicas."""
         replicas = int(recorded.get("replicas", 1))
-        self.do(self._kubectl("scale", str(self.needed("unit")), f"--replicas={replicas}"))
+        self.do(self.kubectl("scale", str(self.needed("unit")), f"--replicas={replicas}"))
 
 
 def pod_selector(found: Json) -> str:

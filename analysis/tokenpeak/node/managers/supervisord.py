@@ -21,14 +21,15 @@ def parse_status(raw: str, unit: str) -> str | None:
 class SupervisordManager(Manager):
     """declared: unit (`NAME` or `GROUP:NAME`), config (supervisord's configuration file)."""
 
-    def _supervisorctl(self, *words: str) -> list[str]:
+    def supervisorctl(self, *words: str) -> list[str]:
+        """The command line of these words."""
         config = ["-c", str(self.declared["config"])] if "config" in self.declared else []
         return ["supervisorctl", *config, *words]
 
     def _state(self) -> str:
         """What supervisorctl says of it; its exit status speaks of something else."""
         unit = str(self.needed("unit"))
-        ran = process.run(self._supervisorctl("status", unit))
+        ran = process.run(self.supervisorctl("status", unit))
         found = parse_status(ran.out, unit)
         if found is None:
             said = (ran.out or ran.err).strip()[-300:]
@@ -39,7 +40,7 @@ class SupervisordManager(Manager):
 
     def members(self) -> IsMember:
         """The program's process and what descends from it, or is of its session or group."""
-        ran = process.run(self._supervisorctl("pid", str(self.needed("unit"))))
+        ran = process.run(self.supervisorctl("pid", str(self.needed("unit"))))
         pid = ran.out.strip()
         return process.is_member_of(int(pid)) if pid.isdigit() and int(pid) else lambda _: False
 
@@ -54,11 +55,11 @@ class SupervisordManager(Manager):
     def stop(self) -> None:
         """`supervisorctl stop`, which waits for the program's end, or the end of a stop that is under way."""
         if self.is_running():
-            self.do(self._supervisorctl("stop", str(self.needed("unit"))), STOP_TIMEOUT_S)
+            self.do(self.supervisorctl("stop", str(self.needed("unit"))), STOP_TIMEOUT_S)
         if not clock.wait_until(lambda: not self.is_ending(), STOP_TIMEOUT_S, poll_s=0.25):
             raise ScriptError("production", f"{self.unit} is still stopping after {STOP_TIMEOUT_S:g} s.")
 
     def start(self, recorded: Json) -> None:
         """`supervisorctl start`, unless it runs already."""
         if not self.is_running():
-            self.do(self._supervisorctl("start", str(self.needed("unit"))), START_TIMEOUT_S)
+            self.do(self.supervisorctl("start", str(self.needed("unit"))), START_TIMEOUT_S)

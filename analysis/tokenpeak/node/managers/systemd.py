@@ -59,7 +59,8 @@ def _is_running(shown: Mapping[str, str]) -> bool:
 class SystemdManager(Manager):
     """declared: unit, and user for a unit of `systemctl --user`."""
 
-    def _systemctl(self, *words: str) -> list[str]:
+    def systemctl(self, *words: str) -> list[str]:
+        """The command line of these words, of the system's systemd or the user's."""
         user = self.declared.get("user")
         scope = ["--user"] if user else []
         return as_user(user, ["systemctl", *scope, *words], "tokenpeak_production.user")
@@ -69,7 +70,7 @@ class SystemdManager(Manager):
             "LoadState,ActiveState,SubState,UnitFileState,FragmentPath,SourcePath,DropInPaths,Transient,InvocationID"
         )
         unit = str(self.needed("unit"))
-        shown = parse_show(self.do(self._systemctl("show", "--property", names, "--", unit)).out)
+        shown = parse_show(self.do(self.systemctl("show", "--property", names, "--", unit)).out)
         if shown.get("LoadState") not in ("loaded", "masked"):
             raise ScriptError(
                 "production",
@@ -91,7 +92,7 @@ class SystemdManager(Manager):
             )
         if problem := loss(str(self.needed("unit")), shown):
             raise ScriptError("production", problem)
-        text = process.run(self._systemctl("cat", "--", str(self.needed("unit")))).out
+        text = process.run(self.systemctl("cat", "--", str(self.needed("unit")))).out
         return {"state": shown, "files": text, "dependents": self._dependents(str(self.needed("unit")))}
 
     def _dependents(self, unit: str) -> list[str]:
@@ -102,9 +103,9 @@ class SystemdManager(Manager):
         found: list[str] = []
         left = [unit]
         while left:
-            shown = parse_show(self.do(self._systemctl("show", "--property", _STOPPED_WITH_IT, "--", left.pop())).out)
+            shown = parse_show(self.do(self.systemctl("show", "--property", _STOPPED_WITH_IT, "--", left.pop())).out)
             for name in {name for names in shown.values() for name in names.split()} - {unit, *found}:
-                active = process.run(self._systemctl("is-active", "--quiet", "--", name)).status == 0
+                active = process.run(self.systemctl("is-active", "--quiet", "--", name)).status == 0
                 if active and not name.endswith(".target"):
                     found.append(name)
                     left.append(name)
@@ -115,7 +116,7 @@ class SystemdManager(Manager):
         unit = str(self.needed("unit"))
         groups = []
         for name in (unit, *self._dependents(unit)):
-            shown = parse_show(self.do(self._systemctl("show", "--property", "ControlGroup", "--", name)).out)
+            shown = parse_show(self.do(self.systemctl("show", "--property", "ControlGroup", "--", name)).out)
             groups.append(in_control_group(shown.get("ControlGroup", "")))
         return lambda pid: any(is_member(pid) for is_member in groups)
 
@@ -142,10 +143,10 @@ class SystemdManager(Manager):
 
     def stop(self) -> None:
         """`systemctl stop`, which waits for the unit's end."""
-        self.do(self._systemctl("stop", "--", str(self.needed("unit"))), STOP_TIMEOUT_S)
+        self.do(self.systemctl("stop", "--", str(self.needed("unit"))), STOP_TIMEOUT_S)
 
     def start(self, recorded: Json) -> None:
         """`systemctl start` with what stopped along with it, after forgetting a start limit that it may have hit."""
         unit = str(self.needed("unit"))
-        process.run(self._systemctl("reset-failed", "--", unit))
-        self.do(self._systemctl("start", "--", unit, *recorded.get("dependents", [])), START_TIMEOUT_S)
+        process.run(self.systemctl("reset-failed", "--", unit))
+        self.do(self.systemctl("start", "--", unit, *recorded.get("dependents", [])), START_TIMEOUT_S)

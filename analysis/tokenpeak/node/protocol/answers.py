@@ -40,7 +40,9 @@ _sentences = several(text(TEXT), 100_000)
 PhaseName = Literal[
     "recording",
     "arming",
+    "draining",
     "production_stop",
+    "changing",
     "memory_wait",
     "idle_power",
     "engine_start",
@@ -51,10 +53,14 @@ PhaseName = Literal[
     "engine_stop",
     "production_start",
     "verifying",
+    "rejoining",
     "restored",
     "finished",
+    "baking",
+    "confirming",
+    "confirmed",
 ]
-"""Phases of a launch, then of a finish or a restoration."""
+"""Phases of a launch or a change, then of a finish or a restoration, then of an apply that waits for its controller."""
 _phase = one_of(*get_args(PhaseName))
 
 
@@ -86,7 +92,8 @@ class Samples:
     columns: Mapping[str, tuple[float | None, ...]] = bound(columns)
 
 
-def _samples(value: Any) -> Samples:
+def samples(value: Any) -> Samples:
+    """Samples whose columns are all of one length; raises ValueError."""
     found: Samples = structure(Samples)(value)
     if any(len(column) != len(found.t_s) for column in found.columns.values()):
         raise ValueError
@@ -159,6 +166,8 @@ class RestoreOutcome:
     by: str | None = bound(_word)
     """The command that restored; null where nothing had to be restored."""
     at_unix_s: float | None = bound(optional(_seconds))
+    definition: str | None = bound(optional(one_of("put_back", "confirmed")))
+    """Of an apply: whether production has its former definition again, or the one that was confirmed."""
 
 
 _outcome = optional(structure(RestoreOutcome))
@@ -247,6 +256,8 @@ class LaunchAnswer(NodeAnswer):
     """What the engine itself reported; null where it was not ready, or reports none."""
     engine_digest: str | None = bound(_word)
     """`sha256:…` of the image or the command's file that was started."""
+    model_digest: str | None = bound(_word)
+    """`sha256:…` of the model's files; null where they were not found."""
     pid: int | None = bound(optional(integer()))
     host: str | None = bound(text())
     port: int | None = bound(integer())
@@ -255,7 +266,7 @@ class LaunchAnswer(NodeAnswer):
     started_at_unix_s: float | None = bound(_seconds)
     production_found_down: bool | None = bound(flag)
     """Production had ended by itself since the sweep began."""
-    production: ProductionState | None = bound(structure(ProductionState))
+    production: ProductionState | None = bound(optional(structure(ProductionState)))
 
 
 @dataclass(frozen=True)
@@ -271,7 +282,7 @@ class FinishAnswer(NodeAnswer):
     given_back_by: str | None = bound(_word)
     """Whoever ended the trial before: `guard`, `restore`, or `another` where a trial of someone else is there."""
     production_overlap_unix_s: float | None = bound(optional(_seconds))
-    telemetry: Samples = bound(_samples, NO_SAMPLES)
+    telemetry: Samples = bound(samples, NO_SAMPLES)
     log: str | None = bound(text(1 << 62))
     """The engine's log: base64 of zlib of UTF-8."""
 
@@ -298,6 +309,8 @@ class StatusAnswer(NodeAnswer):
     lease_remaining_s: float | None = bound(optional(_seconds))
     holder: str | None = bound(_word)
     trial_id: str | None = bound(_word)
+    drained: tuple[str, ...] = bound(_sentences, ())
+    """What of the node is out of its load balancer."""
     secret: str | None = bound(_word)
     phase: PhaseName | None = bound(optional(_phase))
     last_restoration: RestoreOutcome | None = bound(_outcome)
@@ -354,22 +367,6 @@ class UninstallAnswer(NodeAnswer):
 
     removed: bool | None = bound(flag)
     left: tuple[str, ...] = bound(_sentences, ())
-
-
-ANSWERS: dict[str, type[NodeAnswer]] = {
-    "install": InstallAnswer,
-    "probe": ProbeAnswer,
-    "launch": LaunchAnswer,
-    "finish": FinishAnswer,
-    "restore": RestoreAnswer,
-    "status": StatusAnswer,
-    "lease": LeaseAnswer,
-    "guard": GuardAnswer,
-    "telemetry": TelemetryAnswer,
-    "produce": ProduceAnswer,
-    "uninstall": UninstallAnswer,
-}
-"""By the command that answers."""
 
 
 def as_json(answer: NodeAnswer) -> Json:

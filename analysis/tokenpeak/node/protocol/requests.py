@@ -14,7 +14,7 @@ import sys
 import time
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import Any, Callable, Optional, TypeVar
 
 from tokenpeak.node import boards, environment
 from tokenpeak.node.engine_builds import engine_build
@@ -124,6 +124,36 @@ def _variables(value: Any) -> str | None:
     return None
 
 
+def _zero_or_seconds(value: Any) -> str | None:
+    return None if value == 0 and not isinstance(value, bool) else _seconds(value)
+
+
+def _concurrency(value: Any) -> str | None:
+    return None if type(value) is int and 0 <= value <= 64 else f"is {value!r:.80}, not 0 to 64"
+
+
+def _digest(value: Any) -> str | None:
+    if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value):
+        return None
+    return f"is {value!r:.80}, not a SHA-256"
+
+
+def _edit(value: Any) -> str | None:
+    if not isinstance(value, dict) or set(value) != {"words", "program", "env", "image"}:
+        return "is not {words, program, env, image}"
+    words, program, env, image = (value[name] for name in ("words", "program", "env", "image"))
+    if not isinstance(words, list) or any(type(word) is not int and not isinstance(word, str) for word in words):
+        return "has words that are neither words nor places of words"
+    said = _words([str(word) for word in words])
+    if said is not None:
+        return said
+    if type(program) is not int or not 0 <= program < len(words):
+        return f"has a program of {program!r:.80} words"
+    if not isinstance(env, dict) or (said := _variables({name: text or "" for name, text in env.items()})) is not None:
+        return said or "has no variables"
+    return None if image is None else _text(image)
+
+
 CHECKS: dict[str, Check] = {
     "trial_id": _trial_id,
     "holder": _text,
@@ -133,6 +163,8 @@ CHECKS: dict[str, Check] = {
     "served_model": _text,
     "engine": _text,
     "engine_version": _text,
+    "engine_digest": _text,
+    "model": _text,
     "deadline_s": _seconds,
     "lease_s": _seconds,
     "trial_deadline_s": _seconds,
@@ -146,12 +178,25 @@ CHECKS: dict[str, Check] = {
     "key_nonce": _nonce,
     "script": _text,
     "produced": _flag,
+    "apply_id": _trial_id,
+    "was_sha256": _digest,
+    "confirm_within_s": _seconds,
+    "edit": _edit,
+    "seconds": _seconds,
+    "period_s": _seconds,
+    "settle_s": _zero_or_seconds,
+    "concurrency": _concurrency,
 }
 """By a field's name, which means the same in every request. One whose default is None may be null."""
 
 
 @dataclass(frozen=True)
-class LaunchRequest:
+class NodeRequest:
+    """What a controller asks of a node."""
+
+
+@dataclass(frozen=True)
+class LaunchRequest(NodeRequest):
     """Borrow the node for a trial and start its engine.
 
     `deadline_s` is how long the engine may take to its first completion; after `lease_s` without a sign of the
@@ -175,6 +220,10 @@ class LaunchRequest:
     """The name of the declared engine build that `argv` starts; None: the default one."""
     engine_version: str | None = None
     """The version that this engine is to report; None: any."""
+    engine_digest: str | None = None
+    """What this engine is started from, as the probe found it; None: whatever is there."""
+    model: str | None = None
+    """What it is to serve: a folder, or a name of the hub; None: the declared one."""
     script: str | None = None
     """The digest of the controller's own node script: one of another version is refused before this is parsed."""
     production_at_start: Json | None = None
@@ -184,7 +233,7 @@ class LaunchRequest:
 
 
 @dataclass(frozen=True)
-class FinishRequest:
+class FinishRequest(NodeRequest):
     """End a trial and give the node back. `keep_lock` leaves it to the sweep."""
 
     trial_id: str
@@ -196,7 +245,7 @@ class FinishRequest:
 
 
 @dataclass(frozen=True)
-class RestoreRequest:
+class RestoreRequest(NodeRequest):
     """Give the node back now: from this holder only, or from whoever has it."""
 
     holder: str | None = None
@@ -204,22 +253,21 @@ class RestoreRequest:
 
 
 @dataclass(frozen=True)
-class UninstallRequest:
+class UninstallRequest(NodeRequest):
     """Take TokenPeak off the node; with `produced`, its demonstration production too."""
 
     produced: bool = False
 
 
 @dataclass(frozen=True)
-class HeartbeatRequest:
+class HeartbeatRequest(NodeRequest):
     """A line on the lease's channel: its holder is alive. The answer has the same number."""
 
     number: int
     holder: str
 
 
-AnyRequest = Union[LaunchRequest, FinishRequest, RestoreRequest, UninstallRequest, HeartbeatRequest]
-Request = TypeVar("Request", bound=AnyRequest)
+Request = TypeVar("Request", bound=NodeRequest)
 
 
 def parse(kind: type[Request], given: Json) -> Request:
@@ -239,7 +287,7 @@ def parse(kind: type[Request], given: Json) -> Request:
     return kind(**given)
 
 
-def as_json(request: AnyRequest) -> Json:
+def as_json(request: NodeRequest) -> Json:
     """The request as it is sent; what a node would refuse raises ScriptError here."""
     given = asdict(request)
     parse(type(request), given)

@@ -1,0 +1,143 @@
+"""`tokenpeak apply`: a sweep's recommended config carried into production, one node first; shows the change first."""
+
+import sys
+from collections.abc import Sequence
+from typing import get_args
+
+import click
+
+from tokenpeak.errors import NodeError
+from tokenpeak.exit_status import ExitStatus
+from tokenpeak.node.engine_command import difference
+from tokenpeak.records import ApplyRecord, Despite
+from tokenpeak.sweep.applicable import remaining
+from tokenpeak.sweep.apply import ApplyPlan, NodeApply
+from tokenpeak.sweep.apply_rights import apply_rights
+from tokenpeak.sweep.apply_serial import apply_serially
+from tokenpeak.sweep.apply_setup import (
+    NodeProposal,
+    apply_plan,
+    apply_site,
+    archive_of,
+    descriptions,
+    open_result,
+    propose,
+)
+from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
+from tokenpeak.sweep.inventory import read_inventory
+from tokenpeak.sweep.probe import probe
+from tokenpeak.terminal import echo
+
+STOP_WORDS = {
+    "gentle": "Ending: what is not confirmed is put back. Again: nothing else is waited for.",
+    "abrupt": "Aborting: what is not confirmed is still put back. Again: even that is left to the node's guard.",
+    "let go": "Left to the guard: the node puts back what was not confirmed when its lease has lapsed.",
+}
+
+
+@click.command(short_help="Carry a sweep's winner into production; shows the change first.")
+@click.argument("sweep_id")
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@click.option("--inventory", "inventory_name", help="Inventory of the nodes; the sweep's own when absent.")
+@click.option("--config", "config_name", help="Another config of the sweep than the recommended one, by name or id.")
+@click.option("--yes", is_flag=True, help="Do it; without, the change is shown and nothing is touched.")
+@click.option("--serial", type=click.IntRange(min=1), default=1, show_default=True, help="Nodes at a time, after one.")
+@click.option("--bake-s", type=float, help="Seconds to observe production before and after; tokenpeak_bake's or 300.")
+@click.option(
+    "--despite",
+    type=click.Choice(get_args(Despite)),
+    multiple=True,
+    help="Go on though results are simulated (on simulated nodes), the sweep was interrupted, or the context shrinks.",
+)
+@click.option("--user", help="Log in as root, or as who has tokenpeak_apply_command, where trials have fewer rights.")
+def apply(
+    sweep_id: str,
+    nodes: tuple[str, ...],
+    inventory_name: str | None,
+    config_name: str | None,
+    *,
+    yes: bool,
+    serial: int,
+    bake_s: float | None,
+    despite: tuple[Despite, ...],
+    user: str | None,
+) -> None:
+    """Carry the recommended config of SWEEP_ID into production: drain, stop, change, start, verify, bake, confirm.
+
+    The node puts back exactly what was there unless all of it goes well. `tokenpeak rollback` undoes a confirmed apply.
+    """
+    inventory = read_inventory(inventory_name or archive_of(sweep_id).read_sweep().inventory, nodes=nodes)
+    archive, result = open_result(sweep_id, inventory)
+    rights = apply_rights(inventory, user)
+    interrupt = Interrupt()
+    with interrupt_on_signals(interrupt, lambda level: echo(STOP_WORDS[level])):
+        echo(f"Looking at {', '.join(node.name for node in inventory.nodes)}")
+        found = probe(inventory, cancelled=interrupt.gentle)
+        # What keeps a trial off, an engine's port that is taken say, does not keep an apply off.
+        silent = {**found.unreachable, **found.failed}
+        if silent:
+            raise NodeError("\n  ".join(["Nothing was changed.", *(f"{name}: {why}" for name, why in silent.items())]))
+        proposals = propose(result, found.answered, descriptions(rights), config_name)
+        refused = [line for proposal in proposals for line in _lines(proposal, despite)]
+        if refused:
+            echo("\n".join(["Not applied, and nothing was changed:", *(f"  {line}" for line in refused)]))
+            sys.exit(ExitStatus.INVALID)
+        todo = [one for one in proposals if _changes(one)]
+        if not todo:
+            echo("Production runs this config already.")
+            return
+        if not yes:
+            echo("Nothing was changed. Do it with YES=1 (tokenpeak apply … --yes).")
+            return
+        plans = [apply_plan(one, result, rights, despite, bake_s) for one in todo]
+        with apply_site(rights, interrupt, echo) as site:
+
+            def carry_out(plan: ApplyPlan) -> ApplyRecord:
+                record = NodeApply(plan, site).run()
+                archive.write_apply(record)
+                return record
+
+            records = apply_serially(plans, serial, carry_out, stop=interrupt.gentle)
+    conclude(records, [plan.node for plan in plans], inventory.name, interrupt)
+
+
+def _lines(proposal: NodeProposal, despite: Sequence[Despite]) -> list[str]:
+    """The change of one node, printed; what stands against it is returned."""
+    name, found = proposal.node, proposal.found
+    if found is None:
+        return [f"{name}: {proposal.problem}"]
+    if found.edit is not None:
+        before, after = found.described.text, found.edit.shown(found.described)
+        echo(f"\n{name}: {found.config.name}")
+        echo(difference(before, after, f"{name} as it is", f"{name} with {found.config.name}") or "  no change")
+        for note in found.edit.notes:
+            echo(f"NOTE {name}: {note}")
+    left = remaining(found.obstacles, despite)
+    for obstacle in found.obstacles:
+        if obstacle not in left:
+            declared = f"(declared by --despite {obstacle.despite})"
+            echo(f"WARNING {name}: {obstacle.reason.upper()}, AND IT IS APPLIED ALL THE SAME {declared}")
+    return [f"{name}: {obstacle}" for obstacle in left]
+
+
+def _changes(proposal: NodeProposal) -> bool:
+    found = proposal.found
+    return found is not None and found.edit is not None and found.edit.changes(found.described)
+
+
+def conclude(records: Sequence[ApplyRecord], planned: Sequence[str], inventory_name: str, interrupt: Interrupt) -> None:
+    """Say how each node stands, and exit with what that comes to."""
+    for record in records:
+        down = f" Production was down for {record.downtime_s:.1f} s." if record.downtime_s else ""
+        where = f" (in {record.failed_in})" if record.failed_in else ""
+        echo(f"{record.node}: {record.status.replace('_', ' ').upper()}{where}. {record.message}{down}")
+    if untouched := [name for name in planned if name not in {record.node for record in records}]:
+        echo(f"Not begun: {', '.join(untouched)}.")
+    if any(record.status == "confirmed" and record.kind == "apply" for record in records):
+        echo(f"Undo with: make rollback INVENTORY={inventory_name}")
+    if interrupt.gentle():
+        sys.exit(ExitStatus.INTERRUPTED)
+    if all(record.status == "confirmed" for record in records) and not untouched:
+        return
+    worse = [record for record in records if record.bake is not None and record.bake.status in ("slower", "failing")]
+    sys.exit(ExitStatus.MISSED if worse and all(r.status != "unknown" for r in records) else ExitStatus.ERROR)

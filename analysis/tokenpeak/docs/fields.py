@@ -1,0 +1,152 @@
+"""Every field of a JSON Schema as tables of the reference: type, unit, default, example and meaning."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from tokenpeak.docs.examples import Examples
+from tokenpeak.docs.tables import Entry, ReferenceTable, listed, row
+from tokenpeak.docs.units import unit_of
+
+HEADS = ("Key", "Type", "Unit", "Default", "Example", "Is")
+OF_IMPORTS = ("ExternalWorkload", "ExternalLoad")
+"""Parts that only an import's record has."""
+_TYPES = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "object": "mapping",
+}
+_BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+_YAML_END = "...\n"
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+Schema = Mapping[str, Any]
+
+
+class SchemaTables:
+    """The tables of one schema: one for the file itself, then one for each part, in the order in which they appear."""
+
+    def __init__(self, schema: Schema, examples: Examples, file: str, required: Iterable[str] = ()) -> None:
+        self._schema = schema
+        self._examples = examples
+        self._file = file
+        self._required = (*schema.get("required", ()), *required)
+        self._places = {"": file}
+        self._order = [""]
+        for name in self._order:
+            for key, field in self._part(name)["properties"].items():
+                self._find(field, key if not name else f"{self._path(name)}.{key}")
+
+    def _part(self, name: str) -> Schema:
+        """A part by its name; the file's own for an empty one."""
+        found: Schema = self._schema["$defs"][name] if name else self._schema
+        return found
+
+    def _path(self, name: str) -> str:
+        return self._places[name]
+
+    def _find(self, node: Schema, place: str) -> None:
+        """Note the parts that a field refers to, and where."""
+        if "$ref" in node:
+            name = node["$ref"].rpartition("/")[2]
+            if name not in self._places and name not in OF_IMPORTS and "properties" in self._part(name):
+                self._places[name] = place
+                self._order.append(name)
+        for key in ("anyOf", "oneOf"):
+            for choice in node.get(key, ()):
+                self._find(choice, place)
+        for key, step in (("items", "[]"), ("additionalProperties", ".NAME"), ("patternProperties", ".NAME")):
+            below = node.get(key)
+            if isinstance(below, Mapping):
+                for each in below.values() if key == "patternProperties" else [below]:
+                    self._find(each, f"{place}{step}")
+
+    def tables(self) -> list[ReferenceTable]:
+        """The file's table and those of its parts."""
+        return [self._table(name) for name in self._order]
+
+    def _title(self, name: str) -> str:
+        """What a part's heading says: where it stands in the file, and which kind it is."""
+        path, words = self._path(name), _words(name)
+        is_same = path.rpartition(".")[2].removesuffix("[]").replace("_", " ") == words
+        return f"`{path}`{'' if is_same else f': {words}'}" if name else self._file
+
+    def _table(self, name: str) -> ReferenceTable:
+        part = self._part(name)
+        required = part.get("required", ()) if name else self._required
+        entries = tuple(self._entry(name, key, field, key in required) for key, field in part["properties"].items())
+        says = str(part.get("description", "")) if name else ""
+        return ReferenceTable(title=self._title(name), says=" ".join(says.split()), heads=HEADS, entries=entries)
+
+    def _entry(self, part: str, key: str, field: Schema, is_required: bool) -> Entry:
+        default = "required" if is_required else _default(field)
+        example = self._examples.of(part, key)
+        shown = _code(example) if example is not None else "–"
+        return row(key, self._type(field), unit_of(key), default, shown, str(field.get("description", "")))
+
+    def _type(self, node: Schema) -> str:
+        """A field's type in words, with links to its parts."""
+        choices = [*dict.fromkeys(self._choices(node))]
+        if "number" in choices and "whole number" in choices:
+            choices.remove("whole number")
+        return listed(choices) if choices else "anything"
+
+    def _choices(self, node: Schema) -> Iterator[str]:
+        if "$ref" in node:
+            name = node["$ref"].rpartition("/")[2]
+            if name in self._places:
+                yield f"[{_words(name)}](#{ReferenceTable(title=self._title(name)).anchor})"
+        elif "enum" in node:
+            yield from (f"`{value}`" for value in node["enum"])
+        elif "const" in node:
+            yield f"`{json.dumps(node['const'])}`" if not isinstance(node["const"], str) else f"`{node['const']}`"
+        elif "anyOf" in node or "oneOf" in node:
+            for choice in [*node.get("anyOf", ()), *node.get("oneOf", ())]:
+                yield from self._choices(choice)
+        elif node.get("pattern") != "{{":
+            yield from self._of_types(node)
+
+    def _of_types(self, node: Schema) -> Iterator[str]:
+        given = node.get("type", ())
+        types = [given] if isinstance(given, str) else [name for name in given if name != "null"]
+        if len(types) > 2:
+            yield "any value"
+            return
+        # A text may be written without quotes that YAML then reads as a number, such as 0.32.
+        for name in ["string"] if types == ["string", "number"] else types:
+            if name == "array":
+                yield self._of_array(node)
+            elif name == "object":
+                below = [node.get("additionalProperties"), *node.get("patternProperties", {}).values()]
+                kinds = [self._type(each) for each in below if isinstance(each, Mapping)]
+                yield f"mapping of {listed(kinds)}" if kinds else "mapping"
+            elif name != "null":
+                bounds = [f"{sign} {node[key]:g}" for key, sign in _BOUNDS.items() if key in node]
+                kind = "moment" if node.get("format") == "date-time" else _TYPES[name]
+                yield f"{kind} {' and '.join(bounds)}" if bounds else kind
+
+    def _of_array(self, node: Schema) -> str:
+        if "prefixItems" in node:
+            return "pair of " + listed([self._type(each) for each in node["prefixItems"]], "and")
+        return f"list of {self._type(node['items'])}" if node.get("items") else "list"
+
+
+def _words(name: str) -> str:
+    """A part's name as words: `ClosedLoad` is a closed load."""
+    return _CAMEL.sub(" ", name).lower().removesuffix(" spec").removesuffix(" plan")
+
+
+def _default(field: Schema) -> str:
+    value = field.get("default")
+    return _code(value) if value not in (None, {}, [], "") and not isinstance(value, dict) else "–"
+
+
+def _code(value: object) -> str:
+    """A value as YAML of one line, as code."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True, sort_keys=False)
+    return f"`{text.removesuffix(_YAML_END).strip()}`"

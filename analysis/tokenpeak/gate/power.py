@@ -1,0 +1,129 @@
+"""Power of a gate, stated before it runs: the smallest regression that so many launches find, and what they cost."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tokenpeak.gate.comparison import is_wanted
+from tokenpeak.gate.side import Load, Side, SideConfig
+from tokenpeak.ranking.family import FEWEST_LAUNCHES, smallest_change
+from tokenpeak.ranking.figures import figures_of
+from tokenpeak.ranking.objective import metric_direction
+from tokenpeak.ranking.spread import Spread, spreads
+
+MOST_LAUNCHES = 60
+"""No night has more of one config."""
+SHOWN = (2, 3, 4, 5, 6, 8, 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure under one load on one kind of hardware, and its config that varies most."""
+
+    hardware: str
+    load: Load
+    metric: str
+    spread: Spread | None
+    """None: no config was launched twice."""
+    launches: int
+    """Of the config of which the old side has fewest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power:
+    """What a gate against a side can find."""
+
+    figures: tuple[Figure, ...]
+    comparisons: int
+    configs: int
+    margin: float
+    launch_s: float | None
+    """How long one launch of every config takes on the old side's nodes at once; None: an import does not say."""
+
+    def smallest(self, figure: Figure, launches: int, *, both: bool = False) -> float | None:
+        """The smallest regression (a share) that so many new launches of each config find in 95%; None: none.
+
+        `both`: the old side is launched as often, instead of as it was.
+        """
+        if figure.spread is None:
+            return None
+        old = launches if both else figure.launches
+        change = smallest_change(figure.spread, old, launches, comparisons=self.comparisons, margin=self.margin)
+        return None if change is None else as_share(change, figure.metric)
+
+    def needed(self, regression: float, *, both: bool = False) -> int | None:
+        """The fewest launches of each config that find this regression in every figure; None: no number does."""
+        enough = range(FEWEST_LAUNCHES, MOST_LAUNCHES + 1)
+        first = bisect_left(enough, True, key=lambda launches: self._finds(regression, launches, both=both))
+        return enough[first] if first < len(enough) else None
+
+    def _finds(self, regression: float, launches: int, *, both: bool) -> bool:
+        found = (self.smallest(figure, launches, both=both) for figure in self.figures)
+        return all(smallest is not None and smallest <= regression for smallest in found)
+
+    def affordable(self, seconds: float) -> int | None:
+        """How many launches of each config fit into the time; None where that is not known."""
+        return None if self.launch_s is None else int(seconds // self.launch_s)
+
+
+def as_share(change: float, metric: str) -> float:
+    """A change of the log value for the worse, as a share: 0.05 is 5% less throughput, or 5% more latency."""
+    return -math.expm1(-change) if metric_direction(metric) == "higher" else math.expm1(change)
+
+
+def power_against(old: Side, *, margin: float, metrics: Sequence[str] = (), configs: Sequence[str] = ()) -> Power:
+    """What a gate of the same configs, loads and figures against this side can find."""
+    wanted = [config for config in old.launched if is_wanted(config, configs)]
+    figures = list(_figures(old.launched, wanted, metrics))
+    return Power(
+        figures=tuple(figures),
+        comparisons=sum(
+            len(config.values(load, metric).measured) >= FEWEST_LAUNCHES
+            for config in wanted
+            for load in config.loads
+            for metric in metrics or figures_of(load.kind, load.level)
+        ),
+        configs=len(wanted),
+        margin=margin,
+        launch_s=_launch_s(old, wanted),
+    )
+
+
+def _figures(configs: Sequence[SideConfig], wanted: Sequence[SideConfig], metrics: Sequence[str]) -> Iterator[Figure]:
+    """Each figure of the wanted configs; how much these vary is learned from all configs."""
+    places = dict.fromkeys((config.hardware, load) for config in wanted for load in config.loads)
+    for hardware, load in places:
+        here = [config for config in configs if config.hardware == hardware]
+        own = {config.config_id for config in wanted if config.hardware == hardware}
+        for metric in metrics or figures_of(load.kind, load.level):
+            given = {config.config_id: config.values(load, metric).measured for config in here}
+            given = {config: values for config, values in given.items() if values}
+            if not own & given.keys():
+                continue
+            known = [
+                spread
+                for config, spread in spreads({config: [values] for config, values in given.items()}).items()
+                if config in own
+            ]
+            counts = [len(given[config]) for config in own & given.keys()]
+            yield Figure(
+                hardware=hardware,
+                load=load,
+                metric=metric,
+                spread=max(known, key=lambda spread: spread.deviation, default=None),
+                launches=min((count for count in counts if count >= FEWEST_LAUNCHES), default=1),
+            )
+
+
+def _launch_s(old: Side, configs: Sequence[SideConfig]) -> float | None:
+    """Kinds of hardware work at the same time, as the nodes of a kind do."""
+    if not all(config.duration_s for config in configs):
+        return None
+    hardware = dict.fromkeys(config.hardware for config in configs)
+    return max(
+        sum(fmean(config.duration_s) for config in configs if config.hardware == kind)
+        / max(len({launch.node for config in configs if config.hardware == kind for launch in config.launches}), 1)
+        for kind in hardware
+    )

@@ -1,0 +1,189 @@
+"""Side of a gate: the configs of one or more archives, and what each launch of them gave under each load."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from tokenpeak.errors import ArchiveError
+from tokenpeak.ranking.upgrade import SAME
+from tokenpeak.records import BY_THE_ENGINE, NodeFacts, SweepRecord
+from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.store.frames import Frames, open_frames
+
+ENGINE_CAUSES = frozenset(
+    {
+        "out_of_memory", "kv_cache_too_small", "context_too_long", "tensor_parallel_mismatch", "dtype_unsupported",
+        "quantization_unsupported", "unknown_flag", "bad_flag_value", "model_unsupported", "crashed",
+    }
+)  # fmt: skip
+"""Failures of a launch that lie in config and engine; all others may be the machine's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """One workload at one load level; equal only where all of both is equal."""
+
+    workload: str
+    level: str
+    kind: str
+    definition: str
+    """Workload and level as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What one launch gave: a row of the frame of runs for each load."""
+
+    node: str
+    fault: str | None
+    """Why it failed by its own fault; None: it did not."""
+    runs: Mapping[Load, Mapping[str, object]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """One figure of one config under one load, launch by launch."""
+
+    measured: tuple[float, ...]
+    broken: tuple[str, ...]
+    """For each launch that gave none by its own fault, why."""
+    unusable: int
+    """Launches that gave none for another reason: measured badly, interrupted, a failing machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideConfig:
+    """A config on one kind of hardware, with its launches; none where it was only planned, or dropped."""
+
+    hardware: str
+    config_id: str
+    name: str
+    same: str
+    """JSON of what it is but for its engine build."""
+    build: str | None
+    dropped: str | None
+    launches: list[Launch] = field(default_factory=list)
+    duration_s: list[float] = field(default_factory=list)
+    """Of each launch that ended well."""
+
+    @property
+    def loads(self) -> list[Load]:
+        """The loads of its launches, in their order."""
+        return list(dict.fromkeys(load for launch in self.launches for load in launch.runs))
+
+    def values(self, load: Load, metric: str) -> Values:
+        """A metric's column under a load."""
+        measured, broken, unusable = [], [], 0
+        for launch in self.launches:
+            run = launch.runs.get(load)
+            if run is None:
+                broken += [launch.fault] if launch.fault else []
+                unusable += launch.fault is None
+                continue
+            value = run.get(metric)
+            if run["verdict"] != "invalid" and isinstance(value, int | float) and value > 0:
+                measured.append(float(value))
+            elif run["well_measured"] and run["verdict"] == "invalid":
+                codes = [code for code in _texts(run["verdict_codes"]) if code in BY_THE_ENGINE]
+                broken.append(", ".join(codes).replace("_", " "))
+            else:
+                unusable += 1
+        return Values(measured=tuple(measured), broken=tuple(broken), unusable=unusable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """The archives of one side."""
+
+    sweep_ids: tuple[str, ...]
+    simulated: bool
+    spec: SweepSpec
+    """Of the last of them."""
+    records: tuple[SweepRecord, ...]
+    configs: Mapping[tuple[str, str], SideConfig]
+    """By hardware and config id."""
+    trials: pl.DataFrame
+    """The rows of its launches."""
+    cautions: tuple[str, ...]
+    """What a reader must know before taking a figure."""
+
+    @property
+    def launched(self) -> list[SideConfig]:
+        """The configs that were launched."""
+        return [config for config in self.configs.values() if config.launches]
+
+    def nodes_of(self, hardware: str) -> list[NodeFacts]:
+        """The nodes of a kind of hardware on which configs were launched."""
+        used = set(self.trials.filter(pl.col("hardware") == hardware)["node"])
+        return [
+            node
+            for record in self.records
+            for node in record.nodes
+            if node.node in used and record.hardware_of(node) == hardware
+        ]
+
+
+def read_side(paths: Sequence[Path]) -> Side:
+    """The archives at or below the paths as one side; launches that no config is compared by are left out."""
+    frames = open_frames(list(paths))
+    records = tuple(SweepRecord.model_validate_json(text) for text in frames.records["record"])
+    simulated = set(frames.sweeps["simulated"])
+    if len(simulated) > 1:
+        raise ArchiveError(f"{', '.join(map(str, paths))}: simulated and measured sweeps are no one side. Name one.")
+    order = frames.sweeps.sort("started_at")["sweep_id"].to_list()
+    trials = frames.trials.filter(~pl.col("holdout"), pl.col("status") != "interrupted").sort("started_at", "trial_id")
+    cautions = [f"skipped {file}" for file in frames.malformed]
+    for record in records:
+        cautions += record.imported.cautions if record.imported else ()
+    return Side(
+        sweep_ids=tuple(order),
+        simulated=simulated == {True},
+        spec=frames.specs[order[-1]],
+        records=records,
+        configs=_configs(frames, trials),
+        trials=trials,
+        cautions=tuple(cautions),
+    )
+
+
+def _configs(frames: Frames, trials: pl.DataFrame) -> dict[tuple[str, str], SideConfig]:
+    found: dict[tuple[str, str], SideConfig] = {}
+    for row in frames.configs.iter_rows(named=True):
+        key = (row["hardware"], row["config_id"])
+        build = " ".join(str(row[name]) for name in ("engine_build", "engine_version") if row[name])
+        found.setdefault(
+            key,
+            SideConfig(
+                hardware=row["hardware"],
+                config_id=row["config_id"],
+                name=row["config_name"],
+                same=json.dumps([row[name] for name in SAME]),
+                build=build or None,
+                dropped=row["dropped_reason"] if row["status"] == "dropped" else None,
+            ),
+        )
+    runs: dict[tuple[str, str], dict[Load, Mapping[str, object]]] = {}
+    for row in frames.runs.iter_rows(named=True):
+        load = Load(
+            workload=row["workload_name"],
+            level=row["level_label"],
+            kind=row["level_kind"],
+            definition=f"[{row['workload']},{row['level']}]",
+        )
+        runs.setdefault((row["sweep_id"], row["trial_id"]), {})[load] = row
+    for row in trials.iter_rows(named=True):
+        config = found[row["hardware"], row["config_id"]]
+        cause = row["failure_cause"]
+        fault = f"failed: {str(cause).replace('_', ' ')}" if cause in ENGINE_CAUSES else None
+        own = runs.get((row["sweep_id"], row["trial_id"]), {}) if row["status"] == "ok" else {}
+        config.launches.append(Launch(node=row["node"], fault=fault, runs=own))
+        if row["status"] == "ok" and row["duration_s"] is not None:
+            config.duration_s.append(row["duration_s"])
+    return found
+
+
+def _texts(value: object) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []

@@ -1,0 +1,35 @@
+"""A balancer that two commands of the inventory's take the node out of, and put it back."""
+
+from __future__ import annotations
+
+from tokenpeak.node.balancers.base import Balancer
+from tokenpeak.node.error import ScriptError
+
+ALL = "this node"
+
+
+class CommandBalancer(Balancer):
+    """declared: before and after, lists of arguments."""
+
+    def members(self) -> list[str]:
+        """The node as a whole."""
+        return [ALL]
+
+    def joined(self) -> list[str]:
+        """Nobody says: it is taken for joined."""
+        self._argv("after")
+        return [ALL]
+
+    def leave(self, members: list[str]) -> None:
+        """Run `before`."""
+        self.do(self._argv("before"))
+
+    def rejoin(self, members: list[str]) -> None:
+        """Run `after`."""
+        self.do(self._argv("after"))
+
+    def _argv(self, key: str) -> list[str]:
+        declared = self.declared.get(key)
+        if not isinstance(declared, list) or not declared:
+            raise ScriptError("declaration", f"tokenpeak_drain.{key} is {declared!r:.80}: give a list of arguments.")
+        return [str(word) for word in declared]

@@ -1,0 +1,127 @@
+"""HAProxy, by its runtime socket: `set server … state drain`, and `ready` again.
+
+Source of the columns: HAProxy's management guide, "show servers state" (version 1) and "show stat".
+"""
+
+from __future__ import annotations
+
+import csv
+import socket
+
+from tokenpeak.node.balancers.base import Balancer
+from tokenpeak.node.error import ScriptError
+
+SOCKET_TIMEOUT_S = 10.0
+ANSWER_LIMIT_BYTES = 8 << 20
+_STARTING, _RUNNING = "1", "2"
+"""srv_op_state of a server that gets requests."""
+
+
+class HaproxyBalancer(Balancer):
+    """declared: socket (a path, or HOST:PORT) with level admin, and servers (a list of BACKEND/SERVER)."""
+
+    name = "haproxy"
+
+    def joined(self) -> list[str]:
+        """The declared servers that no administrator took out."""
+        found = self._states()
+        return [server for server in self.members() if found[server]["srv_admin_state"] == "0"]
+
+    def leave(self, members: list[str]) -> None:
+        """Let them finish what runs and get nothing new."""
+        for server in members:
+            self._do(f"set server {server} state drain")
+
+    def is_idle(self, members: list[str]) -> bool:
+        """Whether no session runs or waits for them."""
+        rows = csv.DictReader(self._ask("show stat -1 4 -1").lstrip("# ").splitlines())
+        own = [row for row in rows if f"{row['pxname']}/{row['svname']}" in members]
+        return all(int(row["scur"] or 0) + int(row["qcur"] or 0) == 0 for row in own)
+
+    def rejoin(self, members: list[str]) -> None:
+        """Let them get requests again."""
+        for server in members:
+            self._do(f"set server {server} state ready")
+
+    def is_back(self, members: list[str]) -> bool:
+        """Whether its health checks, where it has any, find them up."""
+        found = self._states()
+        return all(found[server]["srv_op_state"] in (_STARTING, _RUNNING) for server in members)
+
+    def others(self) -> int:
+        """How many other servers of its backends are up and in; of several backends, the fewest."""
+        own = self.members()
+        found = self._states()
+        up = [
+            server
+            for server, row in found.items()
+            if server not in own and row["srv_admin_state"] == "0" and row["srv_op_state"] in (_STARTING, _RUNNING)
+        ]
+        backends = {server.split("/")[0] for server in own}
+        return min(sum(server.split("/")[0] == backend for server in up) for backend in backends)
+
+    def members(self) -> list[str]:
+        """The declared servers."""
+        declared = self.needed("servers")
+        if not isinstance(declared, list) or any(len(str(one).split("/")) != 2 for one in declared):
+            raise ScriptError(
+                "declaration", f"tokenpeak_drain.haproxy.servers is {declared!r:.80}: give a list of BACKEND/SERVER."
+            )
+        return [str(one) for one in declared]
+
+    def _states(self) -> dict[str, dict[str, str]]:
+        """Every server of the declared backends by `BACKEND/SERVER`; a declared one that is missing is an error."""
+        found: dict[str, dict[str, str]] = {}
+        for backend in sorted({server.split("/")[0] for server in self.members()}):
+            lines = [line for line in self._ask(f"show servers state {backend}").splitlines() if line.strip()]
+            header = next((line for line in lines if line.startswith("# ")), None)
+            if header is None:
+                raise ScriptError("drain", f"HAProxy says of backend {backend!r}: {' '.join(lines)[:200]}")
+            names = header[2:].split()
+            for line in lines[lines.index(header) + 1 :]:
+                row = dict(zip(names, line.split()))
+                found[f"{row['be_name']}/{row['srv_name']}"] = row
+        if missing := [server for server in self.members() if server not in found]:
+            raise ScriptError(
+                "drain", f"HAProxy has no server {', '.join(missing)}: correct tokenpeak_drain.haproxy.servers."
+            )
+        return found
+
+    def _do(self, command: str) -> None:
+        said = self._ask(command).strip()
+        if said:
+            raise ScriptError("drain", f"HAProxy refused `{command}`: {said[:200]}")
+
+    def _ask(self, command: str) -> str:
+        where = str(self.needed("socket"))
+        try:
+            with _connected(where) as connection:
+                connection.sendall(f"{command}\n".encode())
+                raw = b""
+                while chunk := connection.recv(1 << 16):
+                    raw += chunk
+                    if len(raw) > ANSWER_LIMIT_BYTES:
+                        raise ScriptError("drain", f"HAProxy answers without end at {where}.")
+        except OSError as error:
+            raise ScriptError(
+                "drain",
+                f"HAProxy's runtime socket {where} does not answer ({error}): start HAProxy with `stats socket … level "
+                "admin`, or correct tokenpeak_drain.haproxy.socket.",
+            ) from error
+        return raw.decode(errors="replace")
+
+
+def _connected(where: str) -> socket.socket:
+    if where.startswith("/"):
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.settimeout(SOCKET_TIMEOUT_S)
+        try:
+            made.connect(where)
+        except OSError:
+            made.close()
+            raise
+        return made
+    host, _, port = where.rpartition(":")
+    if not host or not port.isdigit():
+        raise ScriptError("declaration", f"tokenpeak_drain.haproxy.socket is {where!r}: give a path, or HOST:PORT.")
+    return socket.create_connection((host.strip("[]"), int(port)), SOCKET_TIMEOUT_S)

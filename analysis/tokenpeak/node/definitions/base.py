@@ -1,0 +1,72 @@
+"""The verbs by which a manager's definition of production is described, changed and put back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenpeak.node.engine_command import Command, program_words
+from tokenpeak.node.managers.base import Manager
+from tokenpeak.node.state import Json
+
+
+class Definition:
+    """How a manager has production defined.
+
+    A description is {own, seen}: `own` is all that a change replaces and puts back, `seen` what else its manager goes
+    by. Each verb is idempotent and raises ScriptError when the manager refuses. A change is made by `prepared`, which
+    does everything that can fail for want of room while production serves, and by `write`, which is called while
+    production is stopped.
+    """
+
+    def __init__(self, manager: Manager) -> None:
+        self.manager: Any = manager
+
+    def describe(self) -> Json:
+        """Production's definition as it is now."""
+        raise AssertionError("each definition says so itself")
+
+    def command(self, described: Json) -> Command:
+        """What a described production is started by."""
+        raise AssertionError("each definition says so itself")
+
+    def prepared(self, described: Json, command: Command, mark: str) -> Json:
+        """`own` of the described production with another command, ready to be written; `mark` names the apply."""
+        raise AssertionError("each definition does so itself")
+
+    def prepare_back(self, own: Json) -> None:
+        """Make an earlier `own` ready to be written again."""
+
+    def write(self, own: Json) -> None:
+        """Make the definition so."""
+        raise AssertionError("each definition does so itself")
+
+    def is_there(self) -> bool:
+        """Whether there is anything by the name that production has: between two containers there may be none."""
+        return True
+
+    def clean(self, kept: list[Json]) -> None:
+        """Remove what changes left, save what each `own` in `kept` still needs; never what somebody else made."""
+
+    def start_facts(self, recorded: Json) -> Json:
+        """What starting production takes after a change, from what was recorded for its start before."""
+        return recorded
+
+    def place(self, own: Json) -> str:
+        """Where it stands, in words."""
+        raise AssertionError("each definition says so itself")
+
+    def meaning(self, word: str) -> str:
+        """What the engine gets for a word as the manager keeps it."""
+        return word
+
+    def literal(self, word: str) -> str:
+        """How the manager keeps a word that the engine is to get as it is."""
+        return word
+
+    def shown_words(self, command: Command) -> list[str]:
+        """The command's words as the engine gets them."""
+        return [self.meaning(word) for word in command.words]
+
+    def as_command(self, words: list[str], env: dict[str, str], image: str | None = None) -> Command:
+        """A command whose program ends with `serve`."""
+        return Command(tuple(words), env, program_words([self.meaning(word) for word in words]), image)

@@ -1,0 +1,102 @@
+"""A Compose service's definition: an override file beside the Compose file, which Compose reads by itself.
+
+The override of `compose.yaml` is `compose.override.yaml`; one that somebody else wrote is not touched. Of a file of
+another name it is `NAME.tokenpeak.yaml`, which has to be named to Compose by `-f`, as this script does.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tokenpeak.node import process
+from tokenpeak.node.definitions.base import Definition
+from tokenpeak.node.definitions.kept_file import KeptFile
+from tokenpeak.node.engine_command import Command
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.managers.compose import BY_US, override_of
+from tokenpeak.node.state import Json
+
+_UP_TIMEOUT_S = 300.0
+
+
+class ComposeDefinition(Definition):
+    """own: file (the override) and content; seen: the service as Compose resolves it."""
+
+    def describe(self) -> Json:
+        """The override, and the service with it."""
+        path = self._path()
+        content = KeptFile(path).read()
+        if content is not None and not content.startswith(BY_US):
+            raise ScriptError(
+                "definition", f"{path} is there and is not ours: put what it says into {self.manager.needed('file')}."
+            )
+        resolved = json.loads(self.manager.do(self.manager.compose("config", "--format", "json")).out)
+        service = (resolved.get("services") or {}).get(str(self.manager.needed("unit")))
+        if service is None:
+            raise ScriptError("definition", f"{self.manager.needed('file')} has no service {self.manager.unit}.")
+        return {"own": {"file": str(path), "content": content}, "seen": {"service": service}}
+
+    def command(self, described: Json) -> Command:
+        """Entry point (of the image, where the service has none) and command, environment and image."""
+        service = described["seen"]["service"]
+        image = service.get("image")
+        entry = service.get("entrypoint")
+        if entry is None:
+            ran = process.run(
+                ["docker", "image", "inspect", "--format", "{{json .Config.Entrypoint}}", "--", str(image)]
+            )
+            entry = (json.loads(ran.out) if ran.status == 0 else None) or []
+        env = {str(name): str(value) for name, value in (service.get("environment") or {}).items() if value is not None}
+        return self.as_command([*entry, *(service.get("command") or [])], env, image)
+
+    def prepared(self, described: Json, command: Command, mark: str) -> Json:
+        """The override of this command, written beside its place. JSON is YAML."""
+        was = self.command(described)
+        if was.words[: was.program] == command.words[: command.program]:
+            entry = len(described["seen"]["service"].get("entrypoint") or was.words[: was.program])
+            own = {"command": list(command.words[entry:])}
+        else:
+            own = {"entrypoint": list(command.words[:1]), "command": list(command.words[1:])}
+        if gone := [name for name in was.env if name not in command.env]:
+            raise ScriptError("definition", f"An override takes no variable away ({', '.join(gone)}): remove it first.")
+        own_env = json.loads((described["own"]["content"] or BY_US + "{}")[len(BY_US) :])
+        own_env = ((own_env.get("services") or {}).get(self.manager.unit) or {}).get("environment") or {}
+        env = {**own_env, **{name: value for name, value in command.env.items() if was.env.get(name) != value}}
+        service: Json = {**own, **({"environment": env} if env else {})}
+        if command.image != was.image:
+            service["image"] = command.image
+        text = json.dumps({"services": {str(self.manager.unit): service}}, indent=1)
+        found = {**described["own"], "content": f"{BY_US}{text}\n"}
+        self.prepare_back(found)
+        return found
+
+    def prepare_back(self, own: Json) -> None:
+        """Write beside its place what it is to be."""
+        KeptFile(Path(own["file"])).prepare(own["content"])
+
+    def write(self, own: Json) -> None:
+        """Put the override there, or take it away, and have Compose make the service's container by it, stopped."""
+        KeptFile(Path(own["file"])).write(own["content"])
+        unit = str(self.manager.needed("unit"))
+        self.manager.do(self.manager.compose("up", "--no-start", "--no-deps", "--no-build", unit), _UP_TIMEOUT_S)
+
+    def clean(self, kept: list[Json]) -> None:
+        """Remove the override's second names."""
+        KeptFile(self._path()).clean()
+
+    def place(self, own: Json) -> str:
+        """The service, and the override where there is one."""
+        name = f"service {self.manager.unit} of {self.manager.needed('file')}"
+        return f"{name}, overridden by {own['file']}" if own["content"] is not None else name
+
+    def meaning(self, word: str) -> str:
+        """Compose writes a dollar twice."""
+        return word.replace("$$", "$")
+
+    def literal(self, word: str) -> str:
+        """A dollar is written twice."""
+        return word.replace("$", "$$")
+
+    def _path(self) -> Path:
+        return override_of(Path(str(self.manager.needed("file"))))

@@ -1,0 +1,100 @@
+"""A container that takes another's name: the old one is kept, stopped, and gets its name back.
+
+    NAME                          the container that serves
+    NAME.tokenpeak-ID             one that does not: the old one, or one that is to take its place
+
+Only containers that bear our label are ever removed. One that does not serve is not started at boot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenpeak.node.definitions.base import Definition
+from tokenpeak.node.engine_command import Command
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.state import Json
+
+LABEL = "tokenpeak.apply"
+NO_RESTART = "no"
+
+
+class RenamedContainerDefinition(Definition):
+    """own: id and restart (policy); seen: what the container was made with."""
+
+    def describe(self) -> Json:
+        """The container that has the name."""
+        found = self.manager.inspect()
+        return {"own": _own(found), "seen": self.made_with(found)}
+
+    def command(self, described: Json) -> Command:
+        """Entry point and arguments, environment and image."""
+        raise AssertionError("each runtime says so itself")
+
+    def made_with(self, found: Json) -> Json:
+        """What an inspected container was made with, less what its runtime gave it."""
+        raise AssertionError("each runtime says so itself")
+
+    def create(self, described: Json, command: Command, mark: str, name: str) -> str:
+        """Make a container like the described one with another command, named `name`, never restarted; its id."""
+        raise AssertionError("each runtime does so itself")
+
+    def prepared(self, described: Json, command: Command, mark: str) -> Json:
+        """Make the new container, stopped and under a name of its own."""
+        name = f"{self.manager.unit}.tokenpeak-{mark[-12:]}"
+        return {"id": self.create(described, command, mark, name), "restart": described["own"]["restart"]}
+
+    def write(self, own: Json) -> None:
+        """Give the container of `own` the name, once the one that has it has given it up."""
+        unit = str(self.manager.needed("unit"))
+        holder = self.manager.inspect(unit, must=False)
+        if holder is not None and holder["Id"] != own["id"]:
+            self._set_restart(holder["Id"], NO_RESTART)
+            self.manager.do(self.manager.command("rename", holder["Id"], f"{unit}.tokenpeak-{holder['Id'][:12]}"))
+            holder = None
+        if holder is None:
+            if self.manager.inspect(own["id"], must=False) is None:
+                raise ScriptError(
+                    "definition", f"The container {own['id'][:12]} that was {unit} is gone: make it anew."
+                )
+            self.manager.do(self.manager.command("rename", own["id"], unit))
+        self._set_restart(own["id"], own["restart"])
+
+    def is_there(self) -> bool:
+        """Whether a container has the name."""
+        return self.manager.inspect(must=False) is not None
+
+    def clean(self, kept: list[Json]) -> None:
+        """Remove containers of ours that neither serve nor are kept."""
+        unit = str(self.manager.needed("unit"))
+        holder = self.manager.inspect(unit, must=False)
+        needed = {own["id"] for own in kept} | ({holder["Id"]} if holder else set())
+        for one in self.manager.with_label(LABEL):
+            found = self.manager.inspect(one, must=False)
+            ours = found is not None and str(found.get("Name", "")).lstrip("/").startswith(f"{unit}.tokenpeak-")
+            if ours and found["Id"] not in needed:
+                self.manager.do(self.manager.command("rm", found["Id"]))
+
+    def start_facts(self, recorded: Json) -> Json:
+        """The id of the container that has the name now."""
+        return {**recorded, "id": self.manager.inspect()["Id"]}
+
+    def place(self, own: Json) -> str:
+        """The container's name."""
+        return f"container {self.manager.unit}"
+
+    def _set_restart(self, container: str, policy: str) -> None:
+        found = self.manager.inspect(container)
+        if _policy(found) != policy:
+            self.manager.do(self.manager.command("update", f"--restart={policy}", container))
+
+
+def _own(found: Json) -> Json:
+    return {"id": found["Id"], "restart": _policy(found)}
+
+
+def _policy(found: dict[str, Any]) -> str:
+    """A restart policy as `docker update` takes it."""
+    policy = (found.get("HostConfig") or {}).get("RestartPolicy") or {}
+    name, tries = policy.get("Name") or NO_RESTART, policy.get("MaximumRetryCount") or 0
+    return f"{name}:{tries}" if name == "on-failure" and tries else str(name)

@@ -1,0 +1,129 @@
+"""A supervisord program's definition: the lines `command` and `environment` of its section, edited in their file."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+from pathlib import Path
+
+from tokenpeak.node.definitions.base import Definition
+from tokenpeak.node.definitions.kept_file import KeptFile
+from tokenpeak.node.engine_command import Command
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.managers.base import START_TIMEOUT_S
+from tokenpeak.node.state import Json
+
+USUAL = ("/etc/supervisor/supervisord.conf", "/etc/supervisord.conf")
+_PAIR = re.compile(r"""\s*([^=,\s]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^,]*)\s*(?:,|$)""")
+
+
+class SupervisordDefinition(Definition):
+    """own: file and content, whole."""
+
+    def describe(self) -> Json:
+        """The file that has the program's section."""
+        name = self._name()
+        for path in self._files():
+            content = KeptFile(path).read()
+            if content is not None and re.search(rf"^\[program:{re.escape(name)}\]", content, re.MULTILINE):
+                return {"own": {"file": str(path), "content": content}, "seen": {}}
+        raise ScriptError(
+            "definition", f"No file of supervisord has [program:{name}]: set tokenpeak_production.config."
+        )
+
+    def command(self, described: Json) -> Command:
+        """The words and variables of its section, as they stand there."""
+        section = self._section(described["own"]["content"])
+        env = {name: value.strip("\"'") for name, value in _PAIR.findall(section.get("environment", ""))}
+        return self.as_command(shlex.split(section.get("command", "")), env)
+
+    def prepared(self, described: Json, command: Command, mark: str) -> Json:
+        """The file with these lines, written beside its place."""
+        env = ",".join(f'{name}="{value}"' for name, value in command.env.items())
+        lines = {"command": shlex.join(command.words), "environment": env}
+        own = {**described["own"], "content": _with_lines(described["own"]["content"], self._name(), lines)}
+        if self.command({"own": own}) != command:
+            raise ScriptError(
+                "definition", f"The section of {self._name()} cannot hold this command: {lines['command']}"
+            )
+        self.prepare_back(own)
+        return own
+
+    def prepare_back(self, own: Json) -> None:
+        """Write beside its place what it is to be."""
+        KeptFile(Path(own["file"])).prepare(own["content"])
+
+    def write(self, own: Json) -> None:
+        """Put the file there, and have supervisord take the program's section from it."""
+        KeptFile(Path(own["file"])).write(own["content"])
+        self.manager.do(self.manager.supervisorctl("reread"))
+        # It starts what has autostart, and so is as good as a start.
+        self.manager.do(self.manager.supervisorctl("update", self._name()), START_TIMEOUT_S)
+
+    def clean(self, kept: list[Json]) -> None:
+        """Remove the file's second names."""
+        KeptFile(Path(self.describe()["own"]["file"])).clean()
+
+    def place(self, own: Json) -> str:
+        """The section."""
+        return f"[program:{self._name()}] of {own['file']}"
+
+    def meaning(self, word: str) -> str:
+        """Supervisord writes a percent sign twice."""
+        return word.replace("%%", "%")
+
+    def literal(self, word: str) -> str:
+        """A percent sign is written twice."""
+        return word.replace("%", "%%")
+
+    def _name(self) -> str:
+        group, _, name = str(self.manager.needed("unit")).rpartition(":")
+        if group not in ("", name):
+            raise ScriptError(
+                "definition", f"The program {name} is of group {group}, all of which would be started anew."
+            )
+        return name
+
+    def _files(self) -> list[Path]:
+        """Supervisord's file and those that it includes."""
+        declared = self.manager.declared.get("config")
+        found = [Path(str(each)) for each in ([declared] if declared else USUAL) if Path(str(each)).is_file()]
+        if not found:
+            raise ScriptError("definition", "supervisord's file is not found: set tokenpeak_production.config.")
+        main = found[0]
+        parser = configparser.RawConfigParser(inline_comment_prefixes=(";", " #"), strict=False)
+        parser.read(main)
+        patterns = parser.get("include", "files", fallback="").replace("%(here)s", str(main.parent)).split()
+        return [main, *(path for pattern in patterns for path in sorted(_matching(main.parent, pattern)))]
+
+    def _section(self, content: str) -> dict[str, str]:
+        parser = configparser.RawConfigParser(inline_comment_prefixes=(" ;", " #"), strict=False)
+        try:
+            parser.read_string(content)
+            return dict(parser[f"program:{self._name()}"])
+        except (configparser.Error, KeyError) as error:
+            raise ScriptError("definition", f"The section of {self._name()} cannot be read: {error}.") from error
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    absolute = Path(pattern) if pattern.startswith("/") else folder / pattern
+    return list(Path(absolute.anchor).glob(str(absolute.relative_to(absolute.anchor))))
+
+
+def _with_lines(content: str, name: str, lines: dict[str, str]) -> str:
+    """The content with these keys of the program's section; a key without a value goes."""
+    found: list[str] = []
+    is_inside = is_dropped = False
+    for line in content.splitlines():
+        if line.startswith("["):
+            is_inside = line.split("]")[0] == f"[program:{name}"
+            is_dropped = False
+        elif is_inside:
+            goes_on = line[:1].isspace() and line.strip()
+            is_dropped = is_dropped if goes_on else line.partition("=")[0].strip() in lines
+        if not is_dropped:
+            found.append(line)
+        if is_inside and line.startswith("["):
+            found += [f"{key}={value}" for key, value in lines.items() if value]
+    return "\n".join(found) + "\n"

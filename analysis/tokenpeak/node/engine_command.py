@@ -1,0 +1,97 @@
+"""Engine's command of production: its words and environment, edited word by word.
+
+An edit names a word that stays by its place, so that whoever makes it need not know it: keys stay on the node, and
+references to variables stay as their manager reads them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from typing import Callable, NamedTuple, Sequence
+
+from tokenpeak.node import machine
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.state import Json
+
+HIDDEN = "[secret]"
+_START_WORDS = ("serve", "api_server")
+
+
+class Command(NamedTuple):
+    """What production is started by. `words` are as its manager keeps them, the first `program` of them the program."""
+
+    words: tuple[str, ...]
+    env: dict[str, str]
+    program: int
+    image: str | None = None
+
+
+def program_words(words: Sequence[str]) -> int:
+    """How many words the program has, up to `serve`; raises ScriptError where the engine's arguments are not seen."""
+    for place, word in enumerate(words):
+        if word == "serve" or word.endswith(_START_WORDS[1]):
+            return place + 1
+    raise ScriptError(
+        "definition",
+        f"Production is started by `{' '.join(words)[:200]}`, where vLLM's own arguments are not seen: let its "
+        "definition run `vllm serve MODEL …` itself.",
+    )
+
+
+def edited(was: Command, edit: Json, literal: Callable[[str], str]) -> Command:
+    """The command with an edit: a number keeps the word at that place, a text is a new word; an env of None goes."""
+    words = []
+    for word in edit["words"]:
+        if isinstance(word, int):
+            if not 0 <= word < len(was.words):
+                raise ScriptError("request", f"The edit keeps word {word} of a command of {len(was.words)} words.")
+            words.append(was.words[word])
+        else:
+            words.append(literal(word))
+    env = {name: value for name, value in was.env.items() if edit["env"].get(name, value) is not None}
+    env.update({name: value for name, value in edit["env"].items() if value is not None})
+    return Command(tuple(words), env, program=edit["program"], image=edit.get("image") or was.image)
+
+
+def hidden_words(words: Sequence[str]) -> list[str]:
+    """The words in their places, less what may be secret."""
+    shown: list[str] = []
+    is_secret = False
+    for word in words:
+        option, equals, _ = word.partition("=")
+        if word.startswith("-"):
+            is_secret = bool(machine.SECRET.search(option))
+            shown.append(f"{option}={HIDDEN}" if is_secret and equals else word)
+        else:
+            shown.append(HIDDEN if is_secret else word)
+    return shown
+
+
+def hidden_env(env: dict[str, str]) -> dict[str, str]:
+    """The variables, less values that may be secret."""
+    return {name: HIDDEN if machine.SECRET.search(name) else value for name, value in sorted(env.items())}
+
+
+def text(place: str, command: Command, words: Sequence[str]) -> str:
+    """A definition as it is shown: where it stands, image, environment, and an option with its values a line."""
+    lines = [f"# {place}", *([f"image: {command.image}"] if command.image else [])]
+    lines += [f"{name}={value}" for name, value in hidden_env(command.env).items()]
+    shown = hidden_words(words)
+    lines.append(" ".join(shown[: command.program]))
+    for word in shown[command.program :]:
+        is_value = not word.startswith("-") and lines[-1].startswith("  -")
+        lines[-1:] = [f"{lines[-1]} {word}"] if is_value else [lines[-1], f"  {word}"]
+    return "\n".join(lines) + "\n"
+
+
+def difference(was: str, now: str, was_title: str, now_title: str) -> str:
+    """A unified diff of two shown definitions; empty where they are equal."""
+    lines = difflib.unified_diff(was.splitlines(), now.splitlines(), was_title, now_title, lineterm="", n=100)
+    return "\n".join(lines)
+
+
+def checksum(described: Json) -> str:
+    """SHA-256 of a definition, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

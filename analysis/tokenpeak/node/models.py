@@ -1,0 +1,154 @@
+"""Models on a node: whether an engine finds the one that it serves or would download it, and which model it is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import re
+import shutil
+from pathlib import Path
+from typing import Mapping, Sequence
+
+from tokenpeak.node import trust
+from tokenpeak.node.engine_container import mounts_of
+from tokenpeak.node.state import Json
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_OTHER_HUB = "VLLM_USE_MODELSCOPE"
+_CACHES = ("", "hub", "huggingface/hub")
+"""Where below a mounted folder a cache of the hub lies."""
+_HEAD_BYTES = 64 * 1024
+"""Of each file: a checkpoint's file of weights begins with a table of its tensors."""
+_MOST_FILES = 2000
+
+
+def model_problem(build: Json, model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None) -> str | None:
+    """Why an engine of the build would not find the model on the node; None where it would, or nobody can say.
+
+    `model` is a folder or a name of the hub, `env` and `argv` are what the engine is started with, as `user`.
+    """
+    if "image" in build:
+        return _not_mounted(build, model)
+    if is_present(model, env, argv, user) is not False:
+        return None
+    if model.startswith("/"):
+        return f"The model {model} is not on the node: copy it there, or correct tokenpeak_model_path."
+    cache = cache_folders(env, argv, user)[0]
+    return (
+        f"The model {model} is not in {cache}, so a trial would download it while production is down: download it on "
+        f"the node first (hf download {model}{f' as {user}' if user else ''}; {_free_gib(cache):.0f} GiB are free "
+        "there), or set tokenpeak_model_path to its folder."
+    )
+
+
+def is_present(model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None) -> bool | None:
+    """Whether a program on the node finds the model there; None where nobody can say."""
+    if model.startswith("/"):
+        return (Path(model) / "config.json").is_file()
+    if not _HUB_NAME.fullmatch(model) or env.get(_OTHER_HUB, "").lower() in ("1", "true"):
+        return None
+    try:
+        return any((cache / _folder_of(model) / "snapshots").is_dir() for cache in cache_folders(env, argv, user))
+    except (OSError, KeyError):
+        return None
+
+
+def model_digest(build: Json, model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None) -> str | None:
+    """`sha256:…` of the model's files, each by its name, size and first 64 KiB; None where they are not found.
+
+    It is another for another checkpoint, quantization or conversion. Reading all of a model would take minutes.
+    """
+    try:
+        folder = _folder_on_node(build, model, env, argv, user)
+        files = [] if folder is None else sorted(path for path in folder.iterdir() if path.is_file())
+        if folder is None or not files or len(files) > _MOST_FILES:
+            return None
+        digest = hashlib.sha256()
+        for path in files:
+            head = trust.read_foreign(path, _HEAD_BYTES, follow=True)
+            digest.update(f"{path.name} {path.stat().st_size} ".encode() + hashlib.sha256(head).digest())
+    except (OSError, KeyError):
+        return None
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _folder_on_node(
+    build: Json, model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None
+) -> Path | None:
+    """The folder that holds the model's files; None where it is not known or not there."""
+    in_container = "image" in build
+    if model.startswith("/"):
+        for source, place, _ in mounts_of(build) if in_container else ():
+            if f"{model}/".startswith(f"{place.rstrip('/')}/"):
+                return Path(source) / os.path.relpath(model, place)
+        return None if in_container else Path(model)
+    if not _HUB_NAME.fullmatch(model):
+        return None
+    if in_container:
+        caches = [Path(source) / below for source, _, _ in mounts_of(build) for below in _CACHES]
+    else:
+        caches = cache_folders(env, argv, user)
+    wanted = next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "--revision"), "main")
+    for cache in caches:
+        there = cache / _folder_of(model)
+        commit = trust.read_foreign(there / "refs" / wanted, 100, follow=False).decode(errors="replace").strip()
+        snapshot = there / "snapshots" / (commit or wanted)
+        if snapshot.is_dir():
+            return snapshot
+    return None
+
+
+def cache_folders(env: Mapping[str, str], argv: Sequence[str], user: str | None) -> list[Path]:
+    """Where an engine looks for a model of the hub, the place that it would download to first.
+
+    As huggingface_hub's constants.py has it, of 0.20 to 1.x. Raises KeyError for a user whom this machine lacks.
+    """
+    home = Path(pwd.getpwnam(user).pw_dir) if user else Path.home()
+    given = [argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "--download-dir"]
+    given += [word.partition("=")[2] for word in argv if word.startswith("--download-dir=")]
+    given += [env[name] for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") if env.get(name)]
+    places = [_at_home(path, home) for path in given]
+    if env.get("HF_HOME"):
+        return [*places, _at_home(env["HF_HOME"], home) / "hub"]
+    cache = _at_home(env["XDG_CACHE_HOME"], home) if env.get("XDG_CACHE_HOME") else home / ".cache"
+    return [*places, cache / "huggingface" / "hub"]
+
+
+def _at_home(path: str, home: Path) -> Path:
+    """The path, its beginning `~` being that home."""
+    return home / path[2:] if path.startswith("~/") else Path(path)
+
+
+def _folder_of(model: str) -> str:
+    """The folder that a model of the hub has in a cache."""
+    return f"models--{model.replace('/', '--')}"
+
+
+def _not_mounted(build: Json, model: str) -> str | None:
+    """Why a container of the build would not find the model.
+
+    One that is loaded by its name must be in a cache that is mounted: each trial would download it otherwise.
+    """
+    if model.startswith("/"):
+        for source, place, _ in mounts_of(build):
+            if f"{model}/".startswith(f"{place.rstrip('/')}/"):
+                inside = Path(source) / os.path.relpath(model, place)
+                if (inside / "config.json").is_file():
+                    return None
+                return f"The model {model} is not at {inside} on this node: copy it there, or correct the mount."
+        image = build["image"]
+        return f"The model {model} is in no mount of the build of {image!r}: add {model}:{model}:ro to its mounts."
+    for source, _, _ in mounts_of(build):
+        if any((Path(source) / below / _folder_of(model) / "snapshots").is_dir() for below in _CACHES):
+            return None
+    return (
+        f"The model {model} is in no mounted cache of the build of {build['image']!r}, so each trial would download "
+        "it: download it on the node, and mount the cache (/root/.cache/huggingface, or where HF_HOME says)."
+    )
+
+
+def _free_gib(folder: Path) -> float:
+    """Room on the disk on which the folder is, or would be."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    return shutil.disk_usage(there).free / 2**30

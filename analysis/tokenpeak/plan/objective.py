@@ -1,0 +1,29 @@
+"""Default objective: per GPU where the configs of a sweep take different numbers of GPUs.
+
+On all eight GPUs of a node a config beats one on a single GPU, while seven stand idle: what counts is what a GPU gives.
+"""
+
+from tokenpeak.metrics import PER_GPU
+from tokenpeak.plan.matrix import configs
+from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+
+
+def with_objective(spec: SweepSpec, model: ModelSpec | None) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The spec with the objective per GPU where it names none and its configs differ in GPUs; and a note that says so.
+
+    `spec` has its baselines already: they are configs like others.
+    """
+    per_gpu = PER_GPU.get(spec.objective.metric)
+    if per_gpu is None or "metric" in spec.objective.model_fields_set or not (spec.axes or spec.extra_configs):
+        return spec, ()
+    counts = sorted({config.gpus for config in configs(spec, model) if config.gpus is not None})
+    if len(counts) < 2:
+        return spec, ()
+    named = ", ".join(map(str, counts[:-1]))
+    return (
+        spec.model_copy(update={"objective": spec.objective.model_copy(update={"metric": per_gpu})}),
+        (
+            f"configs take {named} or {counts[-1]} GPUs, so they are ranked by {per_gpu}; "
+            f"objective: {{metric: {spec.objective.metric}}} ranks them as a whole",
+        ),
+    )

@@ -1,0 +1,213 @@
+"""Edit of production's command by which it runs a config: what was measured is set, what clients see stays.
+
+A word that stays is named by its place, because this side does not know what is secret in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenpeak.errors import PlanError
+from tokenpeak.node.engine_command import Command, text
+from tokenpeak.plan.baseline import SHORT, begins_option, takes_more
+from tokenpeak.plan.deployment import for_serving
+from tokenpeak.records import Config
+from tokenpeak.vllm.command import command_line, engine_env
+from tokenpeak.vllm.flags import FlagFacts, known_flags
+from tokenpeak.vllm.tuning import is_tuning
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """Production's command as its node describes it."""
+
+    place: str
+    words: tuple[str, ...]
+    program: int
+    env: Mapping[str, str]
+    image: str | None
+    text: str
+    served_name: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """The new command: each word a text, or the place of the present word that stays."""
+
+    words: tuple[str | int, ...]
+    program: int
+    env: Mapping[str, str | None]
+    image: str | None
+    notes: tuple[str, ...] = ()
+
+    def as_request(self) -> dict[str, Any]:
+        """As it is sent to the node."""
+        return {"words": [*self.words], "program": self.program, "env": {**self.env}, "image": self.image}
+
+    def changes(self, production: Described) -> bool:
+        """Whether anything of production's would be another than it is."""
+        words = self.shown_words(production)
+        differs = any(production.env.get(name) != value for name, value in self.env.items())
+        return words != production.words or differs or self.image not in (None, production.image)
+
+    def shown_words(self, production: Described) -> tuple[str, ...]:
+        """The new command, hidden words hidden."""
+        return tuple(production.words[word] if isinstance(word, int) else word for word in self.words)
+
+    def shown(self, production: Described) -> str:
+        """The new definition as it is shown, beside the present one."""
+        env = {name: value for name, value in {**production.env, **self.env}.items() if value is not None}
+        words = self.shown_words(production)
+        image = self.image or production.image
+        return text(production.place, Command(words, env, self.program, image), words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What a config's engine build is started by, where production's own program is to give way to it."""
+
+    words: tuple[str, ...] = ()
+    image: str | None = None
+
+
+def production_edit(
+    production: Described,
+    config: Config,
+    launched: Sequence[str],
+    *,
+    base_model: str,
+    version: str | None,
+    tuned_env: Sequence[str] = (),
+    inventory_env: Mapping[str, str] | None = None,
+    program: Program | None = None,
+) -> Edit:
+    """The edit; raises PlanError for a config that cannot be served, or whose flags the version does not take.
+
+    `launched` is its trial's command line, `base_model` the model of the sweep, which a config may have another than.
+    `tuned_env` are the variables that the sweep's configs set, and `inventory_env` what its trials had besides.
+    """
+    served = for_serving(config, launched)
+    if served.problem:
+        raise PlanError(served.problem)
+    known = known_flags(version)
+    asked = command_line(served.config, version)
+    new = _options(asked.arguments, known)
+    model, kept = _kept(production, known)
+    is_same_model = config.model.name == base_model
+    head: list[str | int] = [model.place if is_same_model and model is not None else served.config.model.name]
+    notes = [served.note] if served.note else []
+    words: list[str | int] = []
+    used: set[str] = set()
+    for option in kept:
+        name = option.name.removeprefix("no_")
+        if name in new:
+            words += _same_or_new(option, new[name], production) if name not in used else []
+            used.add(name)
+        elif option.name == "revision" and not is_same_model:
+            continue
+        elif not is_tuning(option.name):
+            words += option.places
+    for name, option_words in new.items():
+        words += option_words if name not in used else []
+    if not is_same_model:
+        words += ["--revision", config.model.revision] if config.model.revision else []
+        if not any(option.name == "served_model_name" for option in kept):
+            # Clients ask for the model by the name that it had.
+            words += ["--served-model-name", production.served_name or base_model]
+    start: list[str | int] = list(range(production.program))
+    if program is not None and program.words:
+        start = list(program.words)
+    return Edit(
+        words=(*start, *head, *words),
+        program=len(start),
+        env=_env(production, served.config, version, tuned_env, inventory_env or {}),
+        image=program.image if program is not None else None,
+        notes=tuple(notes),
+    )
+
+
+def described_model(production: Described, version: str | None) -> str | None:
+    """The model in production's command; None where it names none."""
+    model, _ = _kept(production, known_flags(version))
+    return None if model is None else production.words[model.place]
+
+
+@dataclass(frozen=True)
+class _Option:
+    """An option of production's command: its name with underscores, and the places of its words."""
+
+    name: str
+    places: list[int]
+
+
+@dataclass(frozen=True)
+class _Model:
+    """Where the model stands in production's command."""
+
+    place: int
+
+
+def _kept(production: Described, known: Mapping[str, FlagFacts]) -> tuple[_Model | None, list[_Option]]:
+    """Where the model stands, and the options, in their order."""
+    model: _Model | None = None
+    options: list[_Option] = []
+    place = production.program
+    words = production.words
+    while place < len(words):
+        word = words[place]
+        if not word.startswith("-"):
+            model = model or _Model(place)
+            place += 1
+            continue
+        spelled, equals, _ = word.partition("=")
+        name = SHORT.get(spelled, spelled.lstrip("-").replace("-", "_"))
+        if spelled == "-O" or (spelled.startswith("-O") and spelled[2:].isdigit()):
+            name = "optimization_level"
+        places = [place]
+        place += 1
+        values: list[str] = []
+        negates = name not in known and name.removeprefix("no_") in known
+        while place < len(words) and not equals and not negates and not begins_option(words[place]):
+            if not takes_more(known.get(name), values):
+                break
+            values.append(words[place])
+            places.append(place)
+            place += 1
+        if name == "model" and len(places) == 2:
+            model = _Model(places[1])
+        else:
+            options.append(_Option(name, places))
+    return model, options
+
+
+def _options(arguments: Sequence[str], known: Mapping[str, FlagFacts]) -> dict[str, list[str]]:
+    """A config's flags as words by name, several of one flag together."""
+    shown = Described(place="", words=tuple(arguments), program=0, env={}, image=None, text="", served_name=None)
+    found: dict[str, list[str]] = {}
+    for option in _kept(shown, known)[1]:
+        found.setdefault(option.name.removeprefix("no_"), []).extend(arguments[place] for place in option.places)
+    return found
+
+
+def _same_or_new(option: _Option, new: list[str], production: Described) -> list[str | int]:
+    """The option's own words where they say what the config says, else the config's."""
+    return list(option.places) if [production.words[place] for place in option.places] == new else list(new)
+
+
+def _env(
+    production: Described,
+    config: Config,
+    version: str | None,
+    tuned_env: Sequence[str],
+    inventory_env: Mapping[str, str],
+) -> dict[str, str | None]:
+    """The variables that are to be set, and those to go: what other configs of the sweep set, and this one does not."""
+    wanted: dict[str, str] = {
+        **inventory_env,
+        **engine_env(config, engine_version=version, inventory=inventory_env),
+    }
+    env: dict[str, str | None] = {
+        name: value for name, value in wanted.items() if value and production.env.get(name) != value
+    }
+    env |= {name: None for name in (*tuned_env, *wanted) if not wanted.get(name) and name in production.env}
+    return env

@@ -1,0 +1,113 @@
+"""Deployment: a model on devices, as an engine of some version would run it, and what follows for bytes and rates."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from tokenpeak.predict.hardware import GpuFacts
+from tokenpeak.predict.model import ModelFacts, dtype_bytes
+from tokenpeak.predict.quantization import Quantization, quantization_named
+from tokenpeak.vllm.flags import DEFAULT_RELEASE, newest_release
+
+
+def version_tuple(version: str | None) -> tuple[int, int, int]:
+    """`0.8.5.post1` as (0, 8, 5); the newest known release when None."""
+    numbers = [int(part) for part in re.findall(r"\d+", version or newest_release())[:3]]
+    major, minor, patch = [*numbers, 0, 0, 0][:3]
+    return major, minor, patch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """A model on devices, as an engine of some version would run it."""
+
+    model: ModelFacts
+    gpu: GpuFacts
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data_parallel: int = 1
+    """Ranks that share the load out. Each has all other layers and a KV cache of its own; a mixture's experts are
+    spread over them."""
+    dtype: str = "auto"
+    """float16, bfloat16 …; auto is the checkpoint's."""
+    quantization: str | None = None
+    """`--quantization`; None: as the checkpoint says."""
+    kv_cache_dtype: str = "auto"
+    eager: bool = False
+    engine_version: str = DEFAULT_RELEASE
+    v1: bool = True
+    """The engine core: V1, or V0 as it was the default before 0.8 and on Volta until 0.10."""
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    custom_all_reduce: bool = True
+    schedules_ahead: bool = False
+    """The next step is scheduled while the device computes this one: `async_scheduling`."""
+    graph_sizes: int = 51
+    """Batch sizes that get a CUDA graph; those of 256 sequences and more by default."""
+    graphs_reserved: bool = True
+    """The engine sets the graphs' memory aside before it sizes the KV cache."""
+    second_runner: bool = False
+    """V1's second model runner, whose profile run does not sort logits."""
+
+    @cached_property
+    def weights(self) -> Quantization | None:
+        """How the matrices are stored; None at full width."""
+        stored = self.model.quantization
+        if self.quantization and (stored is None or stored.method.split("_")[0] != self.quantization.split("_")[0]):
+            return quantization_named(self.quantization)
+        return stored
+
+    @cached_property
+    def kv_dtype(self) -> str:
+        """The KV cache's dtype with `auto` resolved."""
+        return self.model.kv_dtype(self.kv_cache_dtype, self.dtype)
+
+    @cached_property
+    def value_bytes(self) -> float:
+        """Bytes of an activation."""
+        return dtype_bytes(self.model.dtype if self.dtype == "auto" else self.dtype)
+
+    @cached_property
+    def expert_ranks(self) -> int:
+        """Data-parallel ranks that hold the experts together; 1 without experts, where ranks know nothing of another.
+
+        Each expert layer is spread over data × tensor parallel devices: by experts with `enable_expert_parallel`, else
+        by columns of each expert. Source: 0.8.5 model_executor/layers/fused_moe/layer.py 449-464, 0.32.0
+        model_executor/layers/fused_moe/config.py 1097-1237 (FusedMoEParallelConfig); for dense models 0.32.0
+        v1/engine/core.py 1473-1481.
+        """
+        return self.data_parallel if self.model.experts else 1
+
+    @cached_property
+    def weight_bytes_per_gpu(self) -> float:
+        """Weights on one device."""
+        experts = self.model.expert_parameters * self.matrix_width_bytes
+        once = self.model.weight_bytes(self.dtype, self.weights) - experts
+        return (once + experts / self.expert_ranks) / (self.tensor_parallel * self.pipeline_parallel)
+
+    @cached_property
+    def kv_bytes_per_token_per_gpu(self) -> float:
+        """KV cache of one token on one device; a pipeline stage holds its own layers only."""
+        return self.model.kv_bytes_per_token(self.kv_dtype, self.tensor_parallel) / self.pipeline_parallel
+
+    @cached_property
+    def compute_flops(self) -> float:
+        """FLOP/s of one device for the matrices at their dtype."""
+        dtype = self.model.dtype if self.dtype == "auto" else self.dtype
+        plain = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16"}.get(dtype, "fp16")
+        return self.gpu.flops_for(self.weights.compute if self.weights and self.weights.compute != "fp16" else plain)
+
+    @cached_property
+    def matrix_width_bytes(self) -> float:
+        """Bytes of one parameter of the layers' matrices."""
+        return self.weights.bits / 8 if self.weights else self.value_bytes
+
+    def matrix_bytes_read(self, tokens: float) -> float:
+        """Bytes of the layers' matrices that the devices of one data-parallel rank read in a step.
+
+        Each rank computes `tokens` tokens, each of which picks its experts at random; an expert that no token of any
+        rank picks is not read.
+        """
+        model, ranks = self.model, self.expert_ranks
+        experts = model.expert_parameters / ranks * model.experts_read(tokens * ranks)
+        return (model.linear_parameters - model.expert_parameters + experts) * self.matrix_width_bytes

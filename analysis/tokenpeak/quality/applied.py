@@ -1,0 +1,32 @@
+"""Outcome of the quality measurement applied to trials: what did not pass is shown with its speed, and not ranked."""
+
+from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Reason, TrialRecord
+from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuality
+from tokenpeak.results.verdict import with_reasons
+
+
+def with_verdict(trial: TrialRecord, quality: SweepQuality | None) -> TrialRecord:
+    """The trial; where its config's answers did not pass, its runs have that as a reason not to be ranked."""
+    found = verdict_of(quality, trial.hardware, trial.config.config_id)
+    reasons = quality_reasons(found.verdict) if found is not None else ()
+    if not reasons:
+        return trial
+    runs = tuple(run.model_copy(update={"verdict": with_reasons(run.verdict, reasons)}) for run in trial.runs)
+    return trial.model_copy(update={"runs": runs})
+
+
+def verdict_of(quality: SweepQuality | None, hardware: str, config_id: str) -> AnswersQuality | None:
+    """The verdict on a config's answers; None where there is none yet, or nothing was to be measured."""
+    for found in quality.verdicts if quality is not None else ():
+        if found.hardware == hardware and config_id in found.config_ids:
+            return found
+    return None
+
+
+def quality_reasons(verdict: QualityVerdict) -> tuple[Reason, ...]:
+    """Why runs of a launch with this verdict are not ranked, however fast they are; none where it passed."""
+    if verdict.status == "pass":
+        return ()
+    if verdict.status == "fail":
+        return (Reason(code=QUALITY_FAILED, text=f"Its answers are worse than the reference's. {verdict.reason}"),)
+    return (Reason(code=QUALITY_UNKNOWN, text=f"Its answers are not known to be right. {verdict.reason}"),)

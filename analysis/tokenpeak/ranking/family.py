@@ -1,0 +1,113 @@
+"""Changes of many figures at once: each by its own launches, with intervals that all hold together, and their power.
+
+A comparison is one figure of one config under one load, launched again on each side. Its interval is Student's t of its
+own launches (`upgrade` of one pair), at a confidence by which all intervals of the family hold together in 95%
+(Bonferroni): equal sides are called different in 5% of families at most, however the figures of a launch hang together
+and however much configs differ in their noise. The spread that configs of a figure share makes an interval wider where
+a few launches happen to be alike, as they do where launches come in two sorts; it makes none narrower: a pooled spread
+alone calls a noisy config changed far more often (two thirds of families of forty configs that differ twofold).
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
+from tokenpeak.ranking.spread import Spread, spreads
+from tokenpeak.ranking.upgrade import Upgrade, upgrade
+from tokenpeak.spec.sweep import MARGIN
+
+FEWEST_LAUNCHES = 2
+"""Of each side: a single launch does not say how much launches vary."""
+POWER = 0.95
+"""In which share of families a change of the promised size is found."""
+SURPLUS = 0.01
+"""Aimed at beyond it: a few configs may look alike in their spread and not be."""
+_QUANTILES = 100
+"""Points by which a chi-squared distribution is averaged over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """The launches' values of one figure of one config under one load, all positive."""
+
+    figure: Hashable
+    """What is compared under which load on which hardware; its configs share what is known of their spread."""
+    old: Sequence[float]
+    new: Sequence[float]
+    higher_is_better: bool
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether both sides were launched often enough."""
+        return min(len(self.old), len(self.new)) >= FEWEST_LAUNCHES
+
+
+def changes(compared: Sequence[Compared], *, margin: float = MARGIN, confidence: float = CONFIDENCE) -> list[Upgrade]:
+    """What each comparison shows; the intervals of those that are repeated hold all together at `confidence`."""
+    each = of_each(sum(one.is_repeated for one in compared), confidence)
+    known: dict[int, Spread] = {}
+    for figure in dict.fromkeys(one.figure for one in compared):
+        sides = {number: (one.old, one.new) for number, one in enumerate(compared) if one.figure == figure}
+        known |= spreads(sides)
+    found = []
+    for number, one in enumerate(compared):
+        change = upgrade(
+            [(one.old, one.new)],
+            higher_is_better=one.higher_is_better,
+            margin=margin,
+            confidence=each,
+            spread=known.get(number),
+        )
+        assert change is not None, "both sides have values"
+        found.append(change)
+    return found
+
+
+def of_each(comparisons: int, confidence: float = CONFIDENCE) -> float:
+    """The confidence of each of so many intervals, by which all hold together."""
+    return 1 - (1 - confidence) / max(comparisons, 1)
+
+
+def smallest_change(
+    spread: Spread,
+    old: int,
+    new: int,
+    *,
+    comparisons: int,
+    margin: float = MARGIN,
+    confidence: float = CONFIDENCE,
+    power: float = POWER + SURPLUS,
+) -> float | None:
+    """The smallest change (log) that `changes` finds with this power; None with too few launches to find any.
+
+    `spread` is what is known of the config's launches beforehand, with its own uncertainty; `old` and `new` launches
+    are compared, in a family of so many `comparisons`.
+    """
+    if min(old, new) < FEWEST_LAUNCHES:
+        return None
+    if spread.deviation == 0:
+        return math.log1p(margin)
+    import numpy as np
+    from scipy.special import chdtri, ndtr
+
+    freedom = old + new - 2
+    each = of_each(comparisons, confidence)
+    critical, shared = t_critical(freedom, each), t_critical(max(spread.freedom, freedom), each)
+    error = spread.deviation * math.sqrt(1 / old + 1 / new)
+    points = 1 - (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    # What is known beforehand ÷ the truth, and what the launches will show ÷ the truth.
+    known = np.sqrt(chdtri(spread.freedom, points) / spread.freedom)[:, None]
+    shown = np.sqrt(chdtri(freedom, points) / freedom)[None, :]
+    threshold = np.maximum(critical * shown / known, max(shared, math.log1p(margin) / error))
+
+    def found(change: float) -> float:
+        return float(ndtr(known * (change - threshold)).mean())
+
+    low, high = 0.0, 1.0
+    while found(high) < power:
+        low, high = high, 2 * high
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if found(middle) >= power else (middle, high)
+    return high * error

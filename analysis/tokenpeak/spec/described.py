@@ -1,0 +1,66 @@
+"""What is said of each field: the docstring below it, for JSON Schemas and for the reference.
+
+Docstrings of fields are no part of a class at run time, so they are read from the source of its module. pydantic can do
+the same on import (`use_attribute_docstrings`), which would make every command a second slower.
+"""
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+
+def field_docstrings(declared: type) -> Mapping[str, str]:
+    """Field → the docstring below it, each in one line; of the classes that it is derived from too."""
+    found: dict[str, str] = {}
+    for base in reversed(declared.__mro__):
+        if base.__module__.partition(".")[0] == "tokenpeak":
+            found |= _of_module(base.__module__).get(base.__name__, {})
+    return found
+
+
+@cache
+def _of_module(name: str) -> Mapping[str, Mapping[str, str]]:
+    """Class → field → docstring."""
+    tree = ast.parse(inspect.getsource(sys.modules[name]))
+    return {node.name: dict(_of_class(node)) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+def _of_class(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, after in pairwise(node.body):
+        match field, after:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, " ".join(text.split())
+
+
+def in_yaml(docstring: str) -> str:
+    """A field's docstring in the words of who writes YAML: what is None in Python is absent there."""
+    for word, meant in {"None": "when absent", "False": "false"}.items():
+        docstring = re.sub(rf"\b{word}(?=[:,;])", meant, docstring)
+    return re.sub(r"(^|\. )w(?=hen absent)", r"\1W", docstring).replace("None where", "absent where")
+
+
+class DescribedSchema(GenerateJsonSchema):
+    """A JSON Schema with the docstring of each field as its description."""
+
+    def model_schema(self, schema: Any) -> JsonSchemaValue:
+        """The schema of a model."""
+        found = super().model_schema(schema)
+        declared: type[BaseModel] = schema["cls"]
+        if "description" in found:
+            found["description"] = in_yaml(found["description"])
+        for name, docstring in field_docstrings(declared).items():
+            alias = declared.model_fields[name].alias if name in declared.model_fields else None
+            if (place := found.get("properties", {}).get(alias or name)) is not None:
+                place["description"] = in_yaml(docstring)
+        return found

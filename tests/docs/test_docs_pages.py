@@ -1,0 +1,185 @@
+"""Pages of the documentation: whole, linked, readable from a file with the network off, and accessible."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, sync_playwright
+from tests.front_door.documented import DOCS, SH_RULES, YAML_RULES, doc_blocks, doc_pages
+
+from tokenpeak.docs.contents import first_page, groups
+from tokenpeak.docs.figures import FIGURES
+from tokenpeak.report.links import broken_links
+from tokenpeak.report.publish import leaving
+
+PAGES = doc_pages()
+SHOWN = ("index", "tutorial/own-nodes", "how-to/energy-factors", "reference/sweep", "explanation/intervals")
+"""Pages of each kind, for what takes a browser seconds."""
+LONGEST_SENTENCE = 25
+TASKS = [page for page in PAGES if page.startswith(("tutorial", "how-to")) or page == "index"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium; tests that need it are skipped where none is installed."""
+    found = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium is installed")
+    driver = subprocess.run([sys.executable, "-m", "playwright", "--version"], capture_output=True, check=False)
+    if driver.returncode != 0:
+        pytest.skip("Playwright's driver does not start")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield running
+        running.close()
+
+
+def words_of(page: str) -> str:
+    """A page's sentences and list items, without code, tables, headings and marks."""
+    text = re.sub(r"^```.*?^```$", "", (DOCS / f"{page}.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in text.splitlines() if not line.startswith(("|", "#"))]
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"^\s*- ", "\n\n", "\n".join(lines), flags=re.MULTILINE))
+
+
+def test_contents_name_every_page() -> None:
+    """No page is left out of the menu."""
+    named = [page.name for group in groups() for page in group.pages]
+
+    assert len(set(named)) == len(named)
+    assert sorted([*named, "index"]) == PAGES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_says_first_what_it_is_for(page: str) -> None:
+    """A title, then a short paragraph; headings below it are a level deep at a time."""
+    found = next(each for each in (first_page(), *(p for g in groups() for p in g.pages)) if each.name == page)
+
+    assert 2 <= len(found.title) <= 60
+    assert found.summary.endswith((".", "?"))
+    assert not found.summary.startswith(("#", "|", "-", "`"))
+    assert [] == [line for line in found.body.splitlines() if re.match(r"# |#{4,} ", line) and "```" not in line][1:]
+
+
+@pytest.mark.parametrize("page", TASKS)
+def test_sentences_of_tasks_are_short(page: str) -> None:
+    """Tutorials and guides have at most 25 words a sentence; a list behind a colon is not counted."""
+    sentences = re.split(r"(?<=[.?!])\s+|\n\n|(?<=:)\s", words_of(page))
+    long = [each for each in sentences if len(each.split()) > LONGEST_SENTENCE]
+
+    assert [] == long
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_has_a_rule(page: str) -> None:
+    """What is fenced says what becomes of it."""
+    odd = [
+        block
+        for block in doc_blocks(page)
+        if block.rule not in {"sh": SH_RULES, "yaml": YAML_RULES}.get(block.language, ("",))
+        or block.language not in ("sh", "yaml", "text", "python", "sql")
+    ]
+
+    assert [] == odd
+
+
+def test_every_link_leads_somewhere(docs: Path) -> None:
+    """Pages, headings and rows that are linked to are there, and nothing is loaded from elsewhere."""
+    assert [] == broken_links(docs.parent)
+
+
+def test_a_site_with_documentation_may_be_published(docs: Path) -> None:
+    """Every file of it is of a kind that a site is made of."""
+    assert "docs/reference/sweep.html" in leaving(docs.parent)
+
+
+def test_every_figure_is_shown_once(docs: Path) -> None:
+    """Each explanation has a figure, drawn from a shipped archive, with a caption and its data as a table."""
+    shown = [name for page in docs.rglob("*.html") for name in re.findall(r'id="figure-([\w-]+)"', page.read_text())]
+
+    assert sorted(FIGURES) == sorted(shown)
+    for page in docs.glob("explanation/*.html"):
+        figures = re.findall(r'<figure class="drawn".*?</figure>', page.read_text(), re.DOTALL)
+        for figure in figures:
+            assert "<svg" in figure
+            assert re.search(r"<figcaption><strong>[^<]+</strong> \S", figure)
+            assert 3 <= figure.count("<tr>")
+
+
+def test_simulated_figures_are_marked(docs: Path) -> None:
+    """A figure of a synthetic archive says so."""
+    page = (docs / "explanation" / "rates.html").read_text()
+
+    assert "requests-sim.tar.zst</code>; simulated" in page
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("page", SHOWN)
+def test_page_opens_from_a_file_without_complaint(browser: Browser, docs: Path, page: str) -> None:
+    """No console error, no violation of the policy, and nothing wider than a window or a telephone."""
+    for width in (1280, 390):
+        context = browser.new_context(offline=True, viewport={"width": width, "height": 900})
+        opened = context.new_page()
+        complaints: list[str] = []
+        opened.on("console", lambda message, kept=complaints: kept.append(message.text))
+        opened.on("pageerror", lambda error, kept=complaints: kept.append(str(error)))
+        opened.goto((docs / f"{page}.html").as_uri())
+
+        assert [] == complaints
+        assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        context.close()
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.e2e)])
+def test_pages_are_accessible(browser: Browser, docs: Path, scheme: str) -> None:
+    """Axe finds no violation, in either colour scheme."""
+    context = browser.new_context(offline=True, color_scheme=scheme, bypass_csp=True)
+    opened = context.new_page()
+    found = []
+    for page in SHOWN:
+        opened.goto((docs / f"{page}.html").as_uri())
+        violations = Axe().run(opened).response["violations"]
+        found += [f"{page}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in violations]
+    context.close()
+
+    assert [] == found
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize(
+    ("typed", "page"),
+    [
+        ("max_rate_under", "reference/sweep.html#"),
+        ("haproxy", "how-to/containers-behind-haproxy.html"),
+        ("ttft_s", "reference/metrics.html#"),
+        ("--max-rate-under", "reference/commands.html#"),
+        ("v_ranking", "reference/sql.html#"),
+    ],
+)
+def test_search_finds_by_name(browser: Browser, docs: Path, typed: str, page: str) -> None:
+    """What is typed is found first where it is defined, and the result leads there."""
+    opened = browser.new_page()
+    opened.goto((docs / "index.html").as_uri())
+    opened.get_by_role("searchbox", name="Search the documentation").fill(typed)
+    first = opened.locator(".docs-search ol a").first
+    address = str(first.get_attribute("href"))
+    first.click()
+
+    assert page in address
+    assert opened.url.endswith(address.removeprefix("../docs/"))
+    opened.close()
+
+
+def test_all_of_it_is_there_without_scripts(docs: Path) -> None:
+    """Scripts add a search and buttons, and nothing that is to be read."""
+    page = unescape((docs / "reference" / "commands.html").read_text())
+
+    assert "tokenpeak quality compare" in page
+    assert page.count("<script") == 3
+    assert "<noscript" not in page

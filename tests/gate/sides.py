@@ -1,0 +1,63 @@
+"""Sides of a gate made of drawn or recorded log values, in place of archives, for thousands of gates."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from tokenpeak.gate.side import Launch, Load, Side, SideConfig, read_side
+from tokenpeak.ranking.figures import figures_of
+
+LANDSCAPES = Path(__file__).parents[2] / "analysis" / "landscapes"
+Figures = Sequence[tuple[str, str, str]]
+HARDWARE = "CPU AMD EPYC (2 cores)"
+
+
+@cache
+def _blank() -> Side:
+    return read_side([LANDSCAPES / "landscape-cpu.tar.zst"])
+
+
+def load_of(workload: str, level: str) -> Load:
+    """The load of that name."""
+    kind = "open" if level.startswith("rate") else "closed"
+    return Load(
+        workload=workload, level=level, kind=kind, definition=f'[{{"name":"{workload}"}},{{"label":"{level}"}}]'
+    )
+
+
+def side_of(name: str, figures: Figures, configs: Sequence[np.ndarray]) -> Side:
+    """A side whose configs were launched with these log values: for each config launches × figures; nan: no figure."""
+    made = {}
+    for number, values in enumerate(configs):
+        launches = []
+        for row in values:
+            runs: dict[Load, dict[str, object]] = {}
+            for (workload, level, metric), value in zip(figures, row, strict=True):
+                assert metric in figures_of("open" if level.startswith("rate") else "closed", level)
+                verdict = {"verdict": "valid", "well_measured": True, "verdict_codes": []}
+                known = runs.setdefault(load_of(workload, level), dict(verdict))
+                known[metric] = None if np.isnan(value) else float(np.exp(value))
+            launches.append(Launch(node="node 1", fault=None, runs=runs))
+        made[HARDWARE, f"config-{number}"] = SideConfig(
+            hardware=HARDWARE,
+            config_id=f"config-{number}",
+            name=f"config {number}",
+            same=f"config {number}",
+            build=None,
+            dropped=None,
+            launches=launches,
+            duration_s=[60.0] * len(launches),
+        )
+    blank = _blank()
+    return Side(
+        sweep_ids=(name,),
+        simulated=False,
+        spec=blank.spec,
+        records=blank.records,
+        configs=made,
+        trials=blank.trials.select(pl.all()),
+        cautions=(),
+    )

@@ -1,0 +1,105 @@
+"""The ready files for CI: valid by each system's own schema, and their commands run on two nights."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from archive_factory import make_archive
+from docs.test_docs_commands import own_words, parsed
+from tokenpeak import paths
+from tokenpeak.spec.sweep import read_spec
+
+EXAMPLES = paths.ROOT / "analysis" / "examples"
+BIN = Path(sys.executable).parent
+
+
+def load(name: str) -> dict[str, Any]:
+    """An example."""
+    found: dict[str, Any] = yaml.safe_load((EXAMPLES / name).read_text())
+    return found
+
+
+def scripts(name: str) -> tuple[list[str], dict[str, str]]:
+    """The shell lines of an example's job, and its variables."""
+    raw = load(name)
+    if "jobs" in raw:
+        job = raw["jobs"]["gate"]
+        return [step["run"] for step in job["steps"] if "run" in step], job["env"]
+    return ["\n".join(raw["nightly-gate"]["script"])], raw["nightly-gate"]["variables"]
+
+
+NAMES = ("github-gate.yml", "gitlab-gate.yml")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("github-gate.yml", ["--builtin-schema", "vendor.github-workflows"]),
+        ("gitlab-gate.yml", ["--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci"]),
+    ],
+)
+def test_examples_are_valid(name: str, options: list[str], tmp_path: Path) -> None:
+    """By the schema that the system itself is described by; one with a mistake is not."""
+    check = [str(BIN / "check-jsonschema"), *options]
+
+    assert 0 == subprocess.run([*check, str(EXAMPLES / name)], capture_output=True, check=False).returncode
+    wrong = tmp_path / name
+    wrong.write_text((EXAMPLES / name).read_text().replace("  gate:\n", "  gate: 7\n").replace("script:", "scripts:"))
+    if "jobs" in load(name):
+        wrong.write_text((EXAMPLES / name).read_text().replace("runs-on:", "run-on:"))
+    assert 0 != subprocess.run([*check, str(wrong)], capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_wait_for_the_sweep_s_window(name: str) -> None:
+    """The sweep that they run has a window, and they begin before it."""
+    window = read_spec("nightly").window
+    assert window is not None and window.startswith("01:00-05:00")
+    text = (EXAMPLES / name).read_text()
+
+    assert '"45 0 * * *"' in text or "00:45 UTC" in text
+    assert "01:00-05:00 UTC" in text
+
+
+def night(folder: Path, seed: int) -> Path:
+    """An archive of the nightly sweep: two configs on one L4, six launches each."""
+    return make_archive(
+        folder, axes={"max_num_seqs": [8, 64]}, gpus=("NVIDIA L4",), replicates=6, seconds=1, seed=seed
+    ).path
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("speed", "status"), [(1.0, 0), (0.3, 3)])
+def test_commands_of_examples_run(name: str, speed: float, status: int, tmp_path: Path) -> None:
+    """Typed on a runner's working folder, they find tonight, compare it, and leave the files; the sweep is parsed."""
+    home, work, summary = (tmp_path / word for word in ("home", "work", "summary.md"))
+    work.mkdir()
+    night(home / "accepted" / "20261120-010000-nightly-v100-aaaaaa", seed=1)
+    tonight = night(home / "results" / "20261121-010000-nightly-v100-bbbbbb", seed=2)
+    for path in tonight.glob("trials/*.json"):
+        trial = json.loads(path.read_text())
+        trial["runs"][0]["summary"]["output_tok_per_s"] *= speed
+        path.write_text(json.dumps(trial))
+    lines, variables = scripts(name)
+    places = {"TOKENPEAK_HOME": str(home), "GITHUB_STEP_SUMMARY": str(summary)}
+    environment = {**os.environ, **variables, **places, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    ended = []
+    for line in lines:
+        if line.startswith("tokenpeak sweep"):
+            first, _, line = line.partition("\n")
+            (words,) = own_words(first.replace("$INVENTORY", "v100"))
+            parsed(words)
+        ran = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", line], cwd=work, env=environment, capture_output=True, check=False
+        )
+        ended.append(ran.returncode)
+
+    assert status == max(ended)
+    assert {"gate.xml", "gate.md", "gate.json"} == {path.name for path in work.iterdir()}
+    assert summary.exists() == name.startswith("github")

@@ -1,0 +1,298 @@
+"""Apply on a node: production's definition changed, confirmed, put back; real processes, the real zipapp."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from tests.node.conftest import STANDIN, Node
+
+from tokenpeak.node import clock, serving
+
+pytestmark = pytest.mark.timing
+
+HOLDER = "apply a-1 from here"
+
+
+@dataclass
+class Applied:
+    """A node whose production is a process of ours, and the requests of an apply to it."""
+
+    node: Node
+
+    @property
+    def url(self) -> str:
+        return str(self.node.declaration["production"]["url"])
+
+    def described(self) -> dict[str, Any]:
+        return self.node.run("describe")
+
+    def request(self, *words: str, **changes: Any) -> dict[str, Any]:
+        """A change that keeps the present words and adds these."""
+        found = self.described()
+        edit = {"words": [*range(len(found["words"])), *words], "program": found["program"], "env": {}, "image": None}
+        return {
+            "apply_id": "a-1",
+            "holder": HOLDER,
+            "was_sha256": found["sha256"],
+            "lease_s": 30,
+            "confirm_within_s": 120,
+            "production_ready_s": 5,
+            "edit": edit,
+            **changes,
+        }
+
+    def confirm(self) -> dict[str, Any]:
+        return self.node.run("confirm", {"apply_id": "a-1", "holder": HOLDER})
+
+    def arguments(self) -> list[str]:
+        """What the process that answers was started with, by the kernel."""
+        port = self.url.rpartition(":")[2]
+        out = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        (line,) = [each for each in out.splitlines() if f"--port {port}" in each and "standin.py serve" in each]
+        return line.split("serve ")[1].split()
+
+    def answers(self) -> bool:
+        return serving.complete(self.url, "prod", timeout_s=2) is None
+
+
+@pytest.fixture
+def applied(node: Node) -> Applied:
+    """Production runs."""
+    node.production()
+    assert node.run("produce")["ready"]
+    return Applied(node)
+
+
+def test_confirmed(applied: Applied) -> None:
+    """A confirmed change stays: production answers by the new definition, and nothing has the node any more."""
+    before = applied.arguments()
+
+    changed = applied.node.run("change", applied.request("--say", "new"))
+    during = applied.node.run("status")
+    confirmed = applied.confirm()
+    again = applied.node.run("produce")
+    found = applied.described()
+
+    assert changed["changed"], changed
+    assert during["armed"]
+    assert during["guard_alive"]
+    assert confirmed["confirmed"]
+    assert [*before, "--say", "new"] == applied.arguments()
+    assert applied.answers()
+    assert not again["changed"], "the inventory's own set-up must not undo it"
+    assert (None, None) == (applied.node.read("record.json"), applied.node.read("lock.json"))
+    assert (changed["new_sha256"], changed["was_sha256"]) == (found["sha256"], found["applied"]["was_sha256"])
+    assert found["sha256"] != changed["was_sha256"]
+
+
+def test_put_back_when_nobody_confirms(applied: Applied) -> None:
+    """A controller that falls silent after the change: the guard puts back exactly what was there."""
+    before, sha256 = applied.arguments(), applied.described()["sha256"]
+
+    changed = applied.node.run("change", applied.request("--say", "new", lease_s=3))
+    assert clock.wait_until(lambda: applied.node.read("record.json") is None, 20)
+    late = applied.confirm()
+    outcome = applied.node.read("outcome.json") or {}
+
+    assert changed["changed"]
+    assert before == applied.arguments()
+    assert sha256 == applied.described()["sha256"]
+    assert applied.answers()
+    assert ("guard", "put_back") == (outcome["by"], outcome["definition"])
+    assert "No apply a-1 waits here" in late["error"]["text"]
+
+
+def test_put_back_when_the_time_is_over(applied: Applied) -> None:
+    """A controller that lives and never confirms does not keep the change."""
+    before = applied.arguments()
+
+    changed = applied.node.run("change", applied.request("--say", "new", confirm_within_s=4))
+    assert clock.wait_until(lambda: applied.node.read("record.json") is None, 20)
+
+    assert changed["changed"]
+    assert before == applied.arguments()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--die", "no"], "ended"),
+        (["--hang"], "within 5 s"),
+        (["--kind", "health"], "gave no completion"),
+        (["--no-such-flag"], "ended"),
+    ],
+)
+def test_definition_that_does_not_serve(applied: Applied, words: list[str], said: str) -> None:
+    """A new definition that ends, hangs or does not answer is put back by the command itself."""
+    before, sha256 = applied.arguments(), applied.described()["sha256"]
+
+    changed = applied.node.run("change", applied.request(*words))
+
+    assert not changed["changed"]
+    assert "verifying" == changed["failed_in"]
+    assert said in changed["message"]
+    assert changed["restoration"]["restored"], changed["restoration"]
+    assert "put_back" == changed["restoration"]["definition"]
+    assert (before, sha256) == (applied.arguments(), applied.described()["sha256"])
+    assert applied.answers()
+    assert (None, None) == (applied.node.read("record.json"), applied.node.read("lock.json"))
+
+
+def test_engine_of_another_version(applied: Applied) -> None:
+    """What reports another version than was measured is put back."""
+    changed = applied.node.run("change", applied.request("--reports", "0.31.0", engine_version="0.32.0"))
+
+    assert "measured on vLLM 0.32.0, and production reports 0.31.0" in changed["message"]
+    assert changed["restoration"]["restored"]
+    assert applied.answers()
+
+
+def test_rollback_of_a_confirmed_apply(applied: Applied) -> None:
+    """A change without an edit undoes the last confirmed one, and is itself confirmed or put back."""
+    before, sha256 = applied.arguments(), applied.described()["sha256"]
+    applied.node.run("change", applied.request("--say", "new"))
+    applied.confirm()
+    new = applied.arguments()
+
+    undone = applied.node.run("change", applied.request(edit=None, lease_s=3))
+    assert clock.wait_until(lambda: applied.node.read("record.json") is None, 20)
+    put_back = applied.arguments()
+    again = applied.node.run("change", applied.request(edit=None))
+    confirmed = applied.confirm()
+    third = applied.node.run("change", applied.request(edit=None))
+
+    assert undone["changed"]
+    assert new == put_back, "a rollback that nobody confirms is put back too"
+    assert again["changed"]
+    assert confirmed["confirmed"]
+    assert (before, sha256) == (applied.arguments(), applied.described()["sha256"])
+    assert "nothing to undo" in third["error"]["text"]
+    assert applied.answers()
+
+
+def test_second_apply_that_fails_keeps_the_first_one_s_rollback(applied: Applied) -> None:
+    """What was confirmed before can still be undone after another apply was put back."""
+    before = applied.arguments()
+    applied.node.run("change", applied.request("--say", "one"))
+    applied.confirm()
+    failed = applied.node.run("change", applied.request("--die", "no"))
+    between = applied.arguments()
+
+    undone = applied.node.run("change", applied.request(edit=None))
+    applied.confirm()
+
+    assert not failed["changed"]
+    assert [*before, "--say", "one"] == between
+    assert undone["changed"]
+    assert before == applied.arguments()
+
+
+def test_definition_that_has_changed_since_it_was_shown(applied: Applied) -> None:
+    """A change is made of what was shown, or not at all."""
+    request = applied.request("--say", "new")
+    production = applied.node.declaration["production"]
+    argv = [*production["process"]["argv"], "--say", "other"]
+    applied.node.declare(production={**production, "process": {"argv": argv}})
+
+    refused = applied.node.run("change", request)
+
+    assert "changed since the change was shown" in refused["error"]["text"]
+    assert applied.answers()
+    assert applied.node.read("record.json") is None
+
+
+def test_confirmation_of_somebody_else(applied: Applied) -> None:
+    """Only the apply that waits is confirmed, and only by its holder."""
+    applied.node.run("change", applied.request("--say", "new"))
+
+    other = applied.node.run("confirm", {"apply_id": "a-2", "holder": HOLDER})
+    stranger = applied.node.run("confirm", {"apply_id": "a-1", "holder": "somebody"})
+    restored = applied.node.run("restore", {"holder": HOLDER})
+
+    assert "No apply a-2 waits here" in other["error"]["text"]
+    assert "No apply a-1 waits here" in stranger["error"]["text"]
+    assert restored["restoration"]["restored"]
+    assert "put_back" == restored["restoration"]["definition"]
+
+
+def test_trial_and_apply_exclude_each_other(applied: Applied) -> None:
+    """A node that a trial has is not changed, and one whose change waits is not borrowed."""
+    request = applied.request("--say", "new")
+    applied.node.run("launch", applied.node.launch_request())
+    while_trial = applied.node.run("change", request)
+    applied.node.run("finish", applied.node.finish_request())
+    applied.node.run("change", request)
+    while_apply = applied.node.run("launch", applied.node.launch_request())
+    applied.node.run("restore", {"holder": HOLDER})
+
+    assert "held by sweep-1" in while_trial["error"]["text"]
+    assert f"held by {HOLDER}" in while_apply["error"]["text"]
+    assert applied.answers()
+
+
+def test_confirmed_record_whose_command_died(applied: Applied) -> None:
+    """Once the record says confirmed, whoever finds it goes on with the new definition, never with the old one."""
+    applied.node.run("change", applied.request("--say", "new"))
+    new = applied.arguments()
+    record = applied.node.read("record.json") or {}
+    record["apply"]["confirmed"] = True
+    applied.node.rewrite("record.json", record)
+    assert clock.wait_until(lambda: applied.node.read("record.json") is None, 20)
+
+    found = applied.described()
+
+    assert new == applied.arguments()
+    assert "a-1" == found["applied"]["apply_id"]
+    assert "confirmed" == (applied.node.read("outcome.json") or {})["definition"]
+
+
+def test_killed_command(applied: Applied) -> None:
+    """The change command killed with production stopped: the guard puts back what was there once the lease lapses."""
+    before = applied.arguments()
+    started = applied.node.start("change", applied.request("--hang", lease_s=4, production_ready_s=60))
+    assert clock.wait_until(lambda: (applied.node.read("phase.json") or {}).get("name") == "verifying", 20)
+    started.send_signal(signal.SIGKILL)
+    started.communicate()
+
+    assert clock.wait_until(lambda: applied.node.read("record.json") is None, 30)
+    assert before == applied.arguments()
+    assert applied.answers()
+
+
+def test_manager_without_a_definition(node: Node) -> None:
+    """Production whose command is not seen is described with the reason why it cannot be changed, and what would do."""
+    node.declare(production={"manager": "command", "start": ["true"], "stop": ["true"], "check": ["true"]})
+    pair = node.run("describe")["problem"]
+    node.declare(production={"manager": "none"})
+    none = node.run("describe")["problem"]
+    node.production()
+    node.declaration["production"]["process"]["argv"] = ["/bin/sh", "-c", f"exec {sys.executable} {STANDIN}"]
+    node.declare()
+    hidden = node.run("describe")["problem"]
+
+    assert "tokenpeak_production.command_file" in pair
+    assert "manager none" in none
+    assert "let its definition run `vllm serve MODEL" in hidden
+
+
+def test_secrets_are_hidden_and_kept(node: Node) -> None:
+    """A key in the definition is in no answer, and is the new definition's all the same."""
+    production = node.production("--say", "x")
+    production["process"]["argv"] += ["--api-key", "s3cret-value", "--say", "y"]
+    node.declare(production=production)
+    raw = subprocess.run(
+        [sys.executable, "-I", str(node.bundle), "describe", "--state", str(node.folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ},
+    ).stdout
+    found = json.loads(raw)
+
+    assert "s3cret-value" not in raw
+    assert "[secret]" == found["words"][found["words"].index("--api-key") + 1]

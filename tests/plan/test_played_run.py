@@ -1,0 +1,189 @@
+"""Played runs beside a judge that shares only a step's duration with them, and beside formulas by hand."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from plan.virtual_engine import Judged, VirtualEngine
+from tokenpeak.predict.api_server import request_s
+from tokenpeak.predict.demand import Demand
+from tokenpeak.predict.deployment import Deployment
+from tokenpeak.predict.hardware import gpu_facts
+from tokenpeak.predict.model import model_facts
+from tokenpeak.predict.physics import step_time_s
+from tokenpeak.predict.played_run import PlayedRun, Rank, play
+from tokenpeak.predict.prediction import most_per_s
+from tokenpeak.predict.requests import arrivals, lengths
+
+
+def deployment(model: str, gpu: str, **options: Any) -> Deployment:
+    facts, device = model_facts(model), gpu_facts(gpu)
+    assert facts is not None
+    assert device is not None
+    return Deployment(model=facts, gpu=device, **options)
+
+
+H100 = deployment(
+    "meta-llama/Llama-3.1-8B-Instruct",
+    "NVIDIA H100 80GB HBM3",
+    max_num_seqs=256,
+    max_num_batched_tokens=8192,
+    schedules_ahead=True,
+)
+SMALL_BATCH = replace(H100, max_num_batched_tokens=2048, schedules_ahead=False)
+FEW_SEATS = replace(H100, max_num_seqs=8)
+V100 = deployment(
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B",
+    "Tesla V100-PCIE-32GB",
+    tensor_parallel=4,
+    dtype="float16",
+    eager=True,
+    v1=False,
+    max_num_seqs=128,
+    max_num_batched_tokens=16384,
+)
+
+
+def demand(prompt: float, output: float, **options: Any) -> Demand:
+    usual: dict[str, Any] = {
+        "longest_tokens": None,
+        "longest_input_tokens": None,
+        "requests": 40,
+        "warmup_requests": 0,
+        "duration_s": None,
+        "concurrency": 16,
+        "rate_per_s": None,
+    }
+    return Demand(input_tokens=prompt, output_tokens=output, **{**usual, **options})
+
+
+def played(engine: Deployment, asked: Demand) -> PlayedRun:
+    return play(Rank(deployment=engine, seats=engine.max_num_seqs, chunked_prefill=engine.v1), asked)
+
+
+def judged(engine: Deployment, asked: Demand, **options: Any) -> Judged:
+    shapes = lengths(asked)
+    drawn = [next(shapes) for _ in range((asked.requests or 0) + asked.warmup_requests)]
+    usual = {"shape": drawn.__getitem__, "requests": asked.requests, "warmup": asked.warmup_requests}
+    load = {"concurrency": asked.concurrency, "chunked": engine.v1}
+    return VirtualEngine(engine, **{**usual, **load, **options}).run()
+
+
+@pytest.mark.parametrize("engine", [H100, SMALL_BATCH, FEW_SEATS, V100], ids=["ahead", "small", "seats", "v0"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        demand(1000, 60),
+        demand(1000, 60, warmup_requests=16),
+        demand(3000, 20, concurrency=5),
+        demand(128, 64, concurrency=30, requests=75, warmup_requests=30),
+        demand(200, 40, input_spread=0.5, output_spread=0.8, requests=120),
+    ],
+    ids=["burst", "warm", "chunks", "waves", "spread"],
+)
+def test_a_closed_loop_is_what_the_engine_s_scheduler_makes_of_it(engine: Deployment, asked: Demand) -> None:
+    """Throughput, TTFT and TPOT of whole requests are those of the simulated engine's own scheduler."""
+    found, judge = played(engine, asked), judged(engine, asked)
+
+    assert pytest.approx(judge.output_tok_per_s, rel=0.02) == found.output_tok_per_s
+    assert pytest.approx(judge.ttft_s, rel=0.04) == found.ttft_s["mean"]
+    assert pytest.approx(judge.tpot_s, rel=0.03) == found.tpot_s["mean"]
+
+
+@pytest.mark.parametrize("rate", [2.0, 10.0, 16.0])
+def test_an_open_loop_is_what_the_engine_s_scheduler_makes_of_it(rate: float) -> None:
+    """The same for requests that come by chance, up to near saturation."""
+    asked = demand(1000, 60, rate_per_s=rate, concurrency=None, requests=120)
+    found, judge = played(SMALL_BATCH, asked), judged(SMALL_BATCH, asked, due_s=arrivals(asked, 120), concurrency=0)
+
+    assert pytest.approx(judge.output_tok_per_s, rel=0.02) == found.output_tok_per_s
+    assert pytest.approx(judge.ttft_s, rel=0.06) == found.ttft_s["mean"]
+
+
+def test_prompts_sent_together_wait_for_one_another() -> None:
+    """By hand: sixteen prompts of one batch each are prefilled one after the other, once the API server has them."""
+    engine = replace(SMALL_BATCH, max_num_batched_tokens=1000)
+    asked = demand(1000, 1, requests=16)
+    each_s = step_time_s(engine, prefill_tokens=1000).total_s
+
+    assert request_s(1000) < each_s
+    assert pytest.approx(request_s(1000) + 8.5 * each_s, rel=1e-6) == played(engine, asked).ttft_s["mean"]
+
+
+def test_prompts_that_come_by_chance_wait_as_in_any_queue() -> None:
+    """By hand: with one prompt a step it is a queue of constant service; it waits ρ ÷ (2 (1 - ρ)) services (M/D/1)."""
+    engine = replace(SMALL_BATCH, max_num_batched_tokens=1000)
+    service_s, load = step_time_s(engine, prefill_tokens=1000).total_s, 0.6
+    asked = demand(1000, 1, rate_per_s=load / service_s, concurrency=None, requests=500)
+    wait_s = played(engine, asked).ttft_s["mean"] - request_s(1000) - service_s
+
+    assert pytest.approx(load / (2 * (1 - load)) * service_s, rel=0.2) == wait_s
+
+
+def test_the_end_of_a_run_is_in_its_throughput() -> None:
+    """By hand: one wave and a half of equal requests take two waves of decoding."""
+    asked = demand(16, 200, concurrency=64, requests=96)
+    step = [step_time_s(H100, decode_sequences=count, decode_context_tokens=count * 116).total_s for count in (64, 32)]
+    whole_s = 199 * sum(step)
+
+    assert pytest.approx(96 * 200 / whole_s, rel=0.15) == played(H100, asked).output_tok_per_s
+
+
+@pytest.mark.parametrize(("prompt", "output"), [(1000, 250), (128, 64), (3000, 30), (600, 8), (200, 1)])
+@pytest.mark.parametrize("engine", [SMALL_BATCH, FEW_SEATS, V100], ids=["small", "seats", "v0"])
+def test_the_most_that_is_served_is_what_many_requests_get(engine: Deployment, prompt: int, output: int) -> None:
+    """The highest rate is the rate of a long closed loop with every seat in use."""
+    seats = min(64, engine.max_num_seqs)
+    engine = replace(engine, max_num_seqs=seats)
+    asked = demand(prompt, output, concurrency=2 * seats, requests=40 * seats)
+    served = played(engine, replace(asked, output_spread=0.1)).output_tok_per_s / output
+
+    assert pytest.approx(served, rel=0.15) == most_per_s(
+        Rank(deployment=engine, seats=seats, chunked_prefill=engine.v1), asked
+    )
+
+
+def test_what_is_not_played_is_taken_to_be_alike() -> None:
+    """A run of a hundred waves is played for a few, and gives what the judge finds for all of them."""
+    asked = demand(100, 20, concurrency=4, requests=1600)
+
+    assert pytest.approx(judged(H100, asked).output_tok_per_s, rel=0.01) == played(H100, asked).output_tok_per_s
+
+
+@pytest.mark.parametrize(("waves", "requests"), [(0.5, 16), (1.5, 32), (2.5, 48)])
+def test_a_run_bound_by_time_sends_until_then(waves: float, requests: int) -> None:
+    """Sixteen requests in flight end together: in the time of one and a half waves, two are sent."""
+    wave_s = played(H100, demand(200, 400, requests=16)).latency_s["mean"]
+    by_time = played(H100, demand(200, 400, requests=None, duration_s=waves * wave_s))
+
+    assert played(H100, demand(200, 400, requests=requests)) == by_time
+
+
+def test_lengths_have_the_mean_and_the_spread_asked_for() -> None:
+    """Of a few hundred requests, within some percent; input and output are not related."""
+    shapes = lengths(demand(1000, 200, input_spread=0.5, output_spread=1.0))
+    drawn = [next(shapes) for _ in range(400)]
+    means = [sum(values) / 400 for values in zip(*drawn, strict=True)]
+    spreads = [
+        (sum((value - mean) ** 2 for value in values) / 400) ** 0.5 / mean
+        for values, mean in zip(zip(*drawn, strict=True), means, strict=True)
+    ]
+    related = sum((a - means[0]) * (b - means[1]) for a, b in drawn) / 400 / (means[0] * means[1] * 0.5)
+
+    assert pytest.approx([1000, 200], rel=0.05) == means
+    assert pytest.approx([0.5, 1.0], rel=0.15) == spreads
+    assert abs(related) < 0.1
+
+
+def test_arrivals_have_the_rate_and_the_burstiness_asked_for() -> None:
+    """Gaps vary by the inverse root of the gamma's shape; constant ones do not vary."""
+    found = {}
+    for shape in (0.25, 1.0, float("inf")):
+        due = arrivals(demand(1, 1, rate_per_s=5.0, burstiness=shape), 2001)
+        gaps = [later - earlier for earlier, later in pairwise(due)]
+        found[shape] = (sum((gap - 0.2) ** 2 for gap in gaps) / 2000) ** 0.5 / 0.2
+        assert pytest.approx(400.0) == due[-1]
+
+    assert pytest.approx([2.0, 1.0, 0.0], rel=0.15, abs=1e-9) == list(found.values())

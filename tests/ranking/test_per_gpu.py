@@ -1,0 +1,121 @@
+"""Objectives of one GPU: throughput and highest rate ÷ the GPUs of a config's engine, and when they are default."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from archive_factory import make_archive, sweep_spec, trial_record
+from tokenpeak.errors import InputError
+from tokenpeak.plan.objective import with_objective
+from tokenpeak.ranking.objective import objective_value
+from tokenpeak.report import open_archive
+from tokenpeak.report.ranking import rank
+from tokenpeak.search.history import outcome_of
+from tokenpeak.spec.sweep import ModelSpec, Objective, SweepSpec, parse_spec
+from tokenpeak.sweep.trial_request import ends_early
+
+MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct", served_name="llama-8b")
+SIZES = [1, 8]
+
+
+def written(axes: dict[str, list[object]], **objective: str) -> SweepSpec:
+    """A spec as a user writes it: an objective only where it is given."""
+    raw = sweep_spec(axes).model_dump(mode="json") | {"objective": objective}
+    if not objective:
+        del raw["objective"]
+    return parse_spec(raw, Path("written.yml"))
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of tensor parallel over one and over eight GPUs of one node."""
+    folder = tmp_path_factory.mktemp("per-gpu") / "20261120-220000-groups-sim"
+    make_archive(folder, axes={"tensor_parallel_size": SIZES}, gpus=["NVIDIA L4"], gpus_a_node=8, seconds=3)
+    return folder
+
+
+def raw_speeds(archive: Path) -> dict[int, float]:
+    """Output tok/s of the objective's run by the engine's GPUs, from the raw files."""
+    trials = [json.loads(path.read_text()) for path in sorted((archive / "trials").glob("*.json"))]
+    return {
+        trial["config"]["flags"]["tensor_parallel_size"]: trial["runs"][0]["summary"]["output_tok_per_s"]
+        for trial in trials
+    }
+
+
+def test_idle_gpus_do_not_win(archive: Path) -> None:
+    """Eight GPUs give more than one and less than eight times as much: as a whole they win, by GPU they do not."""
+    speeds = raw_speeds(archive)
+    whole = rank(view := open_archive(archive), view.hardware[0]).best
+    each = rank(view := open_archive(archive, objective="output_tok_per_s_per_gpu"), view.hardware[0]).best
+
+    assert whole is not None
+    assert each is not None
+    assert ("8", speeds[8]) == (whole["axis_tensor_parallel_size"], pytest.approx(whole["objective"]))
+    assert ("1", speeds[1]) == (each["axis_tensor_parallel_size"], pytest.approx(each["objective"]))
+    assert speeds[8] / 8 < speeds[1] < speeds[8]
+
+
+def test_throughput_of_a_gpu_stands_beside_that_of_the_engine(archive: Path) -> None:
+    """Every run has both, by the flags of its config."""
+    runs = open_archive(archive).runs.filter(level_label="concurrency=32")
+    found = dict(runs.select("axis_tensor_parallel_size", "output_tok_per_s_per_gpu").iter_rows())
+
+    assert {str(gpus): pytest.approx(speed / gpus) for gpus, speed in raw_speeds(archive).items()} == found
+
+
+def test_the_rate_of_a_gpu_is_the_highest_rate_over_its_gpus() -> None:
+    """`max_rate_per_s_per_gpu` is the rate of the engine by the groups of its flags."""
+    trial, _ = trial_record(sweep_spec())
+    groups = {"tensor_parallel_size": 2, "data_parallel_size": 3}
+    flags = {**trial.config.flags, **groups}
+    wide = trial.model_copy(update={"config": trial.config.model_copy(update={"flags": flags})})
+    spec = sweep_spec().model_copy(update={"objective": Objective(metric="max_rate_per_s")})
+    aim = sweep_spec().model_copy(update={"objective": Objective(metric="max_rate_per_s_per_gpu")})
+    whole = objective_value(wide, spec)
+
+    assert whole is not None
+    assert pytest.approx(whole / 6) == objective_value(wide, aim)
+    assert aim.objective.is_rate
+    assert not ends_early(aim)
+
+
+def test_the_search_follows_a_gpu(archive: Path) -> None:
+    """What the search learns of a trial is its objective by GPU."""
+    view = open_archive(archive, objective="output_tok_per_s_per_gpu")
+    trial, _ = trial_record(sweep_spec({"tensor_parallel_size": [1, 8]}))
+
+    assert pytest.approx(outcome_of(trial, view.spec).value) == (
+        trial.runs[0].summary.output_tok_per_s / (trial.config.gpus or 0)  # type: ignore[operator]
+    )
+
+
+def test_default_where_configs_take_different_numbers_of_gpus() -> None:
+    """An objective that is not given is by GPU there, and a note says so; equal numbers change nothing."""
+    several, said = with_objective(written({"tensor_parallel_size": [1, 8]}), MODEL)
+    same, silent = with_objective(written({"max_num_seqs": [8, 64]}), MODEL)
+
+    assert "output_tok_per_s_per_gpu" == several.objective.metric
+    assert said == (
+        "configs take 1 or 8 GPUs, so they are ranked by output_tok_per_s_per_gpu; "
+        "objective: {metric: output_tok_per_s} ranks them as a whole",
+    )
+    assert ("output_tok_per_s", ()) == (same.objective.metric, silent)
+
+
+def test_an_objective_that_is_given_stays() -> None:
+    """Also where it is the usual one, and after the spec was recorded and read again."""
+    asked = written({"tensor_parallel_size": [1, 8]}, metric="output_tok_per_s")
+    recorded = parse_spec(
+        json.loads(sweep_spec({"tensor_parallel_size": [1, 8]}).model_dump_json()), Path("sweep.json")
+    )
+
+    assert "output_tok_per_s" == with_objective(asked, MODEL)[0].objective.metric
+    assert "output_tok_per_s" == with_objective(recorded, MODEL)[0].objective.metric
+
+
+def test_a_misspelt_objective_of_a_gpu_has_a_suggestion(archive: Path) -> None:
+    """The nearest metric is named."""
+    with pytest.raises(InputError, match="output_tok_per_s_per_gpu"):
+        open_archive(archive, objective="output_tok_per_s_per_gpus")

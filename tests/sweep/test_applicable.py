@@ -1,0 +1,342 @@
+"""Which results may be applied: each obstacle with its reason and what would do, and which can be declared away."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archive_factory import GPUS, MODEL, config_of, make_archive, node_facts
+from tokenpeak.errors import InputError, InventoryError, PlanError
+from tokenpeak.node.protocol.answers import ProductionState
+from tokenpeak.node.protocol.apply_answers import DescribeAnswer
+from tokenpeak.records import (
+    ApplyRecord,
+    Config,
+    EngineBuild,
+    NodeFacts,
+    Provenance,
+    StartupFacts,
+    TrialRecord,
+    Verdict,
+)
+from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuality
+from tokenpeak.spec.sweep import ModelSpec
+from tokenpeak.store.archive import Archive
+from tokenpeak.sweep.applicable import Applicable, Obstacle, SweepResult, applicable, remaining
+from tokenpeak.sweep.apply import ApplyPlan
+from tokenpeak.sweep.apply_rights import apply_rights
+from tokenpeak.sweep.apply_serial import apply_serially
+from tokenpeak.sweep.bake_settings import BakeSettings, bake_settings
+from tokenpeak.sweep.inventory import Inventory, Node
+
+A100 = node_facts("node-1", GPUS[0], simulated=False)
+WORDS = (
+    *("/opt/vllm/bin/vllm", "serve", MODEL.name, "--port", "8000", "--dtype", "bfloat16"),
+    *("--max-model-len", "2048", "--max-num-seqs", "8"),
+)
+
+
+def described(**changes: Any) -> DescribeAnswer:
+    """A node's answer of a production that serves the sweep's model by the measured version."""
+    given: dict[str, Any] = {
+        "production": ProductionState(
+            manager="systemd", unit="vllm.service", running=True, url="http://127.0.0.1:8000", model=MODEL.name
+        ),
+        "place": "systemd unit vllm.service",
+        "words": WORDS,
+        "program": 2,
+        "env": {},
+        "text": "vllm serve",
+        "sha256": "0" * 64,
+        "engine_version": "0.32.0",
+        "max_model_len": 2048,
+        **changes,
+    }
+    return DescribeAnswer(**given)
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> SweepResult:
+    """What a completed sweep on real nodes left."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], simulated=False)
+    return opened(archive)
+
+
+def opened(archive: Archive) -> SweepResult:
+    from tokenpeak.spec.sweep import parse_spec
+
+    record = archive.read_sweep()
+    return SweepResult(
+        record=record,
+        spec=parse_spec(record.spec, Path("sweep.json")),
+        trials=tuple(archive.judged_trials()),
+        end=archive.read_end(),
+        quality=archive.read_quality(),
+        model=ModelSpec(name=MODEL.name, served_name=MODEL.served_name),
+    )
+
+
+def reasons(found: Applicable) -> list[str]:
+    return [obstacle.reason for obstacle in found.obstacles]
+
+
+def test_good_result(result: SweepResult) -> None:
+    """Nothing stands against a valid result of a completed sweep on the same boards, model and version."""
+    found = applicable(result, A100, described(), None)
+
+    assert [] == reasons(found)
+    assert "max_num_seqs=64" == found.config.name
+    assert found.edit is not None
+    assert ("--max-num-seqs", "64") == found.edit.shown_words(found.described)[-2:]
+
+
+def test_named_config(result: SweepResult) -> None:
+    """Another config of the sweep can be named, and one that was never tried names the nearest."""
+    assert "max_num_seqs=8" == applicable(result, A100, described(), "max_num_seqs=8").config.name
+    with pytest.raises(InputError, match="max_num_seqs=8"):
+        applicable(result, A100, described(), "max_num_seqs=9")
+
+
+def test_simulated_result(tmp_path: Path) -> None:
+    """Simulated results go to simulated nodes alone, where that is declared."""
+    simulated = opened(make_archive(tmp_path / "s", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1]))
+    real = applicable(simulated, A100, described(), None)
+    played = applicable(simulated, node_facts("node-1", GPUS[0]), described(), None)
+
+    assert ["the results are simulated"] == reasons(real) == reasons(played)
+    assert real.obstacles[0].despite is None
+    assert remaining(real.obstacles, ("simulated", "interrupted"))
+    assert [] == remaining(played.obstacles, ("simulated",))
+
+
+def test_interrupted_sweep(tmp_path: Path) -> None:
+    """The best of some trials is not the best of all; it can be declared to be good enough."""
+    archive = make_archive(tmp_path / "i", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], simulated=False, end=False)
+    found = applicable(opened(archive), A100, described(), None)
+
+    assert ["the sweep was interrupted before all trials were made"] == reasons(found)
+    assert "make sweep RESUME=i" in str(found.obstacles[0])
+    assert "interrupted" == found.obstacles[0].despite
+
+
+def test_invalid_result(result: SweepResult) -> None:
+    """A config without a valid run of the objective is not applied, and none is recommended then."""
+    invalid = tuple(
+        trial.model_copy(
+            update={"runs": tuple(run.model_copy(update={"verdict": Verdict(status="invalid")}) for run in trial.runs)}
+        )
+        for trial in result.trials
+    )
+    found = applicable(replace(result, trials=invalid), A100, described(), "max_num_seqs=64")
+
+    assert ["max_num_seqs=64 has no valid result in the objective's run"] == reasons(found)
+    with pytest.raises(PlanError, match="nothing to apply"):
+        applicable(replace(result, trials=invalid), A100, described(), None)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        node_facts("node-1", GPUS[1], simulated=False),
+        node_facts("node-1", GPUS[0], simulated=False, count=2),
+        A100.model_copy(update={"gpus": (A100.gpus[0].model_copy(update={"driver": "590.1"}),)}),
+    ],
+    ids=["boards", "number", "driver"],
+)
+def test_other_hardware(result: SweepResult, now: NodeFacts) -> None:
+    """Other boards, another number of them or another branch of the driver: sweep again."""
+    with pytest.raises(PlanError, match="sweep again on it"):
+        applicable(result, now, described(), None)
+
+
+def test_same_hardware_under_another_name(result: SweepResult) -> None:
+    """What was measured on one node holds for another of the same kind."""
+    assert [] == reasons(applicable(result, A100.model_copy(update={"node": "node-7"}), described(), None))
+
+
+def test_other_model(result: SweepResult) -> None:
+    """Production that serves another model than was measured."""
+    other = described(
+        words=("vllm", "serve", "org/other"),
+        production=ProductionState(manager="systemd", running=True, model="org/other"),
+    )
+
+    assert "production serves org/other, and the sweep measured" in reasons(applicable(result, A100, other, None))[0]
+
+
+def test_other_version(result: SweepResult) -> None:
+    """Production of another version than was measured: stale, unless the measured build is to take its place."""
+    older = described(engine_version="0.24.0")
+    gone = applicable(result, A100, older, None)
+    there = A100.model_copy(update={"engines": (EngineBuild(name="new", installed="0.32.0"),)})
+    found = applicable(result, there, older, None)
+    changed = there.model_copy(update={"engines": (EngineBuild(name="new", installed="0.33.0"),)})
+    image = there.model_copy(update={"engines": (EngineBuild(name="box", version="0.32.0", image="vllm:1"),)})
+
+    assert [] == reasons(gone), "facts say 0.32.0 of the default build"
+    assert [] == reasons(found)
+    assert found.edit is not None
+    assert ("vllm", "serve") == found.edit.shown_words(found.described)[:2]
+    assert "vLLM 0.32.0 was measured, production runs 0.24.0" in reasons(applicable(result, changed, older, None))[0]
+    assert "production runs 0.24.0, and box is 0.32.0" in reasons(applicable(result, image, older, None))[0]
+
+
+def test_build_of_the_same_version_that_is_another_file(result: SweepResult) -> None:
+    """A build that was rebuilt under its version is not what was measured."""
+    measured = tuple(
+        trial.model_copy(update={"startup": StartupFacts(engine_version="0.32.0", engine_digest="sha256:aa")})
+        for trial in result.trials
+    )
+    rebuilt = A100.model_copy(update={"engines": (EngineBuild(name="new", installed="0.32.0", digest="sha256:bb"),)})
+    found = applicable(replace(result, trials=measured), rebuilt, described(engine_version="0.24.0"), None)
+
+    assert 1 == len(found.obstacles)
+
+
+def quality(config: Config, status: str) -> SweepQuality:
+    verdict = QualityVerdict(status=status, reason="So.", margin_nats=0.02)  # type: ignore[arg-type]
+    answers = AnswersQuality(
+        answers="a",
+        hardware=A100.hardware,
+        config_ids=(config.config_id,),
+        trial_ids=(),
+        is_reference=False,
+        verdict=verdict,
+    )
+    return SweepQuality(sweep_id="a", references={}, verdicts=(answers,))
+
+
+@pytest.mark.parametrize("status", [None, "unknown", "fail", "pass"])
+def test_changed_precision_needs_its_quality(tmp_path: Path, status: str | None) -> None:
+    """A config of another precision is applied only where its answers passed."""
+    archive = make_archive(tmp_path / "q", axes={"kv_cache_dtype": ["fp8"]}, gpus=GPUS[:1], simulated=False)
+    found = opened(archive)
+    if status is not None:
+        found = replace(found, quality=quality(found.trials[0].config, status))
+    stands = reasons(applicable(found, A100, described(), "kv_cache_dtype=fp8"))
+
+    words = {None: "was not measured", "unknown": "is not proven", "fail": "failed"}
+    if status == "pass":
+        assert [] == stands
+    else:
+        assert f"the quality of kv_cache_dtype=fp8 {words[status]} and it changes fp8 KV cache" in stands
+
+
+def test_failed_quality_at_equal_precision(result: SweepResult) -> None:
+    """Answers that were measured and are worse are not applied, whatever the config changes."""
+    config = config_of({"max_num_seqs": 64})
+    found = applicable(replace(result, quality=quality(config, "fail")), A100, described(), "max_num_seqs=64")
+
+    assert "the quality of max_num_seqs=64 failed" in reasons(found)
+
+
+def test_shorter_context(result: SweepResult) -> None:
+    """A config that serves a shorter context than production does is applied only where that is declared."""
+    found = applicable(result, A100, described(max_model_len=32768), None)
+
+    assert ["max_num_seqs=64 serves a context of 2048 tokens, and production serves 32768"] == reasons(found)
+    assert [] == remaining(found.obstacles, ("shorter_context",))
+
+
+def test_obstacle_says_what_would_do() -> None:
+    """Its sentence has the reason, the remedy, and how it can be declared away, where it can."""
+    assert "R: do it." == str(Obstacle(reason="R", remedy="do it"))
+    assert "--despite interrupted" in str(Obstacle(reason="R", remedy="do it", despite="interrupted"))
+
+
+# One after the other, rights, settings.
+
+
+def plan(node: str) -> ApplyPlan:
+    return ApplyPlan(
+        apply_id=f"20261121-010000-{node}",
+        sweep_id="a",
+        node=node,
+        declaration={},
+        was_sha256="0" * 64,
+        edit=None,
+        config=None,
+        engine_version=None,
+        simulated=True,
+        despite=(),
+        bake=None,
+        lease_s=60,
+        production_ready_s=60,
+    )
+
+
+def record_of(one: ApplyPlan, status: str) -> ApplyRecord:
+    return ApplyRecord(
+        apply_id=one.apply_id,
+        kind="apply",
+        sweep_id="a",
+        node=one.node,
+        config=None,
+        simulated=True,
+        who="me@here",
+        started_at=datetime(2026, 11, 21, tzinfo=UTC),
+        duration_s=1.0,
+        status=status,  # type: ignore[arg-type]
+        message="",
+        provenance=Provenance(tokenpeak_version="0.1.0", python="3.11"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("bad", "serial", "begun"),
+    [("", 1, "abcde"), ("a", 2, "a"), ("b", 2, "abc"), ("d", 1, "abcd"), ("e", 4, "abcde")],
+)
+def test_one_first_then_so_many_at_a_time(bad: str, serial: int, begun: str) -> None:
+    """The first is alone, and after one that was not confirmed no other is begun."""
+    found = apply_serially(
+        [plan(name) for name in "abcde"],
+        serial,
+        lambda one: record_of(one, "put_back" if one.node == bad else "confirmed"),
+    )
+
+    assert begun == "".join(record.node for record in found)
+
+
+def test_record_is_kept_and_read_again(tmp_path: Path) -> None:
+    """An apply is a file of the archive."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=GPUS[:1])
+    archive.write_apply(record_of(plan("a"), "confirmed"))
+
+    assert [record_of(plan("a"), "confirmed")] == archive.applies()
+    assert isinstance(next(archive.trials()), TrialRecord)
+
+
+def inventory(**variables: Any) -> Inventory:
+    return Inventory(name="x", hosts_path=Path("hosts.yml"), nodes=(Node(name="gpu-1", variables=variables),))
+
+
+def test_user_of_trials_may_not_apply() -> None:
+    """Where trials have one command alone, an apply needs root, or a user and a command of its own."""
+    limited = {"ansible_user": "tuner", "tokenpeak_guard_command": "/usr/local/sbin/tokenpeak-node"}
+    own = {**limited, "tokenpeak_apply_command": "/usr/local/sbin/tokenpeak-apply"}
+    for variables, user in ((limited, None), (limited, "deployer"), (own, None)):
+        with pytest.raises(InventoryError, match="may run trials and not change production"):
+            apply_rights(inventory(**variables), user)
+    as_root = apply_rights(inventory(**own), "root")
+    as_deployer = apply_rights(inventory(**own), "deployer")
+
+    assert {"ansible_user": "root", "tokenpeak_guard_command": None} == as_root.extravars
+    assert as_root.inventory.nodes[0].guard_command is None
+    assert own["tokenpeak_apply_command"] == as_deployer.extravars["tokenpeak_guard_command"]
+    assert "deployer" == as_deployer.inventory.nodes[0].variables["ansible_user"]
+    assert {} == apply_rights(inventory(ansible_user="root"), None).extravars
+
+
+def test_bake_settings() -> None:
+    """What the inventory says, by default five minutes without a test load; nonsense is named."""
+    node = Node(name="gpu-1", variables={"tokenpeak_bake": {"bake_s": 60, "test_load": True, "margin": 0.2}})
+
+    assert BakeSettings() == bake_settings(Node(name="gpu-1", variables={}))
+    assert BakeSettings(bake_s=60, concurrency=2, margin=0.2) == bake_settings(node)
+    assert 10 == bake_settings(node, 10).bake_s
+    for wrong in ({"bake": 1}, {"bake_s": "5m"}, {"test_load": 1000}, {"bake_s": 1}, []):
+        if wrong:
+            with pytest.raises(InventoryError, match=r"tokenpeak_bake|bake of node"):
+                bake_settings(Node(name="gpu-1", variables={"tokenpeak_bake": wrong}))

@@ -1,0 +1,57 @@
+"""The tutorial on nodes of one's own: whole machines with systemd and sshd, production that serves, root by SSH."""
+
+import json
+
+import pytest
+from tests.docs.reader import Reader
+from tests.walks.conftest import Boot
+from tests.walks.nodes import own_files, put_model, served, simulate, start_unit, wait_for
+
+pytestmark = [pytest.mark.e2e]
+
+PAGE = "tutorial/own-nodes"
+REACHED = "how-to/reach-nodes"
+MODEL = "/models/Llama-3.1-8B-Instruct"
+
+
+def test_walk(somebody: Reader, boot: Boot) -> None:
+    """The page as it stands; afterwards production is the process that it was made for, and nothing of ours is left."""
+    nodes = [boot("walk-n1", 163), boot("walk-n2", 164)]
+    for node in nodes:
+        simulate(node, "/opt/vllm/bin", "NVIDIA H100 80GB HBM3", 1, "0.32.0")
+        put_model(node, MODEL)
+        serve = ["/opt/vllm/bin/vllm", "serve", MODEL, "--served-model-name", "llama-8b", "--port", "8000"]
+        start_unit(node, "vllm", serve)
+    for node in nodes:
+        wait_for(lambda node=node: served(node, "llama-8b"), "production")
+    somebody.stand_for |= {"192.0.2.11": nodes[0].address, "192.0.2.12": nodes[1].address}
+    somebody.on_node = lambda line: nodes[0].sh("bash", "-c", line)
+    before = [own_files(node) for node in nodes]
+
+    somebody.follow(PAGE, lambda line: _prepare(somebody, line))
+    fingerprint = nodes[0].sh("ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+    trials = [json.loads(path.read_text()) for path in sorted(somebody.folder.glob("results/*/trials/*.json"))]
+
+    assert fingerprint in somebody.said("ssh-keyscan")
+    assert somebody.said("tokenpeak probe").count("serves") == 2
+    assert ["ok", "ok"] == [trial["status"] for trial in trials], [trial["failure"] for trial in trials]
+    assert {True} == {trial["restoration"]["restored"] for trial in trials}
+    assert all(served(node, "llama-8b") for node in nodes)
+    assert before == [own_files(node) for node in nodes]
+
+
+def test_walk_of_first_contact(somebody: Reader, boot: Boot) -> None:
+    """A node is unreachable until its key is known, and then a plain `ssh` of the reader's gets in."""
+    node = boot("walk-n3", 165)
+    somebody.stand_for["192.0.2.11"] = node.address
+    somebody.on_node = lambda line: node.sh("bash", "-c", line)
+    somebody.type("ssh -o BatchMode=yes root@192.0.2.11 true", status=255)
+
+    somebody.follow(REACHED)
+
+    somebody.type("ssh -o BatchMode=yes root@192.0.2.11 true")
+
+
+def _prepare(somebody: Reader, line: str) -> None:
+    if line.startswith("tokenpeak sweep"):
+        somebody.shrink("batch", {"max_num_seqs": [8, 64]}, max_model_len=2048)
