@@ -14,7 +14,7 @@ from tokenpeak.cli import tokenpeak
 from tokenpeak.errors import InputError
 from tokenpeak.records import EndRecord
 from tokenpeak.store.archive import Archive
-from tokenpeak.store.retention import Kept, Rule
+from tokenpeak.store.retention import Kept, Retention
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 
@@ -28,7 +28,7 @@ def kept(days: float, *, is_ended: bool = True) -> Kept:
 def test_the_newest_stay(archives: list[tuple[float, bool]], count: int) -> None:
     """Of those that ended, exactly the newest stay; others all do."""
     given_ = [replace(kept(days, is_ended=ended), path=Path(str(at))) for at, (days, ended) in enumerate(archives)]
-    gone = Rule(count=count).goes(given_, NOW)
+    gone = Retention(count=count).goes(given_, NOW)
     stay = [one for one in given_ if one not in gone]
 
     assert all(one.is_ended for one in gone)
@@ -38,20 +38,22 @@ def test_the_newest_stay(archives: list[tuple[float, bool]], count: int) -> None
 
 def test_the_last_days_stay() -> None:
     """An age keeps what began since then."""
-    assert [kept(91)] == Rule(age=timedelta(days=90)).goes([kept(1), kept(89), kept(91), kept(99, is_ended=False)], NOW)
+    assert [kept(91)] == Retention(age=timedelta(days=90)).goes(
+        [kept(1), kept(89), kept(91), kept(99, is_ended=False)], NOW
+    )
 
 
-@pytest.mark.parametrize(("text", "rule"), [("20", Rule(count=20)), ("90d", Rule(age=timedelta(days=90)))])
-def test_rule(text: str, rule: Rule) -> None:
+@pytest.mark.parametrize(("text", "rule"), [("20", Retention(count=20)), ("90d", Retention(age=timedelta(days=90)))])
+def test_rule(text: str, rule: Retention) -> None:
     """A number is a count; with a d, days."""
-    assert rule == Rule.parsed(text)
+    assert rule == Retention.parsed(text)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "d", "90w", "1.5", ""])
 def test_rule_that_is_none(text: str) -> None:
     """Anything else is refused with both forms."""
     with pytest.raises(InputError, match=r"give how many archives \(20\), or for how many days \(90d\)"):
-        Rule.parsed(text)
+        Retention.parsed(text)
 
 
 @pytest.fixture

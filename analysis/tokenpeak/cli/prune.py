@@ -29,9 +29,9 @@ def prune(keep: str, folder: Path | None, pack_into: Path | None, *, dry_run: bo
     the truth that everything else is made of: what Postgres has of it stays there, its pages go with the next report.
     """
     from tokenpeak.store.pack import SUFFIX, pack
-    from tokenpeak.store.retention import Rule
+    from tokenpeak.store.retention import Retention
 
-    rule = Rule.parsed(keep)
+    rule = Retention.parsed(keep)
     place = folder or paths.RESULTS
     archives = list(_archives(place))
     gone = rule.goes(archives, datetime.now(UTC))

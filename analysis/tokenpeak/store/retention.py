@@ -22,14 +22,14 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class Retention:
     """How many archives are kept, or for how long."""
 
     count: int | None = None
     age: timedelta | None = None
 
     @classmethod
-    def parsed(cls, text: str) -> "Rule":
+    def parsed(cls, text: str) -> "Retention":
         """`20`: the newest twenty; `90d`: those of the last ninety days. InputError for anything else."""
         match = _KEEP.fullmatch(text)
         if match is None:
