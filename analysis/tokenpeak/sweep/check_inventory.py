@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tokenpeak.errors import InputError, suggestion
+from tokenpeak.node import notify
 from tokenpeak.node.managers import MANAGERS
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import ModelSpec, sweep_names
@@ -172,6 +173,9 @@ def _content(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
         yield from _production(value)
     if name == "tokenpeak_drain":
         yield from _drain(value)
+    if name == "tokenpeak_notify":
+        for text in notify.problems(value):
+            yield (), text
 
 
 def _drain(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
