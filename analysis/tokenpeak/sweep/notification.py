@@ -42,8 +42,11 @@ class Notifier:
     def ended(self, end: EndRecord) -> None:
         """How the sweep ended, to the receivers of all its nodes."""
         is_finished = end.status == "completed"
-        text = f"Sweep {end.sweep_id} {'is completed' if is_finished else 'was interrupted'}: {end.trials} trials"
-        text += f" recorded, {len(end.problems)} problems"
+        trials, problems = (
+            f"{count} {word}{'' if count == 1 else 's'}"
+            for count, word in ((end.trials, "trial"), (len(end.problems), "problem"))
+        )
+        text = f"Sweep {end.sweep_id} {'is completed' if is_finished else 'was interrupted'}: {trials}, {problems}"
         text += f"; production is not back on {', '.join(end.unrestored)}." if end.unrestored else "."
         self._notify("sweep_finished" if is_finished else "sweep_aborted", text)
 
