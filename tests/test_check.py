@@ -112,6 +112,27 @@ IN_VARIABLES = [
     ),
     ("no unit", "  unit: vllm.service\n", "", 9, "needs a unit"),
     (
+        "unknown key of a build",
+        "tokenpeak_engine_command: [/opt/vllm/bin/vllm, serve]",
+        "tokenpeak_engines: {old: {comand: [/opt/vllm, serve]}}",
+        6,
+        "Did you mean command",
+    ),
+    (
+        "mount that is none",
+        "tokenpeak_engine_command: [/opt/vllm/bin/vllm, serve]",
+        "tokenpeak_engines:\n  box:\n    image: vllm/vllm-openai:v0.32.0\n    mounts: ['models:/models']",
+        9,
+        "/ON/THE/NODE:/IN/THE/CONTAINER",
+    ),
+    (
+        "build of the short form's name",
+        "tokenpeak_engine_command: [/opt/vllm/bin/vllm, serve]",
+        "tokenpeak_engines: {engine: {command: [/opt/vllm, serve]}}",
+        6,
+        "another name",
+    ),
+    (
         "duplicate variable",
         "tokenpeak_port: 8099\n",
         "tokenpeak_port: 8099\ntokenpeak_port: 8100\n",

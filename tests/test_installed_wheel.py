@@ -111,6 +111,17 @@ def test_a_plan_needs_no_node(user: User, folder: Path) -> None:
     assert "will do: an adaptive search" in done.stdout
 
 
+def test_the_documentation_is_of_this_version(user: User) -> None:
+    """It is written from the wheel alone, with its figures, and its reference has the wheel's own commands."""
+    done = user.run("tokenpeak", "docs", "--output", "documented")
+    pages = user.place / "documented" / "docs"
+
+    assert 0 == done.returncode, done.stdout
+    assert f"Open {pages / 'index.html'}" in done.stdout
+    assert "<svg" in (pages / "explanation" / "intervals.html").read_text()
+    assert "tokenpeak quality compare" in (pages / "reference" / "commands.html").read_text()
+
+
 def test_an_archive_becomes_a_site(user: User, folder: Path) -> None:
     """Of somebody else's archive, in the folder's site."""
     shutil.copy(ARCHIVE, folder / ARCHIVE.name)

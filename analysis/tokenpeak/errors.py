@@ -7,6 +7,7 @@
     │   ├── FactsError      hardware, model or engine facts that are missing or make no sense
     │   ├── PlanError       nothing feasible, or a plan that breaks a rule
     │   └── WorkloadError   a workload that cannot be offered as it was given; a LoadError too
+    ├── StoppedError        ended by the user before anything was begun; the command line exits 130
     ├── NodeError           a node that could not be reached, probed or restored
     ├── LoadError           a load that could not be offered
     ├── ArchiveError        a raw file that cannot be read, or is of a newer format
@@ -48,6 +49,12 @@ class FactsError(InputError):
 
 class PlanError(InputError):
     """Nothing feasible, or a plan that breaks a rule."""
+
+
+class StoppedError(TokenpeakError):
+    """Ended by the user before anything was begun."""
+
+    exit_status = ExitStatus.INTERRUPTED
 
 
 class NodeError(TokenpeakError):

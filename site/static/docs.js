@@ -38,7 +38,8 @@
     };
     input.addEventListener("input", look);
     input.addEventListener("keydown", (event) => { if (event.key === "Escape") { input.value = ""; look(); } });
-    menu.prepend(make("div", { class: "docs-search", role: "search" }, input, status, results));
+    const place = matchMedia("(min-width: 900px)").matches ? menu : document.querySelector(".doc");
+    place.prepend(make("div", { class: "docs-search", role: "search" }, input, status, results));
     document.addEventListener("keydown", (event) => {
       if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) { event.preventDefault(); input.focus(); }
     });

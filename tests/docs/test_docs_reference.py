@@ -62,7 +62,8 @@ class ReferencePage:
 
     def named(self, ending: str) -> dict[str, list[str]]:
         """The rows of the section whose heading ends with these words."""
-        return next(rows for title, rows in self.sections.items() if title.endswith(ending))
+        own = re.compile(rf"(?:^|[.: ]){re.escape(ending.removeprefix(': ').replace(' ', '_'))}(?:\[\])?$")
+        return next(rows for title, rows in self.sections.items() if title.endswith(ending) or own.search(title))
 
 
 def page(docs: Path, name: str) -> ReferencePage:

@@ -8,7 +8,7 @@ from tests.docs.reader import Reader, reader
 from tests.docs.sessions import HERE, SESSIONS, walk_file
 from tests.sim.running_engine import StartEngine, engines
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timing]
+pytestmark = [pytest.mark.e2e]
 
 
 @pytest.fixture

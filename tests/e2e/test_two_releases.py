@@ -127,7 +127,7 @@ def test_page_says_whether_to_upgrade(swept: Path, boxes: Boxes, tmp_path: Path)
 
 
 def test_engine_of_another_release_is_a_wrong_engine(boxes: Boxes) -> None:
-    """A launcher that was forgotten carries no load; the older module is told its model and serves it."""
+    """A launcher that was forgotten carries no load; the older module serves the model that is asked for."""
     boxes.write_spec("strange", axes={"engine": ["stale", "module"]})
     trials = {trial["config"]["engine"]: trial for trial in trials_of(boxes.sweep("strange"))}
     stale, module = trials["stale"], trials["module"]
@@ -147,7 +147,7 @@ def _values(facts: FlagFacts) -> Sequence[Any]:
         "switch": [True, False],
         "bool": [True, False],
         "bool_value": [True, False],
-        "bool_or_str": [True],
+        "bool_or_str": ["x"],
         "int": [4],
         "float": [0.5],
         "size": ["4k"],

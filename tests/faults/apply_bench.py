@@ -76,6 +76,8 @@ class ApplyBench(Bench):
     balancer: Balancer | None = None
     server: str = ""
     bake: dict[str, Any] = field(default_factory=lambda: {"bake_s": 6, "settle_s": 1, "test_load": 4})
+    least_up: int = 0
+    spec: dict[str, Any] = field(default_factory=lambda: APPLY_SPEC)
     sweep_id: str = ""
     old: str = ""
     new: str = ""
@@ -89,22 +91,29 @@ class ApplyBench(Bench):
         found: dict[str, Any] = {"tokenpeak_bake": self.bake}
         if self.balancer is not None:
             haproxy = {"socket": self.balancer.runtime, "servers": [f"llm/{self.server}"]}
-            found["tokenpeak_drain"] = {"haproxy": haproxy, "wait": {"most_s": 20}, "least_up": 0}
+            found["tokenpeak_drain"] = {"haproxy": haproxy, "wait": {"most_s": 20}, "least_up": self.least_up}
         return found
+
+    def make_programs(self) -> None:
+        """Put production's engine on the node, and what strikes at it."""
+        for path, text in ((PROGRAM, SCRIPT), ("/opt/striker", STRIKER.replace("FLAG", NEW_FLAG))):
+            self.node.write(path, text)
+            self.node.sh("chmod", "755", path)
+
+    def make_production(self) -> None:
+        """Production up, and the inventory written."""
+        self.make_programs()
+        super().prepare()
 
     def prepare(self) -> None:
         """Production up, a sweep made, and the definition known as it is and as an apply makes it."""
-        self.node.write(PROGRAM, SCRIPT)
-        self.node.sh("chmod", "755", PROGRAM)
-        super().prepare()
-        self.node.write("/opt/striker", STRIKER.replace("FLAG", NEW_FLAG))
-        self.node.sh("chmod", "755", "/opt/striker")
-        self.write_spec("one", APPLY_SPEC)
+        self.make_production()
+        self.write_spec("one", self.spec)
         made = self.sweep("one")
         assert made.wait(200) == 0, made.said
         self.sweep_id = self.archives()[-1].name
         self.old = self.fingerprint()
-        applied = self.apply()
+        applied = self.apply("--config", f"max_num_seqs={NEW_VALUE}")
         assert applied.wait(200) == 0, applied.said
         self.new = self.fingerprint()
         assert self.old != self.new
@@ -159,7 +168,7 @@ class ApplyBench(Bench):
         """End what strikes at the new definition."""
         self.node.sh("systemctl", "stop", "striker.service")
         self.node.sh("pkill", "-CONT", "-f", "tokenpeak.sim.engine")
-        self.node.sh("rm", "-f", CRASH_AT_START, "/root/filler")
+        self.node.sh("rm", "-f", CRASH_AT_START, "/root/filler", "/root/rest")
 
     def await_steady(self, within_s: float) -> None:
         """Wait until nobody has the node, production answers by one of the two definitions, and clients reach it."""

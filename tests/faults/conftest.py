@@ -149,19 +149,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The fault matrix: cells tried and passed."""
     if not _seen:
         return
-    from tests.faults.test_matrix import ENGINES, FAULTS, PHASES
+    from tests.faults import test_apply_matrix as applies
+    from tests.faults import test_matrix as trials
 
     write = terminalreporter.write_line
-    width = max(map(len, PHASES)) + 2
-    for engine, suffix in ENGINES.items():
-        terminalreporter.section(f"fault matrix, engine as a {engine}")
-        write(" " * width + "".join(f"{fault:>10}" for fault in FAULTS))
-        for phase in PHASES:
-            cells = [_seen.get(f"{fault} × {phase}{suffix}", "–") for fault in FAULTS]
-            write(f"{phase:<{width}}" + "".join(f"{cell:>10}" for cell in cells))
-    names = {f"{fault} × {phase}{suffix}" for fault in FAULTS for phase in PHASES for suffix in ENGINES.values()}
-    tried = {name: cell for name, cell in _seen.items() if name in names}
-    write(f"{len(tried)} of {len(names)} cells tried, {sum(cell == 'ok' for cell in tried.values())} passed")
+    names: set[str] = set()
+    tables = [
+        *((f"engine as a {engine}", "{} × {}" + suffix, trials) for engine, suffix in trials.ENGINES.items()),
+        ("apply", applies.CELL, applies),
+    ]
+    for title, cell_name, matrix in tables:
+        own_names = {cell_name.format(fault, phase) for fault in matrix.FAULTS for phase in matrix.PHASES}
+        names |= own_names
+        if not own_names & _seen.keys():
+            continue
+        terminalreporter.section(f"fault matrix, {title}")
+        width = max(map(len, matrix.PHASES)) + 2
+        write(" " * width + "".join(f"{fault:>15}" for fault in matrix.FAULTS))
+        for phase in matrix.PHASES:
+            cells = [_seen.get(cell_name.format(fault, phase), "–") for fault in matrix.FAULTS]
+            write(f"{phase:<{width}}" + "".join(f"{cell:>15}" for cell in cells))
+        tried = [cell for name, cell in _seen.items() if name in own_names]
+        write(f"{len(tried)} of {len(own_names)} cells tried, {sum(cell == 'ok' for cell in tried)} passed")
     for name, cell in sorted(_seen.items()):
         if name not in names:
             write(f"{cell:>8}  {name}")

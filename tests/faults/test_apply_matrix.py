@@ -24,6 +24,8 @@ PHASES = {
     "baking": node_says("baking"),
     "confirming": node_says("confirming"),
 }
+CELL = "apply: {} × {}"
+"""What a cell is called by in the matrix."""
 Strike = Callable[[ApplyBench, Controller], None]
 
 
@@ -69,7 +71,11 @@ def slower(bench: ApplyBench, controller: Controller) -> None:
 
 def disk_full(bench: ApplyBench, controller: Controller) -> None:
     """From now on the node's disk has not a byte left; production answers before there is room again."""
-    bench.node.sh("sh", "-c", "cat /dev/zero > /root/filler")
+    bench.node.sh(
+        "sh",
+        "-c",
+        "fallocate -l $(($(df --output=avail -B1 /root | tail -1))) /root/filler; cat /dev/zero > /root/rest",
+    )
     controller.wait(400)
     deadline = time.monotonic() + RECOVER_S
     while not bench.answers():
@@ -119,7 +125,7 @@ def bench(place: Path, _made: dict[str, ApplyBench], request: pytest.FixtureRequ
     with balancer(place, 20_000 + 10 * number, {"mine": f"{address}:8000"}) as front:
         if "bench" not in _made:
             home = Path(tempfile.mkdtemp(dir=place, prefix="home-"))
-            node = boot_node(place, f"a{number}", 150 + number, disk="700m")
+            node = boot_node(place, f"a{number}", 150 + number, disk="1300m")
             # A full disk is the node's, not the simulated boards': what these hold lies in memory.
             node.sh("mkdir", "-p", "/opt/machine", "/run/boards")
             node.write("/etc/tmpfiles.d/boards.conf", "d /run/boards 0755 root root\n")
@@ -158,7 +164,7 @@ def cells() -> list[object]:
 @pytest.mark.parametrize(("fault", "phase"), cells())
 def test_apply_cell(bench: ApplyBench, fault: str, phase: str, record_property: Callable[[str, object], None]) -> None:
     """Production answers by its old definition or its new one, whole, as node and controller say, in its balancer."""
-    record_property("cell", f"apply: {fault} × {phase}")
+    record_property("cell", CELL.format(fault, phase))
     before = len(bench.records())
     controller = bench.begin_apply(PHASES[phase])
     began = time.monotonic()

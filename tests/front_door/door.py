@@ -100,8 +100,11 @@ class Door:
         """README's first step, by an editor: the node's address in place of the example's."""
         hosts = self.clone / "inventory" / "v100" / "hosts.yml"
         hosts.write_text(hosts.read_text().replace("192.0.2.11", self.node.address))
+        # Nobody else asks this production anything.
+        with (hosts.parent / "group_vars" / "all.yml").open("a") as variables:
+            variables.write("tokenpeak_bake: {bake_s: 10, settle_s: 2, test_load: true}\n")
         small = self.clone / "analysis" / "sweeps"
-        v100 = "dtype: float16, max_model_len: 2048, tensor_parallel_size: 4"
+        v100 = "dtype: float16, max_model_len: 4096, tensor_parallel_size: 4"
         (small / "door.yml").write_text(SPEC.replace("FLAGS", v100))
         (small / "door-sim.yml").write_text(SPEC.replace("FLAGS", "dtype: bfloat16, max_model_len: 2048"))
 
@@ -176,6 +179,11 @@ class Door:
         """What moves when production is started again."""
         names = "NRestarts,ActiveEnterTimestampMonotonic,MainPID"
         return self.node.sh("systemctl", "show", "-p", names, "vllm.service")
+
+    def arguments(self) -> str:
+        """What the process that serves on production's port was started with, by the kernel."""
+        listed = self.node.sh("ps", "-ww", "-eo", "args").splitlines()
+        return next(line.partition(" serve ")[2] for line in listed if " serve " in line and "--port 8000" in line)
 
     def secrets(self) -> str:
         """The secrets in the node's state folder, by name."""

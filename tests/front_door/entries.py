@@ -98,6 +98,40 @@ def interrupted(door: Door, done: Done) -> str:
     return "Ctrl-C: production answers; the way on is printed"
 
 
+def change_is_shown(door: Door, done: Done) -> str:
+    """The difference is shown, and production is the same process as before."""
+    says(done, "v100-1", "Nothing was changed.")
+    assert re.search(r"^[+-]  --", done.said, re.MULTILINE), done.said[-2000:]
+    assert door.arguments() == door.marks.setdefault("arguments", door.arguments())
+    return "a diff; production's command line unchanged"
+
+
+def applied(door: Door, done: Done) -> str:
+    """It says that it was confirmed, production answers, and its process has the flag that was shown."""
+    says(done, "v100-1: CONFIRMED")
+    assert MODEL == door.served()
+    assert "--max-num-seqs 8" in door.arguments()
+    assert "--max-num-seqs" not in door.marks["arguments"]
+    records = list((door.clone / "results").glob("*/applies/*.json"))
+    assert records
+    return "the process's own arguments; a record in the archive; production answers"
+
+
+def change_is_shown_of_rollback(door: Door, done: Done) -> str:
+    """The difference back is shown, and production has the applied definition still."""
+    says(done, "rollback of apply", "Nothing was changed.", "-  --max-num-seqs 8")
+    assert "--max-num-seqs 8" in door.arguments()
+    return "a diff; production's command line unchanged"
+
+
+def rolled_back(door: Door, done: Done) -> str:
+    """Production has the command line that it had before the apply."""
+    says(done, "v100-1: CONFIRMED")
+    assert MODEL == door.served()
+    assert door.marks["arguments"] == door.arguments()
+    return "the process's arguments of before; production answers"
+
+
 def site_is_there(door: Door, done: Done) -> str:
     """The index is there and names what was asked for: the archive's device, or each sweep of results."""
     index = door.clone / "site" / "build" / "index.html"
@@ -263,6 +297,19 @@ ENTRIES = (
     Entry(line="make restore INVENTORY=v100", check=restored),
     Entry(line="make sweep INVENTORY=v100", typed=SMALL, check=interrupted, how="ctrl-c", status=130, word=" begins"),
     Entry(line="make sweep RESUME=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c", check=swept, timeout_s=200),
+    Entry(
+        line="make apply SWEEP_ID=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c",
+        check=change_is_shown,
+        timeout_s=200,
+    ),
+    Entry(
+        line="make apply",
+        typed="make apply SWEEP_ID=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c YES=1",
+        check=applied,
+        timeout_s=300,
+    ),
+    Entry(line="make rollback INVENTORY=v100", check=change_is_shown_of_rollback, timeout_s=200),
+    Entry(line="make rollback", typed="make rollback INVENTORY=v100 YES=1", check=rolled_back, timeout_s=200),
     Entry(line="make sweep INVENTORY=v100", typed=SMALL, check=swept, timeout_s=200),
     Entry(
         line="tokenpeak sweep --inventory v100",

@@ -113,7 +113,7 @@ def test_the_checksum_is_the_model_s(tmp_path: Path) -> None:
 
 
 def test_the_checksum_is_of_the_revision_that_is_served(tmp_path: Path) -> None:
-    """Of the hub's cache the snapshot that main names, or that the engine is told; in a container by its mounts."""
+    """Of the hub's cache the snapshot that main names, or that the engine is given; in a container by its mounts."""
     hub = tmp_path / "hub" / "models--org--tiny"
     for commit in ("0123", "4567"):
         (hub / "snapshots" / commit).mkdir(parents=True)
@@ -127,5 +127,5 @@ def test_the_checksum_is_of_the_revision_that_is_served(tmp_path: Path) -> None:
 
     assert main is not None
     assert main == model_digest(image, "org/tiny", {}, (), None)
-    told = model_digest(COMMAND, "org/tiny", env, ("--revision", "4567"), None)
-    assert told is not None and told != main
+    given = model_digest(COMMAND, "org/tiny", env, ("--revision", "4567"), None)
+    assert given is not None and given != main

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -120,6 +121,54 @@ def test_guard_command_takes_one_word(guard_command: tuple[Path, Path], words: l
     assert not marker.exists(), "a command of the caller's ran as root"
     assert 2 == done.returncode
     assert "takes one word of probe, launch, finish, restore, status, lease" in done.stderr
+
+
+def test_command_of_trials_changes_no_definition(guard_command: tuple[Path, Path]) -> None:
+    """Whoever may run trials has no word that changes production, nor one that confirms a change."""
+    wrapper, _ = guard_command
+    state = re.search(r"--state (\S+)", wrapper.read_text())
+    assert state
+    bundle = Path(state[1]) / "tokenpeak-node.pyz"
+
+    for word in ("change", "confirm", "observe", "describe"):
+        done = subprocess.run([wrapper, word], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert (2, "") == (done.returncode, done.stdout)
+        # Behind the shell's check Python's own.
+        answer = command(bundle, word, "--limited", "--state", state[1])
+        assert "is for root alone" in answer["error"]["text"]
+
+
+def test_command_of_applies(place: Path) -> None:
+    """It takes an apply's words and no trial's, and no program but production's or a declared build's."""
+    home = Path(tempfile.mkdtemp(prefix="tokenpeak-rights-", dir="/var/lib"))
+    try:
+        state = State.make(home / "state")
+        write_bundle(state.path("tokenpeak-node.pyz"))
+        build = {"command": ["/opt/vllm/bin/vllm", "serve"], "user": "nobody"}
+        state.write("node.json", {"production": {"manager": "none"}, "engine": build})
+        launcher.install(state, {"apply_command": str(home / "tokenpeak-apply")})
+
+        def run(word: str, request: dict[str, Any]) -> dict[str, Any]:
+            done = subprocess.run(
+                [home / "tokenpeak-apply", word], input=json.dumps(request), capture_output=True, text=True, check=False
+            )
+            return dict(json.loads(done.stdout)) if done.stdout else {"status": done.returncode}
+
+        change = {"apply_id": "a", "holder": "h", "was_sha256": "0" * 64, "lease_s": 5, "confirm_within_s": 9}
+
+        def error(*words: str | int, image: str | None = None) -> str:
+            edit = {"words": [*words], "program": 2, "env": {}, "image": image}
+            return str(run("change", {**change, "edit": edit})["error"]["text"])
+
+        assert {"status": 2} == run("launch", {})
+        assert {"status": 2} == run("install", {})
+        assert "manager none" in run("describe", {})["problem"]
+        assert "not ['/bin/sh', '-c']" in error("/bin/sh", "-c", "id")
+        assert "not ['/opt/vllm/bin/vllm']" in error("/opt/vllm/bin/vllm", 1, "m")
+        assert "a declared build's image" in error(0, 1, "m", image="evil:1")
+        assert "does not run" in error("/opt/vllm/bin/vllm", "serve", "m")
+    finally:
+        shutil.rmtree(home)
 
 
 def test_guard_command_answers_its_words(guard_command: tuple[Path, Path]) -> None:

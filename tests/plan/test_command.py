@@ -223,20 +223,20 @@ def test_paste_command_is_quoted_for_a_shell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "named"),
     [
         (("/opt/vllm/bin/vllm", "serve"), ["org/model"]),
         (("python3", "-m", "vllm", "serve"), ["org/model"]),
         (("python3", "-m", "vllm.entrypoints.openai.api_server"), ["--model", "org/model"]),
     ],
 )
-def test_module_of_older_images_is_told_its_model_by_an_option(program: tuple[str, ...], told: list[str]) -> None:
+def test_module_of_older_images_gets_its_model_by_an_option(program: tuple[str, ...], named: list[str]) -> None:
     """A word would be refused or, worse, another model served; what was launched is read back either way."""
     argv = engine_argv(config({}), host="127.0.0.1", port=8099, engine_version="0.8.5", executable=program)
 
-    assert [*program, *told, "--host"] == argv[: len(program) + len(told) + 1]
+    assert [*program, *named, "--host"] == argv[: len(program) + len(named) + 1]
     assert (program, "org/model") == (launched_program(argv), served_from(argv))
-    assert " ".join([*program, *told]) in paste_command(config({}), program)
+    assert " ".join([*program, *named]) in paste_command(config({}), program)
 
 
 @pytest.mark.parametrize("version", flag_table().releases)

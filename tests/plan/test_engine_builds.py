@@ -148,6 +148,8 @@ def test_declared_image() -> None:
         ({"tokenpeak_engines": {"old": {"image": "a:1", "rootless_user": "vllm"}}}, "only Podman runs without root"),
         ({"tokenpeak_engines": {"a b": {"command": ["vllm"]}}}, "String should match pattern"),
         ({"tokenpeak_engines": ["vllm"]}, "tokenpeak_engines of node n"),
+        ({"tokenpeak_engines": {"engine": {"command": ["x"]}}}, "give it another name"),
+        ({"tokenpeak_engines": {0.32: {"command": ["x"]}}}, "valid string"),
         (
             {"tokenpeak_engines": {"a": {"command": ["x"]}}, "tokenpeak_engine_command": ["y"]},
             "make the command one of the builds",

@@ -134,7 +134,7 @@ def test_the_end_of_a_run_is_in_its_throughput() -> None:
 @pytest.mark.parametrize(("prompt", "output"), [(1000, 250), (128, 64), (3000, 30), (600, 8), (200, 1)])
 @pytest.mark.parametrize("engine", [SMALL_BATCH, FEW_SEATS, V100], ids=["small", "seats", "v0"])
 def test_the_most_that_is_served_is_what_many_requests_get(engine: Deployment, prompt: int, output: int) -> None:
-    """The highest rate is the rate of a long closed loop with every seat taken."""
+    """The highest rate is the rate of a long closed loop with every seat in use."""
     seats = min(64, engine.max_num_seqs)
     engine = replace(engine, max_num_seqs=seats)
     asked = demand(prompt, output, concurrency=2 * seats, requests=40 * seats)

@@ -105,7 +105,7 @@ MODULE = ("/opt/old/bin/python", "-m", "vllm.entrypoints.openai.api_server")
 
 @pytest.mark.parametrize("flags", [{"max_num_seqs": 64}, {"no_such_flag": 1}])
 def test_module_of_older_images_gets_its_model(flags: dict[str, object]) -> None:
-    """What ran by that module is told its model by --model, on the machine and in the image; the official image is not.
+    """What ran by that module has its model behind --model, on the machine and in the image; the official one has not.
 
     Also where the flag table does not know the release.
     """
@@ -116,12 +116,12 @@ def test_module_of_older_images_gets_its_model(flags: dict[str, object]) -> None
         for build in (None, EngineBuild(name="box", image=IMAGE, container=Container()))
         if isinstance(found := snippets(own, gpus=1, engine_version="0.8.5", launched=launched, build=build), Snippets)
     )
-    told = ["--model", own.model.name]
+    named = ["--model", own.model.name]
 
     assert f"{' '.join(MODULE)} --model {own.model.name}" in words_of(program["vllm serve"])
     assert f"ExecStart={' '.join(MODULE)} --model {own.model.name} --host 0.0.0.0" in program["systemd"]
     assert own.model.name == pod(program)["containers"][0]["args"][0]
-    assert (list(MODULE), told) == (pod(image)["containers"][0]["command"], pod(image)["containers"][0]["args"][:2])
+    assert (list(MODULE), named) == (pod(image)["containers"][0]["command"], pod(image)["containers"][0]["args"][:2])
     arguments = yaml.safe_load(image["Helm values"])["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]["extraArgs"]
     assert "--model" not in arguments and "--host" == arguments[0]
 
@@ -318,6 +318,17 @@ def test_a_model_in_a_folder_is_served_from_there(config: Config) -> None:
     assert "vllm serve /srv/models/tiny " in found["vllm serve"]
     assert named in found["vllm serve"]
     assert "-v /srv/models/tiny:/srv/models/tiny:ro" in found["docker run"]
+
+
+def test_a_folder_that_the_page_leaves_out_is_missed(config: Config) -> None:
+    """Where a page has only the last part of the model's folder, each form says which command shows the whole one."""
+    cut = config.model_copy(update={"model": config.model.model_copy(update={"name": "tiny"})})
+    found = snippets(cut, gpus=1, engine_version="0.32.0", launched=["vllm", "serve", "tiny", "--host", "x"])
+    whole = snippets(config, gpus=1, engine_version="0.32.0", launched=["vllm", "serve", "x", "--host", "x"])
+    assert isinstance(found, Snippets) and isinstance(whole, Snippets)
+
+    assert all("`tokenpeak report --node-names`" in snippet.note for snippet in found.snippets)
+    assert not any("--node-names" in snippet.note for snippet in whole.snippets)
 
 
 def test_the_command_is_folded_at_options(config: Config) -> None:

@@ -1,6 +1,7 @@
 """The texts of the built pages of sweeps over the real CPU engine, each started for real and asked for a completion.
 
-One sweep measures the engine as a command, one in a container; each text is taken from its page as a reader copies it.
+One sweep measures the engine as a command, one in a container; each text is taken from its page as its owner copies it.
+A page that may leave would have no folder of the node.
 """
 
 import json
@@ -67,7 +68,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[s
             for name in builds:
                 boxes.write_spec(name, axes={"engine": [name]})
                 archive = boxes.sweep(name)
-                boxes.run("report", str(archive), "--output", str(root / f"site-{name}"))
+                boxes.run("report", str(archive), "--node-names", "--output", str(root / f"site-{name}"))
                 found[name] = texts_of(root / f"site-{name}" / archive.name / "index.html")
         finally:
             boxes.end()

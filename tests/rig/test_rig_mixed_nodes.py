@@ -156,7 +156,7 @@ def test_each_kind_has_its_own_search(swept: tuple[str, Path], benches: dict[str
 
 
 def test_chosen_boards_alone_are_used_and_counted(swept: tuple[str, Path], benches: dict[str, Bench]) -> None:
-    """The engine ran on them, samples hold no other board's figures, and somebody else's engine was left alone."""
+    """The engine ran on them, samples hold no other board's figures, and somebody else's engine was not touched."""
     _, archive = swept
     (node,) = (each for each in json.loads((archive / "sweep.json").read_text())["nodes"] if each["node"] == "mix5")
     trials = [trial for trial in Archive(archive).trials() if trial.node == "mix5"]

@@ -26,8 +26,8 @@ from tokenpeak.spec.sweep import ModelSpec
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.applicable import Applicable, Obstacle, SweepResult, applicable, remaining
 from tokenpeak.sweep.apply import ApplyPlan
-from tokenpeak.sweep.apply_order import apply_in_order
 from tokenpeak.sweep.apply_rights import apply_rights
+from tokenpeak.sweep.apply_serial import apply_serially
 from tokenpeak.sweep.bake_settings import BakeSettings, bake_settings
 from tokenpeak.sweep.inventory import Inventory, Node
 
@@ -246,7 +246,7 @@ def test_obstacle_says_what_would_do() -> None:
     assert "--despite interrupted" in str(Obstacle(reason="R", remedy="do it", despite="interrupted"))
 
 
-# Order, rights, settings.
+# One after the other, rights, settings.
 
 
 def plan(node: str) -> ApplyPlan:
@@ -290,7 +290,7 @@ def record_of(one: ApplyPlan, status: str) -> ApplyRecord:
 )
 def test_one_first_then_so_many_at_a_time(bad: str, serial: int, begun: str) -> None:
     """The first is alone, and after one that was not confirmed no other is begun."""
-    found = apply_in_order(
+    found = apply_serially(
         [plan(name) for name in "abcde"],
         serial,
         lambda one: record_of(one, "put_back" if one.node == bad else "confirmed"),

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tokenpeak.node.protocol.answers import NO_SAMPLES, Samples
-from tokenpeak.results.bake import Window, joined, judge
+from tokenpeak.results.bake import Observed, joined, judge
 
 BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 2.0, 5.0, 10.0)
 MARGIN = 0.1
@@ -65,7 +65,7 @@ class Server:
 
     def window(
         self, *, rate_per_s: float | None = None, clients: int = 6, duration_s: float = 60.0, period_s: float = 2.0
-    ) -> Window:
+    ) -> Observed:
         """Readings of its counts over a while, after a start that is left out."""
         settle_s = 10.0
         rows, at = [], []
@@ -79,7 +79,7 @@ class Server:
             rows.append(dict(self.columns))
             at.append(look)
         columns = {name: tuple(row[name] for row in rows) for name in rows[0]}
-        return Window(readings=Samples(t_s=tuple(at), columns=columns))
+        return Observed(readings=Samples(t_s=tuple(at), columns=columns))
 
     def _count(self, ttft_s: float, tpot_s: float) -> None:
         for metric, value in (("ttft", ttft_s), ("tpot", tpot_s)):
@@ -160,10 +160,10 @@ def test_failing_requests() -> None:
     before = Server(1).window()
     counted = Server(2).window()
     errors = tuple(float(k) for k in range(len(counted.readings.t_s)))
-    counted = Window(readings=Samples(counted.readings.t_s, {**counted.readings.columns, "finished:error": errors}))
+    counted = Observed(readings=Samples(counted.readings.t_s, {**counted.readings.columns, "finished:error": errors}))
     seen = Server(3).window()
-    seen = Window(readings=seen.readings, load_sent=100, load_failed=10)
-    one = Window(readings=Server(4).window().readings, load_sent=100, load_failed=1)
+    seen = Observed(readings=seen.readings, load_sent=100, load_failed=10)
+    one = Observed(readings=Server(4).window().readings, load_sent=100, load_failed=1)
 
     assert "failing" == judge(before, counted, margin=MARGIN).status
     assert "failing" == judge(before, seen, margin=MARGIN).status
@@ -179,10 +179,10 @@ def test_production_that_ends_or_starts_again() -> None:
         for name, values in after.readings.columns.items()
     }
 
-    assert "failing" == judge(before, Window(readings=after.readings, ended="It ended."), margin=MARGIN).status
-    restarted = judge(before, Window(readings=Samples(after.readings.t_s, columns)), margin=MARGIN)
+    assert "failing" == judge(before, Observed(readings=after.readings, ended="It ended."), margin=MARGIN).status
+    restarted = judge(before, Observed(readings=Samples(after.readings.t_s, columns)), margin=MARGIN)
     assert ("failing", True) == (restarted.status, "started again" in restarted.reason)
-    assert "failing" == judge(before, Window(readings=NO_SAMPLES, ended="Gone."), margin=MARGIN).status
+    assert "failing" == judge(before, Observed(readings=NO_SAMPLES, ended="Gone."), margin=MARGIN).status
 
 
 def test_windows_are_joined() -> None:
@@ -200,6 +200,6 @@ def test_windows_are_joined() -> None:
 
 def test_page_without_histograms() -> None:
     """A server whose page has no latencies is judged by nothing, which is said."""
-    empty = Window(readings=Samples(t_s=(0.0, 60.0), columns={"prompt_tokens": (0.0, 1000.0)}))
+    empty = Observed(readings=Samples(t_s=(0.0, 60.0), columns={"prompt_tokens": (0.0, 1000.0)}))
 
     assert "not_judged" == judge(empty, empty, margin=MARGIN).status

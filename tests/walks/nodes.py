@@ -31,10 +31,10 @@ def simulate(node: RigNode, folder: str, gpu: str, count: int, version: str) -> 
     node.sh("mkdir", "-p", "-m", "1777", f"{folder}/state")
 
 
-def put_model(node: RigNode, folder: str) -> None:
+def put_model(node: RigNode, folder: str, name: str = LLAMA) -> None:
     """A checkpoint's config.json, which is all that a simulated engine reads of it."""
     node.sh("mkdir", "-p", folder)
-    node.write(f"{folder}/config.json", json.dumps(json.loads(SHAPES.read_text())[LLAMA]["config"]))
+    node.write(f"{folder}/config.json", json.dumps(json.loads(SHAPES.read_text())[name]["config"]))
 
 
 def start_unit(node: RigNode, name: str, words: Sequence[str]) -> None:

@@ -7,10 +7,10 @@ from tests.docs.reader import Reader
 from tests.docs.sessions import servers
 from tests.sim.running_engine import StartEngine
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timing]
+pytestmark = [pytest.mark.e2e]
 
 PAGE = "how-to/ci-gate"
-LOAD = "tokenpeak load http://127.0.0.1:8000 --model llama-8b --concurrency 4 --requests 60 --slo ttft_p95_ms=400"
+LOAD = "tokenpeak load http://127.0.0.1:8000 --concurrency 4 --requests 60 --slo ttft_p95_ms=400"
 
 
 def test_walk(somebody: Reader, start_engine: StartEngine) -> None:
@@ -28,7 +28,9 @@ def test_walk(somebody: Reader, start_engine: StartEngine) -> None:
 def test_every_ending_has_its_status(somebody: Reader, start_engine: StartEngine) -> None:
     """A server that got slower fails the gate, one that is gone is an error, a wrong option is neither."""
     servers(somebody, start_engine)
-    slow = start_engine("--served-model-name", "llama-8b", "--max-num-seqs", "1", gpu="A30").wait_ready()
+    slow = start_engine(
+        "--served-model-name", "llama-8b", "--max-num-seqs", "1", "--max-model-len", "8192", gpu="A30"
+    ).wait_ready()
 
     somebody.type(LOAD)
     somebody.type(LOAD.replace("http://127.0.0.1:8000", slow.url), status=3)

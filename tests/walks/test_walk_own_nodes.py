@@ -7,7 +7,7 @@ from tests.docs.reader import Reader
 from tests.walks.conftest import Boot
 from tests.walks.nodes import own_files, put_model, served, simulate, start_unit, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timing]
+pytestmark = [pytest.mark.e2e]
 
 PAGE = "tutorial/own-nodes"
 REACHED = "how-to/reach-nodes"

@@ -22,7 +22,7 @@ from tests.sim.running_engine import free_port
 from tests.walks.conftest import Boot
 from tests.walks.nodes import put_model, served, simulate, start_docker, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timing]
+pytestmark = [pytest.mark.e2e]
 
 PAGE = "how-to/containers-behind-haproxy"
 GATEWAY = "10.77.0.1"

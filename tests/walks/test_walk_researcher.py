@@ -7,9 +7,9 @@ import time
 import pytest
 from tests.docs.reader import Reader
 from tests.walks.conftest import Boot
-from tests.walks.nodes import own_files, simulate
+from tests.walks.nodes import own_files, put_model, simulate
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timing]
+pytestmark = [pytest.mark.e2e]
 
 PAGE = "how-to/without-root"
 USER = "ada"
@@ -21,6 +21,7 @@ def test_walk(somebody: Reader, boot: Boot) -> None:
     node.sh("useradd", "-m", "-s", "/bin/bash", USER)
     simulate(node, f"/home/{USER}/vllm/bin", "Tesla V100-PCIE-32GB", 4, "0.8.5.post1")
     home = f"/home/{USER}"
+    put_model(node, f"{home}/models/DeepSeek-R1-Distill-Qwen-32B", "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B")
     node.sh("sh", "-c", f"cp -r /root/.ssh {home}/ && chown -R {USER}: {home} && rm /root/.ssh/authorized_keys")
     may_become_root = node.sh("su", USER, "-c", "sudo -n true && echo yes")
     somebody.stand_for["192.0.2.11"] = node.address

@@ -12,8 +12,8 @@ from tokenpeak.node.engine_command import difference
 from tokenpeak.records import ApplyRecord, Despite
 from tokenpeak.sweep.applicable import remaining
 from tokenpeak.sweep.apply import ApplyPlan, NodeApply
-from tokenpeak.sweep.apply_order import apply_in_order
 from tokenpeak.sweep.apply_rights import apply_rights
+from tokenpeak.sweep.apply_serial import apply_serially
 from tokenpeak.sweep.apply_setup import (
     NodeProposal,
     apply_plan,
@@ -97,7 +97,7 @@ def apply(
                 archive.write_apply(record)
                 return record
 
-            records = apply_in_order(plans, serial, carry_out, stop=interrupt.gentle)
+            records = apply_serially(plans, serial, carry_out, stop=interrupt.gentle)
     conclude(records, [plan.node for plan in plans], inventory.name, interrupt)
 
 

@@ -14,8 +14,8 @@ from tokenpeak.records import ApplyRecord
 from tokenpeak.spec.sweep import Deadlines, parse_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.apply import ApplyPlan, NodeApply
-from tokenpeak.sweep.apply_order import apply_in_order
 from tokenpeak.sweep.apply_rights import apply_rights
+from tokenpeak.sweep.apply_serial import apply_serially
 from tokenpeak.sweep.apply_setup import apply_site, archive_of_apply, descriptions, new_apply_id
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory import read_inventory
@@ -72,7 +72,7 @@ def rollback(inventory_name: str, nodes: tuple[str, ...], *, yes: bool, serial: 
                     archive.write_apply(record)
                 return record
 
-            records = apply_in_order(plans, serial, carry_out, stop=interrupt.gentle)
+            records = apply_serially(plans, serial, carry_out, stop=interrupt.gentle)
     conclude(records, [plan.node for plan in plans], inventory.name, interrupt)
 
 

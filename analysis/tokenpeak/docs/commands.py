@@ -33,7 +33,7 @@ def _table(context: click.Context, command: click.Command) -> ReferenceTable:
         title=f"`{context.command_path}`",
         says="\n\n".join([f"```sh usage\n{usage}\n```", *paragraphs]),
         heads=HEADS,
-        entries=tuple(_entry(each, context) for each in command.get_params(context) if each.name != "help"),
+        entries=tuple(_entry(each, context) for each in command.get_params(context) if "--help" not in each.opts),
     )
 
 

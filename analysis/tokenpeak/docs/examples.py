@@ -9,7 +9,7 @@ import yaml
 from tokenpeak import bounded
 from tokenpeak.errors import ReportError
 
-LONGEST = 120
+LONGEST = 140
 """Characters of an example; a longer one is left to the complete example of the page."""
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "object": dict,

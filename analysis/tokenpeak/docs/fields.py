@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -31,10 +31,11 @@ Schema = Mapping[str, Any]
 class SchemaTables:
     """The tables of one schema: one for the file itself, then one for each part, in the order in which they appear."""
 
-    def __init__(self, schema: Schema, examples: Examples, file: str) -> None:
+    def __init__(self, schema: Schema, examples: Examples, file: str, required: Iterable[str] = ()) -> None:
         self._schema = schema
         self._examples = examples
         self._file = file
+        self._required = (*schema.get("required", ()), *required)
         self._places = {"": file}
         self._order = [""]
         for name in self._order:
@@ -71,11 +72,13 @@ class SchemaTables:
 
     def _title(self, name: str) -> str:
         """What a part's heading says: where it stands in the file, and which kind it is."""
-        return f"`{self._path(name)}`: {_words(name)}" if name else self._file
+        path, words = self._path(name), _words(name)
+        is_same = path.rpartition(".")[2].removesuffix("[]").replace("_", " ") == words
+        return f"`{path}`{'' if is_same else f': {words}'}" if name else self._file
 
     def _table(self, name: str) -> ReferenceTable:
         part = self._part(name)
-        required = part.get("required", ())
+        required = part.get("required", ()) if name else self._required
         entries = tuple(self._entry(name, key, field, key in required) for key, field in part["properties"].items())
         says = str(part.get("description", "")) if name else ""
         return ReferenceTable(title=self._title(name), says=" ".join(says.split()), heads=HEADS, entries=entries)
@@ -89,6 +92,8 @@ class SchemaTables:
     def _type(self, node: Schema) -> str:
         """A field's type in words, with links to its parts."""
         choices = [*dict.fromkeys(self._choices(node))]
+        if "number" in choices and "whole number" in choices:
+            choices.remove("whole number")
         return listed(choices) if choices else "anything"
 
     def _choices(self, node: Schema) -> Iterator[str]:
@@ -107,8 +112,13 @@ class SchemaTables:
             yield from self._of_types(node)
 
     def _of_types(self, node: Schema) -> Iterator[str]:
-        types = node.get("type", ())
-        for name in [types] if isinstance(types, str) else types:
+        given = node.get("type", ())
+        types = [given] if isinstance(given, str) else [name for name in given if name != "null"]
+        if len(types) > 2:
+            yield "any value"
+            return
+        # A text may be written without quotes that YAML then reads as a number, such as 0.32.
+        for name in ["string"] if types == ["string", "number"] else types:
             if name == "array":
                 yield self._of_array(node)
             elif name == "object":

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import click
+import yaml
 
 from tokenpeak import paths
 from tokenpeak.docs.commands import command_tables
@@ -42,4 +43,7 @@ def inventory_tables() -> list[ReferenceTable]:
     schema = inventory_schema()
     shipped = sorted(paths.EXAMPLE_INVENTORIES.glob("*/group_vars/all.yml"))
     files = [*sorted(REFERENCE.glob("inventory*.yml")), *shipped]
-    return SchemaTables(schema, Examples(schema, files), "Variables").tables()
+    roles = yaml.safe_load((paths.PLAYBOOKS / "roles" / "guard" / "meta" / "argument_specs.yml").read_text())
+    options = roles["argument_specs"]["main"]["options"]
+    required = [name for name, option in options.items() if option.get("required") and name in schema["properties"]]
+    return SchemaTables(schema, Examples(schema, files), "Variables", required).tables()

@@ -5,7 +5,7 @@ time, takes 2.4 ms and 1.1 µs for each token of its prompt; each token that is 
 """
 
 REQUEST_S, REQUEST_S_PER_TOKEN = 2.4e-3, 1.1e-6
-"""Reading, checking, tokenizing and handing over a request; other requests wait for it."""
+"""Reading, checking, tokenizing and handing over a request; those behind it wait."""
 
 STREAMED_TOKEN_S = 52e-6
 """Detokenizing a token and sending it."""

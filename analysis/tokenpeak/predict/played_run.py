@@ -4,7 +4,7 @@ Requests come as the load generator sends them, pass the API server, are prefill
 chunks or whole, and then gain a token in each step; the durations are those of the performance model. So the burst at
 the start, prompts that wait for one another, requests of equal length that end together, and the end of the run, when
 fewer and fewer are in flight, are in the prediction as they are in a measurement. Steps between two events are alike
-and are taken at once.
+and are passed over at once.
 """
 
 import heapq
@@ -25,7 +25,7 @@ OPEN_AT_MOST = 500
 """Requests of an open loop that are played; in steady state more would show the same."""
 
 CLOSED_AT_LEAST, WAVES = 300, 4
-"""Requests of a closed loop that are played at least, as times those in flight; those after them are taken as alike."""
+"""Requests of a closed loop that are played at least, as times those in flight; those after them count as alike."""
 
 QUANTILES = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 

@@ -9,6 +9,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from tokenpeak import paths
 from tokenpeak.errors import FactsError
@@ -50,6 +51,9 @@ PRESETS_PROMPT_TOKENS = 9
 
 PRESETS_CONCURRENCY, PRESETS_REQUESTS = 10, 100
 
+ANSWER_SPREAD = 0.5
+"""Coefficient of variation of answers that end where the model ends them; neither publication gives it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
@@ -61,6 +65,10 @@ class Comparison:
     limit_tok_per_s: float
     """Of one request, on ideal hardware with as many requests in flight."""
     binding: str
+    output_tok_per_s: tuple[float, float]
+    """Of all requests together over the whole run: published and predicted."""
+    ttft_s: tuple[float, float] | None = None
+    """Mean, published and predicted; None where it was not published."""
 
     @property
     def ratio(self) -> float:
@@ -98,12 +106,23 @@ def _model(name: str) -> ModelFacts:
     return facts
 
 
-def _compare(row: str, published: float, deployment: Deployment, utilization: float, demand: Demand) -> Comparison:
+def _compare(
+    row: str,
+    published: float,
+    deployment: Deployment,
+    utilization: float,
+    demand: Demand,
+    *,
+    output_tok_per_s: float,
+    ttft_s: float | None = None,
+    chunked: bool = False,
+) -> Comparison:
     memory = MemoryPlan(
         deployment=deployment,
         gpu_memory_utilization=utilization,
         kv_cache_memory_bytes=None,
         max_model_len=demand.longest_tokens or deployment.model.max_context,
+        chunked_prefill=chunked,
         prefix_caching=False,
     )
     state = steady_state(memory, demand)
@@ -114,6 +133,8 @@ def _compare(row: str, published: float, deployment: Deployment, utilization: fl
         predicted_tok_per_s=1 / state.tpot_s,
         limit_tok_per_s=hardware_limit_tok_per_s(memory, demand) / in_flight,
         binding=binding(memory, demand, state),
+        output_tok_per_s=(output_tok_per_s, state.output_tok_per_s),
+        ttft_s=None if ttft_s is None else (ttft_s, state.ttft_s),
     )
 
 
@@ -121,14 +142,14 @@ def _demand(prompt: float, output: float, concurrency: int, requests: int, *, al
     return Demand(
         input_tokens=prompt,
         output_tokens=output,
-        longest_tokens=round(prompt + output),
-        longest_input_tokens=round(prompt),
+        longest_tokens=round(prompt + output) if alike else None,
+        longest_input_tokens=round(prompt) if alike else None,
         requests=requests,
         warmup_requests=0,
         duration_s=None,
         concurrency=concurrency,
         rate_per_s=None,
-        output_spread=0.0 if alike else 1.0,
+        output_spread=0.0 if alike else ANSWER_SPREAD,
     )
 
 
@@ -159,7 +180,7 @@ def presets() -> Iterator[Comparison]:
             alike=False,
         )
         label = f"{row['model'].rsplit('/', 1)[-1]} on {row['preset']}, context {row['max_model_len']}"
-        yield _compare(label, speed, deployment, 0.90, asked)
+        yield _compare(label, speed, deployment, 0.90, asked, output_tok_per_s=float(row["generation_tok_per_s"]))
 
 
 def a100x8() -> Iterator[Comparison]:
@@ -179,17 +200,36 @@ def a100x8() -> Iterator[Comparison]:
             max_num_batched_tokens=batched,
         )
         prompt = float(row["total_input_tokens"]) / requests
-        asked = _demand(prompt, float(row["total_generated_tokens"]) / requests, requests, requests, alike=True)
+        asked = _demand(
+            prompt, float(row["total_generated_tokens"]) / requests, requests, requests, alike=requests == 1
+        )
         label = f"tensor {tensor} × pipeline {pipeline}, {requests} prompts, batched tokens {batched}"
-        yield _compare(label, 1000 / float(row["mean_tpot_ms"]), deployment, 0.95, asked)
+        yield _compare(
+            label,
+            1000 / float(row["mean_tpot_ms"]),
+            deployment,
+            0.95,
+            asked,
+            output_tok_per_s=float(row["output_token_throughput_tok_per_s"]),
+            ttft_s=float(row["mean_ttft_ms"]) / 1000 if row["mean_ttft_ms"] else None,
+            chunked=row["enable_chunked_prefill"] == "True",
+        )
+
+
+def median_error(pairs: Sequence[tuple[float, float]]) -> float:
+    """Median of |predicted ÷ published - 1| over pairs of (published, predicted)."""
+    return median(abs(predicted / published - 1) for published, predicted in pairs)
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:
-    """The median ratio, and how many rows the GPU does not bind."""
+    """The median ratio, how many rows the GPU does not bind, and how far throughput and TTFT are off."""
     ratios = sorted(one.ratio for one in comparisons)
     middle = ratios[len(ratios) // 2]
     outside = sum(not one.gpu_bound for one in comparisons)
-    return (
+    words = (
         f"{len(ratios)} rows: predicted ÷ published {ratios[0]:.2f} to {ratios[-1]:.2f}, median {middle:.2f}; "
-        f"{outside} not bound by the GPU (under {NOT_GPU_BOUND_BELOW:.0%} of its limit)"
+        f"{outside} not bound by the GPU (under {NOT_GPU_BOUND_BELOW:.0%} of its limit). Off in the median: throughput "
+        f"of all requests by {median_error([one.output_tok_per_s for one in comparisons]):.0%}"
     )
+    first = [one.ttft_s for one in comparisons if one.ttft_s is not None]
+    return f"{words}, TTFT of {len(first)} by {median_error(first):.0%}" if first else words

@@ -8,7 +8,7 @@ from statistics import NormalDist
 from tokenpeak.predict.demand import Demand
 
 STEPS = (0.7548776662466927, 0.5698402909980532)
-"""Multiples of them, modulo 1, fill a square evenly however many are taken: inverse powers of the plastic number."""
+"""Multiples of them, modulo 1, fill a square evenly however many there are: inverse powers of the plastic number."""
 
 
 def lengths(demand: Demand) -> Iterator[tuple[int, int]]:

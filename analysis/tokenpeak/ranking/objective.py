@@ -19,12 +19,12 @@ def objective_value(trial: TrialRecord, spec: SweepSpec, *, gpus: int | None = N
 
     `gpus` is how many its engine takes where that is known otherwise than by the config's flags.
     """
-    taken = gpus if gpus is not None else trial.config.gpus
+    used = gpus if gpus is not None else trial.config.gpus
     if spec.objective.is_rate:
         rate = _max_rate_per_s(trial.runs, spec.objective_run()[0])
-        return with_derived({"max_rate_per_s": rate, "gpus": taken}).get(spec.objective.metric)
+        return with_derived({"max_rate_per_s": rate, "gpus": used}).get(spec.objective.metric)
     run = objective_run(trial.runs, spec)
-    return metric_value(run, spec.objective.metric, spec.energy, gpus=taken) if run else None
+    return metric_value(run, spec.objective.metric, spec.energy, gpus=used) if run else None
 
 
 def objective_direction(spec: SweepSpec) -> Direction:

@@ -85,8 +85,8 @@ class SweepRecord(Record):
         An import that does not give the flags is taken to use all of its node.
         """
         there = next((len(node.gpus) for node in self.nodes if self.hardware_of(node) == hardware), 0)
-        told = any(config.flags.get(flag) is not None for flag in GROUPS_OF_GPUS)
-        if (self.imported is not None or config.endpoint is not None) and not told:
+        named = any(config.flags.get(flag) is not None for flag in GROUPS_OF_GPUS)
+        if (self.imported is not None or config.endpoint is not None) and not named:
             return there or None
         return min(config.gpus or 1, there) if there else config.gpus
 

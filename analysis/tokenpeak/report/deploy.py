@@ -6,6 +6,7 @@ All say the same arguments; vllm.command owns how flags are written for an engin
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tokenpeak.errors import PlanError
 from tokenpeak.plan.deployment import TEMPORARY, for_serving, without_benchmark_flags
@@ -96,6 +97,10 @@ def snippets(
         unit = systemd_unit(command)
         hint = f"{lasting}then systemctl daemon-reload." if lasting else "Then systemctl daemon-reload."
     found.append(Snippet(title="systemd", text=unit, note=hint))
+    if "/" not in config.model.name:
+        # A page that may leave has of a node's folder the last part alone, and none of its mounts.
+        lacks = f"{config.model.name} stands for a folder of the node: `tokenpeak report --node-names` shows it."
+        found = [replace(snippet, note=f"{snippet.note} {lacks}".strip()) for snippet in found]
     return Snippets(name=name, snippets=tuple(found))
 
 

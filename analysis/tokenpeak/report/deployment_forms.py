@@ -124,9 +124,9 @@ def helm_values(command: ServingCommand) -> str:
     folders, slash, last = command.image.rpartition("/")
     name, _, tag = last.partition(":")
     repository = f"{folders}{slash}{name}"
-    told = model_words(command.image_program, command.model)
+    named = model_words(command.image_program, command.model)
     # The same word may follow as the name that it is served by.
-    rest = command.arguments[len(told) :] if [*command.arguments[: len(told)]] == told else command.arguments
+    rest = command.arguments[len(named) :] if [*command.arguments[: len(named)]] == named else command.arguments
     lines = [
         "servingEngineSpec:",
         "  modelSpec:",

@@ -122,7 +122,7 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     QualityExample: _rules(WORD="name kind", TEXT="question reference_answer answer"),
     AnswersQuality: _rules(WORD="answers config_ids trial_ids", TEXT="hardware changes"),
     SweepQuality: _rules(WORD="sweep_id", TEXT="references"),
-    QualitySpec: _rules(FILE="reference tasks"),
+    QualitySpec: _rules(TEXT="reference tasks"),
     NodeFacts: _rules(
         NODE="node",
         TEXT="cpu interconnect os engine_help engine_env_allowed problems",

@@ -95,7 +95,7 @@ def first_rows(view: SweepView, ranked: Ranking) -> Table:
 
 
 def accelerator_of(nodes: Sequence[NodeFacts]) -> Accelerator:
-    """What these nodes compute on, as far as is known of them; unknown boards are taken for NVIDIA's."""
+    """What these nodes compute on, as far as is known of them; unknown boards count as NVIDIA's."""
     if any(node.cpu and not node.gpus for node in nodes):
         return "none"
     known = [facts.vendor for node in nodes for gpu in node.gpus if (facts := gpu_facts(gpu.name))]

@@ -45,7 +45,7 @@ class ServingCommand:
     arguments: tuple[str, ...]
     """Of the program in the image, the model first."""
     own_arguments: tuple[str, ...] = ()
-    """Of the program on the machine, where its model is told otherwise."""
+    """Of the program on the machine, where its model is named otherwise."""
     env: Mapping[str, str]
     image: str
     name: str

@@ -2,7 +2,7 @@
 
 A window is cut into the spans between its readings. A mean is the ratio of sums over the spans, and its variance is
 that of a ratio estimate over them (Cochran, Sampling Techniques, 6.4), so that requests that queue behind one another
-are not taken for independent ones. Slower is what is so at 99.9% and by more than the margin.
+do not count as independent ones. Slower is what is so at 99.9% and by more than the margin.
 """
 
 import math
@@ -33,7 +33,7 @@ _SAID = {"ttft": "time to first token", "tpot": "time per output token"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class Observed:
     """Readings of production over a while; `ended` says why they end early."""
 
     readings: Samples
@@ -70,14 +70,14 @@ class Window:
         return [value for value in self.readings.columns.get(column) or () if value is not None]
 
 
-def joined(first: Window, second: Window) -> Window:
+def joined(first: Observed, second: Observed) -> Observed:
     """Two windows of one production, one after the other, as one."""
     names = {*first.readings.columns, *second.readings.columns}
 
-    def column(window: Window, name: str) -> tuple[float | None, ...]:
+    def column(window: Observed, name: str) -> tuple[float | None, ...]:
         return window.readings.columns.get(name) or (None,) * len(window.readings.t_s)
 
-    return Window(
+    return Observed(
         readings=Samples(
             t_s=(*first.readings.t_s, *second.readings.t_s),
             columns={name: (*column(first, name), *column(second, name)) for name in names},
@@ -88,7 +88,7 @@ def joined(first: Window, second: Window) -> Window:
     )
 
 
-def judge(before: Window, after: Window, *, margin: float, test_load: int = 0) -> Bake:
+def judge(before: Observed, after: Observed, *, margin: float, test_load: int = 0) -> Bake:
     """Whether production is worse than it was; `margin` is by what share a mean must be longer to count."""
     figures = [_failed(before, after)]
     for metric in ("ttft", "tpot"):
@@ -144,12 +144,12 @@ def _is_worse(figure: BakeFigure, margin: float) -> bool:
     return figure.after > figure.before * (1 + margin) and figure.after - figure.before > least_s
 
 
-def _mean(before: Window, after: Window, metric: str) -> BakeFigure | None:
+def _mean(before: Observed, after: Observed, metric: str) -> BakeFigure | None:
     sides = [_ratio(window.spans(f"{metric}_sum", f"{metric}_count")) for window in (before, after)]
     return _figure(f"{metric}_mean", sides)
 
 
-def _tail(before: Window, after: Window, metric: str) -> BakeFigure | None:
+def _tail(before: Observed, after: Observed, metric: str) -> BakeFigure | None:
     """The share of requests beyond the bound that the slowest tenth of before had."""
     total = before.grew(f"{metric}_count")
     prefix = f"{metric}_le:"
@@ -224,7 +224,7 @@ def _figure(name: str, sides: Sequence[_Ratio | None]) -> BakeFigure | None:
     )
 
 
-def _failed(before: Window, after: Window) -> BakeFigure:
+def _failed(before: Observed, after: Observed) -> BakeFigure:
     counts = [_failures(window) for window in (before, after)]
     (failed_before, n_before), (failed_after, n_after) = counts
     return BakeFigure(
@@ -239,7 +239,7 @@ def _failed(before: Window, after: Window) -> BakeFigure:
     )
 
 
-def _failures(window: Window) -> tuple[float, float]:
+def _failures(window: Observed) -> tuple[float, float]:
     """Failed requests and all: by the engine's count, the server's, and the test load's own."""
     ended = {name: window.grew(name) for name in window.readings.columns if name.startswith("finished:")}
     failed = ended.get("finished:error", 0.0) + window.grew("http_5xx")
@@ -261,7 +261,7 @@ def _fails_more(figure: BakeFigure) -> bool:
     return beyond / total < FAILED_LEVEL
 
 
-def _traffic(before: Window, after: Window) -> Mapping[str, float]:
+def _traffic(before: Observed, after: Observed) -> Mapping[str, float]:
     """How the traffic after is to that before: requests a second, and tokens of a request."""
     found = {}
     counts = [window.grew("ttft_count") for window in (before, after)]

@@ -46,7 +46,7 @@ class Alternative(Declaration):
     when: dict[str, str] = {}
     """It is a choice only together with these alternatives of earlier axes; an axis left without any is absent."""
     flags: dict[str, FlagValue] = {}
-    """Server flags by vLLM's names, with underscores; see below for what a value means."""
+    """Server flags by vLLM's names, with underscores; null leaves one out that is fixed."""
     env: dict[str, str] = {}
     """Environment variables of the engine."""
     model: ModelPatch = ModelPatch()

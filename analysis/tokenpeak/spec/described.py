@@ -6,6 +6,7 @@ the same on import (`use_attribute_docstrings`), which would make every command 
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -42,6 +43,13 @@ def _of_class(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
                 yield name, " ".join(text.split())
 
 
+def in_yaml(docstring: str) -> str:
+    """A field's docstring in the words of who writes YAML: what is None in Python is absent there."""
+    for word, meant in {"None": "when absent", "False": "false"}.items():
+        docstring = re.sub(rf"\b{word}(?=[:,;])", meant, docstring)
+    return re.sub(r"(^|\. )w(?=hen absent)", r"\1W", docstring).replace("None where", "absent where")
+
+
 class DescribedSchema(GenerateJsonSchema):
     """A JSON Schema with the docstring of each field as its description."""
 
@@ -49,8 +57,10 @@ class DescribedSchema(GenerateJsonSchema):
         """The schema of a model."""
         found = super().model_schema(schema)
         declared: type[BaseModel] = schema["cls"]
+        if "description" in found:
+            found["description"] = in_yaml(found["description"])
         for name, docstring in field_docstrings(declared).items():
             alias = declared.model_fields[name].alias if name in declared.model_fields else None
             if (place := found.get("properties", {}).get(alias or name)) is not None:
-                place["description"] = docstring
+                place["description"] = in_yaml(docstring)
         return found

@@ -94,6 +94,11 @@ def declared_builds(node: str, variables: Mapping[str, Any]) -> dict[str, Declar
         raise InventoryError(
             f"Node {node} has tokenpeak_engines and tokenpeak_engine_command: make the command one of the builds."
         )
+    if isinstance(several, Mapping) and ONLY in several:
+        raise InventoryError(
+            f"tokenpeak_engines of node {node} has a build called {ONLY!r}, which tokenpeak_engine_command's one is "
+            "called: give it another name."
+        )
     return _parsed(node, "tokenpeak_engines", several)
 
 
@@ -101,9 +106,20 @@ def _parsed(node: str, key: str, given: object) -> dict[str, DeclaredBuild]:
     try:
         return _BUILDS.validate_python(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        where, text = first_mistake(error)
         raise InventoryError(
-            f"{key} of node {node}: {where}: {first['msg']}. A build is written NAME: {{version: 0.32.0, "
-            "command: [/opt/vllm/bin/vllm, serve]}}, or with an image: playbooks/README.md has its keys"
+            f"{key} of node {node}: {'.'.join(where)}: {text}. A build is written NAME: {{version: 0.32.0, command: "
+            "[/opt/vllm/bin/vllm, serve]}, or with an image: playbooks/README.md has its keys"
         ) from error
+
+
+def first_mistake(error: ValidationError) -> tuple[tuple[str, ...], str]:
+    """Where in what was given the first mistake is, and what it is."""
+    first = error.errors()[0]
+    where = tuple(str(part) for part in first["loc"] if part != "[key]")
+    if first["type"] == "string_pattern_mismatch" and "mounts" in where:
+        return (
+            where,
+            f"{first['input']!r} is no mount; write /ON/THE/NODE:/IN/THE/CONTAINER, with :ro where it only reads",
+        )
+    return where, first["msg"].removeprefix("Value error, ")

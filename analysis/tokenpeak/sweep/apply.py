@@ -28,7 +28,7 @@ from tokenpeak.records import (
     Provenance,
     Restoration,
 )
-from tokenpeak.results.bake import Window, joined, judge
+from tokenpeak.results.bake import Observed, joined, judge
 from tokenpeak.sweep.bake_settings import MOST_ROUNDS, BakeSettings
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory
@@ -159,12 +159,12 @@ class NodeApply:
         self._fail("put_back" if restored else "unknown", answer.message or "It failed.", answer.failed_in)
         return False
 
-    def _bake(self, before: Window | None) -> bool:
+    def _bake(self, before: Observed | None) -> bool:
         """Whether production is no worse than it was; it is given back otherwise."""
         settings = self._plan.bake
         if settings is None or before is None:
             return True
-        after: Window | None = None
+        after: Observed | None = None
         for place in range(MOST_ROUNDS):
             settle_s = settings.settle_s if place == 0 else 0.0
             window = self._observe(settle_s=settle_s, said="by its new definition")
@@ -196,7 +196,7 @@ class NodeApply:
         said = refusal.error.text if refusal is not None and refusal.error is not None else _words(result)
         self._give_back(said, "confirming")
 
-    def _observe(self, *, settle_s: float, said: str) -> Window | None:
+    def _observe(self, *, settle_s: float, said: str) -> Observed | None:
         """Production's metrics for as long as a bake takes; None, with the reason noted, where they were not read."""
         settings = self._plan.bake
         assert settings is not None, "only a bake is observed"
@@ -214,7 +214,7 @@ class NodeApply:
             self._course.message = _words(result) if answer is None else f"Its answer makes no sense: {answer.unusable}"
             self._course.failed_in = self._course.failed_in or "observing"
             return None
-        window = Window(
+        window = Observed(
             readings=answer.readings,
             ended=answer.ended,
             load_sent=answer.load_sent or 0,

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.node import notify
+from tokenpeak.node.engine_builds import ONLY
 from tokenpeak.node.managers import MANAGERS
+from tokenpeak.spec.engine_build import DeclaredBuild, first_mistake
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import ModelSpec, sweep_names
 from tokenpeak.sweep.inventory_variables import (
@@ -176,6 +179,8 @@ def _content(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
     if name == "tokenpeak_notify":
         for text in notify.problems(value):
             yield (), text
+    if name == "tokenpeak_engines":
+        yield from _engines(value)
 
 
 def _drain(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -189,6 +194,27 @@ def _drain(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
         for key in own if isinstance(own, dict) else ():
             if key not in keys:
                 yield (balancer, key), f"{balancer} takes no key {key}. {suggestion(str(key), keys)}"
+
+
+def _engines(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong with each engine build, but for what a template will make of it."""
+    for name, build in value.items():
+        known = DeclaredBuild.model_fields
+        if not isinstance(build, dict):
+            yield (name,), f"build {name} is {build!r}; write {name}: {{version: 0.32.0, command: [/opt/vllm, serve]}}"
+            continue
+        for key in build:
+            if key not in known:
+                yield (name, key), f"build {name} has no key {key}. {suggestion(str(key), known)}"
+        plain = {key: each for key, each in build.items() if key in known and "{{" not in str(each)}
+        given = {"command": ["vllm", "serve"], **plain} if {*build} - {*plain} else plain
+        try:
+            DeclaredBuild.model_validate(given)
+        except ValidationError as error:
+            where, text = first_mistake(error)
+            yield (name, *where[:1]), f"build {name}: {text}"
+    if ONLY in value:
+        yield (ONLY,), f"the build of tokenpeak_engine_command is called {ONLY}; give this one another name"
 
 
 def _production(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -31,7 +31,8 @@ from tokenpeak.sweep.inventory import Inventory, Node, read_inventory
 from tokenpeak.sweep.probe import Probe, ReadyNode, last_facts
 from tokenpeak.sweep.runner import Event
 from tokenpeak.sweep.trial import TrialResult, TrialSite
-from tokenpeak.sweep.trial_record import TrialEvidence, trial_record
+from tokenpeak.sweep.trial_failure import TrialEvidence
+from tokenpeak.sweep.trial_record import trial_record
 from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest, load_runs, write_private
 from tokenpeak.sweep.worker import Worker
 

@@ -21,6 +21,7 @@ CONTROLLER: Mapping[str, tuple[str, str]] = {
 is."""
 
 BY_CONTROLLER = (
+    "tokenpeak_apply_request",
     "tokenpeak_finish_request",
     "tokenpeak_launch_request",
     "tokenpeak_load_bundle",
@@ -61,7 +62,7 @@ MANAGER_KEYS: Mapping[str, tuple[str, ...]] = {
     "compose": ("file", "unit", "project"),
     "kubernetes": ("unit", "namespace", "context", "kubeconfig"),
     "supervisord": ("unit", "config"),
-    "command": ("start", "stop", "check", "process"),
+    "command": ("start", "stop", "check", "command_file", "process"),
     "none": (),
 }
 """Manager of production → the keys of tokenpeak_production that are its own."""
@@ -86,6 +87,7 @@ PRODUCTION_KEYS: Mapping[str, tuple[str, str]] = {
     "start": ("list", "A program with arguments that starts production."),
     "stop": ("list", "A program with arguments that stops it."),
     "check": ("list", "A program with arguments; status 0 means that production runs. Without it, `url` is asked."),
+    "command_file": ("path", "The engine's command, a word a line, which `start` runs; what an apply changes."),
     "process": ("dict", "Instead of `start` and `stop`: the process itself, by `argv`, `env` and `cwd`."),
 }
 """Key of tokenpeak_production → its type, and what it is."""

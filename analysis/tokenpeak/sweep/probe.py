@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
-from tokenpeak.errors import InventoryError, NodeError
+from tokenpeak.errors import InventoryError, NodeError, StoppedError
 from tokenpeak.names import inside
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
@@ -99,7 +99,8 @@ def probe(
 ) -> Probe:
     """Install TokenPeak's command and, where the inventory asks for it, the engine; then read the facts of each node.
 
-    Raises NodeError when Ansible could not run at all or the user cancelled; a node that fails is an entry.
+    Raises NodeError when Ansible could not run at all, StoppedError when the user ended it; a node that fails is an
+    entry.
     """
     unreachable: dict[str, str] = {}
     failed: dict[str, str] = {}
@@ -125,7 +126,7 @@ def probe(
         failed |= _not_leasable(inventory, answered) | _without_gpus(inventory, answered)
         answered = {name: ready for name, ready in answered.items() if name not in failed}
     if cancelled():
-        raise NodeError("Cancelled while probing; no production was touched.")
+        raise StoppedError("Ended while probing; no production was touched.")
     found = Probe(answered=answered, unreachable=unreachable, failed=failed)
     _keep(inventory.name, [ready.facts for ready in answered.values()])
     return found

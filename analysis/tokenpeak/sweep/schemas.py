@@ -164,9 +164,10 @@ def _receiver() -> dict[str, Any]:
 
 
 def _options() -> dict[str, dict[str, Any]]:
-    """Variable → what is said of it, and its default where it has one."""
+    """Variable → what is said of it, and its default where it has one; the role that all nodes have says it first."""
     found: dict[str, dict[str, Any]] = {name: {"description": said} for name, (_, said) in CONTROLLER.items()}
-    for path in sorted(paths.PLAYBOOKS.glob("roles/*/meta/argument_specs.yml")):
+    roles = paths.PLAYBOOKS.glob("roles/*/meta/argument_specs.yml")
+    for path in sorted(roles, key=lambda each: ("roles/guard/" not in each.as_posix(), each)):
         for entry in yaml.safe_load(path.read_text())["argument_specs"].values():
             for name, option in entry["options"].items():
                 words = {key: option[key] for key in ("description", "default") if key in option}

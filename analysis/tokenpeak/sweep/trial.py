@@ -25,7 +25,8 @@ from tokenpeak.sweep.probe import install
 from tokenpeak.sweep.restoration import restored_by
 from tokenpeak.sweep.runner import Event, NodeResult, run_playbook
 from tokenpeak.sweep.secret import MasterSecret
-from tokenpeak.sweep.trial_record import TrialEvidence, failed_before_launch, trial_record
+from tokenpeak.sweep.trial_failure import TrialEvidence
+from tokenpeak.sweep.trial_record import failed_before_launch, trial_record
 from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest, at_start, write_finish, write_requests
 from tokenpeak.sweep.version import is_another, renewal
 

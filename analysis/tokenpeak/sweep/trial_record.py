@@ -2,17 +2,12 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from tokenpeak.loadgen.job import QUALITY, JobOutcome, read_outcome
-from tokenpeak.node.engine_builds import is_version
-from tokenpeak.node.launch import MODEL_MISSING, WRONG_ENGINE
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, Samples
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import (
@@ -37,38 +32,19 @@ from tokenpeak.results.trial_time import clock_offset_s, fill_gaps, load_phase, 
 from tokenpeak.results.verdict import with_reasons
 from tokenpeak.sweep.node_answer import unpacked_log, unusable_reasons
 from tokenpeak.sweep.step import Step
-from tokenpeak.sweep.trial_request import TrialRequest
-from tokenpeak.terminal import visible_log
-from tokenpeak.vllm.startup_log import classify_failure, startup_facts
-
-_OF_THE_NODE = ("lease_lapsed", "address_taken")
-"""Failures of a launch that say nothing about its config."""
-_NO_SPACE = "[Errno 28] No space left on device"
-_OVERLAP = Reason(
-    code="production_overlap",
-    text="Production was started by somebody while the trial was under way, and ran beside the engine.",
+from tokenpeak.sweep.trial_failure import (
+    OVERLAP,
+    TrialEvidence,
+    failure_of,
+    is_overlapped,
+    outcome_of,
+    quality_of,
+    says_nothing_of_config,
 )
+from tokenpeak.terminal import visible_log
+from tokenpeak.vllm.startup_log import startup_facts
+
 _RUNS = TypeAdapter(tuple[RunRecord, ...])
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialEvidence:
-    """Everything that is known of a trial when it has ended. Missing answers are empty."""
-
-    request: TrialRequest
-    started_at: datetime
-    started_mono_s: float
-    argv: tuple[str, ...] = ()
-    output: Path | None = None
-    """Where the load client wrote."""
-    launch: LaunchAnswer = field(default_factory=LaunchAnswer)
-    finish: FinishAnswer = field(default_factory=FinishAnswer)
-    spans: Mapping[Step, tuple[float, float]] = field(default_factory=dict)
-    failure: str | None = None
-    unreachable: str | None = None
-    cancelled: bool = False
-    overlapped: bool = False
-    """Somebody started production during the trial."""
 
 
 def failed_before_launch(evidence: TrialEvidence, reason: str, provenance: Provenance) -> TrialRecord:
@@ -89,11 +65,11 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
         _doubted(_with_telemetry(run, windows.get(run.run_index), telemetry, evidence), doubts)
         for run in _read_runs(evidence.output)
     )
-    if _is_overlapped(evidence):
-        runs = tuple(run.model_copy(update={"verdict": with_reasons(run.verdict, (_OVERLAP,))}) for run in runs)
-    failure = _failure(evidence, runs, log)
-    quality = _quality(evidence)
-    status = "ok" if failure is None else "interrupted" if _says_nothing_of_config(failure) else "failed"
+    if is_overlapped(evidence):
+        runs = tuple(run.model_copy(update={"verdict": with_reasons(run.verdict, (OVERLAP,))}) for run in runs)
+    failure = failure_of(evidence, runs, log)
+    quality = quality_of(evidence)
+    status = "ok" if failure is None else "interrupted" if says_nothing_of_config(failure) else "failed"
     startup = startup_facts(log)
     if (ready_s := _ready_s(evidence.launch)) is not None:
         startup = startup.model_copy(update={"ready_s": ready_s})
@@ -162,107 +138,13 @@ def _record(
             "idle_power": idle_power,
             "runs": runs,
             "quality": quality,
-            "left_out": _outcome(evidence.output).left_out,
+            "left_out": outcome_of(evidence.output).left_out,
             "series": series or Series(),
             "restoration": restoration,
             "prediction": request.planned.prediction,
             "provenance": provenance,
         }
     )
-
-
-def _failure(evidence: TrialEvidence, runs: tuple[RunRecord, ...], log: str) -> Failure | None:
-    """Why the trial gave no result; None when it gave one."""
-    if evidence.cancelled:
-        return Failure(phase=_phase_reached(evidence), cause="interrupted", message="The sweep was interrupted.")
-    if _is_overlapped(evidence):
-        return Failure(phase=_phase_reached(evidence), cause=_OVERLAP.code, message=_OVERLAP.text)
-    if evidence.unreachable:
-        return Failure(phase=_phase_reached(evidence), cause="node_unreachable", message=evidence.unreachable)
-    if evidence.launch.ready is None:
-        reason = evidence.failure or "The node's launch command gave no answer."
-        return Failure(phase="launch", cause="interrupted", message=reason)
-    if evidence.launch.failure_phase in _OF_THE_NODE:
-        reason = evidence.launch.message or "The node's lease lapsed and its guard gave it back."
-        return Failure(phase="launch", cause="interrupted", message=reason)
-    if (wrong := _wrong_engine(evidence, log)) is not None:
-        return wrong
-    if evidence.launch.failure_phase == MODEL_MISSING:
-        return Failure(phase="launch", cause=MODEL_MISSING, message=evidence.launch.message or "It is not there.")
-    if not evidence.launch.ready:
-        phase = evidence.launch.failure_phase or "engine_start"
-        return _full_disk(log, phase) or classify_failure(
-            log,
-            phase=phase,
-            exit_status=evidence.launch.exit_status,
-            timed_out=bool(evidence.launch.timed_out),
-        )
-    if evidence.finish.given_back_by == "guard":
-        reason = "The node's guard gave it back while the trial was under way: its lease or its deadline had passed."
-        return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
-    if evidence.finish.given_back_by not in (None, "finish"):
-        # Whoever gave it back ended the engine, and another's may have answered in its place.
-        reason = "The node was taken from this trial while it was under way: by another sweep, or by make restore."
-        return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
-    if (lost := _outcome(evidence.output).lost_host) is not None:
-        return Failure(phase="load", cause="load_host_lost", message=lost)
-    left_out = _outcome(evidence.output).left_out is not None
-    expected = 1 if left_out else sum(len(plan.levels) for plan in evidence.request.spec.workloads)
-    is_whole = len(runs) == expected and any(run.summary.requests_ok for run in runs)
-    if evidence.finish.engine_ran is False and not (is_whole and _died_after_load(evidence)):
-        # Whatever requests ended well before: a config whose engine does not outlive the load has failed.
-        return _full_disk(log, "load") or classify_failure(
-            log, phase="load", exit_status=evidence.finish.exit_status, timed_out=False
-        )
-    if evidence.failure is None and is_whole:
-        return None
-    found = _full_disk(log, "load") or classify_failure(log, phase="load", exit_status=None, timed_out=False)
-    if evidence.failure is not None and found.cause in ("unknown", "refused"):
-        # The client failed, and the engine's log knows nothing of it.
-        return Failure(phase="load", cause="interrupted", message=evidence.failure)
-    if found.cause != "unknown":
-        return found
-    reason = f"No request of {len(runs)} runs ended well; {expected} runs were requested."
-    return Failure(phase="load", cause="load_failed", message=reason, evidence=found.evidence)
-
-
-def _died_after_load(evidence: TrialEvidence) -> bool:
-    """Whether the engine outlived the load and ended while its answers were measured: their quality is unknown then."""
-    measured = _quality(evidence)
-    return measured is not None and measured.problem is not None and measured.is_begun
-
-
-def _wrong_engine(evidence: TrialEvidence, log: str) -> Failure | None:
-    """That another version ran than was asked for; by the log of an engine that reports none."""
-    if evidence.launch.failure_phase == WRONG_ENGINE:
-        message = evidence.launch.message or "Another engine than asked for was started."
-        return Failure(phase="launch", cause=WRONG_ENGINE, message=message)
-    asked, logged = evidence.request.asked_version, startup_facts(log).engine_version
-    if evidence.launch.engine_version is not None or not evidence.launch.ready or is_version(asked, logged):
-        return None
-    return Failure(
-        phase="launch", cause=WRONG_ENGINE, message=f"vLLM {asked} was asked for, and the engine's log says {logged}."
-    )
-
-
-def _full_disk(log: str, phase: str) -> Failure | None:
-    """What a full disk did to an engine says nothing of its config: the trial is to be made again."""
-    if _NO_SPACE not in log:
-        return None
-    return Failure(phase=phase, cause="interrupted", message=f"The node's disk is full: the engine met '{_NO_SPACE}'.")
-
-
-def _says_nothing_of_config(failure: Failure) -> bool:
-    return failure.cause in ("interrupted", "node_unreachable", "load_host_lost", _OVERLAP.code)
-
-
-def _is_overlapped(evidence: TrialEvidence) -> bool:
-    return evidence.overlapped or evidence.finish.production_overlap_unix_s is not None
-
-
-def _phase_reached(evidence: TrialEvidence) -> str:
-    """The last step that was begun."""
-    return max(evidence.spans, key=lambda step: evidence.spans[step][0], default="launch")
 
 
 def _offset_s(evidence: TrialEvidence) -> float:
@@ -301,24 +183,6 @@ def _read_runs(output: Path | None) -> tuple[RunRecord, ...]:
         return tuple(sorted(_RUNS.validate_json(path.read_bytes()), key=lambda run: run.run_index))
     except ValidationError:
         return ()  # a client that was killed in the middle of writing; the trial is then a failed one
-
-
-def _outcome(output: Path | None) -> JobOutcome:
-    """How the client says that its job ended; nothing special when it did not get to write."""
-    try:
-        return JobOutcome() if output is None else read_outcome(output)
-    except ValidationError:
-        return JobOutcome()
-
-
-def _quality(evidence: TrialEvidence) -> QualityMeasurement | None:
-    """That the launch's answers were measured; None where that was not asked for, or it never started."""
-    if evidence.request.quality is None or evidence.output is None or not evidence.launch.ready:
-        return None
-    try:
-        return QualityMeasurement.model_validate_json((evidence.output / QUALITY).read_bytes())
-    except (OSError, ValidationError):
-        return QualityMeasurement(problem="The load client ended before it had measured the answers.")
 
 
 def _quality_phase(measured: QualityMeasurement | None, evidence: TrialEvidence) -> list[Phase]:

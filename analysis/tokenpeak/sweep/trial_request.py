@@ -77,7 +77,7 @@ class TrialRequest:
         return self.config.engine_version or self.facts.engine_version
 
     def served_model(self) -> str:
-        """What the engine is told to serve: the node's folder of the declared model, else the config's own."""
+        """What the engine is to serve: the node's folder of the declared model, else the config's own."""
         declared = self.declaration.get("model") or {}
         name = self.config.model.name
         return str(declared["path"]) if declared.get("path") and name == declared.get("name") else name

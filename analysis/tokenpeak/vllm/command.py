@@ -117,7 +117,7 @@ def engine_env(
 
 
 def model_words(program: Sequence[str], model: str) -> list[str]:
-    """How a program is told its model: by the first word after it, or by an option."""
+    """How a model is named to a program: by the first word after it, or by an option."""
     return ["--model", model] if any(word.endswith(MODULE) for word in program) else [model]
 
 

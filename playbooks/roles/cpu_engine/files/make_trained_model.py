@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 VOCABULARY = 1024
 CONTEXT = 2048
 CHAT_TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
-PHASES = ((96, 24, 500), (256, 10, 150), (2048, 2, 60))
+PHASES = ((96, 24, 650), (256, 10, 200), (2048, 2, 90))
 """Tokens of a sequence, sequences of a step, steps."""
 REST = 0.1
 """How much tokens count that follow from nothing."""
@@ -50,25 +50,25 @@ Piece = tuple[str, float]
 def document(source: ModuleType, random: Random, chars: int) -> list[Piece]:
     """A piece of training text: words said again, questions with their answers, sentences, or a passage."""
     lot = random.random()
-    if lot < 0.25:
+    if lot < 0.1:
         return said_again(source, random)
-    if lot < 0.3:
+    if lot < 0.15:
         return [(random.choice(source.passages()) + "\n", 0.3)]
-    if lot < 0.35:
+    if lot < 0.2:
         return [(" ".join(source.sentence(random) for _ in range(random.randrange(1, 6))) + "\n", REST)]
-    if lot < 0.45:
+    if lot < 0.32:
         text, answer = source.long_recall(random, random.randrange(60, max(61, chars)), random)
         return [(text, REST), (f"{answer}\n", 1.0)]
-    if lot < 0.75:
-        facts, asked = (source.persons if lot < 0.6 else source.codes)(random)
+    if lot < 0.55:
+        facts, asked = (source.persons if lot < 0.44 else source.codes)(random)
         pieces = [(facts, REST)]
         for question, answer in random.sample(asked, random.randrange(1, 4)):
             pieces += [(question, REST), (f"{answer}\n", 1.0)]
         return pieces
-    if lot < 0.87:
-        # Each of its sums is worth learning.
+    if lot < 0.85:
         text, answer = source.arithmetic(random)
-        return [(text, 0.5), (f"{answer}\n", 1.0)]
+        sums = [line.partition("=") for line in f"{text}{answer}".split("\n")]
+        return [piece for left, _, right in sums for piece in ((f"{left}=", REST), (f"{right}\n", 1.0))]
     text, answer = source.copying(random)
     return [(text, REST), (f"{answer}\n", 1.0)]
 

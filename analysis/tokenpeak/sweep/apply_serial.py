@@ -1,4 +1,4 @@
-"""Order of applies: one node first, then the rest so many at a time, and none more once one was not confirmed."""
+"""Serial applies: one node first, then the rest so many at a time, and none more once one was not confirmed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +14,14 @@ def batches(plans: Sequence[ApplyPlan], serial: int) -> Iterator[Sequence[ApplyP
         yield plans[start : start + serial]
 
 
-def apply_in_order(
+def apply_serially(
     plans: Sequence[ApplyPlan],
     serial: int,
     apply: Callable[[ApplyPlan], ApplyRecord],
     *,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[ApplyRecord]:
-    """The records of those that were begun, in their order."""
+    """The records of those that were begun, first to last."""
     found: list[ApplyRecord] = []
     for batch in batches(plans, serial):
         if stop() or not batch:
