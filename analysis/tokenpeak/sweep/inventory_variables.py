@@ -21,6 +21,7 @@ CONTROLLER: Mapping[str, tuple[str, str]] = {
 is."""
 
 BY_CONTROLLER = (
+    "tokenpeak_apply_request",
     "tokenpeak_finish_request",
     "tokenpeak_launch_request",
     "tokenpeak_load_bundle",
