@@ -1,4 +1,4 @@
-"""A webhook's receiver: a server that answers as it is told, and keeps what it got."""
+"""A webhook's receiver: a server that answers as its test wants, and keeps what it got."""
 
 import threading
 from collections.abc import Iterator, Sequence
