@@ -58,6 +58,20 @@ LEARN = {
 }
 """An adaptive search in which most configs are far behind at the objective's level."""
 
+NOTIFIED = "notified.jsonl"
+"""What the receiver of the inventory `mixed` got, an event a line."""
+
+
+def receiver_to(path: Path) -> dict[str, Any]:
+    """A receiver that writes each event to the end of a file."""
+    line = f"import sys; open({str(path)!r}, 'a').write(sys.stdin.read() + chr(10))"
+    return {"command": [sys.executable, "-c", line]}
+
+
+def notified(path: Path) -> list[dict[str, Any]]:
+    """The events in that file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
 
 @dataclass(frozen=True, kw_only=True)
 class Home:
