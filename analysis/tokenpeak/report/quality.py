@@ -5,12 +5,13 @@ import json
 import altair as alt
 import polars as pl
 
+from tokenpeak.ranking.pareto import pareto_front
 from tokenpeak.report import theme
 from tokenpeak.report.answers import gain_by_precision
 from tokenpeak.report.blocks import Figure, Sentence, Table, code, number, warning
 from tokenpeak.report.captioned import figure, listed
 from tokenpeak.report.charts import haloed
-from tokenpeak.report.figures import front, slug
+from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView
 
@@ -77,10 +78,12 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
         .sort("value", descending=view.higher_is_better)
         .unique("alike", keep="first", maintain_order=True)
     )
-    sign = 1.0 if view.higher_is_better else -1.0
-    passed = rows.filter(pl.col("quality") == "pass").with_columns(x=-pl.col("kl"), y=pl.col("value") * sign)
-    kept = passed.filter(front(passed))["label"].to_list() if passed.height else []
-    return rows.select("label", "quality", "kl", "kl_high", "perplexity", "value", front=pl.col("label").is_in(kept))
+    passed = rows.filter(pl.col("quality") == "pass").select("label", "kl", "value").iter_rows()
+    points = {label: (kl, value) for label, kl, value in passed}
+    kept = pareto_front(points, ("lower", "higher" if view.higher_is_better else "lower"))
+    return rows.select(
+        "label", "quality", "kl", "kl_high", "perplexity", "value", front=pl.col("label").is_in(list(kept))
+    )
 
 
 def speed_against_quality(view: SweepView, ranked: Ranking) -> Figure | None:

@@ -146,7 +146,6 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         pl.when(pl.col("slo_met").filter(has).all()).then(pl.col("slo_sure").filter(has).min()).alias("slo_sure"),
         (pl.col("status") == "ok").any().alias("started"),
         (pl.col("status") == "interrupted").all().alias("interrupted"),
-        pl.col("quality").drop_nulls().first(),
         pl.col("failure_cause").drop_nulls().first().alias("cause"),
         pl.col("failure_message").drop_nulls().first().alias("message"),
         reason_words().filter(pl.col("verdict") == "invalid").first().alias("reasons"),
