@@ -17,6 +17,9 @@ def test_critical_value_is_scipys(means: int, freedom: int, confidence: float) -
     )
 
 
-def test_two_means_are_students_t() -> None:
+@pytest.mark.parametrize("freedom", [1, 2, 4, 7, 30, 250])
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+def test_two_means_are_students_t(freedom: int, confidence: float) -> None:
     """Of two means it is √2 times Student's t, whose distribution is a closed form."""
-    assert pytest.approx(2**0.5 * stats.t.ppf(0.975, 7), rel=1e-5) == range_critical(2, 7, 0.95)
+    expected = 2**0.5 * stats.t.ppf((1 + confidence) / 2, freedom)
+    assert pytest.approx(expected, rel=1e-6) == range_critical(2, freedom, confidence)

@@ -106,4 +106,6 @@ class EndRecord(Record):
     """The part of it that belongs to an outage whose end was not seen: at least so long, as far as was known."""
     unrestored: tuple[str, ...] = ()
     """Nodes whose production was not seen to serve again."""
+    left_out_nodes: tuple[str, ...] = ()
+    """Nodes that failed so often in a row that the sweep went on without them."""
     problems: tuple[str, ...] = ()

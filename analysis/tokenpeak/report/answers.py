@@ -53,9 +53,8 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
     found = []
     if recommended.get("slo_met") is False and not view.spec.objective.is_rate:
         found.append(warning(f"It does not hold the SLO at {view.objective_place} ({view.slo_words})."))
-    gain = precision_gain(view, ranked)
-    if gain is not None and gain.changes:
-        found.append(warning(*_precision_words(ranked, gain)))
+    if (gained := gain_by_precision(view, ranked)) is not None:
+        found.append(gained)
     if random_weights(view, ranked):
         found.append(
             warning("Measured with random weights: speed is real, answers are not. Measure quality before you deploy.")
@@ -63,6 +62,12 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
     if (loss := hidden_loss(view, ranked)) is not None:
         found.append(loss)
     return found
+
+
+def gain_by_precision(view: SweepView, ranked: Ranking) -> Sentence | None:
+    """The gain at equal precision and what the change of precision costs; None where the gain needs no change."""
+    gain = precision_gain(view, ranked)
+    return warning(*_precision_words(ranked, gain)) if gain is not None and gain.changes else None
 
 
 def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
