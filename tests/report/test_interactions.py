@@ -101,7 +101,7 @@ def test_a_sweep_without_axes_says_so(tmp_path: Path) -> None:
     assert "This sweep varies no axis, so there is no effect to estimate." == plain(
         answers.interactions(view, interactions.effects(view)).parts
     )
-    assert "This sweep varies no axis." == hardware.speedups(view)[0].words()
+    assert [] == hardware.speedups(view)
 
 
 def test_models_at_several_contexts_on_two_nodes_are_a_sweep_like_others(tmp_path: Path) -> None:

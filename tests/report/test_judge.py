@@ -52,8 +52,8 @@ def test_a_wrong_figure_is_found(tmp_path: Path) -> None:
         "kv_cache_dtype=fp8⟧ : 7,704 tok/s at concurrency=256, +40% over defaults in one launch."
     )
 
-    def said(text: str) -> int:
-        return text.judge(pages.Said("index", "sentence", text), text.Site(raw), patterns.SENTENCES)
+    def said(words: str) -> int:
+        return text.judge(pages.Said("index", "sentence", words), text.Site(raw), patterns.SENTENCES)
 
     assert 2 == said(right)
     for changed in (right.replace("7,704", "7,705"), right.replace("+40%", "+41%"), f"{right} It is quick: 3 times."):

@@ -64,7 +64,7 @@ def notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a user's notebooks."""
     folder = tmp_path / "notebooks"
     folder.mkdir()
-    monkeypatch.setattr(paths, "NOTEBOOKS", folder)
+    monkeypatch.setattr(paths, "OWN_NOTEBOOKS", folder)
     return folder
 
 

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtri, ndtr
 
 WIDEST_Z = 8.5
 """Beyond so many standard deviations the normal density does not count."""
@@ -45,6 +44,8 @@ def range_critical(means: int, freedom: int, confidence: float) -> float:
 
 def _share_below(value: float, means: int, freedom: int) -> float:
     """The probability that the studentized range is below the value."""
+    from scipy.special import ndtr  # half a second of processor time, which only a comparison spends
+
     z, weights = _normal_nodes()
     s, s_weights = _deviation_nodes(freedom)
     others = ndtr(z)[None, :] - ndtr(z[None, :] - value * s[:, None])
@@ -65,6 +66,8 @@ def _deviation_nodes(freedom: int) -> tuple[npt.NDArray[np.float64], npt.NDArray
     In a variable t of which the probability is a polynomial that is flat at both ends: there the standard deviation is
     no smooth function of the probability, and equal steps of that are off by a ten-thousandth.
     """
+    from scipy.special import chdtri
+
     nodes, weights = np.polynomial.legendre.leggauss(S_NODES)
     t = (nodes + 1) / 2
     above = (1 - t) ** 4 * (1 + 4 * t + 10 * t**2 + 20 * t**3)

@@ -99,7 +99,7 @@ def snippets(
     found.append(Snippet(title="systemd", text=unit, note=hint))
     if "/" not in config.model.name:
         # A page that may leave has of a node's folder the last part alone, and none of its mounts.
-        lacks = f"{config.model.name} stands for a folder of the node: `tokenpeak report --node-names` shows it."
+        lacks = f"{config.model.name} stands for a folder of the node: a report with --node-names shows it."
         found = [replace(snippet, note=f"{snippet.note} {lacks}".strip()) for snippet in found]
     return Snippets(name=name, snippets=tuple(found), span="half")
 
