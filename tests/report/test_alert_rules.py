@@ -138,7 +138,7 @@ def prometheus(folder: Path, collector: Path, results: Path) -> Iterator[int]:
 
 
 @contextmanager
-def taken(port: int) -> Iterator[None]:
+def occupied(port: int) -> Iterator[None]:
     """A port that production cannot have for as long as the block runs."""
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -202,7 +202,7 @@ def test_every_rule_fires(tmp_path: Path) -> None:
             make_archive(results / name, gpus=["NVIDIA L4"], axes=AXES, end=False).write_end(ended)
 
         first.run("launch", first.launch_request(lease_s=10, production_ready_s=0.5))
-        with taken(int(first.declaration["production"]["url"].rpartition(":")[2])):
+        with occupied(int(first.declaration["production"]["url"].rpartition(":")[2])):
             assert clock.wait_until(lambda: ("TokenPeakProductionDown", "gpu-1") in firing(port), 60), firing(port)
         assert clock.wait_until(lambda: first.read("record.json") is None, 40)
         clock.wait_until(lambda: expected == firing(port), 240)
