@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -6,6 +7,7 @@ from click.testing import CliRunner
 from tokenpeak.cli.plan import known_facts, plan
 from tokenpeak.errors import FactsError
 from tokenpeak.paths import INVENTORIES
+from tokenpeak.spec.sweep import ModelSpec
 from tokenpeak.sweep.inventory import Inventory, Node
 
 
@@ -33,6 +35,21 @@ def test_prints_a_plan_for_people() -> None:
     assert "1x NVIDIA A100-SXM4-80GB on sim-a100" in result.stdout
     assert "weights bandwidth" in result.stdout
     assert "estimate: " in result.stdout
+
+
+def test_model_of_unknown_shape_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configs that cannot be predicted are counted in a line, not listed with dashes; --all lists them."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("tokenpeak.cli.plan.declared_model", lambda _: ModelSpec(name="nobody/Nothing-9B"))
+    result = CliRunner().invoke(plan, ["--inventory", "h100"], catch_exceptions=False)
+    whole = CliRunner().invoke(plan, ["--inventory", "h100", "--all"], catch_exceptions=False)
+
+    assert "not predicted: 33 configs; --all lists them, and a note below says what is not known" in result.stdout
+    assert "–" not in result.stdout
+    assert 33 == sum(line.endswith("not predicted") for line in map(str.rstrip, whole.stdout.splitlines()))
+    assert "Put its config.json there: ~/.local/share/tokenpeak/models/nobody/Nothing-9B/config.json" in " ".join(
+        result.stdout.split()
+    )
 
 
 def test_says_where_facts_can_be_declared() -> None:

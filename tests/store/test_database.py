@@ -268,7 +268,7 @@ def test_an_edited_migration_is_refused(fresh: DatabaseChoice, monkeypatch: pyte
     known = database_module.migrations()
     name = next(iter(known))
     monkeypatch.setattr(database_module, "migrations", lambda: known | {name: "SELECT 1"})
-    with pytest.raises(DatabaseError, match="Drop the schema"), open_database(fresh):
+    with pytest.raises(DatabaseError, match="tokenpeak database migrate --rebuild"), open_database(fresh):
         pass
     monkeypatch.setattr(database_module, "migrations", lambda: {name: known[name]})
     with pytest.raises(DatabaseError, match="newer TokenPeak"), open_database(fresh):

@@ -90,7 +90,7 @@ class Home:
         """What makes the command work here and nowhere else."""
         return {**os.environ, "TOKENPEAK_HOME": str(self.root), "TOKENPEAK_STATE": str(self.state)}
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str, limit_s: float = 300) -> "subprocess.CompletedProcess[str]":
         """The command's end; both streams are in stdout."""
         return subprocess.run(
             self.command(*arguments),
@@ -98,7 +98,7 @@ class Home:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=limit_s,
             check=False,
         )
 

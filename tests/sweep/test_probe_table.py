@@ -25,8 +25,8 @@ def test_node_whose_driver_is_broken_is_no_cpu_node() -> None:
 
 
 def test_missing_rights_are_named_with_what_gives_them() -> None:
-    """Neither Ansible's words nor sudo's say what to change in the inventory."""
-    assert "ansible_become: true" in _with_rights("Make the state folder: Missing sudo password")
+    """Ansible's words do not say what to change in the inventory."""
+    assert "ansible_become: true" in _with_rights("Make the state folder: Permission denied: '/var/lib/tokenpeak'")
     assert "No space left" == _with_rights("No space left")
 
 

@@ -224,6 +224,6 @@ def test_no_trial_begins_without_its_lease(borrowed: Borrowed) -> None:
 
     assert 1 == process.returncode
     assert ["ok"] == [trial["status"] for trial in borrowed.home.trials(borrowed.home.archives()[-1])], said + rest
-    assert "its lease could not be renewed, so no trial begins there: its host key is unknown or has changed" in rest
+    assert "its lease could not be renewed, so no trial begins there: its host key " in rest
     assert pid == (borrowed.state / "pid").read_text()
     assert borrowed.runs()

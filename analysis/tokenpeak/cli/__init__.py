@@ -36,14 +36,18 @@ COMMANDS: dict[str, str] = {
     "quality": "quality",
     "calibrate": "calibrate",
     "ingest": "ingest",
+    "sql": "sql",
+    "database": "database",
     "replay": "replay",
     "archive": "archive",
     "import": "import_",
     "export": "export",
+    "prune": "prune",
     "report": "report",
     "docs": "docs",
     "serve": "serve",
     "publish": "publish",
+    "completion": "completion",
 }
 """Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from tokenpeak.cli import completed
 from tokenpeak.terminal import echo
 
 
@@ -17,7 +18,12 @@ from tokenpeak.terminal import echo
 @click.option("--rate", "rates", type=float, multiple=True, help="Tokens per second of each stream.")
 @click.option("--seconds", type=float, default=4.0, show_default=True, help="How long each point is measured.")
 @click.option("--tls", is_flag=True, help="Over https, with a certificate made for it.")
-@click.option("--inventory", "inventory_name", help="From its load hosts, to a test server put on its node.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completed.INVENTORY,
+    help="From its load hosts, to a test server put on its node.",
+)
 @click.option("--node", "node_name", help="Which node of the inventory; the first when not given.")
 @click.option("--through", "url", help="To a test server (see --serve) at this URL: behind a proxy, a tunnel.")
 @click.option("--ca-file", type=click.Path(path_type=Path), help="Certificates to trust besides the system's.")

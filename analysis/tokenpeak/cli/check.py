@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli import completed
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.spec.located import Mistake
@@ -19,6 +20,7 @@ from tokenpeak.terminal import echo
 @click.argument(
     "files",
     nargs=-1,
+    type=completed.CHECKED,
     metavar="[FILE]...",
     help="Sweeps, files or folders of inventories, or the names of either; all when absent.",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.cli.init import init
+from tokenpeak.cli.init import make_folder
 from tokenpeak.cli.sweep import sweep
 from tokenpeak.terminal import echo
 
@@ -30,7 +30,7 @@ def demo(ctx: click.Context, *, is_end: bool) -> None:
         main()
         return
     if paths.IS_INSTALLED and paths.INVENTORIES == paths.EXAMPLE_INVENTORIES:
-        ctx.invoke(init, name=_FOLDER, examples=())
+        make_folder(_FOLDER, ())
         # A process of its own: where results go is settled on import.
         os.environ.pop("TOKENPEAK_HOME", None)
         os.chdir(_FOLDER)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from tokenpeak.cli import completed
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.results.prediction_accuracy import hindsight_lines
 from tokenpeak.search.highest import searched
@@ -14,7 +15,7 @@ from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Compare predictions with measurements; say what binds.")
-@click.argument("archives", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("archives", nargs=-1, required=True, type=completed.ARCHIVE)
 def explain(archives: tuple[Path, ...]) -> None:
     """Compare the predictions of ARCHIVES (folders or .tar.zst) with what was measured.
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli import completed
 from tokenpeak.terminal import echo
 
 
@@ -12,7 +13,7 @@ from tokenpeak.terminal import echo
 @click.argument(
     "archives",
     nargs=-1,
-    type=click.Path(exists=True, path_type=Path),
+    type=completed.ARCHIVE_THERE,
     help="Archive folders or .tar.zst files; results/ when absent.",
 )
 def ingest(archives: tuple[Path, ...]) -> None:

@@ -1,13 +1,17 @@
 """`tokenpeak init`: a working folder with a commented example of everything in it."""
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from tokenpeak import paths
-from tokenpeak.errors import InputError, suggestion
+from tokenpeak.cli import completed
+from tokenpeak.errors import InputError, NodeError, suggestion
+from tokenpeak.exit_status import ExitStatus
+from tokenpeak.names import is_name
 from tokenpeak.sweep.resolution import inventory_names
 from tokenpeak.terminal import echo
 
@@ -41,38 +45,103 @@ tokenpeak sweep --inventory {first}
 
 
 @click.command(short_help="Make a working folder with commented examples.")
-@click.argument("name", default=".", type=click.Path(path_type=Path))
+@click.argument("words", nargs=-1, metavar="[NAME | HOST...]", help="The folder; with --probe, the hosts to look at.")
 @click.option(
     "--like",
     "examples",
+    type=completed.EXAMPLE,
     multiple=True,
     default=("h100",),
     show_default=True,
     metavar="GPU",
     help="Example inventory to begin with: v100, l40s, mi210, …; may be given more than once.",
 )
-def init(name: Path, examples: tuple[str, ...]) -> None:
-    """Make the folder NAME (default: the current one) a working folder; what is there already stays as it is."""
+@click.option(
+    "--probe", "is_probe", is_flag=True, help="Write an inventory of each HOST ([USER@]HOST, as ssh takes it)."
+)
+@click.option("--inventory", "inventory_name", default="nodes", show_default=True, help="Name of that inventory.")
+@click.option("--port", default=8000, show_default=True, help="Where production answers on those hosts.")
+def init(words: tuple[str, ...], examples: tuple[str, ...], inventory_name: str, port: int, *, is_probe: bool) -> None:
+    """Make the folder NAME (default: the current one) a working folder; what is there already stays as it is.
+
+    With --probe, look at each HOST over SSH and write an inventory of what is found there: boards, engine, what
+    production is (a systemd unit, a container, a Compose service, a process) and its model. Nothing is changed or
+    left on the hosts. It goes into the working folder around, or makes the current folder one.
+    """
+    if is_probe:
+        _write_found(words, inventory_name, port)
+        return
+    if len(words) > 1:
+        raise click.UsageError(f"Give one folder, or --probe to look at the hosts {', '.join(words)}.")
+    name = Path(words[0] if words else ".")
+    make_folder(name, examples)
+    go = "" if name == Path() else f"cd {name} && "
+    own = f", or put your nodes into {name / 'inventory' / examples[0] / 'hosts.yml'}" if examples else ""
+    echo(f"Next: {go}tokenpeak demo{own}")
+
+
+def make_folder(name: Path, examples: tuple[str, ...]) -> None:
+    """Make a folder a working folder with the inventories of these examples; what is there already stays as it is."""
     known = inventory_names(paths.EXAMPLE_INVENTORIES)
     for example in examples:
         if example not in known:
             raise InputError(f"No example inventory {example!r}. {suggestion(example, known)}")
     for path, source in _files(tuple(dict.fromkeys(("sim", *examples)))):
-        target = name / path
-        if target.exists():
-            echo(f"kept     {target}")
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(source, Path):
-            shutil.copyfile(source, target)
-        else:
-            target.write_text(source)
-        echo(f"written  {target}")
+        _put(name / path, source)
     (name / "results").mkdir(exist_ok=True)
     (name / "site").mkdir(exist_ok=True)
-    go = "" if name == Path() else f"cd {name} && "
-    own = f", or put your nodes into {name / 'inventory' / examples[0] / 'hosts.yml'}" if examples else ""
-    echo(f"Next: {go}tokenpeak demo{own}")
+
+
+def _put(target: Path, source: Path | str) -> None:
+    """Write a file, a copy or a text, unless it is there."""
+    if target.exists():
+        echo(f"kept     {target}")
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(source, Path):
+        shutil.copyfile(source, target)
+    else:
+        target.write_text(source)
+    echo(f"written  {target}")
+
+
+def _write_found(hosts: tuple[str, ...], inventory_name: str, port: int) -> None:
+    """Look at the hosts and write their inventory; ends with status 1 where one could not be looked at."""
+    from tokenpeak.sweep.check_inventory import inventory_mistakes
+    from tokenpeak.sweep.first_inventory import default_sweep, first_inventory, summary
+    from tokenpeak.sweep.survey import survey_hosts
+
+    if not hosts:
+        raise click.UsageError("Give the hosts: tokenpeak init --probe gpu-1 admin@gpu-2.")
+    if not is_name(inventory_name):
+        raise InputError(f"--inventory is {inventory_name!r}; give letters, digits, dots and dashes.")
+    home = paths.HOME if (paths.HOME / "inventory").is_dir() else Path()
+    folder = home / "inventory" / inventory_name
+    if folder.exists():
+        raise InputError(f"{folder} is there already, and stays as it is. Name another one by --inventory.")
+    surveyed = survey_hosts(list(dict.fromkeys(hosts)), port)
+    found = [(host, host.answer) for host in surveyed if host.answer is not None]
+    for host, answer in found:
+        echo(f"{host.name}: {summary(answer)}")
+    for host in surveyed:
+        if host.problem is not None:
+            echo(f"PROBLEM {host.name}: {host.problem}")
+    if not found:
+        raise NodeError("No host could be looked at; nothing was written.")
+    if home != paths.HOME or not (paths.HOME / "inventory").is_dir():
+        make_folder(home, ())
+    command = f"tokenpeak init --probe {' '.join(hosts)}"
+    hosts_yml, shared = first_inventory([host for host, _ in found], f"Written by `{command}`. Look through it.")
+    _put(folder / "hosts.yml", hosts_yml)
+    _put(folder / "group_vars" / "all.yml", shared)
+    for sweep in dict.fromkeys(default_sweep(answer.gpus) for _, answer in found):
+        if (home / "sweeps").is_dir() and not (home / "sweeps" / f"{sweep}.yml").exists():
+            _put(home / "sweeps" / f"{sweep}.yml", paths.EXAMPLE_SWEEPS / f"{sweep}.yml")
+    for mistake in inventory_mistakes(folder):
+        echo(mistake)
+    echo(f"Next: look through {folder}, then make probe INVENTORY={inventory_name}")
+    if len(found) < len(surveyed):
+        sys.exit(ExitStatus.ERROR)
 
 
 def _files(inventories: tuple[str, ...]) -> Iterator[tuple[Path, Path | str]]:

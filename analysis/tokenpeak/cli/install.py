@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from tokenpeak.cli import completed
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.sweep.inventory import read_inventory
 from tokenpeak.sweep.probe import install as put
@@ -12,7 +13,14 @@ from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Put the node script and its guard on the nodes.")
-@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to install on.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completed.INVENTORY,
+    default="sim",
+    show_default=True,
+    help="Inventory to install on.",
+)
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(
     "--user", help="Log in as this user instead of the inventory's ansible_user; it must be root or become it."

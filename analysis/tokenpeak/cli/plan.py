@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from tokenpeak.cli import completed
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, SpecError, suggestion
@@ -40,8 +41,15 @@ ROWS = 40
 
 
 @click.command(short_help="Print what would be tried, what not and why, and the cost.")
-@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to plan for.")
-@click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completed.INVENTORY,
+    default="sim",
+    show_default=True,
+    help="Inventory to plan for.",
+)
+@click.option("--sweep", "sweep_name", type=completed.SWEEP, help="Sweep spec; the inventory's default when absent.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(
     "--format",
@@ -226,9 +234,13 @@ def print_plan(
         first: dict[str, PlannedConfig] = {}
         for planned in shown:
             first.setdefault(planned.config_class, planned)
-        shown = list(first.values())[:ROWS]
-    console.print(_table(spec, shown, classes, node, models, everything=everything))
-    if len(classes) > ROWS and not everything:
+        # Rows without a figure would say nothing each; the notes say why there are none.
+        shown = [planned for planned in first.values() if is_predicted(planned.prediction)][:ROWS]
+        if count := sum(not is_predicted(planned.prediction) for planned in predicted.feasible):
+            console.print(f"not predicted: {count} configs; --all lists them, and a note below says what is not known")
+    if shown:
+        console.print(_table(spec, shown, classes, node, models, everything=everything))
+    if shown and len(classes) > ROWS and not everything:
         console.print(f"… and {len(classes) - ROWS} more classes; --all lists every config")
     _print_dropped(console, one.dropped, everything=everything)
     advice = Counter(sentence for planned in predicted.feasible for sentence in planned.advice)
@@ -239,6 +251,11 @@ def print_plan(
         f"estimate: {cost.trials} trials, {duration_text(cost.duration_s)}, {cost.gpu_hours:.2g} GPU-hours, "
         f"production down for {duration_text(cost.production_downtime_s)}, {energy}"
     )
+
+
+def is_predicted(prediction: Prediction | None) -> bool:
+    """Whether there is a speed to show."""
+    return prediction is not None and None not in (prediction.output_tok_per_s, prediction.ttft_s, prediction.tpot_s)
 
 
 def _speed(prediction: Prediction | None) -> float:

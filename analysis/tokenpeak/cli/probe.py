@@ -9,6 +9,7 @@ from dataclasses import replace
 import click
 from rich.table import Table
 
+from tokenpeak.cli import completed
 from tokenpeak.console import SafeConsole
 from tokenpeak.errors import NodeError
 from tokenpeak.exit_status import ExitStatus
@@ -23,7 +24,14 @@ from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Put the node script on the nodes and look; stops nothing.")
-@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to probe.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completed.INVENTORY,
+    default="sim",
+    show_default=True,
+    help="Inventory to probe.",
+)
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(
     "--format",

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli import completed
 from tokenpeak.cli.interruptible import interruptible
 from tokenpeak.errors import InputError
 from tokenpeak.terminal import echo
@@ -14,7 +15,7 @@ from tokenpeak.terminal import echo
 @click.argument(
     "archives",
     nargs=-1,
-    type=click.Path(path_type=Path),
+    type=completed.ARCHIVE,
     help="Archive folders or .tar.zst files; results/ when absent.",
 )
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")

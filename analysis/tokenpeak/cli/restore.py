@@ -4,13 +4,21 @@ import sys
 
 import click
 
+from tokenpeak.cli import completed
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.sweep.by_name import play
 from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Bring production back on every node; safe at any time.")
-@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to give back.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completed.INVENTORY,
+    default="sim",
+    show_default=True,
+    help="Inventory to give back.",
+)
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:
     """Give the nodes back: engine ended, production as it was recorded, lock broken. Safe at any time."""

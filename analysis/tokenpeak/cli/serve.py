@@ -6,13 +6,14 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli import completed
 from tokenpeak.cli.interruptible import interruptible
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Serve the site while a sweep runs.")
-@click.argument("archives", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("archives", nargs=-1, type=completed.ARCHIVE)
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8050, show_default=True, help="0 takes a free one.")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 
+from tokenpeak.cli import completed
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.protocol.answers import ProductionState, StatusAnswer, as_json
 from tokenpeak.sweep.by_name import play
@@ -16,7 +17,14 @@ _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 
 
 @click.command(short_help="Say what each node serves, who has it, and if it is guarded.")
-@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to ask.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completed.INVENTORY,
+    default="sim",
+    show_default=True,
+    help="Inventory to ask.",
+)
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(
     "--format",

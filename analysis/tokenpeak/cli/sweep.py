@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli import completed
 from tokenpeak.cli.interruptible import interruptible
 from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
 from tokenpeak.exit_status import ExitStatus
@@ -36,10 +37,22 @@ _STOP_WORDS = {
 
 
 @click.command(short_help="Find the best settings: probe, plan, try, restore, render.")
-@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory to work on.")
-@click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completed.INVENTORY,
+    default="sim",
+    show_default=True,
+    help="Inventory to work on.",
+)
+@click.option("--sweep", "sweep_name", type=completed.SWEEP, help="Sweep spec; the inventory's default when absent.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
-@click.option("--resume", "sweep_id", help="Go on with this interrupted sweep instead of starting one.")
+@click.option(
+    "--resume",
+    "sweep_id",
+    type=completed.INTERRUPTED,
+    help="Go on with this interrupted sweep instead of starting one.",
+)
 @click.option(
     "--parallel",
     type=click.IntRange(min=1),

@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from tokenpeak.cli import completed
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.protocol.answers import UninstallAnswer
 from tokenpeak.sweep.inventory import read_inventory
@@ -12,7 +13,9 @@ from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Take TokenPeak off the nodes; refused while a trial has one.")
-@click.option("--inventory", "inventory_name", required=True, help="Inventory to take it off.")
+@click.option(
+    "--inventory", "inventory_name", type=completed.INVENTORY, required=True, help="Inventory to take it off."
+)
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(
     "--user", help="Log in as this user instead of the inventory's ansible_user; it must be root or become it."

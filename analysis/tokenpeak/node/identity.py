@@ -141,12 +141,13 @@ def _listed(group: str) -> set[int]:
 
 
 def control_group(pid: int) -> str:
-    """The path of a process's control group, by systemd's hierarchy or the unified one; empty when it has ended."""
-    for line in _lines(pid, "cgroup"):
-        number, controllers, path = line.split(":", 2)
-        if number == "0" or controllers == "name=systemd":
-            return path
-    return ""
+    """The path of a process's control group, by systemd's hierarchy or the unified one; empty when it has ended.
+
+    Where there are both, systemd keeps its groups in one of them, and everything is at the other's root.
+    """
+    found = [line.split(":", 2) for line in _lines(pid, "cgroup")]
+    own = [path for number, controllers, path in found if number == "0" or controllers == "name=systemd"]
+    return next((path for path in own if path != "/"), own[0] if own else "")
 
 
 def user_ids(pid: int) -> set[int]:

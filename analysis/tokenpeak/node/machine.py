@@ -9,7 +9,7 @@ import shutil
 import socket
 from pathlib import Path
 
-from tokenpeak.node import memory, sockets
+from tokenpeak.node import memory, process, sockets
 from tokenpeak.node.state import Json
 
 SECRET = re.compile("(key|token)$|secret|password", re.IGNORECASE)
@@ -65,11 +65,7 @@ def served_with(host: str, port: int) -> list[str]:
     Empty when this user may not see it, or when it is no engine that we know by its command line.
     """
     for listener in sockets.listeners(host, port):
-        try:
-            raw = Path("/proc", listener.split()[0], "cmdline").read_bytes()
-        except OSError:
-            continue
-        words = raw.decode(errors="replace").rstrip("\0").split("\0")
+        words = process.command_line(int(listener.split()[0]))
         starts = [place for place, word in enumerate(words) if word == "serve" or word.endswith("api_server")]
         if starts:
             return without_secrets(words[starts[0] + 1 :])

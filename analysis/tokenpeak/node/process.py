@@ -66,6 +66,15 @@ def all_processes() -> list[Stat]:
     return [process for process in found if process is not None]
 
 
+def command_line(pid: int) -> list[str]:
+    """The arguments of a process; none of one that has ended, or of the kernel's."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return raw.decode(errors="replace").rstrip("\0").split("\0") if raw else []
+
+
 def identity(pid: int) -> dict[str, Any]:
     """What distinguishes this process from a later one with the same pid."""
     found = stat_of(pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tokenpeak.node import process, production, record
 from tokenpeak.node.managers import make_manager
+from tokenpeak.node.managers.command import LOG
 from tokenpeak.node.managers.command import RECORD as PROCESS
 from tokenpeak.node.protocol.answers import ProduceAnswer
 from tokenpeak.node.state import Json, State
@@ -29,7 +30,19 @@ def produce(state: State, declaration: Json, ready_s: float = 120.0) -> ProduceA
             "declared": declared,
         }
         wrong = production.await_answer(recorded, state, ready_s)
+        if wrong is not None:
+            wrong += _last_words(state)
         return ProduceAnswer(changed=True, message=wrong or "It answers.", ready=wrong is None)
+
+
+def _last_words(state: State) -> str:
+    """What production printed last, with where the rest is; nothing where there is no log."""
+    try:
+        lines = state.path(LOG).read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f" {state.path(LOG)} ends with: {last[:500]}" if last else ""
 
 
 def end(state: State, grace_s: float = 10.0) -> str:

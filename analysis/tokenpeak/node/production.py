@@ -208,7 +208,8 @@ def await_answer(
             )
             is_ready = is_running or answering.names_model
         if not is_ready and not clock.wait_until(manager.is_running, 1.0, poll_s=0.2):
-            ended = f"Production ended again after its start ({recorded['manager']} {recorded['unit'] or ''})"
+            who = " ".join(str(recorded[name]) for name in ("manager", "unit") if recorded[name])
+            ended = f"Production ended again after its start ({who})"
             return f"{ended}: {said.rstrip('.')}." if said != "nothing yet" else f"{ended}."
         time.sleep(0.05)
     return f"Production {_not_given(answering, model)} within {ready_s:g} s of its start: {said.rstrip('.')}."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,14 @@ class Row(NamedTuple):
     state: str
     uid: int
     inode: int
+
+
+class Listener(NamedTuple):
+    """A socket that listens at an address; `pids` are empty where they are hidden from this user."""
+
+    address: str
+    uid: int
+    pids: tuple[int, ...]
 
 
 class Peer(NamedTuple):
@@ -81,6 +90,17 @@ def listeners(host: str, port: int) -> list[str]:
         wanted |= _addresses(str(address[0]))
     rows = [row for table in TABLES for row in _listening(read_table(table), wanted, port)]
     return sorted(filter(None, (shown(pid) for pid in holders({row.inode for row in rows}))))
+
+
+def listening_at(port: int) -> list[Listener]:
+    """Who listens on a TCP port of this machine, at whatever address."""
+    found = []
+    for table in TABLES:
+        for row in read_table(table):
+            address, _, number = row.local.rpartition(":")
+            if row.state == _LISTEN and int(number, 16) == port:
+                found.append(Listener(_plain(address), row.uid, holders({row.inode})))
+    return found
 
 
 def read_table(path: str) -> list[Row]:
@@ -146,3 +166,10 @@ def _leads_to(descriptor: Path) -> str | None:
         return os.readlink(descriptor)
     except OSError:
         return None
+
+
+def _plain(name: str) -> str:
+    """An address of a table as people write it: the kernel writes words of 32 bits in the machine's own order."""
+    words = [int(name[place : place + 8], 16) for place in range(0, len(name), 8)]
+    raw = struct.pack(f"={len(words)}I", *words)
+    return socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, raw)

@@ -64,8 +64,8 @@ def missing_hardware(node: NodeFacts) -> str | None:
 def missing_model(name: str) -> str:
     """The sentence that says how to make the facts of a model known."""
     return (
-        f"The model {name!r} is unknown here, so nothing is predicted for it. Add its config.json's keys to "
-        "analysis/tokenpeak/predict/data/models.json, or name a folder that holds its config.json."
+        f"The model {name!r} is unknown here, so nothing is predicted for it. Put its config.json there: "
+        f"~/.local/share/tokenpeak/models/{name}/config.json; where the hub can be reached, that happens by itself."
     )
 
 

@@ -1,7 +1,7 @@
 """Model shape: parameters by formula, and the bytes that weights and KV cache take.
 
 Facts come from a `config.json` (a path, or the cache of the hub on this machine) or from data/models.json, which holds
-the models of the published results. A model that none of these knows has no facts; it can still be swept,
+the most served open models, each with its source. A model that none of these knows has no facts; it can still be swept,
 without prediction.
 """
 

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import polars as pl
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.json import Jsonb
 
 from tokenpeak.errors import ArchiveError, DatabaseError, suggestion
@@ -24,6 +25,7 @@ from tokenpeak.store.archive import parse_record
 from tokenpeak.store.columns import SqlTable
 from tokenpeak.store.embedded import default_folder, running_server
 from tokenpeak.store.frames import Frames, frames_of
+from tokenpeak.store.roles import Purpose, statements
 from tokenpeak.store.tables import TABLES
 from tokenpeak.store.views import views
 
@@ -32,6 +34,11 @@ PG_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT", "PG
 """Any of these says that a Postgres is meant; libpq reads them, and the others, itself."""
 MIGRATION_LOCK = 0x746F6B656E
 CONNECT_LIMIT_S = 10
+CLIENT_PARAMETERS = (
+    *("host", "hostaddr", "port", "dbname", "user", "options"),
+    *("sslmode", "sslrootcert", "sslcert", "sslkey", "krbsrvname", "target_session_attrs"),
+)
+"""Of a connection, those that psql is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,19 +66,24 @@ def choose(environment: Mapping[str, str] = os.environ) -> DatabaseChoice:
 
 
 @contextmanager
-def open_database(choice: DatabaseChoice | None = None) -> Iterator["Database"]:
-    """A connection to a database that has every migration; an embedded server runs as long as it is used."""
+def open_database(choice: DatabaseChoice | None = None, *, is_migrated: bool = True) -> Iterator["Database"]:
+    """A connection to a database, given every migration first; an embedded server runs as long as it is used."""
     choice = choice or choose()
     if choice.folder is None:
-        with _connected(choice.conninfo, choice.description) as database:
+        with _connected(choice.conninfo, choice.description, is_migrated=is_migrated) as database:
             yield database
-    else:
-        with running_server(choice.folder) as conninfo, _connected(conninfo, choice.description) as database:
-            yield database
+        return
+    with (
+        running_server(choice.folder) as conninfo,
+        _connected(conninfo, choice.description, is_migrated=is_migrated) as database,
+    ):
+        if is_migrated:
+            database.put_into_search_path()
+        yield database
 
 
 @contextmanager
-def _connected(conninfo: str, description: str) -> Iterator["Database"]:
+def _connected(conninfo: str, description: str, *, is_migrated: bool) -> Iterator["Database"]:
     try:
         connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_LIMIT_S)
     except psycopg.Error as error:
@@ -81,7 +93,8 @@ def _connected(conninfo: str, description: str) -> Iterator["Database"]:
         ) from error
     with connection:
         database = Database(connection, description)
-        database.migrate()
+        if is_migrated:
+            database.migrate()
         yield database
 
 
@@ -92,8 +105,61 @@ class Database:
         self._connection = connection
         self.description = description
 
+    @property
+    def name(self) -> str:
+        """The database's name."""
+        return self._connection.info.dbname
+
+    @property
+    def client(self) -> tuple[str, dict[str, str]]:
+        """What `psql` takes to connect here: a connection string without a password, and variables with it."""
+        found = self._connection.info.get_parameters()
+        # An older client knows fewer of them.
+        parts = {name: str(found[name]) for name in CLIENT_PARAMETERS if found.get(name)}
+        parts["options"] = f"{parts.get('options', '')} -csearch_path={SCHEMA}".strip()
+        password = self._connection.info.password
+        return make_conninfo("", **parts), {"PGPASSWORD": password} if password else {}
+
+    @property
+    def url(self) -> str:
+        """The connection string for other tools, with the views in the search path and without a password."""
+        info = self._connection.info
+        place = "" if info.host.startswith("/") else f"{info.host}:{info.port}"
+        socket = {"host": info.host, "port": str(info.port)} if not place else {}
+        asked = urlencode({**socket, "options": f"-csearch_path={SCHEMA}"}, quote_via=quote)
+        return f"postgresql://{quote(info.user)}@{place}/{quote(info.dbname)}?{asked}"
+
+    def pending(self) -> list[str]:
+        """The migrations that are missing, in order; DatabaseError where a newer TokenPeak was here, or another one."""
+        with self._reported("read the migrations"):
+            return self._pending()
+
+    def _pending(self) -> list[str]:
+        row = self._connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.migrations",)).fetchone()
+        applied: dict[str, str] = {}
+        if row is not None and row[0] is not None:
+            place = sql.Identifier(SCHEMA, "migrations")
+            query = sql.SQL("SELECT name, sha256 FROM {}").format(place)
+            applied = dict(self._connection.execute(query).fetchall())
+        known = migrations()
+        if unknown := sorted(applied.keys() - known.keys()):
+            raise DatabaseError(
+                f"The {self.description} was migrated by a newer TokenPeak ({', '.join(unknown)}). "
+                "Update this one, or point DATABASE_URL at another database."
+            )
+        for name in applied:
+            if applied[name] != _digest(known[name]):
+                raise DatabaseError(
+                    f"Migration {name} is not the one that the {self.description} was made with. "
+                    "Make the schema anew from the raw files: tokenpeak database migrate --rebuild."
+                )
+        return [name for name in known if name not in applied]
+
     def migrate(self) -> list[str]:
-        """Apply the migrations that are missing, in order, one process at a time; returns their names."""
+        """Apply the migrations that are missing, in order, one process at a time; returns their names.
+
+        Where none is missing, a role that may only read can do this too.
+        """
         with self._reported("migrate"):
             self._connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
             try:
@@ -103,46 +169,76 @@ class Database:
 
     def _migrate(self) -> list[str]:
         execute = self._connection.execute
-        execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
         execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(SCHEMA)))
-        execute(
-            "CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY, sha256 text NOT NULL, "
-            "applied_at timestamptz NOT NULL DEFAULT now())"
-        )
-        applied: dict[str, str] = dict(execute("SELECT name, sha256 FROM migrations").fetchall())
-        known = migrations()
-        if unknown := sorted(applied.keys() - known.keys()):
-            raise DatabaseError(
-                f"The {self.description} was migrated by a newer TokenPeak ({', '.join(unknown)}). "
-                "Update this one, or point DATABASE_URL at another database."
+        pending = self._pending()
+        if pending:
+            # Whoever may not make a schema may own one that is there.
+            if execute("SELECT to_regnamespace(%s)", (SCHEMA,)).fetchone() == (None,):
+                execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
+            execute(
+                "CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY, sha256 text NOT NULL, "
+                "applied_at timestamptz NOT NULL DEFAULT now())"
             )
-        done = []
-        for name, text in known.items():
-            digest = hashlib.sha256(text.encode()).hexdigest()
-            if name not in applied:
-                with self._connection.transaction():
-                    execute(text.encode())
-                    execute("INSERT INTO migrations (name, sha256) VALUES (%s, %s)", (name, digest))
-                done.append(name)
-            elif applied[name] != digest:
-                raise DatabaseError(
-                    f"Migration {name} is not the one that the {self.description} was made with. "
-                    f"Drop the schema (DROP SCHEMA {SCHEMA} CASCADE) and load the raw files again (make ingest)."
-                )
+        known = migrations()
+        for name in pending:
+            with self._connection.transaction():
+                execute(known[name].encode())
+                execute("INSERT INTO migrations (name, sha256) VALUES (%s, %s)", (name, _digest(known[name])))
         self._comment()
-        return done
+        return pending
+
+    def put_into_search_path(self) -> None:
+        """Have every connection to this database find the views by their plain names; of a database of ours."""
+        name = self._connection.info.dbname
+        with self._reported("set the search path"):
+            found = self._connection.execute(
+                "SELECT 1 FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase "
+                "WHERE d.datname = %s AND s.setrole = 0",
+                (name,),
+            ).fetchone()
+            if found is None:
+                statement = sql.SQL("ALTER DATABASE {} SET search_path TO {}, public")
+                self._connection.execute(statement.format(sql.Identifier(name), sql.Identifier(SCHEMA)))
+
+    def make_role(self, role: str, purpose: Purpose, password: str | None) -> None:
+        """Make a role for reading or for loading, or give one that is there its rights."""
+        with self._reported(f"make the role {role}"), self._connection.transaction():
+            for statement in statements(role, purpose, self._connection.info.dbname, SCHEMA):
+                self._connection.execute(statement.encode())
+            if password is not None:
+                hidden = self._connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
+                change = sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(hidden.decode()))
+                self._connection.execute(change)
+
+    def sweep_ids(self) -> list[str]:
+        """The sweeps that were loaded, oldest first; none where there is no schema yet."""
+        with self._reported("list the sweeps"):
+            row = self._connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.sweeps",)).fetchone()
+            if row is None or row[0] is None:
+                return []
+            query = sql.SQL("SELECT sweep_id FROM {} ORDER BY started_at").format(sql.Identifier(SCHEMA, "sweeps"))
+            return [str(found[0]) for found in self._connection.execute(query).fetchall()]
+
+    def drop(self) -> None:
+        """Drop the schema with all that was loaded."""
+        with self._reported("drop the schema"):
+            self._connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(SCHEMA)))
 
     def _comment(self) -> None:
         """Give every column its meaning as a comment, when meanings have changed."""
         comments = [*_table_comments(), *_view_comments()]
         digest = hashlib.sha256(repr(comments).encode()).hexdigest()[:16]
         wanted = f"Archives of TokenPeak; the v_ views are the public contract (comments {digest})"
-        row = self._connection.execute("SELECT obj_description(%s::regnamespace)", (SCHEMA,)).fetchone()
-        if row == (wanted,):
+        row = self._connection.execute(
+            "SELECT obj_description(oid), pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = %s",
+            (SCHEMA,),
+        ).fetchone()
+        # A role that may only read cannot comment.
+        if row is None or row[0] == wanted or not row[1]:
             return
         with self._connection.transaction():
             for target, meaning in comments:
-                kind = sql.SQL("COLUMN" if "." in target else "TABLE")
+                kind = sql.SQL("COLUMN" if "." in target else "VIEW" if target.startswith("v_") else "TABLE")
                 place = sql.Identifier(*target.split("."))
                 self._connection.execute(sql.SQL("COMMENT ON {} {} IS {}").format(kind, place, sql.Literal(meaning)))
             self._connection.execute(
@@ -232,6 +328,10 @@ def migrations() -> dict[str, str]:
     return {name: (folder / name).read_text() for name in files}
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _table_comments() -> Iterator[tuple[str, str]]:
     """Each table and `table.column` with its meaning."""
     for table in TABLES:
@@ -241,8 +341,9 @@ def _table_comments() -> Iterator[tuple[str, str]]:
 
 
 def _view_comments() -> Iterator[tuple[str, str]]:
-    """Each `view.column` with its meaning."""
+    """Each view and `view.column` with its meaning."""
     for name, view in views(migrations()).items():
+        yield name, view.says
         for column in view.columns:
             yield f"{name}.{column.name}", column.meaning
 

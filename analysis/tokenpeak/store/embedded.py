@@ -54,13 +54,21 @@ def running_server(folder: Path | None = None) -> Iterator[str]:
     """The connection string of a running server with its data in `folder`; stopped when its last user leaves."""
     server = _EmbeddedServer(folder or default_folder())
     server.prepare()
-    with server.locked("users", fcntl.LOCK_SH):
+    try:
+        with server.locked("users", fcntl.LOCK_SH):
+            with server.locked("start", fcntl.LOCK_EX):
+                server.initialize()
+                server.start()
+            yield f"host={_quoted(server.data)} port=5432 user=postgres dbname=postgres"
+    finally:
         with server.locked("start", fcntl.LOCK_EX):
-            server.initialize()
-            server.start()
-        yield f"host={_quoted(server.data)} port=5432 user=postgres dbname=postgres"
-    with server.locked("start", fcntl.LOCK_EX):
-        server.stop_unless_used()
+            server.stop_unless_used()
+
+
+def psql() -> Path:
+    """Postgres's own client: this machine's, which has a history and completes words, else the package's."""
+    found = shutil.which("psql")
+    return Path(found) if found else _installed(None) / "bin" / "psql"
 
 
 class _EmbeddedServer:

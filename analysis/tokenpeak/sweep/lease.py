@@ -16,8 +16,8 @@ from typing import Any, Self
 
 from tokenpeak.node.protocol.answers import HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
 from tokenpeak.node.protocol.requests import HeartbeatRequest, as_json
-from tokenpeak.sweep.host_keys import with_remedy
 from tokenpeak.sweep.inventory import Node
+from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained
 
 _BEATS_PER_LEASE = 4
 _LONGEST_BEAT_S = 15.0
@@ -55,7 +55,7 @@ def lease_command(node: Node, declaration: dict[str, Any]) -> list[str]:
     return node_command(node, [python, "-I", f"{state_dir}/tokenpeak-node.pyz", "lease", "--state", state_dir])
 
 
-def lease_problem(argv: Sequence[str]) -> str | None:
+def lease_problem(argv: Sequence[str], login: Login = ANYWHERE) -> str | None:
     """Why a lease would not be renewed by this command: its last words at an end without a heartbeat; None if it is."""
     try:
         done = subprocess.run(
@@ -69,7 +69,7 @@ def lease_problem(argv: Sequence[str]) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return _ending(done.stdout, done.returncode) if done.returncode else None
+    return _ending(done.stdout, done.returncode, login) if done.returncode else None
 
 
 class LeaseChannel:
@@ -87,8 +87,10 @@ class LeaseChannel:
         lease_s: float,
         on_loss: Callable[[str], None],
         on_overlap: Callable[[Overlap], None] = lambda _: None,
+        login: Login = ANYWHERE,
     ) -> None:
         self._argv = list(argv)
+        self._login = login
         self._holder = holder
         self._on_loss = on_loss
         self._on_overlap = on_overlap
@@ -147,7 +149,7 @@ class LeaseChannel:
                 reader.join(timeout=_CLOSE_TIMEOUT_S)
                 if not self._closing.is_set():
                     said.seek(0)
-                    self._report(_ending(said.read() + b"".join(other), process.returncode))
+                    self._report(_ending(said.read() + b"".join(other), process.returncode, self._login))
             self._closing.wait(min(1.0, self._beat_s))
 
     def _report(self, words: str) -> None:
@@ -195,9 +197,9 @@ class LeaseChannel:
                 return
 
 
-def _ending(said: bytes, status: int) -> str:
+def _ending(said: bytes, status: int, login: Login) -> str:
     """Why a channel's process ended, from what it printed."""
-    return with_remedy(_last_words(said)) or f"it ended with status {status}"
+    return explained(said.decode(errors="replace"), login) or _last_words(said) or f"it ended with status {status}"
 
 
 def _last_words(said: bytes) -> str:

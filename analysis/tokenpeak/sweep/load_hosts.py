@@ -13,9 +13,9 @@ from tokenpeak import paths
 from tokenpeak.atomic import replacing
 from tokenpeak.errors import LoadError, NodeError
 from tokenpeak.loadgen.remote_worker_pool import HostLostError, LoadHost, RemoteWorkerPool
-from tokenpeak.sweep.host_keys import with_remedy
 from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.lease import host_command
+from tokenpeak.sweep.login_failures import Login, explained
 from tokenpeak.sweep.runner import run_playbook
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
@@ -51,11 +51,10 @@ def prepare_load_hosts(
         with RemoteWorkerPool(load_hosts(inventory)):
             pass
     except HostLostError as error:
-        said = str(error)
-        remedy = with_remedy(said)
-        raise NodeError(
-            f"{said if remedy == said else f'Load host {error.name}: {remedy}.'} Nothing was stopped."
-        ) from error
+        host = next(host for host in inventory.load_hosts if host.name == error.name)
+        reason = explained(str(error), Login.of(host.name, host.variables))
+        said = f"Load host {error.name}: {reason}." if reason else str(error)
+        raise NodeError(f"{said} Nothing was stopped.") from error
     except LoadError as error:
         raise NodeError(f"{error} Nothing was stopped.") from error
 

@@ -7,6 +7,7 @@ from tokenpeak.errors import TokenpeakError
 from tokenpeak.node.protocol.answers import Overlap
 from tokenpeak.sweep.downtime_budget import Later
 from tokenpeak.sweep.lease import LeaseChannel, lease_command
+from tokenpeak.sweep.login_failures import Login
 from tokenpeak.sweep.restoration import restored_by, unrestored
 from tokenpeak.sweep.runner import Event, run_playbook
 from tokenpeak.sweep.trial import TrialResult, run_trial
@@ -43,9 +44,15 @@ class NodeWorker(Worker):
             if self.restore_pending:
                 return f"{self.node}: no trial begins there before its production is seen back"
         if self._channel is None:
-            argv = lease_command(self._site.inventory.node(self.node), dict(self._ready.declaration))
-            lease_s = self._spec.deadlines.lease_s
-            self._channel = LeaseChannel(argv, self._site.holder, lease_s, self._warn_of_lease, self._take_overlap)
+            node = self._site.inventory.node(self.node)
+            self._channel = LeaseChannel(
+                lease_command(node, dict(self._ready.declaration)),
+                self._site.holder,
+                self._spec.deadlines.lease_s,
+                self._warn_of_lease,
+                self._take_overlap,
+                Login.of(node.name, node.variables),
+            )
             self._channel.__enter__()
         until_s = time.monotonic() + _HEARD_WITHIN_S
         while (problem := self._channel.problem(_HEARD_POLL_S)) is not None:

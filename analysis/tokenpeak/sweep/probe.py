@@ -24,11 +24,12 @@ from tokenpeak.sweep import secret, version
 from tokenpeak.sweep.declared import declared_container, declared_facts, planning_env
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.lease import lease_command, lease_problem
+from tokenpeak.sweep.login_failures import Login
 from tokenpeak.sweep.runner import Event, NodeResult, PlaybookResult, run_playbook
 
 _TRIED_AT_ONCE = 16
-_LACKS_RIGHTS = ("Permission denied", "sudo password", "a password is required")
-"""What Ansible's and sudo's words have in common when a user may not do what root may."""
+_LACKS_RIGHTS = "Permission denied"
+"""What is said where a user may not do what root may."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +135,11 @@ def probe(
 
 def _not_leasable(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> dict[str, str]:
     """The nodes whose lease could not be renewed, so that every trial there would be lost, and what to do."""
-    argvs = [lease_command(inventory.node(name), dict(ready.declaration)) for name, ready in answered.items()]
+    nodes = [inventory.node(name) for name in answered]
+    argvs = [lease_command(node, dict(answered[node.name].declaration)) for node in nodes]
+    logins = [Login.of(node.name, node.variables) for node in nodes]
     with ThreadPoolExecutor(_TRIED_AT_ONCE) as pool:
-        problems_by_node = dict(zip(answered, pool.map(lease_problem, argvs), strict=True))
+        problems_by_node = dict(zip(answered, pool.map(lease_problem, argvs, logins), strict=True))
     return {
         name: f"its lease could not be renewed ({words}). Besides Ansible, plain SSH must get there with a key, and "
         "sudo without a password: ansible_password and ansible_become_password serve Ansible alone"
@@ -158,11 +161,12 @@ def _without_gpus(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> di
 
 def _with_rights(failure: str) -> str:
     """What kept the node script from being installed, and how it gets the rights where those are what it lacks."""
-    if not any(words in failure for words in _LACKS_RIGHTS):
+    if _LACKS_RIGHTS not in failure:
         return failure
     return (
         f"{failure}. Log in as root (ansible_user: root), or set ansible_become: true and let that user's sudo ask for "
-        "no password; see playbooks/README.md for nodes where neither may be"
+        "no password. A user without root keeps everything at home: tokenpeak_state_dir: /home/USER/.local/state/"
+        "tokenpeak-node, and production that is the user's own; see playbooks/README.md under Rights"
     )
 
 

@@ -25,8 +25,8 @@ from tokenpeak import paths
 from tokenpeak.errors import NodeError
 from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, parse
 from tokenpeak.node.protocol.commands import ANSWERS
-from tokenpeak.sweep.host_keys import with_remedy
 from tokenpeak.sweep.inventory import Inventory
+from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained, missing_python, with_remedy
 from tokenpeak.sweep.resolution import as_extravars
 from tokenpeak.sweep.step import Step, step_of
 
@@ -103,7 +103,7 @@ class PlaybookResult:
 class _Collector:
     """Makes results of ansible-runner's events."""
 
-    def __init__(self, on_event: Callable[[Event], None] | None) -> None:
+    def __init__(self, on_event: Callable[[Event], None] | None, logins: Mapping[str, Login] | None = None) -> None:
         self.answers: dict[str, dict[Step, NodeAnswer]] = {}
         self.spans: dict[str, dict[Step, tuple[float, float]]] = {}
         self.ended: set[str] = set()
@@ -111,6 +111,7 @@ class _Collector:
         self.failures: dict[str, str] = {}
         self._started: dict[tuple[str, Step], float] = {}
         self._on_event = on_event
+        self._logins = logins or {}
 
     def __call__(self, event: dict[str, Any]) -> bool:
         """Take one event in; True, because ansible-runner drops its own record of it otherwise."""
@@ -130,13 +131,18 @@ class _Collector:
             self.spans.setdefault(node, {})[step] = (self._started.get((node, step), now), now)
             self._take_answer(node, step, result)
         if kind == "unreachable":
-            self.unreachable[node] = with_remedy(str(result.get("msg", "unreachable"))[:_WORDS_CHARACTERS])
+            self.unreachable[node] = with_remedy(
+                str(result.get("msg", "unreachable"))[:_WORDS_CHARACTERS], self._login(node)
+            )
         if kind == "failed" and not data.get("ignore_errors"):
-            self.failures[node] = _words(str(data.get("task", "")), result)
+            self.failures[node] = _words(str(data.get("task", "")), result, self._login(node))
         if self._on_event is not None:
             answer = self.answers.get(node, {}).get(step) if step is not None and kind != "start" else None
             self._on_event(Event(kind="started" if kind == "start" else kind, step=step, node=node, answer=answer))
         return True
+
+    def _login(self, node: str) -> Login:
+        return self._logins.get(node) or Login(address=node)
 
     def _take_answer(self, node: str, step: Step, result: Mapping[str, Any]) -> None:
         answer = _json(result.get("stdout"))
@@ -169,7 +175,8 @@ def run_playbook(
     half a second and what it had started on nodes is left to them. Raises NodeError when Ansible itself could not run.
     """
     limit = tuple(nodes) or tuple(node.name for node in inventory.nodes)
-    collector = _Collector(on_event)
+    hosts = (*inventory.nodes, *inventory.load_hosts)
+    collector = _Collector(on_event, {host.name: Login.of(host.name, host.variables) for host in hosts})
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="tokenpeak-ansible-", ignore_cleanup_errors=True) as private,
@@ -290,18 +297,37 @@ def _json(text: object) -> Any:
         return None
 
 
-def _words(title: str, result: Mapping[str, Any]) -> str:
-    """The most useful words of a failed task: its own sentence, else its title with what it or Ansible printed."""
+def _words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE) -> str:
+    """The most useful words of a failed task: its own sentence, else its title with what it or Ansible printed.
+
+    A command that did not get to the node at all has the reason.
+    """
     task = title.rsplit(" : ", 1)[-1]
     answer = _json(result.get("stdout"))
     if isinstance(answer, dict) and (refusal := parse(NodeAnswer, answer).error) is not None:
         return refusal.text[:_WORDS_CHARACTERS]
+    if isinstance(answer, dict) and isinstance(said := answer.get("message"), str):
+        return f"{task}: {said[:_WORDS_CHARACTERS]}"
+    if reason := _login_failure(result, login):
+        return reason
     if timed_out := result.get("timedout"):
         return f"{task}: nothing came back within {timed_out['period']} s: log in there and see what hangs"
     for key in ("stderr", "stdout", "module_stderr", "msg"):
         if text := str(result.get(key) or "").strip():
             return f"{task}: " + "\n".join(text[-_WORDS_CHARACTERS:].splitlines()[-_TAIL_LINES:])
     return f"{task}: failed without a word"
+
+
+def _login_failure(result: Mapping[str, Any], login: Login) -> str | None:
+    """Why the task's command did not run there; None where it ran and failed."""
+    command = result.get("cmd")
+    if result.get("rc") == 2 and result.get("msg") == "Error executing command." and not result.get("stderr"):
+        words = command if isinstance(command, list) else str(command).split()
+        return missing_python(words[0]) if words else None
+    printed = "\n".join(
+        str(result.get(key) or "")[-_WORDS_CHARACTERS:] for key in ("msg", "module_stdout", "module_stderr", "stderr")
+    )
+    return explained(printed, login)
 
 
 def _tail(private: Path) -> str:

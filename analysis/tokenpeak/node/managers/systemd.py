@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Mapping
 
 from tokenpeak.node import process
@@ -80,9 +81,15 @@ class SystemdManager(Manager):
     def definition(self) -> Json:
         """The unit's state and files, whole, and which running units stop when it does.
 
-        Raises ScriptError for a unit that could not be started again.
+        Raises ScriptError for a unit that could not be started again, or that this user may not stop.
         """
         shown = self._show()
+        if os.geteuid() != 0 and not self.declared.get("user"):
+            raise ScriptError(
+                "production",
+                f"{self.needed('unit')!r} is a unit of the system, which root alone may stop and start: let an "
+                "administrator install TokenPeak (tokenpeak_guard_command), or leave this node out.",
+            )
         if problem := loss(str(self.needed("unit")), shown):
             raise ScriptError("production", problem)
         text = process.run(self.systemctl("cat", "--", str(self.needed("unit")))).out

@@ -1,0 +1,59 @@
+"""Survey of a machine that TokenPeak is not on yet: its boards, its engines, and what serves a model at a port.
+
+Changes nothing, and leaves nothing there. Run as root it sees every process; as another user that user's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import sys
+from pathlib import Path
+
+from tokenpeak.node import installed_engines, machine, process, serving, sockets
+from tokenpeak.node.found_servers import Machine, user_of
+from tokenpeak.node.probe import gpus
+from tokenpeak.node.protocol.answers import GpuState, as_json, picked
+from tokenpeak.node.protocol.survey import SurveyAnswer
+
+PORT = 8000
+_LOCAL = ("0.0.0.0", "127.0.0.1", "::", "::ffff:127.0.0.1")  # noqa: S104 — where others listen
+_SHOWN = 1000
+
+
+def survey(port: int = PORT) -> SurveyAnswer:
+    """What the machine is and does."""
+    seen = Machine.look()
+    listeners = sockets.listening_at(port)
+    servers, front = seen.behind(port, sorted({pid for one in listeners for pid in one.pids}))
+    account = pwd.getpwuid(os.geteuid())
+    own = [each.engine for each in servers if each.engine is not None]
+    return SurveyAnswer(
+        user=account.pw_name,
+        is_root=os.geteuid() == 0,
+        home=account.pw_dir,
+        python=sys.executable,
+        has_systemd=Path("/run/systemd/system").is_dir(),
+        gpus=tuple(picked(GpuState, gpu) for gpu in gpus()),
+        url=_url(port, listeners),
+        servers=tuple(servers),
+        served_name=serving.served_model(_url(port, listeners)),
+        listens_as=None if front is None else user_of(front),
+        front=None if front is None else " ".join(machine.without_secrets(process.command_line(front)))[:_SHOWN],
+        engines=tuple(dict.fromkeys([*own, *installed_engines.found(seen.runtimes)])),
+    )
+
+
+def _url(port: int, listeners: list[sockets.Listener]) -> str:
+    """Where this machine itself reaches what listens on the port."""
+    addresses = [one.address for one in listeners]
+    is_loopback = not addresses or any(address in _LOCAL for address in addresses)
+    return serving.base_url("127.0.0.1" if is_loopback else addresses[0], port)
+
+
+def main() -> None:
+    """Print the survey as JSON; the port may be given."""
+    port = int(sys.argv[1]) if len(sys.argv) > 1 else PORT
+    os.chdir("/")
+    print(json.dumps(as_json(survey(port)), default=vars), flush=True)

@@ -1,0 +1,320 @@
+"""`tokenpeak sql` and `tokenpeak database`, as typed, on a real Postgres."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from archive_factory import make_archive
+from tokenpeak.metrics import BY_NAME
+from tokenpeak.store import database as database_module
+from tokenpeak.store.database import Database, DatabaseChoice, migrations, open_database
+from tokenpeak.store.embedded import running_server
+from tokenpeak.store.frames import Frames, open_frames
+from tokenpeak.store.views import views
+
+TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
+
+
+@dataclass(kw_only=True)
+class Analyst:
+    """Somebody with a Postgres, whose URL is in the environment, and an archive."""
+
+    url: str
+    archive: Path
+    given: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What commands are started with."""
+        return {**os.environ, "DATABASE_URL": self.url, **self.given}
+
+    def run(self, *words: str, typed: str = "") -> "subprocess.CompletedProcess[str]":
+        """A command, with these lines on its standard input."""
+        return subprocess.run(
+            [TOKENPEAK, *words], env=self.environment, input=typed, capture_output=True, text=True, check=False
+        )
+
+    def rows(self, query: str, url: str | None = None) -> list[tuple[object, ...]]:
+        """What a query finds."""
+        with psycopg.connect(url or self.url) as connection:
+            return connection.execute(query).fetchall()  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder that Postgres's user may enter."""
+    made = Path(tempfile.mkdtemp(prefix="tokenpeak-test-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
+    """A server of this module's own."""
+    with running_server(folder / "postgres") as conninfo:
+        yield conninfo
+
+
+@pytest.fixture(scope="module")
+def archive(folder: Path) -> Path:
+    """An archive."""
+    make_archive(folder / "archive", seconds=5)
+    return folder / "archive"
+
+
+@pytest.fixture(scope="module")
+def frames(archive: Path) -> Frames:
+    """Its frames."""
+    return open_frames(archive)
+
+
+@pytest.fixture
+def analyst(server: str, archive: Path, request: pytest.FixtureRequest) -> Analyst:
+    """An analyst with an empty database."""
+    name = f"test_{abs(hash(request.node.name))}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name}")
+        connection.execute(f"CREATE DATABASE {name}")
+    return Analyst(url=f"{server} dbname={name}", archive=archive)
+
+
+def test_query(analyst: Analyst, frames: Frames) -> None:
+    """A query on a view by its plain name prints a table, or CSV; a wrong one ends with status 2."""
+    empty = analyst.run("sql", "SELECT count(*) FROM v_runs")
+    loaded = analyst.run("ingest", str(analyst.archive))
+    table = analyst.run("sql", "SELECT count(*) AS runs FROM v_runs")
+    rows = analyst.run("sql", "SELECT trial_id, output_tok_per_s FROM v_runs ORDER BY 1 LIMIT 2", "--format", "csv")
+    wrong = analyst.run("sql", "SELECT mood FROM v_runs")
+
+    assert "No sweep is loaded yet" in empty.stderr
+    assert 0 == loaded.returncode, loaded.stderr
+    assert ["runs", str(frames.runs.height)] == [table.stdout.split()[0], table.stdout.split()[2]]
+    assert "trial_id,output_tok_per_s" == rows.stdout.splitlines()[0]
+    assert 3 == len(rows.stdout.splitlines())
+    assert (2, True) == (wrong.returncode, 'column "mood" does not exist' in wrong.stderr)
+
+
+def test_what_is_typed_is_run(analyst: Analyst, frames: Frames) -> None:
+    """Without a query, psql reads the standard input, and stops at the first mistake."""
+    analyst.run("ingest", str(analyst.archive))
+    done = analyst.run("sql", typed="\\pset format unaligned\nSELECT count(*) FROM v_trials;\n")
+    wrong = analyst.run("sql", typed="SELECT 1/0;\nSELECT 'after';\n")
+
+    assert str(frames.trials.height) in done.stdout.splitlines()
+    assert "after" not in wrong.stdout
+    assert 2 == wrong.returncode
+
+
+def test_views_and_their_columns_are_explained(analyst: Analyst) -> None:
+    """Each view and each of its columns has a comment; that of a metric has its unit and formula."""
+    with opened(analyst):
+        pass
+    shown = analyst.rows(
+        "SELECT c.relname, obj_description(c.oid) FROM pg_class c "
+        "WHERE c.relnamespace = 'tokenpeak'::regnamespace AND c.relkind = 'v' ORDER BY 1"
+    )
+    columns = analyst.rows(
+        "SELECT c.relname, a.attname, col_description(c.oid, a.attnum) FROM pg_class c JOIN pg_attribute a "
+        "ON a.attrelid = c.oid AND a.attnum > 0 WHERE c.relnamespace = 'tokenpeak'::regnamespace AND c.relkind = 'v'"
+    )
+    metric = BY_NAME["output_tok_per_s"]
+
+    assert sorted(views(migrations())) == [name for name, _ in shown]
+    assert all(comment for _, comment in shown)
+    assert [] == [(view, column) for view, column, comment in columns if not comment]
+    said = {(view, column): str(comment) for view, column, comment in columns}
+    assert f"{metric.title} [{metric.unit}]" in said["v_runs", "output_tok_per_s"]
+    assert metric.formula in said["v_runs", "output_tok_per_s"]
+
+
+@contextmanager
+def opened(analyst: Analyst) -> Iterator[Database]:
+    """The analyst's database, migrated."""
+    with open_database(DatabaseChoice(description="test server", conninfo=analyst.url)) as database:
+        yield database
+
+
+def test_connection_string_of_a_given_postgres(analyst: Analyst) -> None:
+    """It has no password, and views are found by their plain names through it."""
+    with_password = Analyst(url=f"{analyst.url} password=hunter2", archive=analyst.archive)
+    done = with_password.run("sql", "--connection-string")
+
+    assert 0 == done.returncode, done.stderr
+    assert "hunter2" not in done.stdout
+    assert [(0,)] == analyst.rows("SELECT count(*) FROM v_runs", done.stdout.strip())
+
+
+def test_connection_string_of_the_embedded_postgres(folder: Path, analyst: Analyst) -> None:
+    """The embedded server runs for others until it is interrupted, then ends."""
+    environment = {name: value for name, value in analyst.environment.items() if name != "DATABASE_URL"}
+    environment["TOKENPEAK_STATE"] = str(folder / "state")
+    started = subprocess.Popen(
+        [TOKENPEAK, "sql", "--connection-string"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with started:
+        assert started.stdout is not None
+        url = started.stdout.readline().strip()
+        found = analyst.rows("SELECT count(*) FROM v_runs", url)
+        plain = analyst.rows("SELECT count(*) FROM v_runs", url.partition("&options")[0])
+        started.send_signal(signal.SIGINT)
+        status = started.wait(60)
+
+    assert [(0,)] == found == plain
+    assert 130 == status
+    with pytest.raises(psycopg.OperationalError):
+        analyst.rows("SELECT 1", url)
+
+
+def test_role_for_reading(analyst: Analyst, server: str) -> None:
+    """A role for reading queries the views and reports a sweep, and can change nothing, not even by a command."""
+    analyst.run("ingest", str(analyst.archive))
+    made = analyst.run("database", "role", "dashboards")
+    again = analyst.run("database", "role", "dashboards")
+    reader = Analyst(url=analyst.url.replace("user=postgres", "user=dashboards"), archive=analyst.archive)
+    counted = reader.run("sql", "SELECT count(*) > 0 AS any FROM v_runs", "--format", "csv")
+    refused = [
+        reader.run("sql", statement)
+        for statement in (
+            "DELETE FROM sweeps",
+            "CREATE TABLE tokenpeak.mine (x int)",
+            "DROP VIEW v_runs",
+            "SELECT pg_read_file('/etc/passwd')",
+        )
+    ]
+    loaded = reader.run("ingest", str(analyst.archive))
+    with psycopg.connect(analyst.url, autocommit=True) as connection:
+        connection.execute("CREATE VIEW tokenpeak.v_later AS SELECT 1 AS one")
+
+    assert (0, 0) == (made.returncode, again.returncode), made.stderr + again.stderr
+    assert ["any", "t"] == counted.stdout.split(), counted.stderr
+    assert [2, 2, 2, 2] == [each.returncode for each in refused]
+    assert all("permission denied" in each.stderr or "must be owner" in each.stderr for each in refused)
+    assert (1, True) == (loaded.returncode, "permission denied" in loaded.stderr)
+    assert [(1,)] == analyst.rows("SELECT one FROM tokenpeak.v_later", reader.url)
+
+
+def test_role_for_loading(analyst: Analyst, tmp_path: Path) -> None:
+    """A role for loading makes and fills the schema, and has no right to another one, or to the database."""
+    password = tmp_path / "password"
+    password.write_text("hunter2\n")
+    made = analyst.run("database", "role", "loader", "--for", "loading", "--password-file", str(password))
+    loader = Analyst(url=analyst.url.replace("user=postgres", "user=loader"), archive=analyst.archive)
+    loaded = loader.run("ingest", str(analyst.archive))
+    elsewhere = loader.run("sql", "CREATE SCHEMA other")
+    [hashed] = analyst.rows("SELECT rolpassword FROM pg_authid WHERE rolname = 'loader'")
+
+    assert 0 == made.returncode, made.stderr
+    assert 0 == loaded.returncode, loaded.stderr
+    assert "permission denied for database" in elsewhere.stderr
+    assert str(hashed[0]).startswith("SCRAM-SHA-256$")
+
+
+def test_owner_of_what_is_there_changes(analyst: Analyst) -> None:
+    """A role for loading takes over a schema that a superuser filled, and goes on with it."""
+    analyst.run("ingest", str(analyst.archive))
+    analyst.run("database", "role", "successor", "--for", "loading")
+    successor = Analyst(url=analyst.url.replace("user=postgres", "user=successor"), archive=analyst.archive)
+
+    assert 0 == successor.run("ingest", str(analyst.archive)).returncode
+    assert [("successor",)] == analyst.rows(
+        "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class "
+        "WHERE relnamespace = 'tokenpeak'::regnamespace AND relkind IN ('r', 'v')"
+    )
+
+
+def test_sql_for_an_administrator(analyst: Analyst) -> None:
+    """`--print` shows the statements, which make the role where they are run, and changes nothing itself."""
+    printed = analyst.run("database", "role", "printed", "--for", "loading", "--print")
+    before = analyst.rows("SELECT count(*) FROM pg_roles WHERE rolname = 'printed'")
+    done = analyst.run("sql", typed=printed.stdout)
+
+    assert [(0,)] == before
+    assert 0 == done.returncode, done.stderr
+    assert [("printed",)] == analyst.rows(
+        "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'tokenpeak'"
+    )
+
+
+def test_role_that_cannot_be(analyst: Analyst) -> None:
+    """A name that would need quotes is refused, and so are roles of the embedded Postgres."""
+    odd = analyst.run("database", "role", 'x"; DROP TABLE sweeps')
+    without = subprocess.run(
+        [TOKENPEAK, "database", "role", "x"],
+        env={name: value for name, value in os.environ.items() if name != "DATABASE_URL"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (2, True) == (odd.returncode, "A role cannot be called" in odd.stderr)
+    assert (2, True) == (without.returncode, "set DATABASE_URL" in without.stderr)
+
+
+def older(analyst: Analyst, frames: Frames) -> str:
+    """Make the database one of an older TokenPeak with a sweep in it; the migration that it lacks."""
+    known = database_module.migrations()
+    last = list(known)[-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database_module, "migrations", lambda: {name: known[name] for name in known if name != last})
+        patch.setattr(database_module, "_view_comments", lambda: iter(()))
+        patch.setattr(database_module, "_table_comments", lambda: iter(()))
+        with opened(analyst):
+            pass
+    with psycopg.connect(analyst.url, autocommit=True, options="-c search_path=tokenpeak") as connection:
+        row = frames.sweeps.row(0, named=True)
+        there = {
+            str(name)
+            for (name,) in connection.execute(
+                "SELECT column_name FROM information_schema.columns WHERE table_name = 'sweeps'"
+            ).fetchall()
+        }
+        given = {name: value for name, value in row.items() if name in there}
+        marks = ", ".join(["%s"] * len(given))
+        connection.execute(f"INSERT INTO sweeps ({', '.join(given)}) VALUES ({marks})", list(given.values()))
+    return last
+
+
+def test_database_of_an_older_version(analyst: Analyst, frames: Frames) -> None:
+    """Its state says what is missing; `migrate` applies that, and what was loaded stays."""
+    missing = older(analyst, frames)
+    before = analyst.run("database", "status")
+    done = analyst.run("database", "migrate")
+    after = analyst.run("database", "status")
+
+    assert f"1 migrations are missing: {missing}" in before.stdout
+    assert f"Applied {missing}.\n1 sweeps were loaded before; make ingest fills new columns" in done.stdout
+    assert "It has every migration.\n1 sweeps are loaded: " in after.stdout
+    assert 0 == analyst.run("ingest", str(analyst.archive)).returncode
+
+
+def test_database_that_no_migration_leads_on_from(analyst: Analyst, frames: Frames) -> None:
+    """A database of another history is refused with the command that makes it anew, which loses no sweep unasked."""
+    analyst.run("ingest", str(analyst.archive))
+    with psycopg.connect(analyst.url, autocommit=True, options="-c search_path=tokenpeak") as connection:
+        connection.execute("UPDATE migrations SET sha256 = 'other' WHERE name = '001_tables.sql'")
+        connection.execute("CREATE TABLE others AS SELECT * FROM sweeps")
+        connection.execute("UPDATE others SET sweep_id = 'only-here'")
+        connection.execute("INSERT INTO sweeps SELECT * FROM others")
+    refused = analyst.run("ingest", str(analyst.archive))
+    kept = analyst.run("database", "migrate", "--rebuild", str(analyst.archive))
+    made = analyst.run("database", "migrate", "--rebuild", "--even-so", str(analyst.archive))
+
+    assert "Make the schema anew from the raw files: tokenpeak database migrate --rebuild." in refused.stderr
+    assert (2, True) == (kept.returncode, "would be lost: only-here" in kept.stderr)
+    assert 0 == made.returncode, made.stderr
+    assert [(frames.sweeps["sweep_id"][0],)] == analyst.rows("SELECT sweep_id FROM tokenpeak.sweeps")
