@@ -30,6 +30,7 @@ class GuardReport:
         self._declaration: Json = {}
         self._textfile: Textfile | None = None
         self._notified: set[tuple[str, str | None]] = set()
+        self._failed = False
         try:
             self._declaration = state.declaration()
             if folder := self._declaration.get("textfile_dir"):
@@ -56,8 +57,10 @@ class GuardReport:
             self._say(f"nobody could be notified: {type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """The guard ends: no trial has the node, whoever gave it back."""
+        """The guard ends: no trial has the node, whoever gave it back; an attempt that failed is over with it."""
         self._set(tokenpeak_node_armed=0.0, tokenpeak_guard_due=0.0)
+        if self._failed:
+            self._set(tokenpeak_guard_restored=1.0)
         try:
             for kind, nonce in [*self._notified]:
                 if kind == "production_down":
@@ -76,6 +79,7 @@ class GuardReport:
         of = f"trial {trial_id}" if trial_id else "a trial"
         if outcome.restored and outcome.by == "guard":
             now = round(time.time(), 3)
+            self._failed = False
             self._set(tokenpeak_guard_restored=1.0, tokenpeak_guard_acted_timestamp_seconds=now)
             text = f"The guard of {self._node} gave the node back from {of}: {why}. "
             self._notify("guard_acted", nonce, trial_id, text + _served(outcome))
@@ -84,6 +88,7 @@ class GuardReport:
             except (OSError, ScriptError) as error:
                 self._say(f"cannot note that the guard acted: {error}")
         elif not outcome.restored and outcome.message:
+            self._failed = True
             self._set(tokenpeak_guard_restored=0.0)
             text = (
                 f"Production of {self._node} does not come back after {of}: {why}. The guard goes on trying. Look with "

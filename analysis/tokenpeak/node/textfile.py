@@ -15,7 +15,7 @@ from typing import Callable, Dict, Optional
 METRICS = {
     "tokenpeak_node_armed": "A trial or an apply has the node: its guard watches until production is back.",
     "tokenpeak_guard_due": "The node must be given back now and is not yet.",
-    "tokenpeak_guard_restored": "Whether the guard's last attempt brought production back.",
+    "tokenpeak_guard_restored": "Whether production is back after the guard's last attempt.",
     "tokenpeak_guard_acted_timestamp_seconds": "When the guard last gave the node back itself.",
     "tokenpeak_guard_seen_timestamp_seconds": "When the guard last looked; it looks only while the node is armed.",
 }
