@@ -7,7 +7,6 @@ stretches of the run, against the binomial one, says how many.
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 Numbers = NDArray[np.float64]
 
@@ -52,6 +51,8 @@ def _independence(values: Numbers, share: float, confidence: float) -> float:
     variance = float(means.var(ddof=1)) / stretches
     # The variance is itself known by few stretches only.
     tail = (1 + confidence) / 2
+    from scipy.special import stdtrit  # half a second, which reading an archive does not spend
+
     wider = float(stdtrit(stretches - 1, tail) / stdtrit(1e6, tail)) ** 2
     binomial = share * (1 - share) / number
     return binomial / (variance * wider) if variance > 0 else 1.0

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from tokenpeak.records import RunState
 
@@ -55,6 +54,8 @@ def steady_state(due_s: Numbers, ended_s: Numbers, *, margin: float = MARGIN) ->
     # A step is a whole number of requests, so it is not known better than that.
     spread = float(np.hypot(steps.std(ddof=1), 0.5))
     error = spread / np.sqrt(STRETCHES) / length
+    from scipy.special import stdtrit
+
     within = float(stdtrit(STRETCHES - 1, CONFIDENCE)) * error
     state: RunState = "too_short"
     if growth > within:
@@ -82,6 +83,8 @@ def requests_needed(margin: float = MARGIN, variance: float = 2.0) -> int:
     √(variance ÷ n).
     """
     growth = margin / (1 + margin)
+    from scipy.special import stdtrit
+
     errors = float(stdtrit(STRETCHES - 1, CONFIDENCE) + stdtrit(STRETCHES - 1, 0.99))
     return int(np.ceil(variance * (errors / growth) ** 2 / (1 - SETTLING_SHARE)))
 
