@@ -120,7 +120,6 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
                 else []
             ),
             *([Column(key="slo", title="SLO", kind="state")] if frame["slo"].is_not_null().any() else []),
-            *([Column(key="quality", title="Quality", kind="state")] if frame["quality"].is_not_null().any() else []),
             *(replace(column, hidden=True) for column in confidence_column(frame)),
             *[metric_column(name, currency=view.spec.energy.currency, hidden=name not in shown) for name in measured],
             Column(key="details", title="Why not, in full", hidden=True),
