@@ -1,4 +1,4 @@
-"""Which patterns each kind of text is taken apart by."""
+"""Which patterns each kind of text is read apart by."""
 
 import re
 
