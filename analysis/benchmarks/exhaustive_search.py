@@ -65,11 +65,11 @@ def _peer(engine: CpuEngine, spec: Json, part: Path) -> list[str]:
     workload, level = spec["workloads"][0]["workload"], spec["workloads"][0]["levels"][0]
     vllm, url = str(engine.executable), f"http://127.0.0.1:{PORT}"
     serve = [
-        *(vllm, "serve", str(engine.model), "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(PORT)),
+        *(vllm, "serve", str(engine.model), "--served-model-name", "small", "--host", "127.0.0.1", "--port", str(PORT)),
         *("--dtype", "bfloat16", "--max-model-len", "2048", "--enforce-eager"),
     ]
     bench = [
-        *(vllm, "bench", "serve", "--backend", "openai", "--base-url", url, "--model", "tiny"),
+        *(vllm, "bench", "serve", "--backend", "openai", "--base-url", url, "--model", "small"),
         *("--tokenizer", str(engine.model), "--dataset-name", "random", "--ignore-eos", "--disable-tqdm"),
         *("--random-input-len", str(workload["input_tokens"]), "--random-output-len", str(workload["output_tokens"])),
         *("--num-prompts", str(level["requests"]), "--max-concurrency", str(level["concurrency"])),

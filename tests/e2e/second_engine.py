@@ -18,7 +18,7 @@ FIRST, SECOND = "0.32.0", "0.27.1"
 FURTHER = ("openai-harmony",)
 """What the second release needs and the first has not."""
 HELPER = paths.ROOT / "playbooks" / "roles" / "cpu_engine" / "files" / "complete_engine.py"
-MODEL = paths.data_dir() / "models" / "tiny"
+MODEL = paths.data_dir() / "models" / "small"
 
 
 class NoEngineError(Exception):

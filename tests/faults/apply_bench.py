@@ -29,6 +29,7 @@ exec {MACHINE}/vllm "$@"
 """
 STRIKER = """#!/bin/sh
 # To processes of the new definition that are older than $2 seconds: $1 is `kill` or `slow`.
+# A pause is longer than the delay that the simulated engine catches up with, unseen by its metrics.
 ticks=$(getconf CLK_TCK)
 while :; do
   now=$(cut -d. -f1 /proc/uptime)
@@ -37,7 +38,7 @@ while :; do
     [ -n "$began" ] && [ $((now - began / ticks)) -ge "$2" ] || continue
     case $1 in
     kill) kill -9 "$pid" ;;
-    slow) kill -STOP "$pid"; sleep 0.16; kill -CONT "$pid"; sleep 0.04 ;;
+    slow) kill -STOP "$pid"; sleep 0.4; kill -CONT "$pid"; sleep 0.1 ;;
     esac
   done
   [ "$1" = slow ] || sleep 0.2

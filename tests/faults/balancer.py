@@ -1,5 +1,6 @@
 """A real HAProxy in front of the rig's nodes, and clients that send through it for as long as a block runs."""
 
+import http.client
 import json
 import os
 import signal
@@ -7,7 +8,6 @@ import socket
 import subprocess
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -142,7 +142,7 @@ class Clients:
         try:
             with urllib.request.urlopen(request, timeout=120) as reply:
                 said = reply.read().decode()
-        except (OSError, urllib.error.HTTPError, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             return repr(error)
         if "[DONE]" not in said or f'"completion_tokens":{self.tokens}' not in said.replace(" ", ""):
             return f"a stream that was cut: {said[-200:]!r}"

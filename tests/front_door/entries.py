@@ -1,5 +1,6 @@
 """One entry for each documented command: what is typed, how it must end, and what its words are compared with."""
 
+import json
 import os
 import re
 import signal
@@ -130,6 +131,21 @@ def rolled_back(door: Door, done: Done) -> str:
     assert MODEL == door.served()
     assert door.marks["arguments"] == door.arguments()
     return "the process's arguments of before; production answers"
+
+
+def gate_is_planned(_: Door, done: Done) -> str:
+    """It says what so many launches find, and what the asked regression takes."""
+    sizes = re.findall(r"n=\d+: [\d.]+%", done.said)
+    needed = re.search(r"To find a regression of 30.0% in every figure: (\d+) (?:new )?launches", done.said)
+    assert sizes and needed, done.said[-3000:]
+    return f"{len(sizes)} sizes below 100%; 30% takes {needed[1]} launches"
+
+
+def notified(door: Door, done: Done) -> str:
+    """The receiver says that it got the event, and has it."""
+    says(done, "got it")
+    assert "test" == json.loads((door.clone / "notified.json").read_text())["event"]
+    return "the command's file holds the event"
 
 
 def site_is_there(door: Door, done: Done) -> str:
@@ -398,6 +414,17 @@ ENTRIES = (
         typed="(echo hour,kg_co2_per_kwh; for h in $(seq 0 23); do echo $h,0.$((h / 8 + 1)); done) > grid.csv"
         f" && make report FACTORS=grid.csv ARCHIVE={H100}",
         check=figures_by_the_hour,
+    ),
+    Entry(
+        line="make gate",
+        typed="make gate PLAN=1 REGRESSION=0.3 AGAINST=analysis/landscapes/landscape-cpu.tar.zst",
+        check=gate_is_planned,
+    ),
+    Entry(
+        line="tokenpeak notify",
+        typed='echo "tokenpeak_notify: [{command: [tee, $PWD/notified.json]}]" >> inventory/v100/group_vars/all.yml'
+        " && .venv/bin/tokenpeak notify --inventory v100",
+        check=notified,
     ),
     Entry(line="make explain", typed=f"make explain ARCHIVE={H100}", check=has_words("output_tok_per_s")),
     Entry(line="make replay", typed=f"make replay ARCHIVE={H100}", check=has_words("adaptive"), how="long"),

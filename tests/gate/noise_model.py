@@ -92,7 +92,7 @@ class NoiseModel:
         return np.asarray(own + draw.normal(0, self.block, (1, count, len(self.figures))))
 
 
-def fitted(launches: Recorded) -> NoiseModel:
+def noise_model_of(launches: Recorded) -> NoiseModel:
     """The model of recorded launches, each config launched about as often."""
     by_config = defaultdict(list)
     for config, values in zip(launches.config, launches.values, strict=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tokenpeak.gate.side import Launch, Load, Side, SideConfig, read_side
+from tokenpeak.gate.side import Load, Side, SideConfig, SideLaunch, read_side
 from tokenpeak.ranking.figures import figures_of
 
 LANDSCAPES = Path(__file__).parents[2] / "analysis" / "landscapes"
@@ -40,7 +40,7 @@ def side_of(name: str, figures: Figures, configs: Sequence[np.ndarray]) -> Side:
                 verdict = {"verdict": "valid", "well_measured": True, "verdict_codes": []}
                 known = runs.setdefault(load_of(workload, level), dict(verdict))
                 known[metric] = None if np.isnan(value) else float(np.exp(value))
-            launches.append(Launch(node="node 1", fault=None, runs=runs))
+            launches.append(SideLaunch(node="node 1", fault=None, runs=runs))
         made[HARDWARE, f"config-{number}"] = SideConfig(
             hardware=HARDWARE,
             config_id=f"config-{number}",

@@ -285,7 +285,7 @@ def test_the_plan_states_what_will_be_found(nights: Path, tmp_path: Path) -> Non
     result = CliRunner().invoke(gate, [*asked, "--hours", "0.01", "--json", str(everything)])
 
     assert 0 == result.exit_code, result.output
-    assert "Not affordable in 36 s: 0 launches of each config fit, which find nothing" in result.output
+    assert "Not affordable in 36 s: 0 launches of each config are affordable, which find nothing" in result.output
     found = json.loads(everything.read_text())
     assert (False, 0) == (found["is_affordable"], found["launches_affordable"])
     (closed, *_) = found["figures"]

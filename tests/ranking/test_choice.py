@@ -53,10 +53,7 @@ def test_of_a_tie_the_closest_to_production_is_recommended() -> None:
     found = chosen()
 
     assert ("near", 2) == (found.config.name, found.group)
-    assert (
-        "tied with 1 other, which measured 1.0% higher; "
-        "recommended because it changes 1 setting of production instead of 2" == "; ".join(found.reasons)
-    )
+    assert "2 tie; this one measured 1.0% below the best and is closest to production" == found.words
 
 
 def test_production_in_the_group_is_kept() -> None:
@@ -64,7 +61,7 @@ def test_production_in_the_group_is_kept() -> None:
     found = chosen(VALUES | {"production": (99.0, 101.0, 103.0)})
 
     assert "production" == found.config.name
-    assert "; ".join(found.reasons).endswith("recommended because it changes nothing of production: keep what runs now")
+    assert found.words.endswith("changes nothing of production: keep what runs now")
 
 
 def test_a_winner_alone_is_recommended_without_a_word() -> None:
@@ -73,7 +70,7 @@ def test_a_winner_alone_is_recommended_without_a_word() -> None:
 
     assert "fast" == found.config.name
     assert 1 == found.group
-    assert () == found.reasons
+    assert "" == found.words
 
 
 def test_without_production_the_engines_defaults_are_what_it_is_close_to() -> None:
@@ -88,9 +85,7 @@ def test_without_production_the_engines_defaults_are_what_it_is_close_to() -> No
     assert found is not None
 
     assert spelled.config_id == found.config.config_id
-    assert "; ".join(found.reasons).endswith(
-        "recommended because it changes 3 settings of the engine's defaults instead of 4"
-    )
+    assert found.words.endswith("is closest to the engine's defaults")
 
 
 def test_the_cheapest_is_recommended_where_costs_differ() -> None:
@@ -99,9 +94,7 @@ def test_the_cheapest_is_recommended_where_costs_differ() -> None:
     found = chosen(prefer="cheapest", costs=costs)
 
     assert "fast" == found.config.name
-    assert "; ".join(found.reasons).endswith(
-        "recommended because it costs least: 2.01 instead of 3.01 USD per 1M output tokens"
-    )
+    assert found.words.endswith("costs least, 2.01 instead of 3.01 USD per 1M output tokens")
 
 
 def test_undecided_costs_leave_it_to_the_closest() -> None:
@@ -110,9 +103,8 @@ def test_undecided_costs_leave_it_to_the_closest() -> None:
     found = chosen(prefer="cheapest", costs=costs)
 
     assert "near" == found.config.name
-    assert "; which of 2 costs least is undecided; recommended because it changes 1 setting of production" in "; ".join(
-        found.reasons
-    )
+    assert found.words.startswith("2 tie, cost does not separate 2; this one ")
+    assert "is closest to production" in found.words
 
 
 @pytest.mark.parametrize(
@@ -124,7 +116,7 @@ def test_what_is_not_known_decides_nothing(prefer: Literal["cheapest", "coolest"
     found = chosen(prefer=prefer)
 
     assert "near" == found.config.name
-    assert words in "; ".join(found.reasons)
+    assert words in found.words
 
 
 def test_the_coolest_is_recommended_by_measured_energy() -> None:
@@ -133,7 +125,7 @@ def test_the_coolest_is_recommended_by_measured_energy() -> None:
     found = chosen(prefer="coolest", joules=joules)
 
     assert "fast" == found.config.name
-    assert "needs least energy: 0.101 instead of 0.151 J per output token" in "; ".join(found.reasons)
+    assert "needs least energy, 0.101 instead of 0.151 J per output token" in found.words
 
 
 def test_a_config_that_broke_the_slo_is_not_recommended_for_its_closeness() -> None:
@@ -141,4 +133,4 @@ def test_a_config_that_broke_the_slo_is_not_recommended_for_its_closeness() -> N
     found = chosen(broken=["near"])
 
     assert "fast" == found.config.name
-    assert "tied with 1 other, and measured best; 1 of the 2 broke the SLO" == "; ".join(found.reasons)
+    assert "2 tie, 1 broke the SLO; this one measured best" == found.words

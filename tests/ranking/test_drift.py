@@ -38,7 +38,7 @@ def test_the_anchor_is_no_config_that_was_picked() -> None:
     picked = [("one", "best", 100.0 * number, 120.0) for number in range(20)]
     (words,) = drift_words([*picked, *launches], baseline=("defaults",), margin=0.02)
 
-    assert words.startswith("The node drifted over the sweep by -") and "by 8 launches of defaults:" in words
+    assert words.startswith("Drift: −") and "by 8 launches of defaults." in words
 
 
 def test_launches_that_cannot_separate_a_drift_do_not_rule_it_out() -> None:
@@ -47,8 +47,8 @@ def test_launches_that_cannot_separate_a_drift_do_not_rule_it_out() -> None:
     many = [("one", "defaults", time, value) for time, value in anchor(0.0, 0.002)]
     words = [drift_words(launches, baseline=("defaults",), margin=0.02)[0] for launches in (few, many)]
 
-    assert words[0].startswith("3 launches of defaults cannot separate a drift from noise: it lies between -1")
-    assert "8 launches of defaults show no drift beyond 2%." == words[1]
+    assert words[0].startswith("Drift: −1") and words[0].endswith("; three launches are too few.")
+    assert "Drift: none beyond 2%, by 8 launches of defaults." == words[1]
 
 
 def test_two_launches_show_nothing() -> None:

@@ -28,7 +28,7 @@ def test_configs_that_vary_alike_share_their_spread() -> None:
 
 
 def test_configs_that_vary_unlike_keep_their_own() -> None:
-    """A config ten times as noisy as the others is seen to be: no spread is borrowed from it, and none is lent to it."""
+    """A config ten times as noisy as the others is seen to be: no spread is borrowed from it, none lent to it."""
     draw = np.random.default_rng(6)
     found = spreads(drawn(np.array([0.01] * 30 + [0.1]), 8, draw))
 

@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from archive_factory import make_archive
+from tokenpeak import paths
 from tokenpeak.report.site import SWEEP_PAGES, build_site
 
 pytestmark = pytest.mark.timing
@@ -38,9 +39,8 @@ class Session:
         """The page at `path`, scrolled once to its end so that every figure wakes."""
         self.page.goto(path.as_uri() + fragment)
         self.page.evaluate("for (const f of document.querySelectorAll('figure')) f.scrollIntoView()")
-        figures = self.page.locator("figure.figure").count()
-        if figures:
-            self.page.locator(".embed svg").first.wait_for(state="attached")
+        if self.page.locator("figure[data-scope]:visible").count():
+            self.page.locator(".embed:not([hidden]) svg").first.wait_for(state="attached")
         return self.page
 
 
@@ -52,7 +52,7 @@ def session(browser: Browser) -> Iterator[Session]:
     context.close()
 
 
-@pytest.mark.parametrize("name", [*PAGES, f"{EVIL}/index.html", f"{EVIL}/ranking.html", f"{EVIL}/latency.html"])
+@pytest.mark.parametrize("name", [*PAGES, f"{EVIL}/index.html", f"{EVIL}/ranking.html", f"{EVIL}/load.html"])
 def test_page_opens_without_complaint(session: Session, site: Path, name: str) -> None:
     """No console error, no violation of the policy, nothing run from a name, nothing wider than the window."""
     page = session.open(site / name)
@@ -189,21 +189,61 @@ def test_figure_downloads_carry_the_facts(session: Session, site: Path, tmp_path
 def test_comparison_refuses_what_is_not_comparable(session: Session, site: Path) -> None:
     """A simulated and a real result stand side by side and are not ranked; two of one sweep are."""
     page = session.open(site / "compare.html")
-    options = page.locator("#left-sweep option").all_inner_texts()
-    page.select_option("#left-sweep", index=next(i for i, text in enumerate(options) if RIG in text))
-    page.select_option("#right-sweep", index=next(i for i, text in enumerate(options) if SIM in text))
-    apart = page.locator("#compare-result .answer").inner_text()
-    page.select_option("#right-sweep", index=next(i for i, text in enumerate(options) if RIG in text))
-    page.select_option("#right-config", index=3)
-    together = page.locator("#compare-result .answer").inner_text()
-    ratio = page.get_by_role("row", name="Output throughput (tok/s, 95% interval)").locator("td").last.inner_text()
-    by = re.search(r"The second has ([\d.]+)% (more|less)", together)
+    options = page.locator("#add-sweep option").all_inner_texts()
+
+    def add(sweep: str, config: int) -> None:
+        page.select_option("#add-sweep", index=next(i for i, text in enumerate(options) if sweep in text))
+        page.select_option("#add-config", index=config)
+        page.get_by_role("button", name="Add").click()
+
+    def empty() -> None:
+        while page.locator(".chosen button").count():
+            page.locator(".chosen button").first.click()
+
+    empty()
+    add(RIG, 0)
+    add(SIM, 0)
+    apart = page.locator("#compare-result .sentence").inner_text()
+    empty()
+    add(RIG, 0)
+    add(RIG, 3)
+    together = page.locator("#compare-result .sentence").inner_text()
+    cell = page.get_by_role("row", name="Output throughput (tok/s, 95% interval)").locator("td").last.inner_text()
+    by = re.search(
+        r": ([+−])([\d.]+)% against the first, (better|worse|not distinguishable) \(by the ranking\)", together
+    )
     assert by is not None
 
-    assert apart.startswith("Not ranked: simulated")
-    assert "at concurrency=32: the second is" in together or "the two are not distinguishable" in together
-    assert together.endswith("that is the ranking's verdict."), "the best of its sweep is on the left"
-    assert pytest.approx(float(ratio) - 1, abs=0.001) == float(by[1]) / 100 * (1 if by[2] == "more" else -1)
+    assert apart.startswith("Not ranked against ")
+    assert "simulated" in apart
+    assert cell.endswith(f"{by[1]}{by[2]}%")
+    assert [] == session.complaints
+
+
+def test_six_results_are_compared_and_kept_in_the_address(session: Session, site: Path) -> None:
+    """Six configs stand over each other in tables and figures; a seventh is not taken; the address brings them back."""
+    page = session.open(site / "compare.html")
+    page.select_option(
+        "#add-sweep",
+        index=next(i for i, text in enumerate(page.locator("#add-sweep option").all_inner_texts()) if SIM in text),
+    )
+    add = page.get_by_role("button", name="Add")
+    for index in range(8):
+        if add.is_enabled():
+            page.select_option("#add-config", index=index)
+            add.click()
+    page.locator("#compare-result svg").first.wait_for()
+    heads = page.locator("#compare-result table").first.locator("th").count()
+    points = page.locator("#compare-result figure").first.locator(".mark-symbol path").count()
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.locator("#compare-result svg").first.wait_for()
+
+    assert not add.is_enabled()
+    assert 7 == heads
+    assert 1 <= points <= 6
+    assert page.locator(".chosen li").all_inner_texts() == other.locator(".chosen li").all_inner_texts()
+    assert [] == session.complaints
 
 
 def test_site_stands_alone(browser: Browser, site: Path) -> None:
@@ -225,11 +265,11 @@ def test_site_stands_alone(browser: Browser, site: Path) -> None:
 
 def test_figures_and_trials_have_addresses(session: Session, site: Path) -> None:
     """A figure's own link brings it into view in another window; a config leads to its trial, and the trial back."""
-    page = session.open(site / SIM / "rates.html")
+    page = session.open(site / SIM / "interactions.html")
     figure = page.locator("figure").last
     address = figure.get_by_role("link", name="Link").get_attribute("href")
     other = session.page.context.new_page()
-    other.goto((site / SIM / "rates.html").as_uri() + str(address))
+    other.goto((site / SIM / "interactions.html").as_uri() + str(address))
     other.locator(f"{address}").wait_for()
     top = other.locator(str(address)).evaluate("figure => figure.getBoundingClientRect().top")
     page.goto((site / SIM / "ranking.html").as_uri())
@@ -278,26 +318,162 @@ def test_pages_are_whole_without_scripts(browser: Browser, site: Path) -> None:
     context = browser.new_context(java_script_enabled=False, offline=True)
     page = context.new_page()
     page.goto((site / SIM / "index.html").as_uri())
-    svgs = page.locator("figure .chart > svg").count()
     commands = page.locator(".snippet pre:visible").count()
-    figures = page.locator("figure").count()
+    drawn = []
+    for name in ("index", "ranking", "load", "requests", "interactions", "energy", "trials"):
+        page.goto((site / SIM / f"{name}.html").as_uri())
+        figures = page.locator("figure.figure:visible").count()
+        drawn.append((name, figures, page.locator("figure.figure:visible .chart > svg:visible").count()))
     context.close()
 
-    assert svgs == figures
+    assert [(name, figures, figures) for name, figures, _ in drawn] == drawn
     assert 12 == commands
 
 
-def test_pages_print(session: Session, site: Path) -> None:
-    """A page becomes a PDF with its figures and without its controls."""
-    page = session.open(site / RIG / "ranking.html")
-    page.emulate_media(media="print")
-
-    assert not page.locator(".tools").first.is_visible()
-    assert page.locator("figure .chart svg").first.is_visible()
-    assert page.pdf().startswith(b"%PDF")
+def series(page: Page, figure: str) -> list[str]:
+    """The entries of a figure's legend."""
+    return page.locator(f"#{figure} .embed .role-legend-label text").all_text_contents()
 
 
-@pytest.mark.parametrize("name", ["ranking", "interactions", "energy", "latency", "trials"])
+def test_configs_are_picked_from_table_and_legend(session: Session, site: Path) -> None:
+    """A row's button, a click on the row and one on the legend show and hide a config in every figure of the page."""
+    page = session.open(site / SIM / "load.html")
+    figure = page.locator("figure[data-scope]").first.get_attribute("id")
+    table = page.locator("section.table[data-scope]").first
+    before = series(page, str(figure))
+    button = table.locator("tbody .pick[aria-pressed=false]").first
+    label = str(button.get_attribute("aria-label")).removeprefix("Show ").removesuffix(" in the figures")
+    button.focus()
+    page.keyboard.press("Enter")
+    added = series(page, str(figure))
+    page.locator(f"#{figure} .embed .role-legend-label text").first.click()
+    removed = series(page, str(figure))
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.locator(f"#{figure} .embed:not([hidden]) svg").wait_for(state="attached")
+
+    assert label not in " ".join(before)
+    assert label in " ".join(added)
+    assert added[1:] == removed
+    assert removed == series(other, str(figure))
+    assert len(removed) == other.locator("section.table[data-scope]").first.locator("tr.picked").count()
+    assert [] == session.complaints
+
+
+def test_at_most_six_configs_are_picked(session: Session, site: Path) -> None:
+    """The seventh takes the place of the first: there are six colours and shapes."""
+    page = session.open(site / SIM / "load.html")
+    table = page.locator("section.table[data-scope]").first
+    for button in table.locator("tbody .pick").all():
+        if button.get_attribute("aria-pressed") == "false":
+            button.click()
+
+    assert 6 == table.locator("tr.picked").count()
+
+
+def test_the_pointer_shows_values_and_launches(session: Session, site: Path) -> None:
+    """Over a point the config, its load, its value and how many launches stand behind it."""
+    page = session.open(site / SIM / "load.html")
+    point = page.locator("figure[data-scope] .embed .concat_0_group .mark-symbol path").last
+    point.scroll_into_view_if_needed()
+    point.hover(force=True)
+    said = page.locator("#vg-tooltip-element.visible").inner_text()
+
+    assert "config" in said
+    assert "launches" in said
+
+
+def test_a_brush_zooms_and_the_address_keeps_it(session: Session, site: Path) -> None:
+    """Dragging over a plot keeps the loads under the band; the entries do so by keyboard; All brings back the rest."""
+    page = session.open(site / SIM / "load.html")
+    figure = page.locator("figure[data-scope]").first
+    ticks = figure.locator(".embed .concat_0_group .role-axis-label text")
+    whole = ticks.all_text_contents()
+    figure.scroll_into_view_if_needed()
+    box = figure.locator(".embed .concat_0_group path.background").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 90, steps=5)
+    page.mouse.up()
+    part = ticks.all_text_contents()
+    fragment = page.evaluate("decodeURIComponent(location.hash)")
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.locator("figure[data-scope] .embed:not([hidden]) svg").first.wait_for(state="attached")
+    kept = other.locator("figure[data-scope]").first.locator(".embed .concat_0_group .role-axis-label text")
+    shown_there = kept.all_text_contents()
+    figure.get_by_role("textbox", name="Zoom from").fill("4")
+    figure.get_by_role("textbox", name="Zoom to").fill("8")
+    figure.get_by_role("textbox", name="Zoom to").press("Enter")
+    typed = page.evaluate("decodeURIComponent(location.hash)")
+    figure.get_by_role("button", name="All").click()
+
+    assert len(part) < len(whole)
+    assert re.search(r"zoom\.[\w-]+=[\d.]+~[\d.]+", fragment)
+    assert part == shown_there
+    assert "=4~8" in typed
+    assert sorted(whole) == sorted(ticks.all_text_contents())
+    assert "zoom" not in page.evaluate("location.hash")
+
+
+def test_cards_are_filtered_by_hardware_and_model(session: Session, site: Path) -> None:
+    """Choosing a kind of hardware leaves the cards and rows of its sweeps, and the address brings it back."""
+    page = session.open(site / "index.html")
+    page.locator("#filter-hardware").select_option("1x NVIDIA L4")
+    shown = page.locator(".card:visible").count()
+    rows = page.locator("#table-sweeps tbody tr:visible").count()
+    other = page.context.new_page()
+    other.goto(page.url)
+
+    assert 0 < shown < page.locator(".card").count()
+    assert shown == rows == other.locator(".card:visible").count()
+
+
+def test_a_page_without_interaction_reads_no_runtime(session: Session, site: Path) -> None:
+    """Vega, nine tenths of a megabyte, is read where a figure answers the pointer, and nowhere else."""
+    asked: list[str] = []
+    session.page.on("request", lambda request: asked.append(request.url))
+    session.page.goto((site / SIM / "claims.html").as_uri())
+    session.page.goto((site / "index.html").as_uri())
+    still = [url for url in asked if url.endswith("vega.js")]
+    session.open(site / SIM / "load.html")
+
+    assert [] == still
+    assert any(url.endswith("vega.js") for url in asked)
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+def test_nothing_is_cut_off_on_a_desk(browser: Browser, site: Path, width: int) -> None:
+    """The columns shown of the energy table fit a window of 1280 pixels, as no figure is wider than its place."""
+    context = browser.new_context(offline=True, viewport={"width": width, "height": 900})
+    page = Session(context.new_page()).open(site / RIG / "energy.html")
+    wide = page.evaluate(
+        "[...document.querySelectorAll('.blocks > .table .scroll, .blocks > .figure .chart')]"
+        ".filter(each => each.offsetParent && each.scrollWidth > each.clientWidth + 1).map(each => each.ariaLabel)"
+    )
+    context.close()
+
+    assert [] == wide
+
+
+def test_pages_print(session: Session, tmp_path: Path) -> None:
+    """Overview, ranking, load and energy of the H100 are eight pages of paper at most, without controls."""
+    build_site([paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst"], tmp_path / "site")
+    (sweep,) = (tmp_path / "site").glob("*h100*")
+    leaves = 0
+    for name in ("index", "ranking", "load", "energy"):
+        page = session.open(sweep / f"{name}.html")
+        page.emulate_media(media="print")
+        assert not page.locator(".tools:visible").count()
+        assert page.locator("figure .chart svg").first.is_visible()
+        leaves += len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4")))
+        page.emulate_media(media="screen")
+
+    assert 4 <= leaves <= 8
+
+
+@pytest.mark.parametrize("name", ["index", "ranking", "interactions", "load", "requests", "energy", "trials"])
 def test_figures_fit_a_phone(browser: Browser, site: Path, name: str) -> None:
     """On a window as narrow as a phone's no figure has to be moved sideways to be seen whole."""
     context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})

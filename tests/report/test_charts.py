@@ -2,18 +2,21 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from archive_factory import make_archive
 from shown_pages import figures_of, rows_of, shown
 from tokenpeak import paths
-from tokenpeak.report import charts, figures, open_archive
+from tokenpeak.report import charts, interactivity, open_archive, tables
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.render import picture, script_json
+from tokenpeak.report.score_card import score_card
 from tokenpeak.report.site import SWEEP_PAGES
 from tokenpeak.report.view import short_names
 from tokenpeak.store.pack import unpacked
@@ -35,42 +38,59 @@ def test_every_figure_can_be_drawn(drawn: list[dict[str, Any]]) -> None:
         assert "<text" in picture(figure["spec"], figure["name"]), figure["name"]
 
 
-def points_of(rows: list[tuple[str, float, float]]) -> pl.DataFrame:
-    """Points of a trade-off: label, x and y."""
-    frame = pl.DataFrame(rows, schema=["label", "x", "y"], orient="row")
-    return frame.with_columns(level=pl.lit("rate=1/s"), n=pl.lit(1))
+def pictured(archive: Path) -> tuple[dict[str, Any], pl.DataFrame]:
+    """The overview's picture of throughput against interactivity, and its points."""
+    view = open_archive(archive)
+    ranked = rank(view, view.hardware[0])
+    found = interactivity.interactivity(view, ranked)
+    assert found is not None
+    return found.payload(), interactivity.points(view, ranked)
 
 
-def test_a_trade_off_names_the_recommended_config() -> None:
-    """Its points are diamonds, drawn and named wherever they lie; without one there are none, and no word of it."""
-    points = points_of([("fast", 9.0, 1.0), ("beaten", 1.0, 1.0), ("beaten", 1.5, 2.0), ("much", 2.0, 9.0)])
-    marked, plain = (figures.front_points(points, label) for label in ("beaten", None))
+def test_the_front_is_what_nothing_beats_in_both() -> None:
+    """Every point of the front is beaten by none, every other by one, by comparing all with all."""
+    _, points = pictured(landscape())
+    rows = points.select("x", "y", "front").rows()
+    beaten = [any(a >= x and b >= y and (a, b) != (x, y) for a, b, _ in rows) for x, y, _ in rows]
 
-    assert ["fast", "much"] == marked.filter("front")["label"].to_list()
-    assert [False, True, True, False] == marked["taken"].to_list()
-    assert any(words.startswith("beaten at rate=1/s") for words in marked["named"])
-    assert "Diamonds are the recommended config, beaten." in figures.front_words(marked, figures.thinned(marked))
-    assert not plain["taken"].any()
-    assert "diamond" not in figures.front_words(plain, figures.thinned(plain)).lower()
+    assert [not each for each in beaten] == [front for *_, front in rows]
 
 
-def test_many_beaten_points_are_thinned() -> None:
-    """Of those that are beaten an even choice is drawn, and the caption says how many; the front is drawn whole."""
-    beaten = [(f"c{place}", place / 1000, 0.5) for place in range(1000)]
-    points = figures.front_points(points_of([*beaten, ("fast", 9.0, 1.0), ("much", 2.0, 9.0)]), None)
-    thin = figures.thinned(points)
+def test_many_beaten_points_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that are not picked an even choice is drawn; the picked ones are drawn whole."""
+    monkeypatch.setattr(interactivity, "BEATEN", 3)
+    figure, points = pictured(landscape())
+    sizes = sorted(len(rows) for rows in figure["spec"]["datasets"].values())
 
-    assert (2, 334) == (thin["front"].sum(), thin.height - 2)
-    assert ", of which an even choice of 334 is drawn." in figures.front_words(points, thin)
+    assert points.height > 3
+    assert points.height in sizes
+    assert any(2 <= size <= 3 for size in sizes)
 
 
-def test_a_node_without_gpus_has_no_throughput_per_gpu(tmp_path: Path) -> None:
-    """Axis, title and data speak of the node."""
-    figure = figures_of(shown("latency", landscape(), tmp_path))[0]
+def test_a_node_without_gpus_has_no_throughput_per_gpu() -> None:
+    """Axis and data speak of the node."""
+    figure, _ = pictured(landscape())
 
-    assert "a node's throughput" in figure["title"]
     assert "GPU" not in f"{figure['caption']}{json.dumps(figure['spec']['layer'])}"
     assert "tok/s per node" in [column["unit"] for column in figure["data"]["columns"]]
+
+
+def test_a_config_whose_answers_are_not_proven_is_hollow(tmp_path: Path) -> None:
+    """Quality that failed or is unknown is marked in the picture, and the caption says so."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
+    view = open_archive(archive.path)
+    best = rank(view, view.hardware[0]).recommended
+    assert best is not None
+    verdict = pl.when(pl.col("config_id") == best["config_id"]).then(pl.lit("unknown"))
+    marked = replace(view, frames=replace(view.frames, trials=view.trials.with_columns(quality=verdict)))
+    ranked = rank(marked, marked.hardware[0])
+    found = interactivity.interactivity(marked, ranked)
+    assert found is not None
+
+    assert "Hollow points: quality not proven." in found.caption
+    assert {False} == set(interactivity.points(marked, ranked).filter(series=best["label"])["proven"])
+    assert "quality" in {column.key for column in tables.ranking(marked, ranked).columns}
+    assert "Quality" in [tile.label for tile in score_card(marked, ranked).tiles]  # type: ignore[union-attr]
 
 
 def landscape() -> Path:
@@ -90,51 +110,56 @@ def test_labels_keep_long_alternatives_apart(tmp_path: Path) -> None:
     assert ["no. 1", "no. 2"] == list(short_names(["a" * 30 + "1", "a" * 30 + "2"]).values())
 
 
-def test_a_trade_off_gives_a_config_what_the_ranking_gives_it(tmp_path: Path) -> None:
-    """Over launches, not by the luckiest of them; the sentence above says the same."""
+def test_the_picture_gives_a_config_what_the_ranking_gives_it() -> None:
+    """Over launches, not by the luckiest of them."""
     view = open_archive(landscape())
     best = rank(view, view.hardware[0]).frame.sort("rank").row(0, named=True)
-    found = shown("latency", landscape(), tmp_path)
+    figure, _ = pictured(landscape())
     place = view.spec.objective_run()[1]
-    points = rows_of(figures_of(found)[0]["data"])
-    (whole,) = (row["y"] for row in points if (row["label"], row["level"]) == (best["label"], place))
+    points = rows_of(figure["data"])
+    (whole,) = (row["y"] for row in points if (row["series"], row["level_label"]) == (best["label"], place))
 
     assert best["n"] > 1
     assert pytest.approx(best["objective"]) == whole
-    assert "3,881 tok/s" in str(found[0])
 
 
-def test_a_distribution_has_the_percentiles_of_the_tables(tmp_path: Path) -> None:
-    """The figure's data name the percentiles that a run keeps, and give the same values for a config launched once."""
+def test_quantiles_are_those_that_runs_recorded(tmp_path: Path) -> None:
+    """Counted from single requests, they are the percentiles that the load client summed up; NumPy agrees."""
+    found = shown("requests", GOLDEN, tmp_path)
+    points = rows_of(next(each["data"] for each in figures_of(found) if each["name"].startswith("quantiles-")))
     view = open_archive(GOLDEN)
-    found = figures_of(shown("latency", GOLDEN, tmp_path))
-    points = rows_of(next(each["data"] for each in found if each["name"].startswith("shares-tpot")))
-    label = points[0]["label"]
+    label = points[0]["series"]
     (run,) = view.objective_runs().filter(pl.col("label") == label).iter_rows(named=True)
-    seen = {row["share"]: row["value"] for row in points if row["label"] == label}
+    requests = view.requests.filter(
+        pl.col("trial_id") == run["trial_id"], pl.col("run_index") == run["run_index"], pl.col("phase") == "measured"
+    ).collect()
+    tpot = (requests["last_token_s"] - requests["first_token_s"]) / (requests["output_tokens"] - 1) * 1000
+    seen = {row["x"]: row["value"] for row in points if row["series"] == label and row["quantity"] == "TPOT"}
 
-    assert {share: pytest.approx(1000 * run[f"tpot_s_p{share:.0f}"]) for share in seen} == seen
-    assert [25, 50, 75, 90, 95, 99] == pytest.approx(list(seen))
+    assert {99.0: pytest.approx(1000 * run["tpot_s_p99"]), 50.0: pytest.approx(1000 * run["tpot_s_p50"])}.items() <= {
+        share: seen[share] for share in (99.0, 50.0)
+    }.items()
+    assert [pytest.approx(np.quantile(tpot.to_numpy(), share / 100)) for share in seen] == list(seen.values())
 
 
 def test_answers_of_one_token_have_no_distribution_of_tpot(tmp_path: Path) -> None:
-    """There is no time per further token to draw; TTFT is drawn all the same."""
+    """There is no time per further token to draw; TTFT and latency are drawn all the same."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
     for path in archive.path.rglob("*requests.parquet"):
         pl.read_parquet(path).with_columns(output_tokens=pl.lit(1, dtype=pl.Int64)).write_parquet(path)
-    found = figures_of(shown("latency", archive.path, tmp_path / "executed"))
+    found = figures_of(shown("requests", archive.path, tmp_path / "executed"))
+    points = rows_of(next(each["data"] for each in found if each["name"].startswith("quantiles-")))
 
-    assert ["ttft"] == [each["name"].split("-")[1] for each in found if each["name"].startswith("shares-")]
+    assert {"TTFT", "Latency"} == {row["quantity"] for row in points}
 
 
-def test_a_single_best_config_is_one(tmp_path: Path) -> None:
-    """The caption of a distribution speaks of one config where there is one."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
-    found = figures_of(shown("latency", archive.path, tmp_path / "executed"))
-    caption = next(each["caption"] for each in found if each["name"].startswith("shares-"))
+def test_an_archive_without_requests_has_the_recorded_quantiles(tmp_path: Path) -> None:
+    """The caption says where they are from, and there is nothing by input length."""
+    found = figures_of(shown("requests", landscape(), tmp_path))
+    quantiles = next(each for each in found if each["name"].startswith("quantiles-"))
 
-    assert caption.startswith("The best config at concurrency=")
-    assert "n=40 measured requests. A" in caption
+    assert quantiles["caption"].endswith("Quantiles as recorded: the archive has no single requests.")
+    assert not [each for each in found if each["name"].startswith("ttft-by-")]
 
 
 def test_a_result_without_a_remark_is_ok(drawn: list[dict[str, Any]]) -> None:
@@ -161,7 +186,7 @@ def test_an_axis_name_has_room_beside_few_rows() -> None:
     name = "max_num_batched_tokens"
     spec = charts.spec_of(charts.heatmap(frame, across="x", down=name, across_order=["4"], down_order=["a", "b"]))
 
-    assert 2 * spec["spec"]["height"]["step"] >= 7 * len(name)
+    assert 2 * spec["height"]["step"] >= 7 * len(name)
 
 
 def test_colours_are_the_sites_own(drawn: list[dict[str, Any]]) -> None:

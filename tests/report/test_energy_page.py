@@ -172,7 +172,7 @@ def test_every_figure_follows_from_the_raw_files(built: tuple[Path, Path]) -> No
     archive, page = built
     wanted = expected(archive)
     shown = {str(row["label"]): row for row in cells(page, "Energy, CO₂, water and cost on")}
-    drawn = {str(row["label"]): row for row in cells(page, "Energy per output token on")}
+    drawn = {str(row["label"]): row for row in cells(page, "Energy per output token against throughput")}
 
     assert wanted.keys() == shown.keys() == drawn.keys()
     for config, figures in wanted.items():
@@ -295,7 +295,7 @@ def test_energy_over_the_load(built: tuple[Path, Path]) -> None:
             held[config][rate] = held[config].get(rate, True) and kept_up and run["slo_met"] is True
             if run["energy"]["energy_j"] is not None and kept_up:
                 launches[config, rate].append(run)
-    shown_rows = {(row["label"], row["at_per_s"]): row for row in cells(page, "Energy over the load of short on")}
+    shown_rows = {(row["label"], row["at_per_s"]): row for row in cells(page, "Energy at each rate of short on")}
     half = half_interval(list(launches.values()))
 
     assert launches.keys() == shown_rows.keys()
@@ -320,7 +320,7 @@ def test_energy_over_the_load(built: tuple[Path, Path]) -> None:
 def test_what_the_sustainable_rate_takes_is_said(built: tuple[Path, Path]) -> None:
     """J per token and per request of the row so marked, and how far its power is from following the load."""
     _, page = built
-    rows = cells(page, "Energy over the load of short on")
+    rows = cells(page, "Energy at each rate of short on")
     words = unescape(re.sub(r"<[^>]+>", "", page.read_text()))
     found = re.search(
         r"sustainable rate of ([\d.]+) requests a second, (\d+) needs ([\d.]+) J per output token and ([\d.]+) J", words
@@ -355,7 +355,7 @@ def test_energy_at_the_rate_that_a_search_found(tmp_path: Path) -> None:
         searched[config] = run
         path.write_text(json.dumps(trial))
     blocks = shown("energy", archive, tmp_path)
-    rows = [row for row in table_of(blocks, "load") if row["rate"] != "–"]
+    rows = [row for row in table_of(blocks, "load-table") if row["rate"] != "–"]
 
     assert searched.keys() == {row["label"] for row in rows}
     for row in rows:

@@ -41,7 +41,8 @@ def test_what_trials_cannot_separate_is_not_estimable(tmp_path: Path) -> None:
     view = open_archive(archive.path)
     effects = {row["axis"]: row for row in interactions.effects(view).iter_rows(named=True)}
     pairs = {row["pair"]: row for row in interactions.beyond(view).iter_rows(named=True)}
-    (figure, *_) = figures_of(shown("interactions", archive.path, tmp_path))
+    drawn = figures_of(shown("interactions", archive.path, tmp_path))
+    (figure,) = (each for each in drawn if each["name"].startswith("effects-"))
 
     assert effects["gpu_memory_utilization"]["effect"] is not None
     assert (None, "not estimable") == tuple(effects["enforce_eager"][key] for key in ("effect", "remark"))
@@ -90,7 +91,7 @@ def test_the_best_of_a_cell_is_the_lowest_where_lower_is_better(tmp_path: Path) 
 
     assert [2] * 4 == cells["n"].to_list()
     assert (cells["best"] < cells["value"]).all()
-    assert ", where lower is better." in figures.heatmap(view, "max_num_seqs", "enforce_eager", 0.1).caption
+    assert ", lower is better." in figures.heatmap(view, "max_num_seqs", "enforce_eager", 0.1).caption
 
 
 def test_a_sweep_without_axes_says_so(tmp_path: Path) -> None:

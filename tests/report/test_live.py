@@ -51,7 +51,7 @@ def test_a_trial_that_lands_changes_the_site(tmp_path: Path) -> None:
         args=([archive.path], site),
         kwargs={"node_names": False, "stop": stop, "say": lambda _: built.release()},
     )
-    listening = live.server(site, "127.0.0.1", 0)
+    listening = live.server(site, "127.0.0.1", 0, lambda: b"")
     threading.Thread(target=listening.serve_forever, daemon=True).start()
     watching.start()
     try:
@@ -99,7 +99,7 @@ def port(tmp_path: Path) -> Iterator[int]:
         (tmp_path / path).write_text("the content")
     (site / "link.txt").symlink_to(tmp_path / "outside" / "secret.txt")
     (site / "way").symlink_to(tmp_path / "outside")
-    listening = live.server(site, "127.0.0.1", 0)
+    listening = live.server(site, "127.0.0.1", 0, lambda: b"")
     threading.Thread(target=listening.serve_forever, daemon=True).start()
     yield listening.server_address[1]
     listening.shutdown()

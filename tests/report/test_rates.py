@@ -1,19 +1,31 @@
 """The sustainable rate, from runs that held, broke and were not judged."""
 
 import json
+import math
+import statistics
 from pathlib import Path
 
 import polars as pl
 import pytest
 from rate_archive import SlotQueue, rate_archive
+from scipy import stats
 
 from archive_factory import make_archive
 from tokenpeak.report import answers, open_archive, tables
 from tokenpeak.report.blocks import plain
+from tokenpeak.report.curve_figures import of_workload
+from tokenpeak.report.level_curves import Measure, points
 from tokenpeak.report.ranking import rank
-from tokenpeak.report.rate_figures import rate_figures, searched_figure
-from tokenpeak.report.rates import curve, found_rates, highest_rates, line_ends, named_configs, open_runs
+from tokenpeak.report.rate_figures import searched_figure
+from tokenpeak.report.rates import found_rates, highest_rates, open_runs
 from tokenpeak.report.score_card import score_card
+
+TTFT = Measure(column="ttft_s_p95", title="TTFT p95", unit="ms", scale=1000.0)
+
+
+def curve(runs: pl.DataFrame) -> pl.DataFrame:
+    """The points of TTFT p95 in ms of runs at rates."""
+    return points(runs.with_columns(x=pl.col("rate_per_s").cast(pl.Float64)), TTFT)
 
 
 def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
@@ -104,41 +116,45 @@ def test_a_point_of_several_launches_is_in_the_worst_state_of_one() -> None:
         state=pl.Series(["steady", "overloaded", "too_short"]),
         percentile_intervals=pl.lit('{"ttft_s_p95": [0.3, null]}'),
     )
-    points = curve(several, "ttft_s_p95", ["a"], 1000.0)
+    found = curve(several)
 
-    assert [("overloaded", None, None, 20.0), ("too_short", 300.0, None, 10.0)] == points.select(
-        "state", "low", "high", "seconds"
-    ).rows()
+    assert [("overloaded", 20.0), ("too_short", 10.0)] == found.select("state", "seconds").rows()
+    assert [(300.0, None)] == found.filter(series="b").select("low", "high").rows()
 
 
 def test_curves_leave_out_what_was_not_judged() -> None:
     """A point stands for runs that could be judged."""
-    points = curve(runs(("a", 4, True, True), ("a", 8, None, False)), "ttft_s_p95", ["a"], 1000.0)
+    found = curve(runs(("a", 4, True, True), ("a", 8, None, False)))
 
-    assert [4.0] == points["rate_per_s"].to_list()
+    assert [4.0] == found["x"].to_list()
 
 
 def test_a_point_holds_only_in_every_launch() -> None:
     """A launch that broke the SLO makes the point hollow, also where its own latency is not known."""
     several = runs(("a", 4, True, True), ("a", 4, False, True))
-    points = curve(several.with_columns(pl.when("held").then("ttft_s_p95").alias("ttft_s_p95")), "ttft_s_p95", ["a"])
+    found = curve(several.with_columns(pl.when("held").then("ttft_s_p95").alias("ttft_s_p95")))
 
-    assert [(False, 1)] == points.select("holds", "n").rows()
-
-
-def test_named_configs_begin_with_the_winner() -> None:
-    """The winner is named first, then those of the highest rates, and the lowest last."""
-    rates = highest_rates(runs(*((label, 4.0 + i, True, True) for i, label in enumerate("abcdef"))))
-
-    assert ["b", "f", "e", "a"] == named_configs(rates, "b", None)
+    assert [(False, 1)] == found.select("holds", "n").rows()
 
 
-def test_labels_at_line_ends_keep_apart() -> None:
-    """Two lines that end at one point have labels a step of the axis apart, inside the axis."""
-    points = pl.DataFrame({"rate_per_s": [1.0, 1.0], "value": [100.0, 100.0], "named": ["a", "b"]})
-    ends = line_ends(points, (0.0, 100.0), log=False, apart=0.1)
+def test_points_of_several_launches_have_the_spread_of_all_configs() -> None:
+    """Geometric means with a 95% interval by Student's t; the spread is pooled over the configs at a rate."""
+    values = {"a": (100.0, 110.0), "b": (200.0, 190.0, 210.0)}
+    rows = runs(*((label, 4, True, True) for label, own in values.items() for _ in own))
+    speeds = [value for own in values.values() for value in own]
+    found = points(
+        rows.with_columns(x=pl.lit(4.0), output_tok_per_s=pl.Series(speeds)),
+        Measure(column="output_tok_per_s", title="", unit="tok/s"),
+    )
+    logs = {label: [math.log(value) for value in own] for label, own in values.items()}
+    squares = sum((each - statistics.fmean(own)) ** 2 for own in logs.values() for each in own)
+    half = stats.t.ppf(0.975, 3) * math.sqrt(squares / 3)
 
-    assert [90.0, 100.0] == sorted(round(value, 6) for value in ends["value"])
+    for label, own in logs.items():
+        (row,) = found.filter(series=label).iter_rows(named=True)
+        mean, reach = statistics.fmean(own), half / math.sqrt(len(own))
+        expected = [math.exp(mean), math.exp(mean - reach), math.exp(mean + reach)]
+        assert pytest.approx(expected) == [row["value"], row["low"], row["high"]]
 
 
 def test_an_overloaded_run_breaks_the_slo_and_ranks_nothing(tmp_path: Path) -> None:
@@ -156,7 +172,7 @@ def test_an_overloaded_run_breaks_the_slo_and_ranks_nothing(tmp_path: Path) -> N
 
     assert [True, False, None] == runs["held"].to_list()
     assert [["valid", "overloaded", "invalid"], ["held", "broken", "–"]] == words
-    assert [4.0, 8.0] == curve(runs, "ttft_s_p95", [])["rate_per_s"].to_list()
+    assert [4.0, 8.0] == curve(runs)["x"].to_list()
 
 
 @pytest.mark.parametrize(
@@ -182,17 +198,17 @@ def test_points_and_searches_of_queues_of_known_capacity(tmp_path: Path) -> None
     view = open_archive(archive.path)
     hardware = view.hardware[0]
     tried = open_runs(view, hardware, "short").filter(pl.col("level_label").str.starts_with("rate="))
-    points = curve(open_runs(view, hardware, "short"), "ttft_s_p95", ["8"]).filter(
-        pl.col("rate_per_s").is_in([4.0, 8.0, 16.0])
-    )
+    drawn = curve(open_runs(view, hardware, "short")).filter(pl.col("x").is_in([4.0, 8.0, 16.0]))
     found = found_rates(view, hardware, "short").row(0, named=True)
     searched = searched_figure(hardware, "short", found_rates(view, hardware, "short"))
-    captions = [figure.caption for figure in rate_figures(view, hardware, "short", None, None)[1:]]
+    figure = of_workload(view, hardware, "short", "rate", {})
+    assert figure is not None
 
     assert ["too_short", "steady", "overloaded"] == tried["state"].to_list()
-    assert [True, False] == points["low"].is_not_null().to_list()[1:]
+    assert [True, False] == drawn["low"].is_not_null().to_list()[1:]
     assert found["saturation_low"] <= 8 / 0.7 <= found["saturation_high"]
     assert found["low"] <= found["rate"] <= found["high"] <= 8 / 0.7 * 1.01
     assert "90% intervals" in searched.caption
-    assert all("Crossed: overloaded" in caption and "?: too short" in caption for caption in captions)
-    assert all("Dashed: the saturated throughput" in caption for caption in captions)
+    assert "Crossed: overloaded" in figure.caption
+    assert "?: too short" in figure.caption
+    assert "Dashed: the saturated throughput" in figure.caption

@@ -123,7 +123,7 @@ def h100_runs() -> list[tuple[str, str, dict[str, Any]]]:
 def test_how_long_users_wait_at_each_load(tmp_path: Path) -> None:
     """TTFT beside throughput instead of a user's speed: one changed line."""
     changes = {'user=pl.col("request_output_tok_per_s_p50")': 'user=pl.col("ttft_s_p95")'}
-    rows = answer("latency", changes, "speeds", tmp_path, H100)
+    rows = answer("load", changes, "speeds", tmp_path, H100)
 
     assert sorted(round(summary["ttft_s"]["p95"], 6) for *_, summary in h100_runs()) == sorted(
         round(row["user"], 6) for row in rows

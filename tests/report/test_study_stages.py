@@ -73,9 +73,9 @@ def test_an_equal_highest_rate_says_what_would_not_show() -> None:
 
 
 def test_stages_are_those_of_the_whole_study(study: Path) -> None:
-    """The rates page of each sweep compares it with the others of its study, and says so in a sentence."""
+    """The load page of each sweep compares it with the others of its study, and says so in a sentence."""
     build_site([study], study / "site")
-    pages = [path.read_text() for path in sorted((study / "site").glob("*/rates.html"))]
+    pages = [path.read_text() for path in sorted((study / "site").glob("*/load.html"))]
 
     assert ["Stages compared"] * 2 == ["Stages compared" if "Stages compared" in page else "" for page in pages]
     assert all("From baseline to tuned, the highest rate within the SLO" in page for page in pages)

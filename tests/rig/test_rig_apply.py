@@ -33,7 +33,7 @@ def bench_of(folder: Path, number: int, name: str, last: int, **options: Any) ->
 def loaded(place: Path) -> Iterator[ApplyBench]:  # noqa: F811
     """A node whose production clients load; a sweep of an equal config and of one slower under that load."""
     number = number_of(place)
-    bench = bench_of(place, number, f"l{number}", 190 + number, bake={"bake_s": 10, "settle_s": 2})
+    bench = bench_of(place, number, f"l{number}", 190 + number, bake={"bake_s": 6, "settle_s": 1})
     try:
         bench.spec = {**APPLY_SPEC, "axes": {"max_num_seqs": [SLOWER, EQUAL]}}
         with Clients(f"http://{bench.node.address}:8000", MODEL, count=CLIENTS).sending():

@@ -183,3 +183,12 @@ def test_other_measurements_are_no_axes() -> None:
     rows = [{"seqs": "8", "ttft_s_p95": str(0.1 * number), "tok_per_s": "5"} for number in (1, 2, 3)]
 
     assert [(5.0, 5.0, 5.0)] == list(landscape_of_rows("x", rows).launches.values())
+
+
+def test_rounds_on_several_nodes_hit_as_one_node_does() -> None:
+    """Ten trials in two rounds of five find what ten in a row find: pending trials count."""
+    known = landscape("V100", 1)
+    alone, together = (replay(known, "adaptive", trials=10, seeds=12, nodes=nodes, jobs=2) for nodes in (1, 5))
+
+    assert [10] * 12 == [one.trials for one in together]
+    assert sum(one.hit for one in together) >= sum(one.hit for one in alone) - 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from driven_home import BUILDS, CLIMB, KEEP, LEARN, SPEC, UPGRADE, VERSIONS, Home
+from driven_home import BUILDS, CLIMB, KEEP, LEARN, NOTIFIED, SPEC, UPGRADE, VERSIONS, Home, receiver_to
 
 from tokenpeak import paths
 
@@ -50,6 +50,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         (folder / "group_vars").mkdir(parents=True)
         (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "children": children}}))
         given = two_builds if name == "builds" else shared
+        if name == "mixed":
+            given = {**given, "tokenpeak_notify": [receiver_to(root / NOTIFIED)]}
         # The first of the builds is the default one, so their order is kept.
         (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(given, sort_keys=False))
     (root / "analysis" / "sweeps").mkdir(parents=True)

@@ -58,6 +58,20 @@ LEARN = {
 }
 """An adaptive search in which most configs are far behind at the objective's level."""
 
+NOTIFIED = "notified.jsonl"
+"""What the receiver of the inventory `mixed` got, an event a line."""
+
+
+def receiver_to(path: Path) -> dict[str, Any]:
+    """A receiver that writes each event to the end of a file."""
+    line = f"import sys; open({str(path)!r}, 'a').write(sys.stdin.read() + chr(10))"
+    return {"command": [sys.executable, "-c", line]}
+
+
+def notified(path: Path) -> list[dict[str, Any]]:
+    """The events in that file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
 
 @dataclass(frozen=True, kw_only=True)
 class Home:
@@ -76,7 +90,7 @@ class Home:
         """What makes the command work here and nowhere else."""
         return {**os.environ, "TOKENPEAK_HOME": str(self.root), "TOKENPEAK_STATE": str(self.state)}
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str, limit_s: float = 300) -> "subprocess.CompletedProcess[str]":
         """The command's end; both streams are in stdout."""
         return subprocess.run(
             self.command(*arguments),
@@ -84,7 +98,7 @@ class Home:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=limit_s,
             check=False,
         )
 

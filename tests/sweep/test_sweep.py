@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from driven_home import MODEL, SPEC, Home, read_until
+from driven_home import MODEL, NOTIFIED, SPEC, Home, notified, read_until
 
 from archive_factory import make_archive
 from tokenpeak.node import clock
@@ -33,6 +33,17 @@ def test_sweep_completes_on_the_nodes_that_are_there(swept: tuple[str, int, Home
     assert 0 == status, said
     assert ["ok", "ok"] == [trial["status"] for trial in trials]
     assert re.search(r"(Winner: |Best\b.*: |Recommended: )max_num_seqs=(8|64).*\n +vllm serve ", said)
+
+
+def test_whom_the_inventory_names_is_notified(swept: tuple[str, int, Home]) -> None:
+    """That the sweep has ended, once, with its id; a sweep in which nothing went wrong notifies of nothing else."""
+    _, _, home = swept
+    archive = home.archives()[-1].name
+
+    assert clock.wait_until(lambda: bool(notified(home.root / NOTIFIED)), 15)
+    (sent,) = notified(home.root / NOTIFIED)
+    assert ("sweep_finished", archive, "mixed") == (sent["event"], sent["sweep_id"], sent["inventory"])
+    assert f"Sweep {archive} is completed: 2 trials, 1 problem." == sent["text"]
 
 
 def test_unreachable_node_is_named_and_skipped(swept: tuple[str, int, Home]) -> None:

@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "uninstall": "uninstall",
     "restore": "restore",
     "status": "status",
+    "notify": "notify",
     "load": "load",
     "quality": "quality",
     "calibrate": "calibrate",

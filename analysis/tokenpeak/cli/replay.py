@@ -31,6 +31,13 @@ MOST_CSV_ROWS, MOST_CSV_CELLS = 100_000, 2_000_000
     "--strategy", type=click.Choice(SEARCHERS), default="adaptive", show_default=True, help="Who chooses the trials."
 )
 @click.option("--trials", type=click.IntRange(min=1), default=10, show_default=True, help="Trials of each search.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Trials at once: a round on so many nodes.",
+)
 @click.option("--seeds", type=click.IntRange(min=1), default=200, show_default=True, help="Searches.")
 @click.option(
     "--prior",
@@ -62,6 +69,7 @@ def replay(
     archives: tuple[Path, ...],
     strategy: str,
     trials: int,
+    nodes: int,
     seeds: int,
     prior: str,
     metric: str | None,
@@ -98,6 +106,7 @@ def replay(
                 searcher,  # type: ignore[arg-type]
                 trials=trials,
                 seeds=seeds,
+                nodes=nodes,
                 prior=prior,  # type: ignore[arg-type]
                 jobs=jobs,
             )
@@ -105,7 +114,7 @@ def replay(
         }
         for landscape in landscapes
     ]
-    report = _report(landscapes, found, strategy, trials, seeds)
+    report = _report(landscapes, found, strategy, trials, nodes, seeds)
     echo(json.dumps(report, indent=2) if output == "json" else _text(report))
 
 
@@ -161,7 +170,12 @@ def _from_archives(path: Path, metric: str | None, workload: str | None, level: 
 
 
 def _report(
-    landscapes: "list[Landscape]", found: "list[dict[str, list[Replay]]]", strategy: str, trials: int, seeds: int
+    landscapes: "list[Landscape]",
+    found: "list[dict[str, list[Replay]]]",
+    strategy: str,
+    trials: int,
+    nodes: int,
+    seeds: int,
 ) -> dict[str, object]:
     """The strategy's figures over all landscapes, then those of random and grid, then each landscape's."""
     from tokenpeak.search.replay import summarize
@@ -186,7 +200,14 @@ def _report(
                 **figures(replays),
             }
         )
-    return {"strategy": strategy, "trials": trials, "seeds": seeds, **figures(pooled), "landscapes": each}
+    return {
+        "strategy": strategy,
+        "trials": trials,
+        "nodes": nodes,
+        "seeds": seeds,
+        **figures(pooled),
+        "landscapes": each,
+    }
 
 
 def _text(report: dict[str, object]) -> str:

@@ -19,20 +19,25 @@ from tokenpeak.terminal import echo
 @click.option("--port", type=click.IntRange(0, 65535), default=8050, show_default=True, help="0 takes a free one.")
 @click.option("--node-names", is_flag=True, help="Show nodes under their own names and addresses.")
 def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, node_names: bool) -> None:
-    """Serve the site of ARCHIVES (default: results) while a sweep runs; ends with Ctrl-C."""
+    """Serve the site of ARCHIVES (default: results) while a sweep runs; ends with Ctrl-C.
+
+    /metrics says how sweeps stand, for Prometheus; alert rules on it are in analysis/examples/alerts.yml.
+    """
     from tokenpeak.cli.documentation import documentation
     from tokenpeak.report import live
+    from tokenpeak.report.exposition import exposition
     from tokenpeak.report.site import leave
 
     output.mkdir(parents=True, exist_ok=True)
-    listening = live.server(output, host, port)
+    read = tuple(path.absolute() for path in archives or (paths.RESULTS,))
+    listening = live.server(output, host, port, lambda: exposition(read, node_names=node_names))
     threading.Thread(target=listening.serve_forever, daemon=True).start()
-    echo(f"http://{host}:{listening.server_address[1]}/ and, while a sweep runs, /live.html")
+    echo(f"http://{host}:{listening.server_address[1]}/ and, while a sweep runs, /live.html; for Prometheus, /metrics")
     # Absolute now: a notebook runs in the folder of its page.
     place = output.absolute()
     with interruptible(lambda: leave(place), said="Stopped; the site stays where it is.", status=ExitStatus.GOOD):
         live.watch(
-            archives or (paths.RESULTS,),
+            read,
             output,
             node_names=node_names,
             docs=documentation(),

@@ -12,7 +12,7 @@ import polars as pl
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import ReportError, suggestion
-from tokenpeak.report import charts, display, energy, figures, interactivity, rate_figures, reuse, theme
+from tokenpeak.report import charts, curve_figures, display, energy, figures, interactivity, reuse, theme
 from tokenpeak.report.blocks import Figure
 from tokenpeak.report.captioned import figure
 from tokenpeak.report.energy_spread import with_energy_intervals
@@ -97,11 +97,12 @@ def _ranking(view: SweepView) -> Figure:
 
 
 def _rates(view: SweepView) -> Figure:
+    """Curves of the recommended config and the others over the rates that were offered."""
     ranked = rank(view, view.hardware[0])
-    assert ranked.recommended is not None, "a shipped archive has a recommended config"
     workload = view.spec.workloads[0].workload.name
-    best = str(ranked.recommended["label"])
-    return rate_figures.rate_figures(view, view.hardware[0], workload, best, ranked.baseline_label)[0]
+    found = curve_figures.of_workload(view, view.hardware[0], workload, "rate", interactivity.roles(view, ranked))
+    assert found is not None, "a shipped archive has runs at several rates"
+    return found
 
 
 def _in_flight(view: SweepView) -> Figure:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.gate.environment import Difference, differences
-from tokenpeak.gate.side import Load, Side, SideConfig, Values
+from tokenpeak.gate.side import FigureValues, Load, Side, SideConfig
 from tokenpeak.metrics import title_of
 from tokenpeak.ranking.family import FEWEST_LAUNCHES, Compared, changes
 from tokenpeak.ranking.figures import figures_of
@@ -40,7 +40,7 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ConfigComparison:
     """What one figure of one config shows under one load; `load` and `metric` are None where all of it is meant."""
 
     hardware: str
@@ -72,12 +72,12 @@ class Gate:
     old: Side
     new: Side
     margin: float
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ConfigComparison, ...]
     differences: tuple[Difference, ...]
     only_new: tuple[str, ...]
     """Configs that the old side does not have."""
 
-    def of(self, outcome: Outcome) -> list[Comparison]:
+    def of(self, outcome: Outcome) -> list[ConfigComparison]:
         """The comparisons with this outcome."""
         return [each for each in self.comparisons if each.outcome == outcome]
 
@@ -110,8 +110,8 @@ def compare(
     hardware = matched_hardware(old, new)
     pairs = list(paired(old, new, hardware))
     wanted = [config for config in old.launched if is_wanted(config, configs)]
-    at_once: list[Comparison] = []
-    open_: list[tuple[Comparison, Compared]] = []
+    at_once: list[ConfigComparison] = []
+    open_: list[tuple[ConfigComparison, Compared]] = []
     for config in wanted:
         pair = next((each for each in pairs if each.old is config), None)
         if pair is None or not pair.new.launches or old.simulated != new.simulated:
@@ -124,7 +124,7 @@ def compare(
                 continue
             for metric in metrics or figures_of(load.kind, load.level):
                 made = _figure(pair, load, metric)
-                if isinstance(made, Comparison):
+                if isinstance(made, ConfigComparison):
                     at_once.append(made)
                 elif made is not None:
                     blank = _of(pair, load, metric=metric, sides=made, reason=_breaks(*made))
@@ -187,7 +187,9 @@ def paired(old: Side, new: Side, hardware: dict[str, str]) -> Iterator[Pair]:
             yield Pair(old=config, new=launched[0], by="settings")
 
 
-def _unpaired(config: SideConfig, pair: Pair | None, old: Side, new: Side, hardware: dict[str, str]) -> Comparison:
+def _unpaired(
+    config: SideConfig, pair: Pair | None, old: Side, new: Side, hardware: dict[str, str]
+) -> ConfigComparison:
     """Why a config of the old side has no counterpart that was launched."""
     if old.simulated != new.simulated:
         reason = f"{'new' if new.simulated else 'old'} is simulated and the other was measured"
@@ -200,7 +202,7 @@ def _unpaired(config: SideConfig, pair: Pair | None, old: Side, new: Side, hardw
         reason = f"new dropped it: {pair.new.dropped}"
     else:
         reason = "new planned it and did not launch it"
-    return Comparison(
+    return ConfigComparison(
         hardware=config.hardware,
         config=config.name,
         by=None,
@@ -234,7 +236,7 @@ def _changed(old: Load, new: Load) -> str:
     return ", ".join(found)
 
 
-def _figure(pair: Pair, load: Load, metric: str) -> Comparison | tuple[Values, Values] | None:
+def _figure(pair: Pair, load: Load, metric: str) -> ConfigComparison | tuple[FigureValues, FigureValues] | None:
     """Both sides' values where they can be compared, else what is to be said; None: neither side has the figure."""
     old, new = pair.old.values(load, metric), pair.new.values(load, metric)
     if not (old.measured or old.broken or new.measured or new.broken):
@@ -251,7 +253,7 @@ def _figure(pair: Pair, load: Load, metric: str) -> Comparison | tuple[Values, V
     return _of(pair, load, sides=(old, new), reason=f"{said}. Two launches of each are needed at least")
 
 
-def _lacking(name: str, values: Values) -> str:
+def _lacking(name: str, values: FigureValues) -> str:
     """What a side has too little of."""
     if len(values.measured) >= FEWEST_LAUNCHES:
         return ""
@@ -262,7 +264,7 @@ def _lacking(name: str, values: Values) -> str:
     return words + (f", {values.unusable} measured badly or lost" if values.unusable else "")
 
 
-def _breaks(old: Values, new: Values) -> str:
+def _breaks(old: FigureValues, new: FigureValues) -> str:
     """How many further launches of each side broke; empty where none did."""
     found = [
         f"{len(side.broken)} more of {name} broke ({', '.join(dict.fromkeys(side.broken))})"
@@ -272,7 +274,7 @@ def _breaks(old: Values, new: Values) -> str:
     return "; ".join(found)
 
 
-def _compared(blank: Comparison, metric: str, sides: tuple[Values, Values]) -> Compared:
+def _compared(blank: ConfigComparison, metric: str, sides: tuple[FigureValues, FigureValues]) -> Compared:
     old, new = sides
     return Compared(
         figure=(blank.hardware, blank.load, metric),
@@ -287,12 +289,12 @@ def _of(
     load: Load,
     *,
     metric: str | None = None,
-    sides: tuple[Values, Values] | None = None,
+    sides: tuple[FigureValues, FigureValues] | None = None,
     outcome: Outcome = "not comparable",
     reason: str = "",
-) -> Comparison:
+) -> ConfigComparison:
     old, new = sides or (None, None)
-    return Comparison(
+    return ConfigComparison(
         hardware=pair.old.hardware,
         config=pair.old.name,
         by=pair.by,
@@ -305,9 +307,9 @@ def _of(
     )
 
 
-def _decided(blank: Comparison, change: Upgrade) -> Comparison:
+def _decided(blank: ConfigComparison, change: Upgrade) -> ConfigComparison:
     outcome = _OUTCOME_OF[change.outcome]
-    return Comparison(
+    return ConfigComparison(
         **{
             **vars(blank),
             "outcome": outcome,

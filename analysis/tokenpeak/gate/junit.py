@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from socket import gethostname
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from tokenpeak.gate.comparison import Comparison, Gate
+from tokenpeak.gate.comparison import ConfigComparison, Gate
 from tokenpeak.gate.text import change_words, family_words, name_of
 from tokenpeak.terminal import visible
 
@@ -45,8 +45,8 @@ def junit(gate: Gate, at: datetime | None = None) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
 
 
-def _suites(gate: Gate) -> Iterator[tuple[str, list[Comparison]]]:
-    found: dict[str, list[Comparison]] = {}
+def _suites(gate: Gate) -> Iterator[tuple[str, list[ConfigComparison]]]:
+    found: dict[str, list[ConfigComparison]] = {}
     for each in gate.comparisons:
         found.setdefault(f"{each.hardware} · {each.place}", []).append(each)
     yield from found.items()
@@ -59,7 +59,7 @@ def _properties(gate: Gate) -> Iterator[tuple[str, str]]:
         yield f"{each.hardware} {each.what}".strip(), f"{', '.join(each.old)} → {', '.join(each.new)}"
 
 
-def _case(suite: Element, name: str, comparison: Comparison) -> None:
+def _case(suite: Element, name: str, comparison: ConfigComparison) -> None:
     case = SubElement(
         suite,
         "testcase",

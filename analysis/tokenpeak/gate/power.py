@@ -19,7 +19,7 @@ SHOWN = (2, 3, 4, 5, 6, 8, 10)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class PowerFigure:
     """One figure under one load on one kind of hardware, and its config that varies most."""
 
     hardware: str
@@ -35,14 +35,14 @@ class Figure:
 class Power:
     """What a gate against a side can find."""
 
-    figures: tuple[Figure, ...]
+    figures: tuple[PowerFigure, ...]
     comparisons: int
     configs: int
     margin: float
     launch_s: float | None
     """How long one launch of every config takes on the old side's nodes at once; None: an import does not say."""
 
-    def smallest(self, figure: Figure, launches: int, *, both: bool = False) -> float | None:
+    def smallest(self, figure: PowerFigure, launches: int, *, both: bool = False) -> float | None:
         """The smallest regression (a share) that so many new launches of each config find in 95%; None: none.
 
         `both`: the old side is launched as often, instead of as it was.
@@ -64,7 +64,7 @@ class Power:
         return all(smallest is not None and smallest <= regression for smallest in found)
 
     def affordable(self, seconds: float) -> int | None:
-        """How many launches of each config fit into the time; None where that is not known."""
+        """How many launches of each config the time allows; None where that is not known."""
         return None if self.launch_s is None else int(seconds // self.launch_s)
 
 
@@ -91,7 +91,9 @@ def power_against(old: Side, *, margin: float, metrics: Sequence[str] = (), conf
     )
 
 
-def _figures(configs: Sequence[SideConfig], wanted: Sequence[SideConfig], metrics: Sequence[str]) -> Iterator[Figure]:
+def _figures(
+    configs: Sequence[SideConfig], wanted: Sequence[SideConfig], metrics: Sequence[str]
+) -> Iterator[PowerFigure]:
     """Each figure of the wanted configs; how much these vary is learned from all configs."""
     places = dict.fromkeys((config.hardware, load) for config in wanted for load in config.loads)
     for hardware, load in places:
@@ -108,7 +110,7 @@ def _figures(configs: Sequence[SideConfig], wanted: Sequence[SideConfig], metric
                 if config in own
             ]
             counts = [len(given[config]) for config in own & given.keys()]
-            yield Figure(
+            yield PowerFigure(
                 hardware=hardware,
                 load=load,
                 metric=metric,

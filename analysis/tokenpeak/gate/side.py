@@ -34,7 +34,7 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class SideLaunch:
     """What one launch gave: a row of the frame of runs for each load."""
 
     node: str
@@ -44,7 +44,7 @@ class Launch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Values:
+class FigureValues:
     """One figure of one config under one load, launch by launch."""
 
     measured: tuple[float, ...]
@@ -65,7 +65,7 @@ class SideConfig:
     """JSON of what it is but for its engine build."""
     build: str | None
     dropped: str | None
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[SideLaunch] = field(default_factory=list)
     duration_s: list[float] = field(default_factory=list)
     """Of each launch that ended well."""
 
@@ -74,7 +74,7 @@ class SideConfig:
         """The loads of its launches, in their order."""
         return list(dict.fromkeys(load for launch in self.launches for load in launch.runs))
 
-    def values(self, load: Load, metric: str) -> Values:
+    def values(self, load: Load, metric: str) -> FigureValues:
         """A metric's column under a load."""
         measured, broken, unusable = [], [], 0
         for launch in self.launches:
@@ -91,7 +91,7 @@ class SideConfig:
                 broken.append(", ".join(codes).replace("_", " "))
             else:
                 unusable += 1
-        return Values(measured=tuple(measured), broken=tuple(broken), unusable=unusable)
+        return FigureValues(measured=tuple(measured), broken=tuple(broken), unusable=unusable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,7 @@ def _configs(frames: Frames, trials: pl.DataFrame) -> dict[tuple[str, str], Side
         cause = row["failure_cause"]
         fault = f"failed: {str(cause).replace('_', ' ')}" if cause in ENGINE_CAUSES else None
         own = runs.get((row["sweep_id"], row["trial_id"]), {}) if row["status"] == "ok" else {}
-        config.launches.append(Launch(node=row["node"], fault=fault, runs=own))
+        config.launches.append(SideLaunch(node=row["node"], fault=fault, runs=own))
         if row["status"] == "ok" and row["duration_s"] is not None:
             config.duration_s.append(row["duration_s"])
     return found

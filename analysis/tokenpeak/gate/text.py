@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tokenpeak.gate.comparison import OUTCOMES, Comparison, Gate
-from tokenpeak.gate.power import SHOWN, Figure, Power
+from tokenpeak.gate.comparison import OUTCOMES, ConfigComparison, Gate
+from tokenpeak.gate.power import SHOWN, Power, PowerFigure
 from tokenpeak.gate.side import Side
 from tokenpeak.metrics import title_of
 from tokenpeak.ranking.family import POWER
@@ -24,7 +24,7 @@ def percent(ratio: float) -> str:
     return change.replace("-", "−")
 
 
-def change_words(comparison: Comparison) -> str:
+def change_words(comparison: ConfigComparison) -> str:
     """The change with its interval, and the reason where there is one."""
     change, said = comparison.change, comparison.reason
     if change is None:
@@ -41,7 +41,7 @@ def counts(gate: Gate) -> str:
 
 
 def family_words(gate: Gate) -> str:
-    """What the intervals promise together."""
+    """What the intervals guarantee together."""
     return (
         f"{gate.family} intervals hold together in {CONFIDENCE:.0%}: at most {1 - CONFIDENCE:.0%} of gates over equal "
         f"sides say regressed or improved at all; changes below {gate.margin:.0%} are ties"
@@ -85,7 +85,7 @@ def lines(gate: Gate, *, everything: bool = False) -> Iterator[str]:
     yield counts(gate)
 
 
-def _grouped(comparisons: Sequence[Comparison]) -> dict[tuple[str, str, str, str], list[str]]:
+def _grouped(comparisons: Sequence[ConfigComparison]) -> dict[tuple[str, str, str, str], list[str]]:
     """The configs of which the same is said, by what that is."""
     found: dict[tuple[str, str, str, str], list[str]] = {}
     for each in comparisons:
@@ -117,7 +117,7 @@ def markdown(gate: Gate) -> str:
     return "\n".join(found) + "\n"
 
 
-def _table(comparisons: Sequence[Comparison]) -> list[str]:
+def _table(comparisons: Sequence[ConfigComparison]) -> list[str]:
     if not comparisons:
         return []
     head = ["| | Hardware | Config | Load | Figure | Change | Launches |", "|---|---|---|---|---|---|---|"]
@@ -161,7 +161,7 @@ def as_json(gate: Gate) -> dict[str, Any]:
     }
 
 
-def _json_of(each: Comparison) -> dict[str, Any]:
+def _json_of(each: ConfigComparison) -> dict[str, Any]:
     change = each.change
     return {
         "hardware": each.hardware,
@@ -197,13 +197,13 @@ def power_lines(power: Power, old: Side, *, regression: float, hours: float | No
     yield from _needed_lines(power, regression, hours)
 
 
-def _place(power: Power, figure: Figure) -> str:
+def _place(power: Power, figure: PowerFigure) -> str:
     several = len({each.hardware for each in power.figures}) > 1
     load = f"{figure.load.workload} {figure.load.level}"
     return f"{figure.hardware} · {load}" if several else load
 
 
-def _size(share: float | None, figure: Figure) -> str:
+def _size(share: float | None, figure: PowerFigure) -> str:
     if share is None:
         return "not known" if figure.spread is None else "none"
     if share >= LARGEST_SHARE:
@@ -233,7 +233,8 @@ def _needed_lines(power: Power, regression: float, hours: float | None) -> Itera
     worst, figure = max(found, key=lambda each: float("inf") if each[0] is None else each[0])
     finds = "nothing" if worst is None else _size(worst, figure)
     yield (
-        f"Not affordable in {duration_text(hours * 3600)}: {there} launches of each config fit, which find {finds}. "
+        f"Not affordable in {duration_text(hours * 3600)}: {there} launches of each config are affordable, "
+        f"which find {finds}. "
         "Choose fewer configs (--config) or figures (--metric), or more nodes."
     )
 

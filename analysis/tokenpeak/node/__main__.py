@@ -32,6 +32,7 @@ COMMANDS = (
     "guard",
     "telemetry",
     "produce",
+    "notify",
     "uninstall",
     "describe",
     "observe",
@@ -176,6 +177,10 @@ def main() -> int:
     # Nothing that this starts takes anything from the folder that its caller is in.
     sys.argv[0] = str(Path(sys.argv[0]).absolute())
     os.chdir("/")
+    if arguments.command == "notify" and not arguments.limited:
+        from tokenpeak.node.notify import main as send_notification
+
+        return send_notification()
     result: dict[str, Any]
     try:
         state = State.make(folder) if arguments.command == "install" and not arguments.limited else State(folder)

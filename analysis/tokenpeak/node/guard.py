@@ -17,6 +17,7 @@ from tokenpeak.node import clock, lease, lock, overlap, process
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import has_systemd
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.guard_report import GuardReport
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import GuardAnswer, InstallAnswer, RestoreOutcome
 from tokenpeak.node.restore import restore
@@ -193,12 +194,14 @@ def watch(state: State) -> GuardAnswer:
     nonce: str | None = None
     pause_s = 1.0
     logged = announced = ""
+    report = GuardReport(state, _say)
     while state.has(records.NAME):
         record = records.read_if_possible(state)
         if record is not None and record["nonce"] != nonce:
             nonce, pause_s = str(record["nonce"]), 1.0
             _say_who_watches(state, nonce)
         why = "its record cannot be read" if record is None else is_due(state, record)
+        report.watching(why)
         if why is None:
             pause_s = 1.0
             clock.wait_until(lambda: not state.has(records.NAME), _look_again_s(state), poll_s=0.5)
@@ -211,8 +214,10 @@ def watch(state: State) -> GuardAnswer:
         if outcome.message not in (logged, ""):
             _say(outcome.message, is_alert=not outcome.restored or record is None)
         logged = outcome.message
+        report.attempted(record, why, outcome)
         clock.wait_until(lambda: not state.has(records.NAME), pause_s, poll_s=0.5)
         pause_s = min(pause_s * 2, 60.0)
+    report.close()
     return GuardAnswer(watched=nonce is not None, message="No trial has the node.")
 
 

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Sequence
 
-from tokenpeak.node import drain, environment, images, meters, trust, version
+from tokenpeak.node import drain, environment, images, meters, notify, trust, version
 from tokenpeak.node.answering import Answering
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.error import ScriptError
@@ -26,6 +26,7 @@ def check(declaration: Json) -> None:
         *power_command_problems(declaration),
         *answer_problems(declaration),
         *drain_problems(declaration),
+        *notify_problems(declaration),
         *secret_problems(declaration),
         *allowlist_problems(declaration),
     ]
@@ -118,6 +119,28 @@ def drain_problems(declaration: Json) -> list[str]:
             "write these files."
         ]
     return []
+
+
+def notify_problems(declaration: Json) -> list[str]:
+    """What keeps the guard from notifying whom the inventory names, and where root would run what others can write."""
+    receivers = declaration.get("notify") or []
+    wrong = notify.problems(receivers, "node")
+    folder = declaration.get("textfile_dir")
+    if folder and not Path(str(folder)).is_dir():
+        wrong.append(
+            f"tokenpeak_textfile_dir {folder} is no folder here: name that of the node exporter's text-file collector."
+        )
+    if wrong or os.geteuid() != 0:
+        return wrong
+    for receiver in receivers:
+        words = receiver.get("command") or []
+        program = shutil.which(words[0]) if words else None
+        if danger := _danger([Path(word) for word in (program, *words[1:]) if word and word.startswith("/")]):
+            wrong.append(
+                f"Root would run the command {words[0]} of tokenpeak_notify, and {danger}: whoever that is would be "
+                "root. Let root alone write these files."
+            )
+    return wrong
 
 
 def _danger(paths: Sequence[Path]) -> str | None:

@@ -9,13 +9,24 @@ from tokenpeak.node import clock, guard, launcher, lease, lock, process, telemet
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, has_systemd
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.guard_report import textfile_path
 from tokenpeak.node.protocol.answers import UninstallAnswer
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, UninstallRequest
 from tokenpeak.node.state import KEPT_TWICE, Json, State, copy_name
 
 OWN = (
     *("tokenpeak-node.pyz", "node.json", "lease.json", "lock.json", "engine.env", "engine.log", "engine-help.json"),
-    *("output.json", "outcome.json", "overlap.json", "guard.json", "guard.log", "phase.json", "mutex"),
+    *(
+        "output.json",
+        "outcome.json",
+        "overlap.json",
+        "guard.json",
+        "guard.log",
+        "guard-acted.json",
+        "notify.log",
+        "phase.json",
+    ),
+    "mutex",
     *("telemetry.json", "telemetry.jsonl", "telemetry.log", "production.log", "production-command.json"),
     *KEPT_TWICE,
     *(copy_name(name) for name in KEPT_TWICE),
@@ -54,6 +65,8 @@ def uninstall(state: State, declaration: Json, request: UninstallRequest) -> Uni
         _remove_guard(state)
         left += _remove_command(declaration)
         _remove_files(state, request.produced)
+        if folder := declaration.get("textfile_dir"):
+            left += _remove_metrics(textfile_path(Path(folder), state))
         state.remove_spare()
     try:
         state.folder.rmdir()
@@ -116,6 +129,17 @@ def _remove_command(declaration: Json) -> list[str]:
         lines = [entry for entry in sorted(SUDOERS.glob("*")) if declared in entry.read_text(errors="replace").split()]
         left += [f"{entry} still names {declared}; it was put there by hand: rm {entry}" for entry in lines]
     return left
+
+
+def _remove_metrics(path: Path) -> list[str]:
+    """Remove the guard's metrics, which would stand still there."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [f"{path} cannot be removed: {error.strerror}."]
+    return []
 
 
 def _remove_files(state: State, produced: bool) -> None:

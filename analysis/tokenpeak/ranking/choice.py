@@ -31,11 +31,20 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The recommended config, out of a group of how many, and why it is that one: no reason where it stands alone."""
+    """The recommended config, out of a group of how many, and why it is that one: no reason where it stands alone.
+
+    `of_group` is what holds of the group, `merits` what sets this one apart.
+    """
 
     config: Config
     group: int
-    reasons: tuple[str, ...]
+    of_group: tuple[str, ...] = ()
+    merits: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """Why it is recommended, as a sentence without its stop; empty where it stands alone."""
+        return f"{', '.join(self.of_group)}; this one {' and '.join(self.merits)}" if self.of_group else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +55,7 @@ class Least:
     unit: str
     least: str
     unknown: str
+    word: str
 
 
 def choose(
@@ -63,58 +73,61 @@ def choose(
     configs = {launch.config.config_id: launch.config for launch in launches}
     group = [standing.config for standing in verdicts.standings if standing.may_be_recommended]
     if len(group) < 2:
-        return Choice(config=configs[group[0]], group=1, reasons=()) if group else None
+        return Choice(config=configs[group[0]], group=1) if group else None
     # The highest rate within the SLO has been judged by it already.
     judged = not spec.objective.is_rate
     broken = {launch.config.config_id for launch in launches if judged and launch.slo_met is False}
     left = [config_id for config_id in group if config_id not in broken] or group
-    reasons = []
+    of_group = [
+        f"{len(group)} tie" if verdicts.noise is not None else f"{len(group)} are within {spec.search.margin:.0%}"
+    ]
+    merits: list[str] = []
     if len(left) < len(group):
-        reasons.append(f"{len(group) - len(left)} of the {len(group)} broke the SLO")
+        of_group.append(f"{len(group) - len(left)} broke the SLO")
     if len(left) > 1 and spec.search.prefer != "closest":
-        left, words = _least(spec, spec.search.prefer, left, launches)
-        reasons.append(words)
+        left, undecided, merit = _least(spec, spec.search.prefer, left, launches)
+        of_group += undecided
+        merits += merit
     if len(left) > 1:
         left, words = _closest([configs[each] for each in left], _reference(spec, planned), engine_version)
-        reasons.append(words)
-    recommended = left[0]
+        merits.append(words)
     return Choice(
-        config=configs[recommended],
+        config=configs[left[0]],
         group=len(group),
-        reasons=(_tie_words(spec, verdicts, recommended, len(group)), *reasons),
+        of_group=tuple(of_group),
+        merits=(_standing_words(spec, verdicts, left[0]), *merits),
     )
 
 
-def _tie_words(spec: SweepSpec, verdicts: Verdicts, recommended: str, group: int) -> str:
-    """How the recommended config stands to the first of its group."""
-    tied = "tied with" if verdicts.noise is not None else f"within {spec.search.margin:.0%} of"
-    others = f"{tied} {group - 1} other{'s' if group > 2 else ''}"
+def _standing_words(spec: SweepSpec, verdicts: Verdicts, recommended: str) -> str:
+    """How the recommended config measured beside the first of its group."""
     first = verdicts.standings[0]
     if first.config == recommended:
-        return f"{others}, and measured best"
+        return "measured best"
     mean = next(standing.mean for standing in verdicts.standings if standing.config == recommended)
-    ahead = f"{abs(first.mean / mean - 1):.1%}"
-    word = "lower" if objective_direction(spec) == "lower" else "higher"
-    best = "which" if group == 2 else "the best of which"
-    return f"{others}, {best} measured {f'{ahead} {word}' if ahead != '0.0%' else 'the same'}"
+    behind = f"{abs(mean / first.mean - 1):.1%}"
+    word = "above" if objective_direction(spec) == "lower" else "below"
+    return f"measured {behind} {word} the best" if behind != "0.0%" else "measured the same as the best"
 
 
 def _least(
     spec: SweepSpec, prefer: Literal["cheapest", "coolest"], group: Sequence[str], launches: Sequence[Launch]
-) -> tuple[list[str], str]:
-    """The configs of the group that are tied for the least cost or energy, and how that was decided."""
+) -> tuple[list[str], list[str], list[str]]:
+    """The configs of the group that are tied for the least cost or energy, what stays undecided, and what decided."""
     kinds = {
         "cheapest": Least(
             quantity=lambda launch: launch.cost_per_1m_output_tok,
             unit=f"{spec.energy.currency} per 1M output tokens",
             least="costs least",
             unknown="no energy.price_per_node_hour is given, so cost cannot decide",
+            word="cost",
         ),
         "coolest": Least(
             quantity=lambda launch: launch.energy_j_per_output_tok,
             unit="J per output token",
             least="needs least energy",
             unknown="energy was not measured, so it cannot decide",
+            word="energy",
         ),
     }
     kind = kinds[prefer]
@@ -124,14 +137,14 @@ def _least(
         if known := [value for value in own if value]:
             values[config_id] = known
     if not values:
-        return list(group), kind.unknown
+        return list(group), [kind.unknown], []
     found = winner_group(values, higher_is_better=False, margin=spec.search.margin)
     least = [standing.config for standing in found.standings if standing.may_be_recommended]
     if len(least) > 1:
-        return [each for each in group if each in least], f"which of {len(least)} {kind.least} is undecided"
+        return [each for each in group if each in least], [f"{kind.word} does not separate {len(least)}"], []
     others = ", ".join(f"{standing.mean:.3g}" for standing in found.standings[1:3])
     instead = f" instead of {others}{' and more' if len(values) > 3 else ''}" if others else ""
-    return least, f"recommended because it {kind.least}: {found.standings[0].mean:.3g}{instead} {kind.unit}"
+    return least, [], [f"{kind.least}, {found.standings[0].mean:.3g}{instead} {kind.unit}"]
 
 
 def _reference(spec: SweepSpec, planned: Sequence[Config]) -> Config | None:
@@ -142,19 +155,14 @@ def _reference(spec: SweepSpec, planned: Sequence[Config]) -> Config | None:
 
 
 def _closest(group: Sequence[Config], reference: Config | None, version: str | None) -> tuple[list[str], str]:
-    """The config of the group (best first) that changes the fewest settings of the reference, and by how many."""
+    """The config of the group (best first) that changes the fewest settings of the reference, in words."""
     changes = {config.config_id: _changes(config, reference, version) for config in group}
     recommended = min(changes, key=changes.__getitem__)
     runs = reference is not None and reference.name != DEFAULTS
     of = reference.name if reference is not None and runs else "the engine's defaults"
-    first, fewest = changes[group[0].config_id], changes[recommended]
-    if not fewest:
-        same = f"recommended because it changes nothing of {of}"
-        return [recommended], f"{same}: keep what runs now" if runs else same
-    settings = f"{fewest} setting{'s' if fewest > 1 else ''} of {of}"
-    if fewest < first:
-        return [recommended], f"recommended because it changes {settings} instead of {first}"
-    return [recommended], f"none of these changes fewer settings of {of} than its {fewest}"
+    if not changes[recommended]:
+        return [recommended], f"changes nothing of {of}{': keep what runs now' if runs else ''}"
+    return [recommended], f"is closest to {of}"
 
 
 def _changes(config: Config, reference: Config | None, version: str | None) -> int:

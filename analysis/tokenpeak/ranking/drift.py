@@ -79,24 +79,26 @@ def drift_words(
         anchor = next((name for name in baseline if name in names), names[0])
         values = [(at_s, value) for at_s, name, value in own if name == anchor]
         seen = drift(values, margin=margin)
-        of = f"{len(values)} launches of {anchor}" + (f" on {node}" if len(nodes) > 1 else "")
+        where = f" on {node}" if len(nodes) > 1 else ""
+        n = f"{_COUNTS.get(len(values), len(values))} launches"
         if seen.verdict == "steady" and seen.change and seen.change_low and seen.change_high:
+            ends = f"{_percent(seen.change_low)} to {_percent(seen.change_high)}"
             found.append(
-                f"The node drifted over the sweep by {seen.change - 1:+.1%} ({seen.change_low - 1:+.1%} to "
-                f"{seen.change_high - 1:+.1%}), by {of}: configs launched far apart differ by as much for that alone, "
-                "and nothing here is corrected for it."
+                f"Drift{where}: {_percent(seen.change)} ({ends}), by {n} of {anchor}. Nothing is corrected for it."
             )
         elif seen.verdict == "erratic" and seen.spread is not None:
-            found.append(
-                f"{of} vary by {seen.spread:.1%}, more than the margin: only configs launched again, in blocks, can "
-                "be compared."
-            )
+            found.append(f"Noise{where}: {n} of {anchor} vary by {seen.spread:.1%}, more than the margin.")
         elif seen.verdict == "none" and seen.change_low is not None and seen.change_high is not None:
             if 1 / (1 + margin) <= seen.change_low and seen.change_high <= 1 + margin:
-                found.append(f"{of} show no drift beyond {margin:.0%}.")
+                found.append(f"Drift{where}: none beyond {margin:.0%}, by {n} of {anchor}.")
             else:
-                found.append(
-                    f"{of} cannot separate a drift from noise: it lies between {seen.change_low - 1:+.1%} and "
-                    f"{seen.change_high - 1:+.1%} over the sweep."
-                )
+                ends = f"{_percent(seen.change_low)} to {_percent(seen.change_high)}"
+                found.append(f"Drift{where}: {ends}; {n} are too few.")
     return found
+
+
+_COUNTS = {3: "three", 4: "four", 5: "five", 6: "six"}
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio - 1:+.0%}".replace("-", "−")

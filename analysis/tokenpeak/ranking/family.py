@@ -20,7 +20,7 @@ from tokenpeak.spec.sweep import MARGIN
 FEWEST_LAUNCHES = 2
 """Of each side: a single launch does not say how much launches vary."""
 POWER = 0.95
-"""In which share of families a change of the promised size is found."""
+"""In which share of families a change of the stated size is found."""
 SURPLUS = 0.01
 """Aimed at beyond it: a few configs may look alike in their spread and not be."""
 _QUANTILES = 100

@@ -15,7 +15,6 @@ ranked below it (Newman and Keuls's steps).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import fmean
 from typing import Literal
 
@@ -203,8 +202,7 @@ def _studentized(difference: float, error: float) -> float:
 def _beyond(studentized: float, means: int, most: int, freedom: int, confidence: float) -> bool:
     """Whether a studentized range of `means` means is beyond chance.
 
-    The critical value grows with the number of means, so that those of two and of `most` settle nearly all cases; each
-    exact one costs a tenth of a second.
+    The critical value grows with the number of means, so that those of two and of `most` settle nearly all cases.
     """
     if studentized > _range_critical(most, freedom, confidence):
         return True
@@ -218,13 +216,12 @@ def _error(noise: float | None, first: int, second: int) -> float | None:
     return None if noise is None else noise * math.sqrt(1 / first + 1 / second)
 
 
-@lru_cache(maxsize=4096)
 def _range_critical(means: int, freedom: int, confidence: float) -> float:
     """The critical value of the studentized range; of two means it is √2 times Student's t."""
     if means < 2:
         return 0.0
     if means == 2:
         return t_critical(freedom, confidence) * math.sqrt(2)
-    from scipy import stats  # a second of processor time, which a sweep without relaunches need not spend
+    from tokenpeak.ranking.studentized_range import range_critical  # NumPy and SciPy, which a sweep may not need
 
-    return float(stats.studentized_range.ppf(confidence, means, freedom))
+    return range_critical(means, freedom, confidence)

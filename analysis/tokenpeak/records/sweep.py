@@ -80,15 +80,16 @@ class SweepRecord(Record):
         return next((plan.hardware for plan in self.plans if node.node in plan.nodes), node.hardware)
 
     def gpus_used(self, config: Config, hardware: str) -> int | None:
-        """How many GPUs the config's engine takes; None: of a server whose flags and node are not known.
+        """How many GPUs the config's engine takes; None: the node has none, or neither flags nor node are known.
 
         An import that does not give the flags is taken to use all of its node.
         """
-        there = next((len(node.gpus) for node in self.nodes if self.hardware_of(node) == hardware), 0)
+        nodes = [node for node in self.nodes if self.hardware_of(node) == hardware]
+        there = len(nodes[0].gpus) if nodes else None
         named = any(config.flags.get(flag) is not None for flag in GROUPS_OF_GPUS)
         if (self.imported is not None or config.endpoint is not None) and not named:
             return there or None
-        return min(config.gpus or 1, there) if there else config.gpus
+        return config.gpus if there is None else min(config.gpus or 1, there) or None
 
 
 class EndRecord(Record):
@@ -105,4 +106,6 @@ class EndRecord(Record):
     """The part of it that belongs to an outage whose end was not seen: at least so long, as far as was known."""
     unrestored: tuple[str, ...] = ()
     """Nodes whose production was not seen to serve again."""
+    left_out_nodes: tuple[str, ...] = ()
+    """Nodes that failed so often in a row that the sweep went on without them."""
     problems: tuple[str, ...] = ()

@@ -146,5 +146,6 @@ def alternatives_table(view: SweepView, ranked: Ranking) -> Table | None:
         name=f"alternatives-{slug(ranked.hardware)}",
         title=f"Alternatives to the recommended config{view.where(ranked.hardware)}",
         hrefs={"label": "href"},
+        span="half",
         note=f"Of configs that give up at most {MOST_LOSS:.0%} and gain at least {LEAST_GAIN:.0%}, the best trades.",
     )

@@ -53,9 +53,8 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
     found = []
     if recommended.get("slo_met") is False and not view.spec.objective.is_rate:
         found.append(warning(f"It does not hold the SLO at {view.objective_place} ({view.slo_words})."))
-    gain = precision_gain(view, ranked)
-    if gain is not None and gain.changes:
-        found.append(warning(*_precision_words(ranked, gain)))
+    if (gained := gain_by_precision(view, ranked)) is not None:
+        found.append(gained)
     if random_weights(view, ranked):
         found.append(
             warning("Measured with random weights: speed is real, answers are not. Measure quality before you deploy.")
@@ -63,6 +62,12 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
     if (loss := hidden_loss(view, ranked)) is not None:
         found.append(loss)
     return found
+
+
+def gain_by_precision(view: SweepView, ranked: Ranking) -> Sentence | None:
+    """The gain at equal precision and what the change of precision costs; None where the gain needs no change."""
+    gain = precision_gain(view, ranked)
+    return warning(*_precision_words(ranked, gain)) if gain is not None and gain.changes else None
 
 
 def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
@@ -87,12 +92,10 @@ def _perplexity(gain: PrecisionGain) -> str:
 
 
 def qualifications(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """What qualifies the headline: its interval, why this config of those tied, the holdout run; or None."""
-    recommended = ranked.recommended
-    if recommended is None:
+    """What qualifies the headline: why this config of those tied, and the holdout run; or None."""
+    if ranked.recommended is None:
         return None
-    parts = [*_interval_words(view, ranked, recommended), *_tie_words(view, ranked, recommended)]
-    parts += _holdout_words(view, ranked)
+    parts = [*_tie_words(view, ranked, ranked.recommended), *_holdout_words(view, ranked)]
     return note(*parts) if parts else None
 
 
@@ -107,34 +110,17 @@ def _gain_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]
     if recommended["config_id"] == ranked.baseline.config_id:
         return [f". Nothing tried beats your {ranked.baseline.words}{' beyond a tie' if ranked.ties.height else ''}"]
     gain = percent(_float(recommended["gain"]))
+    if ranked.vague and ranked.spread is not None:
+        return [f". Launches of one config differ by {ranked.spread:.0%}, so a gain of {gain} shows nothing"]
     if not ranked.replicated:
         return [f", {gain} over {ranked.baseline.words} in {launches(recommended)}"]
     return [", ", strong(gain), f" over {ranked.baseline.words}"]
 
 
-def _interval_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[Part]:
-    """The 95% intervals, or why there is none."""
-    unit = view.metric.unit
-    parts: list[Part] = []
-    if recommended["low"] is not None:
-        low, high = number(_float(recommended["low"])), number(_float(recommended["high"]))
-        parts.append(f"95% interval: {low} to {high} {unit} (n={recommended['n']}). ")
-        if recommended["gain_low"] is not None:
-            ends = [percent(_float(recommended[end])) for end in ("gain_low", "gain_high")]
-            parts.append(f"Of the gain: {ends[0]} to {ends[1]}. ")
-        return parts
-    if ranked.frame.filter(pl.col("state") == "ok").height == 1:
-        return []
-    if ranked.vague:
-        spread = f"Launches of one config differ by {ranked.spread:.1%}, too much" if ranked.spread else "Too few"
-        return [f"{spread} for an interval of the gain. " if ranked.spread else "Too few launches for an interval. "]
-    return ["Each config was launched once, so noise is unknown. "]
-
-
 def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[Part]:
-    """Why it is this config of those tied, each reason a sentence; or that no other reaches it."""
-    if ranked.choice is not None and ranked.choice.reasons:
-        return [" ".join(f"{reason[0].upper()}{reason[1:]}." for reason in ranked.choice.reasons)]
+    """Why it is this config of those tied; or that no other reaches it."""
+    if ranked.choice is not None and ranked.choice.words:
+        return [f"{ranked.choice.words}."]
     if ranked.frame.filter(pl.col("state") == "ok").height == 1:
         return []
     if recommended["low"] is None:

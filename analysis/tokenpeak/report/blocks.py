@@ -19,6 +19,9 @@ from tokenpeak.report import display
 SHOWN, SHOWN_OF_FIGURE = 1000, 100
 """Most rows that a page shows of a table, and of a figure's data: a page stays under two megabytes."""
 
+Span = Literal["full", "half", "third", "narrow", "wide"]
+"""How much of a wide window's width a block takes beside others: narrow and wide are 5 and 7 twelfths."""
+Tone = Literal["", "better", "worse"]
 Part = str | dict[str, str]
 """Plain text, or {"code": text}, {"strong": text}, {"link": address within the site, "text": text}."""
 
@@ -90,6 +93,20 @@ def warning(*parts: Part) -> Sentence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Steps(Block):
+    """What to do next, in this order, a sentence each."""
+
+    steps: tuple[tuple[Part, ...], ...]
+    title: str = "Next"
+    span: Span = "full"
+    kind = "steps"
+
+    def words(self) -> str:
+        """A line per step."""
+        return "\n".join(f"{place}. {plain(parts)}" for place, parts in enumerate(self.steps, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bar:
     """A value drawn as a bar beside others of its tile: whose it is, its share of the longest (0..1), its words."""
 
@@ -110,6 +127,8 @@ class Tile:
     note: str = ""
     mark: str = ""
     """A word that qualifies the value, such as estimated."""
+    tone: Tone = ""
+    """How it compares with what it is measured against."""
     bars: tuple[Bar, ...] = ()
 
 
@@ -118,6 +137,7 @@ class Tiles(Block):
     """Key figures in a row."""
 
     tiles: tuple[Tile, ...]
+    span: Span = "full"
     kind = "tiles"
 
     def words(self) -> str:
@@ -159,6 +179,9 @@ class Table(Block):
     """For each row: best, tie, pale or nothing."""
     shown: int = SHOWN
     """Most rows on the page; its CSV has all."""
+    span: Span = "full"
+    scope: str = ""
+    """Whose figures a row's config is picked for, by its first cell; empty: rows are not to be picked."""
     kind = "table"
 
     def words(self) -> str:
@@ -189,6 +212,8 @@ def table(
     tone: str | None = None,
     hrefs: dict[str, str] | None = None,
     shown: int = SHOWN,
+    span: Span = "full",
+    scope: str = "",
 ) -> Table:
     """A table from a frame's columns; `hrefs` maps a column to the one that holds its link, `tone` names a column."""
     present = [column for column in columns if column.key in frame.columns]
@@ -213,7 +238,15 @@ def table(
         rows.append(tuple(cells))
     tones = tuple(str(word or "") for word in frame[tone].to_list()) if tone else ()
     return Table(
-        name=name, title=title, columns=tuple(present), rows=tuple(rows), note=note, row_tones=tones, shown=shown
+        name=name,
+        title=title,
+        columns=tuple(present),
+        rows=tuple(rows),
+        note=note,
+        row_tones=tones,
+        shown=shown,
+        span=span,
+        scope=scope,
     )
 
 
@@ -258,6 +291,7 @@ class Snippets(Block):
 
     name: str
     snippets: tuple[Snippet, ...]
+    span: Span = "full"
     kind = "snippets"
 
     def words(self) -> str:
@@ -271,6 +305,7 @@ class Facts(Block):
 
     pairs: tuple[tuple[str, str], ...]
     title: str = ""
+    span: Span = "full"
     kind = "facts"
 
     def words(self) -> str:
@@ -318,7 +353,17 @@ class Figure(Block):
     caption: str
     spec: dict[str, Any] = field(repr=False)
     data: Table
+    span: Span = "full"
+    scope: str = ""
+    """Where scripts run, the figure answers the pointer, and shares the configs that are picked with the tables and
+    figures of the same scope; empty: it is a still picture."""
+    awaits: tuple[str, ...] = ()
+    """Keys of factors of which a reader has to give one before there is anything to draw."""
     kind = "figure"
+
+    def awaiting(self, *factors: str) -> "Figure":
+        """The figure, hidden until the reader gives one of these factors."""
+        return replace(self, awaits=factors)
 
     def payload(self) -> dict[str, Any]:
         """The figure as JSON, the plotted frame as a table of its name."""
@@ -328,6 +373,9 @@ class Figure(Block):
             "title": self.title,
             "caption": self.caption,
             "spec": self.spec,
+            "span": self.span,
+            "scope": self.scope,
+            "awaits": self.awaits,
             "data": replace(self.data, name=self.name, shown=SHOWN_OF_FIGURE).payload(),
         }
 

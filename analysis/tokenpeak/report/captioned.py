@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import altair as alt
 import polars as pl
 
-from tokenpeak.report.blocks import SHOWN, Column, Figure, Table, table
+from tokenpeak.report.blocks import SHOWN, Column, Figure, Span, Table, table
 from tokenpeak.report.charts import spec_of
 
 Titles = Mapping[str, str | Column]
@@ -33,14 +33,23 @@ def _column(key: str, title: str, numeric: bool) -> Column:
 
 
 def figure(
-    chart: alt.TopLevelMixin, frame: pl.DataFrame, titles: Titles, *, name: str, title: str, caption: str
+    chart: alt.TopLevelMixin,
+    frame: pl.DataFrame,
+    titles: Titles,
+    *,
+    name: str,
+    title: str,
+    caption: str,
+    span: Span = "full",
+    scope: str = "",
 ) -> Figure:
     """The chart with its caption, and the plotted frame as its data; `name` is unique within the page.
 
-    A caption says what to see, how many measurements stand behind it, and what its interval is.
+    A caption says what to see, how many measurements stand behind it, and what its interval is. `span` and `scope` are
+    those of a Figure.
     """
     data = table(frame, columns(frame, titles), name="data", title=f"Data of the figure: {title}")
-    return Figure(name=name, title=title, caption=caption, spec=spec_of(chart), data=data)
+    return Figure(name=name, title=title, caption=caption, spec=spec_of(chart), data=data, span=span, scope=scope)
 
 
 def listed(
@@ -52,6 +61,18 @@ def listed(
     note: str = "",
     links: dict[str, str] | None = None,
     shown: int = SHOWN,
+    span: Span = "full",
+    scope: str = "",
 ) -> Table:
     """The frame as a table; `links` maps a column to the one that holds its address, `shown` is the most rows."""
-    return table(frame, columns(frame, titles), name=name, title=title, note=note, hrefs=links, shown=shown)
+    return table(
+        frame,
+        columns(frame, titles),
+        name=name,
+        title=title,
+        note=note,
+        hrefs=links,
+        shown=shown,
+        span=span,
+        scope=scope,
+    )

@@ -5,14 +5,14 @@ belong to the figure around it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 import polars as pl
 
 from tokenpeak.report import theme
-from tokenpeak.report.blocks import shared_digits
+from tokenpeak.report.blocks import percent, shared_digits
 
 CHARTED = 40
 """Most configs that a chart of dots shows; its table has all."""
@@ -32,6 +32,7 @@ def dots(
     reference: tuple[float, str] | None = None,
     tooltips: Sequence[str] = ("value:Q", "low:Q", "high:Q", "n:Q"),
     zero: bool = False,
+    width: int = theme.WIDTH,
 ) -> alt.TopLevelMixin:
     """Configs on one axis, best first, with their intervals, the winner's group in a band.
 
@@ -48,7 +49,7 @@ def dots(
         axis=alt.Axis(labelLimit=420, labelColor=theme.INK, grid=True),
     )
     x_scale = alt.Scale(zero=True, nice=True) if zero else alt.Scale(zero=False, nice=True, padding=28)
-    ticks = digits.replace("f", "~f") if zero else digits
+    ticks = digits.replace("f", "~f") if zero else ",.4~r"
     axis = alt.Axis(format=ticks, orient="top", tickCount=6, labelOverlap="greedy", labelSeparation=6)
     base = alt.Chart(shown).encode(y=y)
     layers: list[alt.Chart | alt.LayerChart] = []
@@ -102,7 +103,7 @@ def dots(
             .mark_text(align="left", color=theme.BAD, fontSize=11, fontStyle="italic")
             .encode(x=alt.value(6), text=alt.Text("remark:N"))
         )
-    return alt.layer(*layers).properties(width=theme.WIDTH, height=alt.Step(24))
+    return alt.layer(*layers).properties(width=width, height=alt.Step(24))
 
 
 def heatmap(
@@ -196,20 +197,87 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
             alt.Tooltip("n:Q"),
         ],
     )
-    layers = [zero, bar, dot] if frame["low"].is_not_null().any() else [zero, dot]
-    layered = alt.layer(*layers, data=frame)
-    return _by_hardware(layered, frame, width=330, step=24, room=EFFECTS_ROOM)
+    said = base.mark_text(align="left", dx=10, fontSize=11, color=theme.QUIET).encode(
+        x=alt.value("width"), text="words:N"
+    )
+    # A narrow window goes without.
+    said = said.properties(name="beside")
+    layers = [zero, bar, dot, said] if frame["low"].is_not_null().any() else [zero, dot, said]
+    layered = alt.layer(*layers, data=frame.with_columns(words=_effect_words(frame)))
+    return _by_hardware(layered, frame, width=EFFECTS_WIDTH, step=22, room=EFFECTS_WIDTH, least=70)
 
 
-HEATMAP_ROOM, EFFECTS_ROOM = 1040, 700
-"""What the plots of one row may take, beside the labels on their left, where the window is wide."""
+def _effect_words(frame: pl.DataFrame) -> pl.Series:
+    """An effect with its interval, as stands beside it."""
+    words = []
+    for effect, low, high in frame.select("effect", "low", "high").iter_rows():
+        ends = f" ({percent(low)} to {percent(high)})" if low is not None and high is not None else ""
+        words.append(f"{percent(effect)}{ends}" if effect is not None else "")
+    return pl.Series(words, dtype=pl.String)
+
+
+def matrix(frames: Mapping[tuple[str, str], pl.DataFrame], orders: Mapping[str, Sequence[str]]) -> alt.TopLevelMixin:
+    """Every pair of axes as a small heatmap: columns are axes across, rows are axes down, colours as in `heatmap`.
+
+    `frames`: for each pair, across and down, the cells as `heatmap` takes them, of one kind of hardware. `orders`: the
+    alternatives of each axis in their order.
+    """
+    axes = list(orders)
+    steps = [*(str(index) for index in range(9)), "untried", "failed"]
+    scale = alt.Scale(domain=steps, range=[*theme.DIVERGING, "url(#hatch)", theme.PAPER])
+    tip = [
+        *(alt.Tooltip(name) for name in ("across:N", "down:N")),
+        alt.Tooltip("value:Q", format=",.4~r"),
+        alt.Tooltip("gain:Q", format="+.1%"),
+        alt.Tooltip("n:Q"),
+        alt.Tooltip("why:N"),
+    ]
+    rows = []
+    for place, down in enumerate(axes):
+        plots = []
+        for across in axes[:place]:
+            is_last, is_first = place == len(axes) - 1, across == axes[0]
+            frame = frames[across, down].with_columns(
+                fill=pl.when(pl.col("state") == "value").then(pl.col("step").cast(pl.String)).otherwise("state")
+            )
+            below = alt.Axis(labelAngle=-90, labelLimit=90, domain=False, ticks=False) if is_last else None
+            beside = alt.Axis(labelLimit=90, domain=False, ticks=False) if is_first else None
+            plots.append(
+                alt.Chart(frame.select("across", "down", "fill", "value", "gain", "n", "why"))
+                .mark_rect(stroke=theme.LINE, strokeWidth=0.7)
+                .encode(
+                    x=alt.X("across:N", sort=list(orders[across]), title=None, axis=below),
+                    y=alt.Y("down:N", sort=list(orders[down]), title=None, axis=beside),
+                    color=alt.Color("fill:N", scale=scale, legend=None),
+                    tooltip=tip,
+                )
+                .properties(width=MATRIX_CELL * len(orders[across]), height=MATRIX_CELL * len(orders[down]))
+            )
+        # On the diagonal stands an axis's name: right of its row, above its column.
+        name = alt.Chart(pl.DataFrame({"name": [down]})).mark_text(align="left", fontWeight=500, fontSize=12)
+        height = MATRIX_CELL * len(orders[down]) if plots else 14
+        plots.append(name.encode(x=alt.value(0), text="name:N").properties(width=1, height=height))
+        rows.append(alt.hconcat(*plots, spacing=12))
+    return alt.vconcat(*rows, spacing=10)
+
+
+MATRIX_CELL, EFFECTS_WIDTH, HEATMAP_ROOM = 24, 210, 1040
+"""Pixels: a cell of the matrix, the plot of effects, what the heatmaps of one row may take beside their labels."""
 
 
 def _by_hardware(
-    chart: alt.LayerChart | alt.FacetChart, frame: pl.DataFrame, *, width: int, step: int, room: int
+    chart: alt.LayerChart | alt.FacetChart,
+    frame: pl.DataFrame,
+    *,
+    width: int,
+    step: int,
+    room: int,
+    least: int | None = None,
 ) -> alt.TopLevelMixin:
     """The chart for each kind of hardware, in rows of as many as there is room for; a narrow window gets fewer."""
     kinds = frame["hardware"].unique(maintain_order=True).to_list()
+    if len(kinds) == 1:
+        return chart.properties(width=width, height=alt.Step(step), usermeta={"least": least or width})
     each = alt.Facet("hardware:N", title=None, sort=kinds, header=alt.Header(labelLimit=width + 60))
     row = min(len(kinds), max(1, room // (width + 20)))
     faceted: alt.FacetChart = chart.properties(width=width, height=alt.Step(step)).facet(each, columns=row)
@@ -221,45 +289,3 @@ def haloed(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
     """Labels at points, and below them the same in the paper's colour and bolder: what lies behind stays apart."""
     halo = base.mark_text(fontSize=11, stroke=theme.PAPER, strokeWidth=4, **mark)
     return [halo, base.mark_text(fontSize=11, **mark)]
-
-
-def tradeoff(frame: pl.DataFrame, *, x_title: str, y_title: str) -> alt.TopLevelMixin:
-    """Two metrics against each other: the front drawn through the points that nothing beats, the others pale.
-
-    `frame`: x, y, label, level, front (on it or not), "taken" (the recommended config, a diamond), named (text at the
-    point, or empty).
-    """
-    x = alt.X(
-        "x:Q", title=x_title, scale=alt.Scale(zero=False, nice=True, padding=20), axis=alt.Axis(grid=True, tickCount=6)
-    )
-    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False, nice=True, padding=20), axis=alt.Axis(tickCount=6))
-    tip = [
-        alt.Tooltip("label:N", title="config"),
-        alt.Tooltip("level:N", title="load"),
-        alt.Tooltip("x:Q", format=",.4~r", title=x_title),
-        alt.Tooltip("y:Q", format=",.4~r", title=y_title),
-    ]
-    pale = (
-        alt.Chart(frame.filter(~pl.col("front"), ~pl.col("taken")))
-        .mark_point(filled=True, color=theme.FAINT, size=45, opacity=1)
-        .encode(x=x, y=y, tooltip=tip)
-    )
-    front = alt.Chart(frame.filter(pl.col("front")).sort("x"))
-    line = front.mark_line(color=theme.ACCENT, interpolate="step-before", strokeWidth=1.5).encode(x=x, y=y)
-    shown = alt.Chart(frame.filter(pl.col("front") | pl.col("taken")))
-    point = (
-        shown.transform_filter("!datum.taken")
-        .mark_point(filled=True, color=theme.ACCENT, size=60, opacity=1)
-        .encode(x=x, y=y, tooltip=tip)
-    )
-    diamond = (
-        shown.transform_filter("datum.taken")
-        .mark_point(filled=True, color=theme.INK, size=110, shape="diamond", opacity=1)
-        .encode(x=x, y=y, tooltip=tip)
-    )
-    # A label stands on the side of its point where there is room.
-    middle = (float(frame["x"].min() or 0) + float(frame["x"].max() or 0)) / 2  # type: ignore[arg-type]
-    named = shown.transform_filter("datum.named !== ''").encode(x=x, y=y, text=alt.Text("named:N"))
-    right = haloed(named.transform_filter(f"datum.x <= {middle}"), align="left", dx=9, dy=-8)
-    left = haloed(named.transform_filter(f"datum.x > {middle}"), align="right", dx=-9, dy=8)
-    return alt.layer(pale, *left, *right, line, point, diamond).properties(width=theme.WIDTH + 60, height=340)

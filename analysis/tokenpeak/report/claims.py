@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 import polars as pl
 
@@ -51,6 +52,7 @@ def judged(view: SweepView) -> list[Judged]:
     return [judge(claim, seen) for claim in read_claims(view.path / CLAIMS_FILE)]
 
 
+@lru_cache(maxsize=4)
 def checked(view: SweepView) -> dict[str, Guarded]:
     """What each guard found in the sweep's figures."""
     return guarded(evidence(view))

@@ -101,7 +101,7 @@ def snippets(
         # A page that may leave has of a node's folder the last part alone, and none of its mounts.
         lacks = f"{config.model.name} stands for a folder of the node: `tokenpeak report --node-names` shows it."
         found = [replace(snippet, note=f"{snippet.note} {lacks}".strip()) for snippet in found]
-    return Snippets(name=name, snippets=tuple(found))
+    return Snippets(name=name, snippets=tuple(found), span="half")
 
 
 def _containers(command: ServingCommand) -> tuple[Snippet, ...]:

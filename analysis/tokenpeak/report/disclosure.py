@@ -106,7 +106,9 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     SweepRecord: _rules(
         WORD="sweep_id name inventory study", NODE="load_hosts", SPEC="spec", CALIBRATIONS="calibration"
     ),
-    EndRecord: _rules(WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored", TEXT="problems"),
+    EndRecord: _rules(
+        WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored left_out_nodes", TEXT="problems"
+    ),
     TrialRecord: _rules(WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"),
     ApplyRecord: _rules(
         WORD="apply_id sweep_id", NODE="node", PRIVATE="who", TEXT="failed_in message", VERSION="engine_version"

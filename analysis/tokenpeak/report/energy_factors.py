@@ -45,6 +45,10 @@ FIGURES = {
 """What follows from the factors, and its column."""
 
 
+VOLUME = 1000.0
+"""Million output tokens a month, until the reader gives another number."""
+
+
 def factors(view: SweepView) -> Factors:
     """The factors by which the page's tables are derived, as the spec or its defaults have them, and a volume.
 
@@ -56,8 +60,8 @@ def factors(view: SweepView) -> Factors:
         key="volume",
         title="Volume",
         unit="million output tokens per month",
-        value=None,
-        source="yours",
+        value=VOLUME,
+        source="an example: give yours",
         has_range=False,
     )
     return Factors(factors=(*shown, volume))

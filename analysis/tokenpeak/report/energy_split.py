@@ -55,8 +55,11 @@ def energy_split(runs: Sequence[tuple[float, float, float]]) -> EnergySplit | st
     )
 
 
-def split_words(runs: pl.DataFrame, label: str) -> Sentence:
-    """What a prompt token and an output token take in this config's measured runs, at the level with most workloads."""
+def split_words(runs: pl.DataFrame, label: str) -> list[Sentence]:
+    """What a prompt token and an output token take in this config's measured runs, at the level with most workloads.
+
+    Empty where its runs do not give it.
+    """
     levels = (
         runs.filter(
             pl.col("label") == label,
@@ -73,17 +76,18 @@ def split_words(runs: pl.DataFrame, label: str) -> Sentence:
         [(row["energy_j"], row["input_tokens"], row["output_tokens"]) for row in rows if None not in row.values()]
     )
     if isinstance(found, str):
-        words = f": {found}. Workloads of other prompt lengths at one level would show it."
-        return note("Energy of prefill against decode is not known for ", code(label), words)
+        return []
     prompt, output = (
         f"{rounded(value, value - half, value + half)} J ({rounded(value - half, value - half, value + half)} to "
         f"{rounded(value + half, value - half, value + half)})"
         for value, half in ((found.prompt_j, found.prompt_half_j), (found.output_j, found.output_half_j))
     )
-    return note(
-        "By least squares over ",
-        f"{found.runs} runs of ",
-        code(label),
-        f" at {levels['level_label'][0]}, a prompt token takes {prompt} and an output token {output}. "
-        "Idle power is in both.",
-    )
+    return [
+        note(
+            "By least squares over ",
+            f"{found.runs} runs of ",
+            code(label),
+            f" at {levels['level_label'][0]}, a prompt token takes {prompt} and an output token {output}. "
+            "Idle power is in both.",
+        )
+    ]

@@ -1,4 +1,6 @@
-"""Tables of the energy page: figures per million output tokens, and the ranges that the factors leave them."""
+"""Tables of the energy page: figures per million output tokens and a month, and the ranges that the factors leave."""
+
+import math
 
 import polars as pl
 
@@ -35,9 +37,8 @@ def energy(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
     `frame`: a row per config with its rank and result, JOULE, low and high, idle, gpus, and the columns of FIGURES.
     """
     currency = view.spec.energy.currency
-    months = {f"month_{key}": pl.lit(None, dtype=pl.Float64) for key in ("kwh", "co2", "water", "cost")}
     by_interval = ("power_w", JOULE, *(FIGURES[key] for key in FIGURES if key not in ("cost", "embodied")))
-    shown = frame.with_columns(href=trial_href(pl.col("trial_id")), **months).with_columns(map(places, by_interval))
+    shown = frame.with_columns(href=trial_href(pl.col("trial_id"))).with_columns(map(places, by_interval))
     # Hidden, not left out: the page's script computes cost from it, and finds none where it is not known.
     unknown = bool(frame["output_tok_per_s"].is_null().all())
     unbounded = bool(frame["low"].is_null().all())
@@ -70,18 +71,9 @@ def energy(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
             Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number", hidden=unknown),
             *measured,
             *derived,
-            *(
-                Column(key=f"month_{key}", title=f"A month: {title}", unit=unit, kind="number", hidden=True)
-                for key, title, unit in (
-                    ("kwh", "energy", "kWh"),
-                    ("co2", "CO₂", "kg"),
-                    ("water", "water", "L"),
-                    ("cost", "cost", currency),
-                )
-            ),
             *([IDLE_SHARE] if frame["idle"].is_not_null().any() else []),
-            Column(key="source", title="Source"),
-            Column(key="boundary", title="Boundary"),
+            Column(key="source", title="Source", hidden=frame["source"].n_unique() == 1),
+            Column(key="boundary", title="Boundary", hidden=frame["boundary"].n_unique() == 1),
             Column(key="gpus", title="GPUs of the engine", kind="number", hidden=True),
             Column(key="n", title="Launches", kind="number"),
         ],
@@ -89,6 +81,49 @@ def energy(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
         title=f"Energy, CO₂, water and cost on {hardware}",
         hrefs={"label": "href"},
         note="" if unbounded else INTERVAL_NOTE,
+    )
+
+
+MONTHS = (("kwh", "Energy", "kWh"), ("co2", "CO₂", "kg"), ("water", "Water", "L"), ("cost", "Cost", "{currency}"))
+"""What a month takes: key of FIGURES, title and unit."""
+
+
+def months(view: SweepView, hardware: str, frame: pl.DataFrame, volume: float) -> Table:
+    """What a month at `volume` million output tokens takes; scripts recompute it. `frame` as for `energy`."""
+    keys = [key for key, *_ in MONTHS]
+    shown = frame.with_columns(
+        *((pl.col(FIGURES[key]) * volume).alias(f"month_{key}") for key in keys),
+        *(places(FIGURES[key]) for key in keys if key != "cost"),
+        href=trial_href(pl.col("trial_id")),
+    )
+    # As many digits fewer as the volume has.
+    fewer = math.floor(math.log10(volume))
+    digits = [
+        (pl.col(f"places_{FIGURES[key]}") - fewer).clip(lower_bound=0).alias(f"digits_{key}")
+        for key in keys
+        if key != "cost"
+    ]
+    unpriced = bool(frame[FIGURES["cost"]].is_null().all())
+    return table(
+        shown.with_columns(digits),
+        [
+            Column(key="label", title="Config", kind="code"),
+            *(
+                Column(
+                    key=f"month_{key}",
+                    title=title,
+                    unit=unit.format(currency=view.spec.energy.currency),
+                    kind="number",
+                    digits_from=f"digits_{key}" if key != "cost" else "",
+                    hidden=key == "cost" and unpriced,
+                )
+                for key, title, unit in MONTHS
+            ),
+        ],
+        name=f"month-{slug(hardware)}",
+        title=f"A month at the volume above{view.where(hardware)}",
+        hrefs={"label": "href"},
+        span="narrow",
     )
 
 
@@ -122,4 +157,5 @@ def factor_ranges(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
         title=f"Range of the figures by factors on {hardware}",
         hrefs={"label": "href"},
         note=RANGE_NOTE,
+        span="wide",
     )

@@ -8,30 +8,17 @@ import hashlib
 import altair as alt
 import polars as pl
 
-from tokenpeak.metrics import inner
-from tokenpeak.ranking.pareto import pareto_front
-from tokenpeak.report import charts, interactions
-from tokenpeak.report.blocks import Column, Figure, Table, table
+from tokenpeak.report import charts, interactions, theme
+from tokenpeak.report.blocks import Column, Figure, Span, Table, table
 from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView, short_names
 
-SINGLE = (
-    "Each config was launched once, so there is no interval: "
-    "configs that differ by less than {margin:.0%} are not distinguished."
-)
-VAGUE = (
-    "Launches of one config are too few, or differ too much, for an interval: "
-    "configs that differ by less than {margin:.0%} are not distinguished."
-)
-REPLICATED = (
-    "Bars are 95% intervals of the geometric mean over launches; their spread is pooled over all configs "
-    "that were launched again, and holds for those launched once too."
-)
+SINGLE = "Each was launched once: no interval, and differences below {margin:.0%} are not distinguished."
+VAGUE = "Launches are too few or too unlike for an interval: differences below {margin:.0%} are not distinguished."
+REPLICATED = "Bars: 95% intervals of means over launches, by a spread that is pooled over all configs."
 
 
-EFFECT_BARS = (
-    "Bars are 95% intervals (t), from what main effects do not explain: noise, and how much axes act together."
-)
+EFFECT_BARS = "Bars: 95% intervals (t) from what main effects leave unexplained."
 NOT_ESTIMABLE = 8
 """How many alternatives without an estimate are named below the figure; its data hold all."""
 EFFECT_COLUMNS = (
@@ -41,10 +28,6 @@ EFFECT_COLUMNS = (
     Column(key="n", title="Launches", kind="number"),
     Column(key="remark", title="Remark"),
 )
-BEATEN = 400
-"""Most beaten points that a trade-off draws."""
-
-
 LONGEST_SLUG = 60
 """Three of them make a file's name, which has at most 255 bytes."""
 
@@ -95,25 +78,28 @@ def ranking_caption(view: SweepView, ranked: Ranking) -> str:
     """What a figure of `standings` shows, over how many configs, and what its intervals are."""
     configs = ranked.frame.height
     ok = int((ranked.frame["state"] == "ok").sum())
-    more = f" The {charts.CHARTED} best are drawn; the table has all {configs}." if configs > charts.CHARTED else ""
-    band = " The band holds the configs tied with the best; the diamond is the recommended config."
-    dashed = f" The dashed line is {ranked.baseline.words}." if ranked.baseline else ""
-    return (
-        f"{view.metric_title} {view.objective_at} for {ok} of {configs} configs; "
-        f"{_axes_words(view)}.{band if ranked.ties.height else ''}{dashed} {interval_words(view, ranked)}{more}"
-    )
+    words = [f"{view.metric_title} {view.objective_at} of {ok} of {configs} configs; {_axes_words(view)}."]
+    if ranked.ties.height:
+        words.append("Band: tied with the best. Diamond: recommended.")
+    if ranked.baseline:
+        words.append(f"Dashed: {ranked.baseline.words}.")
+    words.append(interval_words(view, ranked))
+    if configs > charts.CHARTED:
+        words.append(f"The {charts.CHARTED} best are drawn; the table has all {configs}.")
+    return " ".join(words)
 
 
 def ranking(view: SweepView, ranked: Ranking, chart: alt.TopLevelMixin | None = None) -> Figure:
     """All configs of one kind of hardware, failed ones with their cause, on one axis or as `chart` has them."""
     unit = view.metric.unit
     frame = standings(ranked)
-    drawn = chart or charts.dots(frame, title=unit, reference=ranked.reference)
+    drawn = chart or charts.dots(frame, title=unit, reference=ranked.reference, width=theme.HALF)
     return Figure(
         name=f"ranking-{slug(ranked.hardware)}",
         title=f"{view.metric_title} on {ranked.hardware}",
         caption=ranking_caption(view, ranked),
         spec=charts.spec_of(drawn),
+        span="narrow",
         data=table(
             frame,
             [
@@ -139,7 +125,7 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
     """Two axes against each other on each kind of hardware."""
     cells = interactions.cells(view, across, down, widest)
     others = [axis for axis, choices in view.axes.items() if axis not in (across, down) and len(choices) > 1]
-    mean = f"the mean over {', '.join(others)} (n configs)" if others else "a config"
+    mean = f"mean over {', '.join(others)}" if others else "a cell is a config"
     names = {axis: short_names(view.axes[axis]) for axis in (across, down)}
     chart = charts.heatmap(
         cells.with_columns(
@@ -161,13 +147,12 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
         name=f"heatmap-{slug(across)}-{slug(down)}",
         title=f"{across} × {down}",
         caption=(
-            f"{view.metric_title} ({view.metric.unit}) {view.objective_at}; each cell is {mean}, "
-            f"below it the difference from {_baseline_words(view)}"
-            f"{'' if view.higher_is_better else ', where lower is better'}. "
-            f"Colours end at ±{widest:.0%} in every figure."
+            f"{view.metric.unit} {view.objective_at}, {mean}; percent against {_baseline_words(view)}"
+            f"{'' if view.higher_is_better else ', lower is better'}."
             + "".join(words for words, where in legend.items() if cells.filter(where).height)
         ),
         spec=charts.spec_of(chart),
+        span=_heatmap_span(len(view.axes[across]) * len(view.hardware)),
         data=table(
             cells.with_columns(gain=pl.col("gain") * 100),
             [
@@ -186,6 +171,60 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
     )
 
 
+def _heatmap_span(columns: int) -> Span:
+    """What a heatmap with so many columns of cells takes of a wide window."""
+    return "third" if columns <= THIRD else "half" if columns <= HALF else "full"
+
+
+THIRD, HALF = 3, 5
+"""Most columns of cells of a heatmap that takes a third, or half, of a wide window."""
+
+
+def pair_matrix(view: SweepView, hardware: str, widest: float) -> Figure | None:
+    """Every pair of axes at a glance on one kind of hardware; None where there are not three axes to pair."""
+    axes = [axis for axis in view.axes if any(axis in pair for pair in interactions.pairs(view))]
+    if len(axes) < 3:
+        return None
+    names = {axis: short_names(view.axes[axis]) for axis in axes}
+    frames = {
+        (across, down): interactions.cells(view, across, down, widest)
+        .filter(hardware=hardware)
+        .with_columns(pl.col("across").replace(names[across]), pl.col("down").replace(names[down]))
+        for place, down in enumerate(axes)
+        for across in axes[:place]
+    }
+    data = pl.concat(
+        [
+            frame.with_columns(pair=pl.lit(f"{across} × {down}"), gain=pl.col("gain") * 100)
+            for (across, down), frame in frames.items()
+        ],
+        how="diagonal_relaxed",
+    )
+    return Figure(
+        name=f"matrix-{slug(hardware)}",
+        title=f"Every pair of axes{view.where(hardware)}",
+        caption=f"Each cell: the mean over the other axes against {_baseline_words(view)}; blue is better, colours end "
+        f"at ±{widest:.0%}. Hatched: not tried. Rows that change colour differently mean that the settings interact.",
+        spec=charts.spec_of(charts.matrix(frames, {axis: list(names[axis].values()) for axis in axes})),
+        span="half",
+        scope=f"matrix-{slug(hardware)}",
+        data=table(
+            data,
+            [
+                Column(key="pair", title="Pair", kind="code"),
+                Column(key="across", title="First", kind="code"),
+                Column(key="down", title="Second", kind="code"),
+                Column(key="value", title="Mean over configs", unit=view.metric.unit, kind="number"),
+                Column(key="gain", title="Difference", unit="%", kind="number", digits=1, signed=True),
+                Column(key="n", title="Configs", kind="number"),
+                Column(key="why", title="Remark"),
+            ],
+            name="data",
+            title=f"Data of the figure: every pair of axes on {hardware}",
+        ),
+    )
+
+
 def _baseline_words(view: SweepView) -> str:
     from tokenpeak.report.ranking import rank
 
@@ -193,12 +232,11 @@ def _baseline_words(view: SweepView) -> str:
     return " or, on other hardware, ".join(dict.fromkeys(baselines)) or "nothing (no baseline)"
 
 
-def not_estimable(view: SweepView, effects: pl.DataFrame) -> str:
+def not_estimable(effects: pl.DataFrame) -> str:
     """The alternatives (`choice`) without an effect, of which `NOT_ESTIMABLE` are named; empty where each has one."""
     missing = effects.filter(pl.col("effect").is_null())["choice"].unique(maintain_order=True).to_list()
-    somewhere = "" if len(view.hardware) == 1 else " on some hardware"
     more = f" and {len(missing) - NOT_ESTIMABLE} more" if len(missing) > NOT_ESTIMABLE else ""
-    words = f" Not estimable{somewhere}, and in no mean: {', '.join(missing[:NOT_ESTIMABLE])}{more}."
+    words = f" Not estimable, and in no mean: {', '.join(missing[:NOT_ESTIMABLE])}{more}."
     return words if missing else ""
 
 
@@ -216,56 +254,7 @@ def pair_effects(view: SweepView) -> Table:
         name="pairs",
         title="What pairs of axes do beyond their parts",
         note=(
-            f"Effect: {inner(view.metric_title)} at the pair's strongest cell over what its two values do by "
-            f"themselves. p: an F test of the whole pair. One in twenty pairs is below {interactions.CHANCE} by chance."
+            "Effect: the pair's strongest cell over what its two values do by themselves. p: F test of the whole pair; "
+            f"one in twenty is below {interactions.CHANCE} by chance."
         ),
     )
-
-
-def front(points: pl.DataFrame) -> pl.Series:
-    """Which points nothing beats in both x and y (higher is better)."""
-    kept = pareto_front(dict(enumerate(points.select("x", "y").iter_rows())), ("higher", "higher"))
-    return pl.int_range(points.height, eager=True).is_in(kept).alias("front")
-
-
-def _named(points: pl.DataFrame) -> pl.Series:
-    """The label of each point of the front and of the recommended config; nothing where it would stand on another's."""
-    wide = float(points["x"].max() or 1) - float(points["x"].min() or 0) or 1.0  # type: ignore[arg-type]
-    high = float(points["y"].max() or 1) - float(points["y"].min() or 0) or 1.0  # type: ignore[arg-type]
-    placed: list[tuple[float, float]] = []
-    names = [""] * points.height
-    shown = points.with_row_index("i").filter(pl.col("front") | pl.col("taken"))
-    for row in shown.sort("taken", "y", descending=True).iter_rows(named=True):
-        place = (row["x"] / wide, row["y"] / high)
-        if all(abs(place[0] - x) > 0.25 or abs(place[1] - y) > 0.05 for x, y in placed):
-            placed.append(place)
-            names[row["i"]] = f"{row['label']} at {row['level']}"
-    return pl.Series("named", names, dtype=pl.String)
-
-
-def front_points(points: pl.DataFrame, recommended: str | None) -> pl.DataFrame:
-    """The points (label, level, x, y, n; more of x and y is better) as `charts.tradeoff` draws them.
-
-    It adds front (no other beats it in both), "taken" (of the config with the label `recommended`) and named (the words
-    at the point, or nothing).
-    """
-    marked = points.with_columns(front(points), pl.col("label").eq_missing(pl.lit(recommended)).alias("taken"))
-    return marked.with_columns(named=_named(marked))
-
-
-def thinned(points: pl.DataFrame) -> pl.DataFrame:
-    """The points of the front and of the recommended config, and of the others an even choice, `BEATEN` at most."""
-    kept = pl.col("front") | pl.col("taken")
-    beaten = points.filter(~kept)
-    return pl.concat([points.filter(kept), beaten.gather_every(max(1, -(-beaten.height // BEATEN)))])
-
-
-def front_words(points: pl.DataFrame, drawn: pl.DataFrame) -> str:
-    """How to read a trade-off of these points, of which those in `drawn` are drawn."""
-    line = "the line joins those that no other beats in both. " if points["front"].sum() > 1 else ""
-    beaten = drawn.filter(~pl.col("front"), ~pl.col("taken")).height
-    chosen = f", of which an even choice of {beaten} is drawn" if drawn.height < points.height else ""
-    marks = points.filter(pl.col("taken"))
-    diamonds = "The diamond is" if marks.height == 1 else "Diamonds are"
-    marked = f" {diamonds} the recommended config, {marks['label'][0]}." if marks.height else ""
-    return f"{line}{'Up' if line else 'up'} and to the right is better. Pale points are beaten{chosen}.{marked}"

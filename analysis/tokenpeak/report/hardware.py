@@ -6,9 +6,8 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.metrics import inner
-from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, code, note, number, strong, table
+from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, code, number, strong, table
 from tokenpeak.report.figures import slug
-from tokenpeak.report.parallel import PARALLEL
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
 
@@ -25,7 +24,7 @@ def answer_hardware(view: SweepView) -> Sentence:
     if not rows:
         return answer("No config gave a result that may be ranked.")
     if len(rows) == 1:
-        return answer(f"This sweep ran on one kind of hardware, {rows[0]['hardware']}.")
+        return _of_formats(view, rows[0]["hardware"])
     ordered = sorted(rows, key=lambda row: row["per_gpu"], reverse=view.higher_is_better)
     first, last = ordered[0], ordered[-1]
     parts: list[Part] = [
@@ -43,6 +42,27 @@ def answer_hardware(view: SweepView) -> Sentence:
         how = ", by estimate" if "energy estimated" in view.marks() else ""
         parts.append(f" Per output token it needs {abs(share):.0%} {'less' if share < 0 else 'more'} energy{how}.")
     return answer(*parts)
+
+
+def _of_formats(view: SweepView, hardware: str) -> Sentence:
+    """What the best preset, number format or model gives over the first of its axis, by configs equal in all else."""
+    found = [
+        (row["ratio"], axis, row)
+        for axis in view.axes
+        if axis in (*PRESETS, *FORMATS, *MODELS)
+        for row in _against_first(view, hardware, axis, view.axes[axis])[1:]
+        if row["ratio"] is not None
+    ]
+    if not found:
+        return answer(f"On {hardware}, no two configs differ in a preset, a number format or a model alone.")
+    ratio, axis, row = max(found, key=lambda each: each[0])
+    return answer(
+        f"On {hardware}, ",
+        code(f"{axis}={row['alternative']}"),
+        " gives ",
+        strong(f"{number(ratio, 2)} times"),
+        f" {view.axes[axis][0]}, over {row['n']} matched pair{'s' if row['n'] != 1 else ''}.",
+    )
 
 
 def _bests(view: SweepView) -> list[dict[str, Any]]:
@@ -75,9 +95,9 @@ def _milli(value: object) -> float | None:
 
 
 def side_by_side(view: SweepView) -> list[Block]:
-    """The best config of each kind of hardware in one table."""
+    """The best config of each kind of hardware in one table; nothing where there is one kind."""
     rows = _bests(view)
-    if not rows:
+    if len(rows) < 2:
         return []
     unit = view.metric.unit
     frame = pl.DataFrame(rows, infer_schema_length=None)
@@ -116,17 +136,6 @@ def speedups(view: SweepView) -> list[Block]:
         axes = [axis for axis in view.axes if axis in names and len(view.axes[axis]) > 1]
         if axes:
             found += [_speedup_table(view, axis, title) for axis in axes]
-    if not found and not (PARALLEL & view.axes.keys()):
-        if not view.axes:
-            return [note("This sweep varies no axis.")]
-        tried = ", ".join(view.axes)
-        return [
-            note(
-                "This sweep varies neither parallelism nor presets, number formats or models; its axes are ",
-                code(tried),
-                ".",
-            )
-        ]
     return found
 
 
@@ -160,13 +169,13 @@ def _speedup_table(view: SweepView, axis: str, title: str) -> Table:
     )
 
 
-def _against_first(view: SweepView, hardware: str, axis: str, choices: Sequence[str]) -> list[dict[str, object]]:
+def _against_first(view: SweepView, hardware: str, axis: str, choices: Sequence[str]) -> list[dict[str, Any]]:
     frame = rank(view, hardware).frame
     column = f"axis_{axis}"
     others = [f"axis_{name}" for name in view.axes if name != axis and f"axis_{name}" in frame.columns]
     ok = frame.filter(pl.col("state") == "ok")
     first = ok.filter(pl.col(column) == choices[0]).select(*others, pl.col("objective").alias("reference"))
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for choice in choices:
         own = ok.filter(pl.col(column) == choice)
         ratio = (

@@ -1,32 +1,26 @@
-"""What holds over several sweeps: the index, the history of each spec on each hardware, comparison, methodology."""
+"""What holds over several sweeps: the index, the history of each spec on each hardware, methodology."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import altair as alt
 import polars as pl
 
-from tokenpeak.ranking.objective import column_of
+from tokenpeak.report import theme
 from tokenpeak.report.answers import choices
-from tokenpeak.report.blocks import number
+from tokenpeak.report.blocks import Column, Figure, Table, number, table
 from tokenpeak.report.calibrations import calibrations
+from tokenpeak.report.captioned import figure
 from tokenpeak.report.claims import CLAIMS_FILE
+from tokenpeak.report.comparison import as_written
+from tokenpeak.report.figures import slug
 from tokenpeak.report.overview import answers_of, recommends
-from tokenpeak.report.ranking import rank
-from tokenpeak.report.tables import metric_column
+from tokenpeak.report.ranking import Ranking, rank
 from tokenpeak.report.view import SweepView
 
-COMPARED = (
-    "output_tok_per_s",
-    "ttft_s_p95",
-    "tpot_s_p95",
-    "latency_s_p95",
-    "energy_j_per_output_tok",
-)
-"""What the comparison page sets side by side, beside the objective."""
 
-
-def entries(views: Sequence[SweepView]) -> list[dict[str, Any]]:
-    """For each sweep, in the order given: what the index says of it."""
+def entries(views: Sequence[SweepView], *, live: bool = False) -> list[dict[str, Any]]:
+    """For each sweep, in the order given: what the index says of it. With `live` the first may still be running."""
     return [
         {
             "sweep_id": view.sweep_id,
@@ -45,10 +39,48 @@ def entries(views: Sequence[SweepView]) -> list[dict[str, Any]]:
             "recommends": recommends(view) and view.spec.endpoint is None,
             "hardware": view.hardware,
             "model": view.model_name,
-            "status": "running" if view.end is None else view.end.status,
+            "status": _status(view, is_running=live and view is views[0]),
+            "pictures": [picture(rank(view, kind)) for kind in view.hardware],
         }
         for view in views
     ]
+
+
+def _status(view: SweepView, *, is_running: bool) -> str:
+    """How the sweep stands; of one without an end only a site that is built beside it knows whether it runs."""
+    if view.record.imported is not None:
+        return "imported"
+    if view.end is None:
+        return "running" if is_running else "not ended"
+    return view.end.status
+
+
+def picture(ranked: Ranking) -> dict[str, Any]:
+    """A card's picture: the place (0..1) of each config between worst and best, of the recommended and the baseline.
+
+    Better is to the right. Empty without two results.
+    """
+    values = ranked.frame.filter(pl.col("state") == "ok")["objective"].to_list()
+    if len(values) < 2:
+        return {"dots": [], "hardware": ranked.hardware}
+    # The frame is best first.
+    best, worst = values[0], values[-1]
+
+    def place(value: float) -> float:
+        return (value - worst) / (best - worst) if best != worst else 1.0
+
+    own = ranked.recommended["objective"] if ranked.recommended else None
+    return {
+        "hardware": ranked.hardware,
+        "dots": [place(value) for value in values[:: max(1, len(values) // DOTS)]],
+        "recommended": place(own) if isinstance(own, float) else None,
+        "baseline": place(ranked.baseline.value) if ranked.baseline else None,
+        "words": f"{len(values)} configs from {number(worst)} to {number(best)}",
+    }
+
+
+DOTS = 60
+"""About how many configs a card's picture shows."""
 
 
 def best_of(view: SweepView) -> list[dict[str, Any]]:
@@ -84,8 +116,8 @@ def best_of(view: SweepView) -> list[dict[str, Any]]:
     return rows
 
 
-def trend(views: Sequence[SweepView]) -> list[dict[str, Any]]:
-    """Sweeps of one spec on one kind of hardware by date, each against the one before it.
+def trend(views: Sequence[SweepView]) -> list[tuple[Figure, Table]]:
+    """Sweeps of one spec on one kind of hardware by date: a figure and its table for each that has more than one.
 
     A change is a regression or a gain only where intervals are apart, or, without intervals, beyond the margin twice.
     """
@@ -93,118 +125,91 @@ def trend(views: Sequence[SweepView]) -> list[dict[str, Any]]:
     for view in sorted(views, key=lambda view: view.record.started_at):
         for row in best_of(view):
             groups.setdefault(row["key"], []).append(row)
-    found = []
-    for key, rows in groups.items():
-        if len(rows) < 2:
-            continue
-        points = []
-        for before, row in zip([None, *rows[:-1]], rows, strict=True):
-            points.append({**row, "text": number(row["value"]), **_change(before, row)})
-        found.append(
-            {
-                "title": f"{key[0]} on {key[2]}",
-                "inventory": key[1],
-                "unit": rows[0]["unit"],
-                "place": key[5],
-                "points": points[::-1],
-                "bars": _bars(points),
-            }
-        )
-    return found
+    return [_history(rows) for rows in groups.values() if len(rows) > 1]
+
+
+def _history(rows: Sequence[dict[str, Any]]) -> tuple[Figure, Table]:
+    """One spec on one kind of hardware over its sweeps, oldest first."""
+    changes = [_change(before, row) for before, row in zip([None, *rows[:-1]], rows, strict=True)]
+    name, inventory, hardware, model, _, place, _ = rows[0]["key"]
+    unit = rows[0]["unit"]
+    frame = pl.DataFrame(
+        [
+            {key: row[key] for key in ("sweep_id", "date", "config", "value", "low", "high")} | change
+            for row, change in zip(rows, changes, strict=True)
+        ],
+        infer_schema_length=None,
+        schema_overrides={"low": pl.Float64, "high": pl.Float64, "change": pl.Float64},
+    ).with_columns(href=pl.format("{}/index.html", "sweep_id"), day=pl.col("date").dt.strftime("%Y-%m-%d %H:%M"))
+    slugged = slug("-".join(rows[0]["key"]))
+    worse = int((frame["verdict"] == "worse").sum())
+    simulated = " Simulated." if all(row["simulated"] for row in rows) else ""
+    found = figure(
+        _dates(frame, unit),
+        frame,
+        {"sweep_id": "`Sweep`", "day": "Measured", "value": f"Best ({unit})", "low": "95% low", "high": "95% high"},
+        name=f"history-{slugged}",
+        title=f"{model} on {hardware}",
+        caption=f"{name} of inventory {inventory}, best config at {place}. "
+        f"{worse} regression{'' if worse == 1 else 's'} beyond noise.{simulated}",
+        span="half",
+    )
+    return found, table(
+        frame.reverse(),
+        [
+            Column(key="sweep_id", title="Sweep", kind="code"),
+            Column(key="config", title="Best config", kind="code"),
+            Column(key="value", title="Best", unit=unit, kind="number"),
+            Column(key="change", title="Change", unit="%", kind="number", digits=1, signed=True),
+            Column(key="verdict", title="Verdict", kind="state"),
+        ],
+        name=f"history-table-{slugged}",
+        title=f"Sweeps of {name} on {hardware}",
+        hrefs={"sweep_id": "href"},
+        span="half",
+    )
+
+
+def _dates(frame: pl.DataFrame, unit: str) -> alt.TopLevelMixin:
+    """The best value over dates with its interval; a regression in the colour of what is bad, a gain in its own."""
+    drawn = frame.select("date", "value", "low", "high", "verdict", "sweep_id")
+    x = alt.X("date:T", title=None, axis=alt.Axis(tickCount=5, format="%d %b %Y", labelOverlap="greedy"))
+    y = alt.Y("value:Q", title=unit, scale=alt.Scale(zero=False, nice=True, padding=12))
+    base = alt.Chart(drawn).encode(x=x)
+    names = ["first", "not distinguishable", "better", "worse"]
+    colour = alt.Color(
+        "verdict:N",
+        legend=None,
+        scale=alt.Scale(domain=names, range=[theme.QUIET, theme.QUIET, theme.ACCENT, theme.BAD]),
+    )
+    shape = alt.Shape(
+        "verdict:N",
+        legend=None,
+        scale=alt.Scale(domain=names, range=["circle", "circle", "triangle-up", "triangle-down"]),
+    )
+    bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, color=theme.QUIET)
+    line = base.mark_line(color=theme.FAINT, strokeWidth=1.5).encode(y=y)
+    dots = base.mark_point(filled=True, size=90, opacity=1).encode(y=y, color=colour, shape=shape)
+    words = (
+        base.transform_filter("datum.verdict === 'worse'")
+        .mark_text(dy=18, fontSize=11, color=theme.BAD, text="regression")
+        .encode(y=y)
+    )
+    layers = [line, bars.encode(y="low:Q", y2="high:Q"), dots, words]
+    return alt.layer(*layers).properties(width=theme.HALF, height=150)
 
 
 def _change(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+    """By how much, in percent, the best differs from that of the sweep before, and whether that is more than noise."""
     if before is None:
-        return {"change": "–", "verdict": "first"}
+        return {"change": None, "verdict": "first"}
     ratio = now["value"] / before["value"] - 1
-    text = f"{ratio * 100:+.1f}%".replace("-", "−")
     if before["low"] is not None and now["low"] is not None:
         apart = now["low"] > before["high"] or now["high"] < before["low"]
     else:
         apart = abs(ratio) > 2 * now["margin"]
-    if not apart:
-        return {"change": text, "verdict": "not distinguishable"}
-    return {"change": text, "verdict": "better" if (ratio > 0) == now["higher"] else "worse"}
-
-
-def _bars(points: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-    """Points of a small line over the dates: x and y as shares."""
-    values = [point["value"] for point in points]
-    low, high = min(values), max(values)
-    spread = high - low or 1.0
-    return [{"x": index / max(1, len(points) - 1), "y": (value - low) / spread} for index, value in enumerate(values)]
-
-
-def comparable(views: Sequence[SweepView]) -> dict[str, Any]:
-    """Everything that the comparison page needs: each config's result with the environment that it was measured in."""
-    sides = []
-    for view in views:
-        workload, level = view.spec.objective_run()
-        asked = next(plan for plan in view.spec.workloads if plan.workload.name == workload)
-        for hardware in view.hardware:
-            ranked = rank(view, hardware)
-            nodes = view.nodes_of(hardware)
-            node = nodes[0] if nodes else None
-            made = view.record.provenance
-            environment = {
-                "Sweep": view.sweep_id,
-                "Date": view.date_words,
-                "Simulated": "yes" if view.record.simulated else "no",
-                "Hardware": hardware,
-                "Driver": ", ".join(sorted({gpu.driver for gpu in node.gpus if gpu.driver}) if node else ()) or "–",
-                "Engine": view.engines(hardware),
-                "Model": view.model_name,
-                "Workload": _workload_words(asked.workload.model_dump(exclude_defaults=True)),
-                "Load level": level,
-                "SLO": view.slo_words or "–",
-                "Objective": view.metric_title,
-                "TokenPeak": f"{made.tokenpeak_version} ({(made.git_revision or 'no revision')[:12]})",
-            }
-            sides.append(
-                {
-                    "key": f"{view.sweep_id}|{hardware}",
-                    "title": f"{view.sweep_id} · {hardware}",
-                    "environment": environment,
-                    "objective": view.metric_title,
-                    "unit": view.metric.unit,
-                    "higher": view.higher_is_better,
-                    "margin": view.spec.search.margin,
-                    "configs": [_result(view, row) for row in ranked.frame.iter_rows(named=True)],
-                }
-            )
-    rows = [{"key": key, **_measure(key)} for key in COMPARED]
-    return {"sides": sides, "rows": rows, "must_match": ["Simulated", "Model", "Workload", "Load level", "Objective"]}
-
-
-def _workload_words(given: Mapping[str, Any]) -> str:
-    """All that defines a workload beside its defaults, so that two are alike where their words are."""
-    return f"{given['name']}: " + ", ".join(
-        f"{key.replace('_', ' ')} {value}" for key, value in _as_written(given).items() if key != "name"
-    )
-
-
-def _as_written(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A workload's settings as somebody would write them: a whole number has no point."""
-    return {key: f"{value:.10g}" if isinstance(value, float) else value for key, value in given.items()}
-
-
-def _measure(key: str) -> dict[str, Any]:
-    """A compared quantity's title, unit and the factor to it."""
-    column = metric_column(key)
-    return {"title": column.title, "unit": column.unit, "scale": 1000 if column.unit == "ms" else 1}
-
-
-def _result(view: SweepView, row: dict[str, Any]) -> dict[str, Any]:
-    # One figure for the objective everywhere: the ranking's, the geometric mean over launches.
-    values = {**row, column_of(view.spec.objective.metric): row["objective"]}
-    return {
-        "id": row["config_id"],
-        "label": choices(view, row),
-        "short": row["label"],
-        "href": f"{view.sweep_id}/trials/{row['trial_id']}.html",
-        "values": {name: values.get(name) for name in ("objective", *COMPARED)},
-        **{name: row[name] for name in ("state", "why", "n", "low", "high", "group")},
-    }
+    verdict = "not distinguishable" if not apart else "better" if (ratio > 0) == now["higher"] else "worse"
+    return {"change": ratio * 100, "verdict": verdict}
 
 
 def methodology(views: Sequence[SweepView]) -> dict[str, Any]:
@@ -216,7 +221,7 @@ def methodology(views: Sequence[SweepView]) -> dict[str, Any]:
                 "workloads": [
                     (
                         plan.workload.name,
-                        _as_written(plan.workload.model_dump(exclude_defaults=True)),
+                        as_written(plan.workload.model_dump(exclude_defaults=True)),
                         [level.label for level in plan.levels],
                     )
                     for plan in view.spec.workloads

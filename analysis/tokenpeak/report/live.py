@@ -1,4 +1,4 @@
-"""The site while a sweep runs: built again as trials land, and served on this machine."""
+"""The site while a sweep runs: built again as trials land, and served on this machine with metrics of the sweeps."""
 
 import functools
 import io
@@ -14,6 +14,7 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from tokenpeak.errors import ArchiveError, ReportError
+from tokenpeak.report.exposition import CONTENT_TYPE
 from tokenpeak.report.site import WriteDocs, build_site
 from tokenpeak.store.archive import find_archives
 
@@ -32,8 +33,9 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 class _SiteServer(ThreadingHTTPServer):
     """Serves a folder to whoever asks for it by an address or name of this server."""
 
-    def __init__(self, address: tuple[str, int], site: Path) -> None:
+    def __init__(self, address: tuple[str, int], site: Path, metrics: Callable[[], bytes]) -> None:
         self.site = site.resolve()
+        self.metrics = metrics
         self.bound_to = address[0]
         super().__init__(address, functools.partial(_Handler, directory=str(self.site)))
 
@@ -74,6 +76,8 @@ class _Handler(SimpleHTTPRequestHandler):
         if not self.server.answers_to(self.headers.get("Host")):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server has another name.")
             return None
+        if urlsplit(self.path).path == "/metrics":
+            return self._metrics()
         # A link inside the site may lead out of it, and names that begin with a dot are no pages.
         found = Path(self.translate_path(self.path)).resolve()
         below = found.relative_to(self.server.site).parts if found.is_relative_to(self.server.site) else (".",)
@@ -81,6 +85,15 @@ class _Handler(SimpleHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
         return super().send_head()
+
+    def _metrics(self) -> io.BytesIO:
+        """What Prometheus scrapes."""
+        content = self.server.metrics()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        return io.BytesIO(content)
 
     def list_directory(self, path: str | os.PathLike[str]) -> None:
         """A folder without an index page is not found."""
@@ -99,10 +112,10 @@ class _Handler(SimpleHTTPRequestHandler):
         """Nothing."""
 
 
-def server(site: Path, host: str, port: int) -> ThreadingHTTPServer:
-    """A server of the folder `site`; port 0 takes a free one."""
+def server(site: Path, host: str, port: int, metrics: Callable[[], bytes]) -> ThreadingHTTPServer:
+    """A server of the folder `site`, and of `metrics` at /metrics; port 0 takes a free one."""
     try:
-        return _SiteServer((host, port), site)
+        return _SiteServer((host, port), site, metrics)
     except OSError as error:
         raise ReportError(f"Cannot serve on {host}:{port}: {error.strerror}. Choose another --port.") from error
 

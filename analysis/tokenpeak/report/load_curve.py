@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from tokenpeak.ranking.energy_intervals import LaunchEnergy, energy_intervals
-from tokenpeak.report import charts, rate_charts, rate_figures, rates
+from tokenpeak.report import charts, curve_charts, curve_figures, rates
 from tokenpeak.report.blocks import Block, Column, Figure, Sentence, Table, code, note, number, strong, table
 from tokenpeak.report.energy import rounded
 from tokenpeak.report.figures import slug
@@ -22,6 +22,8 @@ QUANTITIES = (
 DRAWN = ("power", "token")
 NEAR = 0.9
 """From this share of its sustainable rate on, a search's longest probe counts as one at it; a lower share is shown."""
+NAMED = 4
+"""Configs picked in the figure at first."""
 SPAN = 1.5
 """The highest rate of a config over its lowest from which on a curve is drawn."""
 
@@ -112,24 +114,13 @@ def blocks(view: SweepView, hardware: str, workload: str, first: Sequence[str]) 
     names = [*(label for label in first if label in labels), *(label for label in labels if label not in first)]
     place = pl.col("label").replace_strict(names, range(len(names)), return_dtype=pl.Int64)
     found = found.sort(place, "at_per_s", maintain_order=True)
-    widest = found.group_by("label").agg(pl.col("at_per_s").max() / pl.col("at_per_s").min())["at_per_s"].to_list()
-    drawn = [each for each in QUANTITIES if each[0] in DRAWN and max(widest) >= SPAN]
     return [
         *_at_sustainable_rate(hardware, found, names),
         *_proportionality(found, names),
         *said,
-        *(_curve(hardware, workload, found, names[: rates.NAMED], each) for each in drawn),
+        *_curves(hardware, workload, found, names),
         _table(hardware, workload, found),
     ]
-
-
-def no_rates() -> Sentence:
-    """What a sweep without runs at a rate lacks here."""
-    return note(
-        "There is no run at a request rate that may be ranked. Give a workload a level such as ",
-        code("{rate_per_s: 8, duration_s: 60}"),
-        ", and its energy over the load is shown here.",
-    )
 
 
 def _left_out(runs: int, short: int, estimated: int) -> list[Sentence]:
@@ -186,64 +177,65 @@ def _proportionality(found: pl.DataFrame, names: Sequence[str]) -> list[Sentence
     return []
 
 
-def _curve(
-    hardware: str, workload: str, found: pl.DataFrame, names: Sequence[str], quantity: tuple[str, str, str, str]
-) -> Figure:
-    key, _, title, unit = quantity
-    each = found.select(
-        "label",
+def _curves(hardware: str, workload: str, found: pl.DataFrame, names: Sequence[str]) -> list[Figure]:
+    """Power and energy per token over the load, where a config's rates lie apart enough for a curve."""
+    widest = found.group_by("label").agg(pl.col("at_per_s").max() / pl.col("at_per_s").min())["at_per_s"].to_list()
+    if max(widest) < SPAN:
+        return []
+    parts = {key: _points(found, key) for key in DRAWN}
+    words = {key: f"{title} ({unit})" for key, _, title, unit in QUANTITIES}
+    panels = [curve_charts.Panel(frame=frame, words=words[key], log=False) for key, frame in parts.items()]
+    head = f"Energy over the load of {workload} on {hardware}"
+    broke = " Hollow points broke the SLO." if found["holds"].eq(False).any() else ""
+    bars = " Bars are 95% intervals." if found["token_low"].is_not_null().any() else ""
+    every = pl.concat(
+        [frame.with_columns(quantity=pl.lit(words[key])) for key, frame in parts.items()], how="vertical_relaxed"
+    )
+    return [
+        Figure(
+            name=f"load-{slug(hardware)}-{slug(workload)}",
+            title=head,
+            caption=" ".join(
+                [
+                    f"A line per config.{bars}{broke}",
+                    *curve_figures.state_words(every),
+                    "If boards drew power only for work, energy per token would be level.",
+                ]
+            ),
+            spec=charts.spec_of(curve_charts.curves(panels, names[:NAMED], {}, "offered rate (req/s)")),
+            data=table(
+                every,
+                [
+                    Column(key="series", title="Config", kind="code"),
+                    Column(key="quantity", title="Quantity"),
+                    Column(key="x", title="Offered rate", unit="req/s", kind="number"),
+                    Column(key="value", title="Value", kind="number"),
+                    Column(key="low", title="95% low", kind="number"),
+                    Column(key="high", title="95% high", kind="number"),
+                    Column(key="seconds", title="Measured for", unit="s", kind="number"),
+                    Column(key="holds", title="SLO held"),
+                    Column(key="n", title="Launches", kind="number"),
+                ],
+                name="data",
+                title=f"Data of the figure: {head}",
+            ),
+            scope=slug(hardware),
+        )
+    ]
+
+
+def _points(found: pl.DataFrame, key: str) -> pl.DataFrame:
+    """A quantity's points as `curve_charts.Panel` draws them."""
+    return found.select(
         "holds",
         "state",
         "seconds",
         "n",
-        rate_per_s="at_per_s",
+        series="label",
+        x=pl.col("at_per_s").cast(pl.Float64),
         value=key,
         low=f"{key}_low",
         high=f"{key}_high",
-        named=pl.when(pl.col("label").is_in(list(names))).then("label").otherwise(pl.lit("")),
-    )
-    drawn, _ = rate_figures.few_pale(each)
-    domain = rates.axis_ends(drawn, None, log=False)
-    chart = rate_charts.rate_curves(
-        drawn,
-        rates.line_ends(drawn, domain, log=False),
-        names=names,
-        unit=unit,
-        limit=None,
-        log=False,
-        domain=domain,
-        marks=pl.DataFrame(schema=rate_figures.MARKS),
-    )
-    head = f"{title} against the offered rate on {hardware}"
-    broke = " Hollow points broke the SLO." if each["holds"].eq(False).any() else ""
-    bars = " Bars are 95% intervals." if each["low"].is_not_null().any() else ""
-    ideal = "be one level line" if key == "token" else "rise from zero in proportion"
-    return Figure(
-        name=f"load-{slug(hardware)}-{slug(workload)}-{key}",
-        title=head,
-        caption=" ".join(
-            [
-                f"{title} ({unit}) of {workload}, a line per config.{bars}{broke}",
-                *rate_figures.state_words(drawn),
-                f"Of boards that draw power only for work it would {ideal}.",
-            ]
-        ),
-        spec=charts.spec_of(chart),
-        data=table(
-            each,
-            [
-                Column(key="label", title="Config", kind="code"),
-                Column(key="rate_per_s", title="Offered rate", unit="req/s", kind="number"),
-                Column(key="value", title=title, unit=unit, kind="number"),
-                Column(key="low", title="95% low", unit=unit, kind="number"),
-                Column(key="high", title="95% high", unit=unit, kind="number"),
-                Column(key="seconds", title="Measured for", unit="s", kind="number"),
-                Column(key="holds", title="SLO held"),
-                Column(key="n", title="Launches", kind="number"),
-            ],
-            name="data",
-            title=f"Data of the figure: {head}",
-        ),
     )
 
 
@@ -278,8 +270,9 @@ def _table(hardware: str, workload: str, found: pl.DataFrame) -> Table:
             *idle,
             Column(key="n", title="Launches", kind="number"),
         ],
-        name=f"load-{slug(hardware)}-{slug(workload)}",
-        title=f"Energy over the load of {workload} on {hardware}",
+        name=f"load-table-{slug(hardware)}-{slug(workload)}",
+        title=f"Energy at each rate of {workload} on {hardware}",
+        scope=slug(hardware),
         note="Idle power is in every figure: at a low rate fewer tokens share it. Of a search, the run shown is its "
         "longest probe within the limits.",
     )

@@ -1,10 +1,12 @@
-"""What would be worth trying next, read from the recommended config's place on its axes."""
+"""What to do next with the recommended config: what would confirm it, or make it better."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenpeak.records.config import GROUPS_OF_GPUS
-from tokenpeak.report.blocks import Part, Sentence, code, link, note, strong
+from tokenpeak.report import rates
+from tokenpeak.report.blocks import Part, Steps, code, link
+from tokenpeak.report.precision_gain import precision_gain, random_weights
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView
 
@@ -18,11 +20,11 @@ class _Edge:
     is_highest: bool
     beyond: float | None
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> tuple[Part, ...]:
         """That it is the last, and what to try."""
         last = "highest" if self.is_highest else "lowest"
-        tried = f"; try {self.beyond:g}. " if self.beyond is not None else ". "
-        return [code(f"{self.axis}={self.value:g}"), f" was the {last} tried{tried}"]
+        tried = f"; try {self.beyond:g}." if self.beyond is not None else "."
+        return code(f"{self.axis}={self.value:g}"), f" was the {last} tried{tried}"
 
 
 def _beyond(own: float, tried: Sequence[float], *, is_highest: bool) -> float | None:
@@ -34,11 +36,7 @@ def _beyond(own: float, tried: Sequence[float], *, is_highest: bool) -> float | 
     return found if all(value.is_integer() for value in (own, max(own, nearest) / min(own, nearest), found)) else None
 
 
-def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """Where its value is the last that was tried, and how to confirm it; None where there is nothing to say."""
-    recommended = ranked.recommended
-    if recommended is None:
-        return None
+def _edges(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[_Edge]:
     whole = view.gpus_used(ranked.hardware).get(str(recommended["config_id"])) == view.gpus_of(ranked.hardware)
     edges = []
     for axis, names in view.axes.items():
@@ -51,14 +49,32 @@ def next_steps(view: SweepView, ranked: Ranking) -> Sentence | None:
         above = own == max(tried) and not (whole and axis in GROUPS_OF_GPUS)
         if below or above:
             edges.append(_Edge(axis, own, above, _beyond(own, tried, is_highest=above)))
-    parts: list[Part] = [part for edge in edges for part in edge.parts()]
+    return edges
+
+
+def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:
+    """Quality, confirmation, values beyond the tried ones, the highest rate and a price; None where nothing is left."""
+    recommended = ranked.recommended
+    if recommended is None or view.spec.endpoint is not None:
+        return None
+    title = f"Next{view.where(ranked.hardware)}"
+    edges = [edge.parts() for edge in _edges(view, ranked, recommended)]
+    if view.record.imported is not None:
+        return Steps(steps=tuple(edges), title=title, span="half") if edges else None
+    gain = precision_gain(view, ranked)
+    steps: list[tuple[Part, ...]] = []
+    if (gain is not None and gain.changes and gain.quality != "pass") or random_weights(view, ranked):
+        steps.append(("Measure its answers before it serves anybody: ", code("tokenpeak quality record --help"), "."))
     if not ranked.replicated and recommended["gain"] is not None:
-        parts += ["Confirm the gain with ", code("search: {replicates: 3}"), ". "]
+        steps.append(("Confirm the gain: ", code("search: {replicates: 3}"), " launches each config three times."))
     if ranked.ties.height:
-        parts.append("The others of its tie stand in the ")
-        parts.append(link("ranking", "ranking.html"))
-        parts.append(".")
-    return note(strong("Next: "), *parts) if parts else None
+        steps.append(("See what else ties, in the ", link("ranking", "ranking.html"), "."))
+    steps += edges
+    if not rates.rated_workloads(view):
+        steps.append(("Find its highest rate within an SLO: ", code("make sweep SWEEP=rates"), "."))
+    if not view.spec.energy.has_price:
+        steps.append(("Say what a node costs: ", code("tokenpeak report --param price_per_hour=2.5"), "."))
+    return Steps(steps=tuple(steps), title=title, span="half") if steps else None
 
 
 def _numeric(name: str) -> bool:

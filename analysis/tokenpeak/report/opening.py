@@ -108,7 +108,7 @@ def _in_postgres(sweep_id: str) -> _Found:
 
 
 def _of_folder(folder: Path, parameters: Parameters) -> SweepView:
-    files = [folder / "sweep.json", folder / "end.json", *(folder / "trials").glob("*.json")]
+    files = [*map(folder.joinpath, ("sweep.json", "end.json", "quality.json")), *(folder / "trials").glob("*.json")]
     stamps = [file.stat().st_mtime_ns for file in files if file.is_file()]
     return _opened(folder, len(stamps), max(stamps, default=0), parameters)
 

@@ -67,6 +67,9 @@ FIRST_COLUMNS = (
     "gain",
     "n",
     "slo",
+    "quality",
+    "output_tok_per_s",
+    "output_tok_per_s_per_gpu",
     "ttft_s_p95",
     "tpot_s_p95",
     "energy_j_per_output_tok",
@@ -87,10 +90,12 @@ def first_rows(view: SweepView, ranked: Ranking) -> Table:
         name=f"first-{slug(ranked.hardware)}",
         title=(f"The first {len(chosen)} of {len(full.rows)} configs" if more else "All configs")
         + view.where(ranked.hardware),
-        columns=tuple(full.columns[index] for index in kept),
+        columns=tuple(replace(full.columns[index], hidden=False) for index in kept),
         rows=tuple(tuple(full.rows[row][index] for index in kept) for row in chosen),
         row_tones=tuple(full.row_tones[row] for row in chosen),
         note="The ranking page has every config, its interval and why others have no rank.",
+        span="full",
+        scope=slug(ranked.hardware),
     )
 
 

@@ -46,17 +46,12 @@ _OURS: tuple[Page, ...] = (
         question="Which settings matter, and which act together?",
     ),
     Page(
-        name="rates",
-        menu="SLO rates",
-        title="SLO rate curves",
-        question="Which request rate is within the SLO?",
+        name="load",
+        menu="Load",
+        title="Curves over load",
+        question="How do speed and waiting change with load?",
     ),
-    Page(
-        name="latency",
-        menu="Latency",
-        title="Latency and throughput",
-        question="What does a user's speed cost in throughput?",
-    ),
+    Page(name="requests", menu="Requests", title="Requests", question="How long do requests wait, and why?"),
     Page(
         name="energy", menu="Energy", title="Energy, CO₂, water and cost", question="What does a million tokens take?"
     ),
@@ -68,7 +63,7 @@ _OURS: tuple[Page, ...] = (
     ),
     Page(
         name="claims",
-        menu="Claims",
+        menu="Checks",
         title="Claims and checks",
         question="Do the figures support what is said of them?",
     ),
@@ -93,9 +88,7 @@ LONGEST = 200
 """Characters of a title, a menu entry or a question."""
 SITE_PAGES: tuple[Page, ...] = (
     Page(name="index", menu="Sweeps", title="TokenPeak", question="What has been measured?"),
-    Page(
-        name="compare", menu="Compare", title="Compare", question="What differs between two configs, sweeps or dates?"
-    ),
+    Page(name="compare", menu="Compare", title="Compare", question="What differs between configs, sweeps or dates?"),
     Page(name="methodology", menu="Methodology", title="Methodology", question="How was this measured?"),
 )
 

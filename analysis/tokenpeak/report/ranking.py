@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import polars as pl
 
-from tokenpeak.metrics import metric_of
+from tokenpeak.metrics import PER_GPU, metric_of
 from tokenpeak.ranking.choice import Choice, Launch, choose
 from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.objective import column_of, objective_directions
@@ -20,6 +20,7 @@ from tokenpeak.report.view import MEDIAN, Baseline, SweepView
 
 MEASURED = (
     "output_tok_per_s",
+    *PER_GPU.values(),
     "request_per_s",
     "goodput_request_per_s",
     "request_output_tok_per_s_p50",

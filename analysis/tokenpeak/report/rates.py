@@ -1,8 +1,6 @@
 """Sustainable rate: how each config behaves at rising request rates, and the highest within the SLO."""
 
 import json
-import math
-from collections.abc import Sequence
 
 import polars as pl
 
@@ -18,9 +16,6 @@ ENDED = {
     "unbounded": "every rate within the SLO",
 }
 """Why a search ended, in words."""
-
-NAMED = 4
-"""Configs named in a rate figure; the others are pale."""
 
 
 def open_runs(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
@@ -161,90 +156,4 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.col("n").fill_null(0))
         .select(*config, "holds", "sure", "breaks", "n", untold=pl.col("rates") - pl.col("n"), launches="launches")
         .sort("holds", "breaks", descending=True, nulls_last=True, maintain_order=True)
-    )
-
-
-def named_configs(rates: pl.DataFrame, best: str | None, baseline: str | None) -> list[str]:
-    """The labels that a figure names: the objective's winner, the baseline, then the highest rates and the lowest."""
-    known = rates["label"].to_list()
-    order = list(dict.fromkeys(label for label in (best, baseline) if label and label in known))
-    order += [label for label in known if label not in order]
-    last = order[-1:] if len(order) > NAMED else []
-    return order[: NAMED - len(last)] + [label for label in last if label not in order[: NAMED - len(last)]]
-
-
-STATES = ("overloaded", "too_short", "steady")
-"""The states of a point of several launches: the first of these that one launch was in."""
-
-
-def curve(runs: pl.DataFrame, column: str, named: Sequence[str], scale: float = 1.0) -> pl.DataFrame:
-    """A metric's points: rate_per_s, value, low, high, label, named, holds, state, seconds, n.
-
-    Launches are averaged, unjudged runs left out. A launch without the metric says whether the rate holds all the same.
-    `low` and `high` are the 95% interval of a percentile in the one launch of a point, null where an end is not known;
-    `seconds` is how long the point was measured, in all launches.
-    """
-    point = ("label", "rate_per_s")
-    ends = [_interval(text, column) for text in runs["percentile_intervals"].to_list()]
-    return (
-        runs.with_columns(
-            low=pl.Series([low for low, _ in ends], dtype=pl.Float64) * scale,
-            high=pl.Series([high for _, high in ends], dtype=pl.Float64) * scale,
-        )
-        .filter("judged")
-        .with_columns(holds=pl.col("held").all().over(point))
-        .filter(pl.col(column).is_not_null())
-        .group_by(point, maintain_order=True)
-        .agg(
-            *(pl.when(pl.len() == 1).then(pl.col(end).first()).alias(end) for end in ("low", "high")),
-            value=pl.col(column).mean() * scale,
-            holds=pl.col("holds").first(),
-            state=pl.col("state").sort_by(pl.col("state").replace_strict(STATES, range(len(STATES)))).first(),
-            seconds=pl.col("duration_s").sum(),
-            n=pl.len(),
-        )
-        .with_columns(named=pl.when(pl.col("label").is_in(list(named))).then(pl.col("label")).otherwise(pl.lit("")))
-        .sort("label", "rate_per_s")
-    )
-
-
-def _interval(text: str | None, column: str) -> tuple[float | None, float | None]:
-    """Both ends of the interval of a percentile, of a run's `percentile_intervals`; None: not known."""
-    low, high = json.loads(text or "{}").get(column, (None, None))
-    return low, high
-
-
-def axis_ends(points: pl.DataFrame, limit: float | None, *, log: bool) -> tuple[float, float]:
-    """The ends of a metric's axis: all points and the limit with some room; a linear axis begins at zero."""
-    drawn = [*points["value"].to_list(), *points["low"].drop_nulls().to_list(), *points["high"].drop_nulls().to_list()]
-    values = [*(value for value in drawn if value > 0 or not log), *([limit] if limit is not None else [])]
-    low, high = min(values, default=0.0), max(values, default=1.0)
-    return (low / 1.3, high * 1.3) if log else (0.0, high * 1.08 or 1.0)
-
-
-def line_ends(points: pl.DataFrame, domain: tuple[float, float], *, log: bool, apart: float = 0.075) -> pl.DataFrame:
-    """Where each named line's label stands: at its last point, moved apart where labels collide."""
-    last = points.filter(pl.col("named") != "").sort("rate_per_s").group_by("named", maintain_order=True).last()
-    if last.is_empty():
-        return last.select("rate_per_s", "value", "named")
-    low, high = (math.log(end) for end in domain) if log else domain
-
-    def place(value: float) -> float:
-        return ((math.log(value) if log else value) - low) / (high - low)
-
-    def value_at(share: float) -> float:
-        at = low + share * (high - low)
-        return math.exp(at) if log else at
-
-    rows = sorted(last.iter_rows(named=True), key=lambda row: place(row["value"]))
-    shares: list[float] = []
-    for row in rows:
-        share = place(row["value"])
-        shares.append(max(share, shares[-1] + apart) if shares else share)
-    over = max(0.0, shares[-1] - 1.0)
-    return pl.DataFrame(
-        [
-            {"rate_per_s": row["rate_per_s"], "value": value_at(share - over), "named": row["named"]}
-            for row, share in zip(rows, shares, strict=True)
-        ]
     )

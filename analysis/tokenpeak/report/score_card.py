@@ -4,11 +4,17 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak.metrics import PER_GPU
+from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.report import rates
 from tokenpeak.report.answers import confidence_words
-from tokenpeak.report.blocks import Bar, Tile, Tiles, number, percent, trimmed
+from tokenpeak.report.blocks import Bar, Tile, Tiles, Tone, number, percent, trimmed
+from tokenpeak.report.claims import checked
+from tokenpeak.report.energy import rounded
+from tokenpeak.report.energy_configs import energy_configs
 from tokenpeak.report.precision_gain import PrecisionGain, precision_gain
 from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.tables import MILLI
 from tokenpeak.report.view import SweepView, metric_word
 from tokenpeak.spec.workload import Slo
 
@@ -16,10 +22,11 @@ COMPARED: tuple[tuple[str, str, str, float], ...] = (
     ("output_tok_per_s", "Output throughput", "tok/s", 1.0),
     ("ttft_s_p95", "TTFT p95", "ms", 1000.0),
     ("tpot_s_p95", "TPOT p95", "ms", 1000.0),
-    ("energy_j_per_output_tok", "Energy", "J/token", 1.0),
-    ("cost_per_1m_output_tok", "Cost", "", 1.0),
 )
 """Column of the ranking, label, unit and the factor to it."""
+QUALITY = {"pass": "passed", "fail": "failed", "unknown": "not proven"}
+ALIKE = 0.02
+"""A difference from the baseline below this share is neither better nor worse."""
 
 
 def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
@@ -35,60 +42,162 @@ def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
         tiles.append(highest)
     for name, label, unit, scale in COMPARED:
         value = recommended.get(name)
+        # Throughput per GPU has that of the engine beside it.
         if name == view.spec.objective.metric or not isinstance(value, int | float):
             continue
-        is_energy = name == "energy_j_per_output_tok"
         tiles.append(
             Tile(
                 label=label,
                 value=number(value * scale),
-                unit=unit or f"{view.spec.energy.currency}/1M tokens",
-                note=_energy_boundary(view, recommended) if is_energy else "",
-                mark=_energy_mark(view, recommended) if is_energy else "",
+                unit=unit,
                 bars=_bars(ranked, recommended, name, scale),
+                **_against(ranked, recommended, name),
             )
         )
-    if (share := _limit_share(view, ranked, recommended)) is not None:
-        tiles.append(Tile(label="Hardware's limit", value=f"{share:.0%}", note="of it, by the performance model"))
-    return Tiles(tiles=tuple(tiles))
+    if (energy := _energy(view, ranked, recommended)) is not None:
+        tiles.append(energy)
+    if (cost := _cost(view, ranked, recommended)) is not None:
+        tiles.append(cost)
+    if (quality := _quality(view, recommended)) is not None:
+        tiles.append(quality)
+    return Tiles(tiles=(*tiles, _trust(view, ranked, recommended)), span="half")
 
 
 def _objective(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile:
-    interval = (
-        f"{_show(recommended['low'])} to {_show(recommended['high'])} (95%), n={recommended['n']}"
-        if recommended["low"] is not None
-        else f"n={recommended['n']}, no interval"
-    )
+    scale, unit = (1000.0, "ms") if view.metric.name in MILLI else (1.0, view.metric.unit)
+    notes = []
+    if recommended["low"] is not None:
+        notes.append(f"{_show(recommended['low'], scale)} to {_show(recommended['high'], scale)} (95%)")
     if recommended["objective_holdout"] is not None:
-        interval += f"; holdout run {_show(recommended['objective_holdout'])}"
-    gpus = view.gpus_used(ranked.hardware).get(str(recommended["config_id"]), 0)
-    if gpus > 1 and view.metric.unit in ("tok/s", "req/s"):
-        interval += f"; {number(recommended['objective'] / gpus)} per GPU"
+        notes.append(f"holdout run {_show(recommended['objective_holdout'], scale)}")
+    if (per_gpu := PER_GPU.get(view.spec.objective.metric)) and isinstance(recommended.get(per_gpu), float):
+        gpus = view.gpus_used(ranked.hardware).get(str(recommended["config_id"]), 0)
+        notes += [f"{number(recommended[per_gpu])} per GPU"] if gpus > 1 else []
+    if (share := _limit_share(view, ranked, recommended)) is not None:
+        notes.append(f"{share:.0%} of the hardware's limit")
     return Tile(
         label=view.metric_title,
-        value=_show(recommended["objective"]),
-        unit=view.metric.unit,
-        note=interval,
-        bars=_bars(ranked, recommended, "objective", 1.0),
+        value=_show(recommended["objective"], scale),
+        unit=unit,
+        note="; ".join(notes),
+        bars=_bars(ranked, recommended, "objective", scale),
     )
 
 
-def _bars(ranked: Ranking, recommended: dict[str, Any], name: str, scale: float) -> tuple[Bar, ...]:
-    """The value beside the baseline's; where the baseline is no config, beside the median of the configs."""
+def _against(ranked: Ranking, recommended: dict[str, Any], name: str) -> dict[str, Any]:
+    """How a figure differs from the baseline's: the note of its tile, and whether that is better or worse."""
+    against = _baseline(ranked, recommended, name)
+    own = recommended.get(name)
+    if against is None or not own:
+        return {}
+    change = own / against[1] - 1
+    lower = metric_direction(name) == "lower"
+    tone = "" if abs(change) < ALIKE else "better" if (change < 0) == lower else "worse"
+    return {"note": f"{percent(change)} against {against[0]}", "tone": tone}
+
+
+def _energy(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile | None:
+    """Energy per output token with its interval; None where it is not known, or is the objective."""
+    name = "energy_j_per_output_tok"
+    if name == view.spec.objective.metric or not recommended.get(name):
+        return None
+    own = energy_configs(view).filter(
+        pl.col("hardware") == ranked.hardware, pl.col("config_id") == recommended["config_id"]
+    )
+    row: dict[str, Any] = (
+        own.row(0, named=True) if own.height else {"low": None, "high": None, "boundary": "", "estimated": False}
+    )
+    against = _against(ranked, recommended, name)
+    low, high = row["low"], row["high"]
+    ends = f"{rounded(low, low, high)} to {rounded(high, low, high)} (95%), " if low is not None else ""
+    return Tile(
+        label="Energy",
+        value=rounded(recommended[name], low, high),
+        unit="J/token",
+        note="; ".join(words for words in (f"{ends}{row['boundary']}", against.get("note", "")) if words),
+        mark="estimated" if row["estimated"] else "",
+        tone=against.get("tone", ""),
+        bars=_bars(ranked, recommended, name, 1.0),
+    )
+
+
+def _cost(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile | None:
+    """Cost of a million tokens; without a price the hours of a GPU, or of the node, that they take."""
+    name = "cost_per_1m_output_tok"
+    if recommended.get(name):
+        if name == view.spec.objective.metric:
+            return None
+        return Tile(
+            label="Cost",
+            value=number(recommended[name]),
+            unit=f"{view.spec.energy.currency}/1M tokens",
+            bars=_bars(ranked, recommended, name, 1.0),
+            **_against(ranked, recommended, name),
+        )
+    speed = recommended.get("output_tok_per_s")
+    if not speed:
+        return None
+    gpus = view.gpus_used(ranked.hardware).get(str(recommended["config_id"]), 0)
+    return Tile(
+        label="Cost",
+        value=number(max(1, gpus) * 1e6 / 3600 / speed),
+        unit=f"{'GPU' if gpus else 'node'}-hours/1M tokens",
+        note="no price is given",
+    )
+
+
+def _quality(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
+    """The verdict on the config's answers; None where they were not measured."""
+    measured = view.trials.filter(pl.col("config_id") == recommended["config_id"], pl.col("quality").is_not_null())
+    if measured.is_empty():
+        return None
+    row = measured.row(0, named=True)
+    tones: dict[str, Tone] = {"pass": "better", "fail": "worse"}
+    tone = tones.get(row["quality"], "")
+    return Tile(label="Quality", value=QUALITY[row["quality"]], note=row["quality_reason"] or "", tone=tone)
+
+
+def _trust(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile:
+    """On how many launches it rests, and what the checks of the figures found."""
+    n = recommended["n"]
+    noise = (
+        f"launches vary by {ranked.spread:.1%}" if ranked.spread is not None else "each launched once: noise unknown"
+    )
+    found = checked(view)
+    ran = sum(each.looked_at > 0 for each in found.values())
+    warnings = sum(len(each.findings) for each in found.values())
+    words = f"{warnings} warning{'' if warnings == 1 else 's'}" if warnings else "no warning"
+    notes = [noise, f"{ran} of {len(found)} checks ran: {words}"]
+    if view.record.simulated:
+        notes.insert(0, "simulated")
+    if view.end is None or view.end.status == "interrupted":
+        notes.append("the sweep did not end" if view.end is None else "the sweep was interrupted")
+    return Tile(label="Trust", value=f"{n} launch{'' if n == 1 else 'es'}", note="; ".join(notes))
+
+
+def _baseline(ranked: Ranking, recommended: dict[str, Any], name: str) -> tuple[str, float] | None:
+    """The baseline's name and figure; where the baseline is no config, the median of the configs. None: no other."""
     ok = ranked.frame.filter(pl.col("state") == "ok")
     config_id = ranked.baseline.config_id if ranked.baseline is not None else None
     if ok.height < 2 or recommended["config_id"] == config_id:
-        return ()
+        return None
     rows = ok.filter(pl.col("config_id") == config_id) if config_id else ok
-    against = rows[name].median()
-    own = recommended[name]
-    if not isinstance(against, int | float) or not own:
+    value = rows[name].median() if name in rows.columns else None
+    if not isinstance(value, int | float) or not value:
+        return None
+    return (ranked.baseline.words if ranked.baseline is not None and config_id else "the median"), float(value)
+
+
+def _bars(ranked: Ranking, recommended: dict[str, Any], name: str, scale: float) -> tuple[Bar, ...]:
+    """The value beside the baseline's."""
+    against, own = _baseline(ranked, recommended, name), recommended.get(name)
+    if against is None or not own:
         return ()
-    longest = max(own, against)
-    label = ranked.baseline.words if ranked.baseline is not None and config_id else "median"
+    label, value = against
+    longest = max(own, value)
     return (
         Bar(label="this", share=own / longest, text=number(own * scale), is_own=True),
-        Bar(label=label, share=against / longest, text=number(against * scale)),
+        Bar(label=label.removeprefix("the "), share=value / longest, text=number(value * scale)),
     )
 
 
@@ -125,11 +234,11 @@ def _equal_precision(ranked: Ranking, found: PrecisionGain) -> Tile:
 
 
 def _changed_precision(ranked: Ranking, recommended: dict[str, Any], found: PrecisionGain) -> Tile:
-    quality = {"pass": "quality passed", "fail": "quality failed", "unknown": "quality unknown"}
+    quality = f"quality {QUALITY[found.quality]}" if found.quality else "quality not measured"
     return Tile(
         label=f"With {' and '.join(found.changes)}",
         value=percent(recommended["gain"]),
-        note=f"{_gain_note(ranked, recommended)}; {quality.get(found.quality or '', 'quality not measured')}",
+        note=f"{_gain_note(ranked, recommended)}; {quality}",
     )
 
 
@@ -177,21 +286,8 @@ def _rate(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile
     )
 
 
-def _show(value: object) -> str:
-    return number(value) if isinstance(value, int | float) else "–"
-
-
-def _own_runs(view: SweepView, recommended: dict[str, Any]) -> pl.DataFrame:
-    return view.objective_runs().filter(pl.col("config_id") == recommended["config_id"])
-
-
-def _energy_boundary(view: SweepView, recommended: dict[str, Any]) -> str:
-    boundary = _own_runs(view, recommended)["energy_boundary"].drop_nulls()
-    return str(boundary[0]).replace("_", " ").replace("gpu", "GPU").replace("cpu", "CPU") if boundary.len() else ""
-
-
-def _energy_mark(view: SweepView, recommended: dict[str, Any]) -> str:
-    return "estimated" if (_own_runs(view, recommended)["energy_source"] == "estimated_tdp").any() else ""
+def _show(value: object, scale: float = 1.0) -> str:
+    return number(value * scale) if isinstance(value, int | float) else "–"
 
 
 def _limit_share(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> float | None:

@@ -18,8 +18,8 @@ def search_notes(view: SweepView) -> list[Sentence]:
     if short := _cut_short(view):
         found.append(
             note(
-                f"{short} of {view.trials.height} trials made only the objective's run, because it showed that they "
-                "were far behind (early stop). The rest of their load was left out: other figures are missing."
+                f"{short} of {view.trials.height} trials ended early, far behind in the objective's run: their other "
+                "load levels were left out."
             )
         )
     return [*found, *(note(words) for hardware in view.hardware for words in _drift(view, hardware))]

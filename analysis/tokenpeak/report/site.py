@@ -20,7 +20,7 @@ import polars as pl
 from tokenpeak import bounded, paths
 from tokenpeak.errors import InputError, ReportError, TokenpeakError, suggestion
 from tokenpeak.names import inside, shown
-from tokenpeak.report import downloads, feed, history, notebooks, render, reuse, trial_pages
+from tokenpeak.report import comparison, downloads, feed, history, notebooks, render, reuse, trial_pages
 from tokenpeak.report.blocks import warning
 from tokenpeak.report.cleaned_copy import is_published, release
 from tokenpeak.report.declared import Declared, declared
@@ -241,6 +241,11 @@ def _replace(staging: Path, output: Path) -> None:
     staging.rename(output)
 
 
+def _shows(blocks: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there is more than sentences and prose among the blocks."""
+    return any(block["kind"] not in ("sentence", "prose") for block in blocks)
+
+
 class _Writer:
     """Writes pages into the staging folder."""
 
@@ -270,10 +275,12 @@ class _Writer:
     def sweep(self, view: SweepView, study: Sequence[str]) -> None:
         """All pages and downloads of one sweep; `study` are the other sweeps that it is to be compared with."""
         data = inside(self.folder, f"{view.sweep_id}/data")
-        menu = {"sweep": view, "pages": self.pages}
         others = [f"../../../{sweep_id}/data/raw" for sweep_id in study]
-        for page in self.pages:
-            blocks = self._blocks(page, data / "notebooks", others)
+        made = {page: self._blocks(page, data / "notebooks", others) for page in self.pages}
+        # What has nothing to show is no page, rather than one that says so.
+        made = {page: blocks for page, blocks in made.items() if page.own or page.name == "index" or _shows(blocks)}
+        menu = {"sweep": view, "pages": tuple(made)}
+        for page, blocks in made.items():
             downloads.write_csv(blocks, data / "csv", page.name, view.marks())
             executed = inside(data / "notebooks", f"{page.name}.ipynb")
             self._page(
@@ -332,10 +339,11 @@ class _Writer:
 
     def front(self, views: Sequence[SweepView]) -> None:
         """The pages over all sweeps, and the feed."""
-        entries = history.entries(views)
+        entries = history.entries(views, live=self.live)
+        trend = [block.payload() | {"csv": ""} for pair in history.trend(views) for block in pair]
         rows: dict[str, dict[str, Any]] = {
-            "index": {"entries": entries, "trend": history.trend(views)},
-            "compare": {"comparison": history.comparable(views)},
+            "index": {"entries": entries, "trend": trend},
+            "compare": {"comparison": comparison.comparison(views)},
             "methodology": history.methodology(views),
         }
         for page in SITE_PAGES:

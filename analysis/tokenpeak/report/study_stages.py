@@ -25,7 +25,8 @@ from tokenpeak.report.blocks import (
     table,
     trimmed,
 )
-from tokenpeak.report.rate_figures import curves
+from tokenpeak.report.curve_figures import curves
+from tokenpeak.report.figures import slug
 from tokenpeak.report.view import SweepView
 from tokenpeak.vllm.speculation import speculative_config
 
@@ -136,8 +137,18 @@ def blocks(view: SweepView, others: Sequence[SweepView], workload: str) -> list[
         found.append(note(f"{left} of the study's sweeps asked another workload or SLO and are left out."))
     if len({each.hardware for each in stages}) > 1:
         found.append(note("The stages ran on different hardware, which is part of their difference."))
-    runs = pl.concat([each.runs() for each in stages], how="diagonal")
-    return [*found, *curves(view, "phases", workload, runs, [each.name for each in stages], " by stage")]
+    runs = pl.concat([each.runs() for each in stages], how="diagonal").with_columns(x=pl.col("rate_per_s"))
+    figure = curves(
+        view,
+        runs,
+        "rate",
+        [each.name for each in stages],
+        {},
+        name=f"stages-{slug(workload)}",
+        title=f"By stage, {workload}",
+        scope="stages",
+    )
+    return [*found, *([figure] if figure else [])]
 
 
 def _answer(stages: Sequence[Reached]) -> Sentence:

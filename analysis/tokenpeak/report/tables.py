@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from tokenpeak.metrics import metric_of, titled
+from tokenpeak.metrics import PER_GPU, metric_of, titled
 from tokenpeak.ranking.objective import column_of
 from tokenpeak.records import OVERLOADED
 from tokenpeak.report.blocks import Column, Table, table
@@ -12,7 +12,8 @@ from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import MEASURED, NOT_RUN, Ranking, reason_words
 from tokenpeak.report.view import SweepView, metric_word
 
-SHOWN = ("ttft_s_p95", "tpot_s_p95", "request_output_tok_per_s_p50", "energy_j_per_output_tok")
+SHOWN = ("ttft_s_p95",)
+"""Metrics that the ranking shows at first beside the objective."""
 HOLDOUT = "One more launch of the search's choice, on fresh requests, which selected nothing"
 MILLI = ("ttft_s", "tpot_s", "itl_s")
 
@@ -89,6 +90,11 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
     measured = [
         name for name in MEASURED if name in frame.columns and name != objective and frame[name].is_not_null().any()
     ]
+    # Of engines on one GPU each, a GPU gives what the engine gives.
+    for whole, per_gpu in PER_GPU.items():
+        if whole in frame.columns and per_gpu in measured and frame[whole].equals(frame[per_gpu]):
+            measured.remove(per_gpu)
+    shown = {*SHOWN, *(each for pair in PER_GPU.items() for each in pair if view.differ_in_gpus(ranked.hardware))}
     axes = [Column(key=f"axis_{axis}", title=axis, kind="code", hidden=True) for axis in view.axes]
     scale = 1000.0 if view.metric.name in MILLI else 1.0
     frame = frame.with_columns(pl.col("objective", "low", "high", "objective_holdout", "objective_unproven") * scale)
@@ -113,9 +119,10 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
                 if frame["objective_holdout"].is_not_null().any()
                 else []
             ),
-            Column(key="slo", title="SLO", kind="state"),
-            *confidence_column(frame),
-            *[metric_column(name, currency=view.spec.energy.currency, hidden=name not in SHOWN) for name in measured],
+            *([Column(key="slo", title="SLO", kind="state")] if frame["slo"].is_not_null().any() else []),
+            *([Column(key="quality", title="Quality", kind="state")] if frame["quality"].is_not_null().any() else []),
+            *(replace(column, hidden=True) for column in confidence_column(frame)),
+            *[metric_column(name, currency=view.spec.energy.currency, hidden=name not in shown) for name in measured],
             Column(key="details", title="Why not, in full", hidden=True),
             Column(key="config_id", title="Config id", kind="code", hidden=True),
         ],
@@ -124,6 +131,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         tone="tone",
         hrefs={"label": "href"},
         note="A config's link leads to its first trial.",
+        span="wide",
     )
 
 

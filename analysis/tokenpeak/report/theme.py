@@ -21,13 +21,14 @@ DIVERGING = tuple(f"var(--div-{index})" for index in range(9))
 """Nine steps from far worse to far better; the fifth is the baseline's own."""
 DIVERGING_INK = tuple(f"var(--div-ink-{index})" for index in range(9))
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-WIDTH = 720
+WIDTH, HALF = 720, 400
+"""Of a plot that has a page's width, and of one that stands beside its table."""
 
 CONFIG: dict[str, Any] = {
     "aria": False,
     "background": "transparent",
     "font": FONT,
-    "padding": 4,
+    "padding": {"left": 16, "right": 16, "top": 4, "bottom": 4},
     "view": {"stroke": None, "continuousWidth": WIDTH},
     "axis": {
         "labelColor": QUIET,

@@ -51,14 +51,24 @@ class Summary:
 
 
 def replay(
-    landscape: Landscape, searcher: Searcher, *, trials: int, seeds: int, prior: Prior = "recorded", jobs: int = 1
+    landscape: Landscape,
+    searcher: Searcher,
+    *,
+    trials: int,
+    seeds: int,
+    nodes: int = 1,
+    prior: Prior = "recorded",
+    jobs: int = 1,
 ) -> list[Replay]:
-    """A search for each of `seeds` seeds, on `jobs` processes; the same whatever `jobs` is."""
+    """A search for each of `seeds` seeds, on `jobs` processes; the same whatever `jobs` is.
+
+    With several `nodes` trials are made in rounds, one on each node: a round is proposed before its results are known.
+    """
     landscape = _with_prior(landscape, prior)
     if jobs <= 1:
-        return [_replay_one(landscape, searcher, trials, seed) for seed in range(seeds)]
+        return [_replay_one(landscape, searcher, trials, nodes, seed) for seed in range(seeds)]
     with ProcessPoolExecutor(jobs) as pool:
-        again = [landscape] * seeds, [searcher] * seeds, [trials] * seeds, range(seeds)
+        again = [landscape] * seeds, [searcher] * seeds, [trials] * seeds, [nodes] * seeds, range(seeds)
         return list(pool.map(_replay_one, *again, chunksize=max(1, seeds // (4 * jobs))))
 
 
@@ -79,7 +89,7 @@ def summarize(replays: Sequence[Replay]) -> Summary:
     )
 
 
-def _replay_one(landscape: Landscape, searcher: Searcher, trials: int, seed: int) -> Replay:
+def _replay_one(landscape: Landscape, searcher: Searcher, trials: int, nodes: int, seed: int) -> Replay:
     truth = landscape.truth()
     best, margin = max(truth.values()), landscape.margin()
     strategy = _strategy(landscape, searcher, trials, seed)
@@ -87,24 +97,36 @@ def _replay_one(landscape: Landscape, searcher: Searcher, trials: int, seed: int
     drawn = {key: lots.sample(launches, len(launches)) for key, launches in sorted(landscape.launches.items())}
     history: list[Outcome] = []
     first_hit: int | None = None
-    while isinstance(step := strategy.propose(history, ()), Proposal):
-        launches = drawn[step.config_id]
-        value = launches[step.replicate % len(launches)]
-        history.append(
-            Outcome(
-                config_id=step.config_id,
-                replicate=step.replicate,
-                status="failed" if value is None else "ok",
-                value=value,
-                failure_cause="crashed" if value is None else None,
+    while steps := _round(strategy, history, nodes):
+        for step in steps:
+            launches = drawn[step.config_id]
+            value = launches[step.replicate % len(launches)]
+            history.append(
+                Outcome(
+                    config_id=step.config_id,
+                    replicate=step.replicate,
+                    status="failed" if value is None else "ok",
+                    value=value,
+                    failure_cause="crashed" if value is None else None,
+                )
             )
-        )
-        if first_hit is None and value is not None and truth.get(step.config_id, -math.inf) >= best - margin:
-            first_hit = len(history)
+            if first_hit is None and value is not None and truth.get(step.config_id, -math.inf) >= best - margin:
+                first_hit = len(history)
     choice = strategy.choose(history)
     reached = truth.get(choice, -math.inf) if choice else -math.inf
     regret = 1.0 - math.exp(reached - best)
     return Replay(hit=reached >= best - margin, regret=regret, first_hit=first_hit, trials=len(history))
+
+
+def _round(strategy: Strategy, history: Sequence[Outcome], nodes: int) -> list[Proposal]:
+    """The next trials, at most one for each node; each is proposed while those before it are pending."""
+    steps: list[Proposal] = []
+    while len(steps) < nodes:
+        step = strategy.propose(history, [(one.config_id, one.replicate) for one in steps])
+        if not isinstance(step, Proposal):
+            break
+        steps.append(step)
+    return steps
 
 
 def _strategy(landscape: Landscape, searcher: Searcher, trials: int, seed: int) -> Strategy:

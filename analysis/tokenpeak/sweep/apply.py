@@ -155,8 +155,12 @@ class NodeApply:
         if answer.changed:
             return True
         self._course.restoration = answer.restoration
-        restored = answer.restoration is not None and answer.restoration.restored
-        self._fail("put_back" if restored else "unknown", answer.message or "It failed.", answer.failed_in)
+        reason = answer.message or "It failed."
+        if answer.restoration is not None and not answer.restoration.restored:
+            # What the node lacked then, it may have again: its network, say, which also ends at its balancer.
+            self._give_back(reason, answer.failed_in)
+        else:
+            self._fail("put_back" if answer.restoration else "unknown", reason, answer.failed_in)
         return False
 
     def _bake(self, before: Observed | None) -> bool:
@@ -225,22 +229,24 @@ class NodeApply:
             return None
         return window
 
-    def _give_back(self, reason: str, failed_in: str) -> None:
+    def _give_back(self, reason: str, failed_in: str | None) -> None:
         """Have the definition put back, and see how the node stands: a confirmation may have been its last word."""
         self._say(f"putting back: {reason}")
         plan = self._plan
-        until_s = time.monotonic() + plan.lease_s + 2 * plan.production_ready_s + _OUT_OF_REACH_S
+        back_by_s = time.monotonic() + plan.lease_s + 2 * plan.production_ready_s
         while True:
             extravars = {"tokenpeak_restore_holder": self._holder}
             result = self._run("restore.yml", extravars, self._site.interrupt.let_go)
             answer = result.answer(RestoreAnswer)
-            if answer is not None and answer.restoration is not None:
+            outcome = answer.restoration if answer is not None else None
+            late_s = time.monotonic() - back_by_s
+            is_over = self._site.interrupt.abrupt()
+            if answer is not None and outcome is not None and (outcome.restored or late_s >= 0 or is_over):
                 break
-            if time.monotonic() >= until_s or self._site.interrupt.abrupt():
+            if late_s >= _OUT_OF_REACH_S or is_over:
                 self._fail("unknown", f"{reason} Then the node was out of reach ({_words(result)}).", failed_in)
                 return
             time.sleep(_AGAIN_S)
-        outcome = answer.restoration
         last = answer.last_restoration
         if outcome.trial_id != plan.apply_id and last is not None and last.trial_id == plan.apply_id:
             # The guard was first.

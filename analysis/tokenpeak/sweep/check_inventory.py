@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from tokenpeak.errors import InputError, suggestion
+from tokenpeak.node import notify
 from tokenpeak.node.engine_builds import ONLY
 from tokenpeak.node.managers import MANAGERS
 from tokenpeak.spec.engine_build import DeclaredBuild, first_mistake
@@ -175,6 +176,9 @@ def _content(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
         yield from _production(value)
     if name == "tokenpeak_drain":
         yield from _drain(value)
+    if name == "tokenpeak_notify":
+        for text in notify.problems(value):
+            yield (), text
     if name == "tokenpeak_engines":
         yield from _engines(value)
 

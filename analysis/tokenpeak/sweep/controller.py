@@ -35,6 +35,7 @@ from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.load_hosts import prepare_load_hosts
 from tokenpeak.sweep.node_worker import NodeWorker
+from tokenpeak.sweep.notification import Notifier, lacking
 from tokenpeak.sweep.probe import Probe, ReadyNode, probe
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.provenance import read_provenance
@@ -235,6 +236,22 @@ class _Job:
 
 
 def _carry_out(job: _Job, folder: Path, progress: ProgressDisplay, interrupt: Interrupt) -> SweepOutcome:
+    """Make the trials that are missing, write how the sweep ended, and notify whom the inventory names."""
+    for lack in lacking(job.inventory):
+        progress.say(f"WARNING {lack}")
+    notifier = Notifier(job.inventory, job.record.sweep_id)
+    try:
+        outcome = _trials(job, folder, progress, interrupt, notifier)
+    except BaseException as error:
+        notifier.aborted(error)
+        raise
+    notifier.ended(outcome.end)
+    return outcome
+
+
+def _trials(
+    job: _Job, folder: Path, progress: ProgressDisplay, interrupt: Interrupt, notifier: Notifier
+) -> SweepOutcome:
     """Make the trials that are missing, one worker for each node, and write how it ended."""
     sweep_id = job.record.sweep_id
     counter = folder / "last-number"
@@ -283,6 +300,7 @@ def _carry_out(job: _Job, folder: Path, progress: ProgressDisplay, interrupt: In
             archive=kept,
             answers=answers,
             progress=progress,
+            notifier=notifier,
             describe=describer.describe,
         )
         for name, ready in job.usable.items()
@@ -309,6 +327,7 @@ def _carry_out(job: _Job, folder: Path, progress: ProgressDisplay, interrupt: In
         },
         open_downtime_s={name: round(s, 3) for name, s in {**carried_s, **budget.open_s}.items()},
         unrestored=tuple(worker.node for worker in workers if worker.restore_pending),
+        left_out_nodes=tuple(worker.node for worker in workers if worker.is_left_out),
         problems=(*job.left_out, *complaints, *([budget.refused] if budget.refused else [])),
     )
     kept.write_end(end)

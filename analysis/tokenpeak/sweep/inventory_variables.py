@@ -118,6 +118,16 @@ DRAIN_OPTIONS: Mapping[str, tuple[str, str]] = {
 }
 """Other key of tokenpeak_drain → its type, and what it is."""
 DRAIN_KEYS = (*BALANCER_KEYS, *DRAIN_OPTIONS)
+NOTIFY_KEYS: Mapping[str, tuple[str, str]] = {
+    "command": ("list", "A program with arguments; it gets the event as JSON on its standard input."),
+    "webhook": ("str", "A URL that gets the event as JSON, sent again until it is taken."),
+    "webhook_file": ("path", "Instead: a file, its owner's alone, that holds a URL with a token in it."),
+    "email": ("str", "An address, by the machine's sendmail."),
+    "secret_file": ("path", "A file, its owner's alone, with the secret that signs what a webhook gets."),
+    "events": ("list", "The events that are meant; all when absent."),
+    "from": ("str", "node or controller, where only one of them is to call; both when absent."),
+}
+"""Key of a receiver of tokenpeak_notify → its type, and what it is."""
 
 
 def keys_of(manager: str) -> tuple[str, ...]:

@@ -86,8 +86,9 @@ class NodeWorker(Worker):
         restoration = result.record.restoration
         self._is_down = restoration is None or not restoration.restored
         self._is_unrestored = restoration is not None and not restoration.restored
-        if restoration is not None and restoration.restored:
-            self._over |= {request.trial_id}
+        if restoration is not None:
+            self._notifier.production(self.node, is_back=restoration.restored)
+            self._over |= {request.trial_id} if restoration.restored else set()
         return result
 
     def _take_overlap(self, noted: Overlap) -> None:
@@ -127,5 +128,6 @@ class NodeWorker(Worker):
         is_counted = outcome.trial_id in self._over
         self._budget.add_downtime(self.node, None if is_counted else outcome.downtime_s, is_over=outcome.restored)
         self.restore_pending = self._is_unrestored = not outcome.restored
+        self._notifier.production(self.node, is_back=outcome.restored)
         if self.restore_pending:
             self._complain(f"{self.node}: production is not back: {outcome.message}")

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from tokenpeak import paths
+from tokenpeak.node import notify
 from tokenpeak.node.answering import KINDS
 from tokenpeak.node.managers import MANAGERS
 from tokenpeak.records import NodeFacts
@@ -23,6 +24,7 @@ from tokenpeak.sweep.inventory_variables import (
     CONTROLLER,
     DRAIN_OPTIONS,
     MANAGER_KEYS,
+    NOTIFY_KEYS,
     PRODUCTION_KEYS,
     declared_variables,
     keys_of,
@@ -104,12 +106,14 @@ def inventory_schema() -> dict[str, Any]:
         "Facts": {"type": "object", "properties": {name: facts["properties"][name] for name in FACTS}},
         "Gpu": facts["$defs"]["Gpu"],
         "Model": model,
+        "Receiver": _receiver(),
         "Production": _object({key: _production_key(key) for key in _production_keys()}),
     }
     found["tokenpeak_engines"] |= {"patternProperties": {NAME: {"$ref": "#/$defs/EngineBuild"}}}
     found["tokenpeak_drain"]["anyOf"][0] = {"$ref": "#/$defs/Drain"}
     found["tokenpeak_facts"]["anyOf"][0] = {"$ref": "#/$defs/Facts"}
     found["tokenpeak_model"]["anyOf"][0] = {"$ref": "#/$defs/Model"}
+    found["tokenpeak_notify"]["anyOf"][0] = {"type": "array", "items": {"$ref": "#/$defs/Receiver"}}
     found["tokenpeak_production"] = {"$ref": "#/$defs/Production", **words["tokenpeak_production"]}
     head = {"$schema": _DIALECT, "title": "Variables of a TokenPeak inventory", "type": "object"}
     return {**head, "properties": found, "$defs": {**limits, **declared}}
@@ -149,6 +153,14 @@ def _drain() -> dict[str, Any]:
         for name in BALANCER_KEYS
     }
     return _object(balancers | {key: _typed(*said) for key, said in DRAIN_OPTIONS.items()})
+
+
+def _receiver() -> dict[str, Any]:
+    """Whom to notify."""
+    keys = {key: _typed(*said) for key, said in NOTIFY_KEYS.items()}
+    keys["events"]["anyOf"][0] |= {"items": {"enum": [*notify.EVENTS]}}
+    keys["from"]["anyOf"][0] = {"enum": [*notify.SIDES]}
+    return {**_object(keys), "oneOf": [{"required": [way]} for way in notify.WAYS]}
 
 
 def _options() -> dict[str, dict[str, Any]]:

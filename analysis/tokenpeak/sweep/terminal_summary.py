@@ -208,8 +208,8 @@ def choice_lines(recommended: Choice | None, ranked: RankedConfigs) -> list[str]
         return ["  No config gave a result."]
     if recommended.config.endpoint is not None:
         return []
-    if recommended.reasons:
-        words = f"Recommended: {recommended.config.name}: {'; '.join(recommended.reasons)}"
+    if recommended.words:
+        words = f"Recommended: {recommended.config.name}: {recommended.words}"
     elif ranked.verdicts.noise is None and len(ranked.verdicts.standings) > 1:
         words = (
             f"Best, by too few launches for a confidence: {recommended.config.name} (search.replicates launches again)"

@@ -17,6 +17,7 @@ from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, Granted, Later, Never
 from tokenpeak.sweep.load_hosts import load_hosts
+from tokenpeak.sweep.notification import Notifier
 from tokenpeak.sweep.probe import ReadyNode
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.runner import Event
@@ -54,6 +55,7 @@ class Worker(threading.Thread, ABC):
         archive: KeptArchive,
         answers: AnswersKeeper,
         progress: ProgressDisplay,
+        notifier: Notifier,
         describe: Callable[[TrialRecord], tuple[str, str]],
     ) -> None:
         super().__init__(name=f"node {node}")
@@ -61,6 +63,8 @@ class Worker(threading.Thread, ABC):
         self.problems: list[str] = []
         self.restore_pending = restore_pending
         """Whether production must still be brought back: a trial had the node, and production is not known to serve."""
+        self.is_left_out = False
+        """Whether the sweep goes on without the node, which failed too often."""
         self._ready = ready
         self._spec = spec
         self._sweep_id = sweep_id
@@ -77,6 +81,7 @@ class Worker(threading.Thread, ABC):
         self._archive = archive
         self._answers = answers
         self._progress = progress
+        self._notifier = notifier
         self._describe = describe
 
     def run(self) -> None:
@@ -177,6 +182,8 @@ class Worker(threading.Thread, ABC):
                 self._complain(trouble)
             if self._failures >= _MOST_FAILURES:
                 self._complain(f"{self.node} is left out from here on: {self._failures} failures in a row.")
+                self.is_left_out = True
+                self._notifier.lemon(self.node, self._failures)
                 return None
 
     def _show_step(self, event: Event) -> None:

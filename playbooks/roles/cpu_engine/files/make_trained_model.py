@@ -52,8 +52,9 @@ def document(source: ModuleType, random: Random, chars: int) -> list[Piece]:
     lot = random.random()
     if lot < 0.1:
         return said_again(source, random)
-    if lot < 0.15:
-        return [(random.choice(source.passages()) + "\n", 0.3)]
+    if lot < 0.13:
+        # Seldom: what is known by heart is no language.
+        return [(random.choice(source.passages()) + "\n", 0.2)]
     if lot < 0.2:
         return [(" ".join(source.sentence(random) for _ in range(random.randrange(1, 6))) + "\n", REST)]
     if lot < 0.32:

@@ -1,10 +1,45 @@
-"""The tables of the rates page: the highest rate of each config, and what each search found."""
+"""Tables of the load page: throughput by load level, the highest rate of each config, what each search found."""
 
 import polars as pl
 
+from tokenpeak.report import level_curves
 from tokenpeak.report.blocks import Column, Table, table
 from tokenpeak.report.figures import slug
-from tokenpeak.report.tables import confidence_column, confidence_percent
+from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.tables import confidence_column, confidence_percent, trial_href
+from tokenpeak.report.view import SweepView
+
+LEVELS = 8
+"""Load levels whose columns are shown at first."""
+
+
+def throughput_by_load(view: SweepView, ranked: Ranking, workload: str) -> Table | None:
+    """A row per config with its throughput at each number of requests in flight; None where there is but one."""
+    runs = level_curves.loaded_runs(view, ranked.hardware, workload, "users")
+    per_gpu = view.differ_in_gpus(ranked.hardware)
+    column, unit = ("output_tok_per_s_per_gpu", "tok/s per GPU") if per_gpu else ("output_tok_per_s", "tok/s")
+    points = level_curves.points(runs, level_curves.Measure(column=column, title="", unit=unit))
+    if points.is_empty() or points["x"].n_unique() < 2:
+        return None
+    levels = points["x"].unique().sort().to_list()
+    wide = points.pivot("x", index="series", values="value")
+    order = pl.DataFrame({"series": ranked.frame["label"], "href": ranked.frame["trial_id"]})
+    shown = order.join(wide, on="series", how="inner", maintain_order="left")
+    return table(
+        shown.with_columns(href=trial_href(pl.col("href"))),
+        [
+            Column(key="series", title="Config", unit=" / ".join(view.axes), kind="code"),
+            *(
+                Column(key=str(level), title=f"{level:g}", unit=unit, kind="number", hidden=place >= LEVELS)
+                for place, level in enumerate(levels)
+            ),
+        ],
+        name=f"by-load-{slug(ranked.hardware)}-{slug(workload)}",
+        title=f"Output throughput by requests in flight{view.where(ranked.hardware)}",
+        hrefs={"series": "href"},
+        scope=slug(ranked.hardware),
+        note="Geometric means over launches; configs in the order of the ranking.",
+    )
 
 
 def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
@@ -23,6 +58,7 @@ def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
         ],
         name=f"highest-{slug(hardware)}",
         title=f"Highest rate within the SLO on {hardware}",
+        scope=slug(hardware),
         note="The limit lies between the two rates; – for the second alone: every rate that could be judged held.",
     )
 
@@ -54,6 +90,8 @@ def found_rates(hardware: str, workload: str, found: pl.DataFrame) -> Table:
         ],
         name=f"found-rates-{slug(hardware)}-{slug(workload)}",
         title=f"Highest rate by search for {workload} on {hardware}",
+        span="half",
+        scope=slug(hardware),
         note="The interval holds the highest rate with the confidence given, and saturation is what a closed loop "
         "reached; every probe is among the runs below.",
     )

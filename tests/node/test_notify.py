@@ -1,0 +1,230 @@
+"""Notification: each way to a real receiver, again until it is taken, signed, and without a secret."""
+
+import hashlib
+import hmac
+import json
+import socket
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.node.conftest import Node
+from tests.node.receiver import receiver
+
+from tokenpeak.node import clock, notify, process
+
+SENT = notify.event("guard_acted", "The guard of gpu-1 gave the node back.", source="guard of gpu-1", node="gpu-1")
+AT_ONCE = (0.0, 0.0, 0.0)
+
+
+def secret_file(folder: Path, text: str = "s3cret\n") -> Path:
+    """A file of its owner's alone."""
+    path = folder / "secret"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def test_a_webhook_gets_the_event_signed(tmp_path: Path) -> None:
+    """The body is the event; the signature is the HMAC-SHA256 of timestamp, dot and body, as a receiver computes it."""
+    with receiver() as hook:
+        ended = notify.send([{"webhook": hook.url, "secret_file": str(secret_file(tmp_path))}], SENT, AT_ONCE)
+
+    ((headers, body),) = hook.got
+    mac = hmac.new(b"s3cret", headers["X-Tokenpeak-Timestamp"].encode() + b"." + body, hashlib.sha256).hexdigest()
+    assert [None] == ended
+    assert SENT == json.loads(body)
+    assert f"sha256={mac}" == headers["X-Tokenpeak-Signature"]
+    assert b"s3cret" not in body and "s3cret" not in str(headers)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "tries", "problem"),
+    [
+        ((503, 429), 3, None),
+        ((500, 500, 500), 3, "it answered 500"),
+        ((404,), 1, "it answered 404"),
+        ((302,), 1, "302"),
+    ],
+)
+def test_what_is_not_taken_is_sent_again(statuses: tuple[int, ...], tries: int, problem: str | None) -> None:
+    """Again after a server's error, with the same id; not after a refusal, and a redirect is not followed."""
+    with receiver(statuses) as hook:
+        (ended,) = notify.send([{"webhook": hook.url}], SENT, AT_ONCE)
+
+    assert tries == len(hook.got)
+    assert {SENT["id"]} == {json.loads(body)["id"] for _, body in hook.got}
+    assert (problem is None) == (ended is None) and (problem or "") in (ended or "")
+
+
+def test_one_receiver_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A webhook that never answers is given up after its time; another one has the event long before."""
+    monkeypatch.setattr(notify, "WEB_TIMEOUT_S", 0.5)
+    with receiver(hangs=True) as silent, receiver() as hook:
+        first, second = notify.send([{"webhook": silent.url}, {"webhook": hook.url}], SENT, (0.0,))
+
+    assert "it could not be reached" in str(first)
+    assert second is None and 1 == len(hook.got)
+
+
+def test_a_command_gets_the_event(tmp_path: Path) -> None:
+    """As JSON on its standard input, and its kind, node and text in the environment; its failure is one."""
+    kept = tmp_path / "kept"
+    line = f"import os, sys; open({str(kept)!r}, 'w').write(os.environ['TOKENPEAK_EVENT'] + ' ' + sys.stdin.read())"
+
+    ended = notify.send([{"command": [sys.executable, "-c", line]}, {"command": ["/bin/false"]}], SENT, (0.0,))
+
+    assert [None, "it ended with status 1"] == ended
+    kind, _, body = kept.read_text().partition(" ")
+    assert ("guard_acted", SENT) == (kind, json.loads(body))
+
+
+def test_an_e_mail_goes_through_sendmail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sendmail reads recipients from the message, which names event and node in its subject."""
+    program, kept = tmp_path / "sendmail", tmp_path / "kept"
+    program.write_text(f'#!/bin/sh\necho "$@" > {kept}\ncat >> {kept}\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(notify, "SENDMAIL", str(program))
+
+    assert [None] == notify.send([{"email": "oncall@example.org"}], SENT, (0.0,))
+    said = kept.read_text()
+    assert said.startswith("-i -t\n")
+    for line in ("To: oncall@example.org", "Subject: TokenPeak: guard acted (gpu-1)", SENT["text"]):
+        assert line in said
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ({"webhook": "https://x"}, "give a list of receivers"),
+        ([{"webhok": "https://x"}], "it has webhok; give one of command, webhook"),
+        ([{"webhook": "https://x", "email": "a@b"}], "give one of"),
+        ([{"webhook": "file:///etc/passwd"}], "https:// or http://"),
+        ([{"command": "page me"}], "as a list"),
+        ([{"email": "a@b\nBcc: c@d"}], "give one address"),
+        ([{"email": "a@b", "events": ["production_up"]}], "no event is called 'production_up'"),
+        ([{"email": "a@b", "from": "gpu"}], "give node or controller"),
+        ([{"email": "a@b", "secret_file": "/x"}], "leave it out"),
+    ],
+)
+def test_a_wrong_receiver_is_said(declared: object, said: str) -> None:
+    """Each mistake in tokenpeak_notify is named with what to write; nobody is called by such a declaration."""
+    (problem,) = notify.problems(declared)
+
+    assert said in problem
+    assert [] == notify.called(declared, "production_down", "node")
+
+
+def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
+    """On the side that calls: an absent program, a secret that others can read; the other side's is not looked at."""
+    secret = secret_file(tmp_path)
+    secret.chmod(0o644)
+    declared = [
+        {"command": ["/opt/none"], "from": "node"},
+        {"webhook": "https://example.org", "secret_file": str(secret)},
+    ]
+
+    assert 2 == len(notify.problems(declared, "node"))
+    assert 1 == len(notify.problems(declared, "controller"))
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o644
+
+
+def test_events_and_sides_are_chosen() -> None:
+    """A receiver gets the events that it names, from the side that it names; a test reaches all."""
+    declared = [{"email": "a@b", "events": ["guard_acted"], "from": "node"}]
+
+    assert declared == notify.called(declared, "guard_acted", "node")
+    assert [] == notify.called(declared, "guard_acted", "controller")
+    assert [] == notify.called(declared, "sweep_finished", "node")
+    assert declared == notify.called(declared, "test", "node")
+
+
+def test_the_guard_notifies(node: Node, tmp_path: Path) -> None:
+    """Of a node that the guard gave back: once, with node, trial, reason and what production serves now."""
+    node.production()
+    with receiver((503,)) as hook:
+        node.declare(node="gpu-1", notify=[{"webhook": hook.url, "secret_file": str(secret_file(tmp_path))}])
+        node.run("produce")
+        node.run("launch", node.launch_request(lease_s=2))
+
+        assert clock.wait_until(lambda: node.read("record.json") is None, 15)
+        assert clock.wait_until(lambda: len(hook.got) == 2, 15), (node.folder / "notify.log").read_text()
+
+    sent = json.loads(hook.got[-1][1])
+    assert ("guard_acted", "gpu-1", "0000-abc", "guard of gpu-1") == tuple(
+        sent[key] for key in ("event", "node", "trial_id", "from")
+    )
+    assert "the controller was silent for longer than its lease. Production serves prod." in sent["text"]
+
+
+def test_the_guard_notifies_of_production_that_stays_down(node: Node) -> None:
+    """Production that does not come back is notified once, however often that is tried, and its return as well."""
+    port = int(node.production()["url"].rpartition(":")[2])
+    with receiver() as hook:
+        node.declare(node="gpu-1", notify=[{"webhook": hook.url}])
+        node.run("produce")
+        node.run("launch", node.launch_request(lease_s=2, production_ready_s=0.5))
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", port))
+            taken.listen()
+            assert clock.wait_until(lambda: len(hook.got) == 1, 20)
+            time.sleep(3)
+        assert clock.wait_until(lambda: node.read("record.json") is None, 30)
+        assert clock.wait_until(lambda: len(hook.got) == 3, 15)
+
+    sent = [json.loads(body) for _, body in hook.got]
+    assert "production_down" == sent[0]["event"]
+    assert {"guard_acted", "production_back"} == {each["event"] for each in sent[1:]}
+    assert "Production of gpu-1 does not come back after trial 0000-abc" in sent[0]["text"]
+
+
+def test_a_receiver_that_hangs_delays_no_restoration(node: Node, tmp_path: Path) -> None:
+    """A webhook that never answers, a command that does not end and a missing folder for metrics delay nothing."""
+    node.production()
+    with receiver(hangs=True) as hook:
+        receivers = [{"webhook": hook.url}, {"command": ["/bin/sleep", "30"]}, {"command": ["/opt/none"]}]
+        node.declare(node="gpu-1", notify=receivers, textfile_dir=str(tmp_path / "none"))
+        node.run("produce")
+        node.run("launch", node.launch_request(lease_s=2))
+        guard = node.read("guard.json")
+
+        assert clock.wait_until(lambda: node.read("record.json") is None, 8)
+        assert node.run("status")["production"]["running"]
+        assert clock.wait_until(lambda: not process.is_alive(guard), 5), "the guard ends, whoever still sends"
+        assert clock.wait_until(lambda: len(hook.got) == 1, 10)
+
+
+def metrics(folder: Path) -> dict[str, float]:
+    """What the guard's file says, by Prometheus' own parser."""
+    (path,) = folder.glob("*.prom")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    samples = [sample for family in text_string_to_metric_families(path.read_text()) for sample in family.samples]
+    assert {"gpu-1"} == {sample.labels["node"] for sample in samples}
+    return {sample.name.removeprefix("tokenpeak_"): sample.value for sample in samples}
+
+
+def test_the_guard_writes_metrics(node: Node, tmp_path: Path) -> None:
+    """For a text-file collector: armed while a trial has the node, and when the guard acted; a later guard knows it."""
+    folder = tmp_path / "collector"
+    folder.mkdir()
+    node.production()
+    node.declare(node="gpu-1", textfile_dir=str(folder))
+    node.run("produce")
+    node.run("launch", node.launch_request(lease_s=3))
+
+    assert clock.wait_until(lambda: any(folder.glob("*.prom")) and metrics(folder).get("node_armed") == 1.0, 5)
+    assert abs(metrics(folder)["guard_seen_timestamp_seconds"] - time.time()) < 5
+    assert clock.wait_until(lambda: metrics(folder)["node_armed"] == 0.0, 15)
+    found = metrics(folder)
+    assert (0.0, 1.0) == (found["guard_due"], found["guard_restored"])
+    acted = found["guard_acted_timestamp_seconds"]
+    assert abs(acted - time.time()) < 10
+
+    node.run("launch", node.launch_request(trial_id="0001-abc"))
+    node.run("finish", node.finish_request(trial_id="0001-abc"))
+    assert clock.wait_until(lambda: metrics(folder)["guard_seen_timestamp_seconds"] > acted + 1, 10)
+    assert acted == metrics(folder)["guard_acted_timestamp_seconds"]

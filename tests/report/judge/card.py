@@ -1,0 +1,200 @@
+"""The tiles of the score card."""
+
+import math
+import re
+from statistics import median
+
+from scipy import stats
+
+from judge import energy
+from judge.checks import checks
+from judge.raw import Raw, geometric
+from judge.text import Figures, N, P, Site, WrongError, confidence, current, limits, must, number, own_runs, pattern
+
+
+@pattern(r"(?P<all>.+)")
+def tile(site: Site, found: re.Match[str]) -> Figures:
+    raw = site.raw
+    parts = [part.strip() for part in found["all"].split(" | ") if part.strip()]
+    title, value, *rest = parts
+    if title == first_tile(raw):
+        site.card += 1
+    hw, label = current(site)
+    words, base, base_label = raw.baseline(hw)
+    means = raw.means(hw, raw.metric)
+    text = " | ".join(rest)
+    plain = {"TTFT p95": ("ttft_s_p95", 1000.0), "TPOT p95": ("tpot_s_p95", 1000.0)}
+    if title == first_tile(raw):
+        yield value, means[label]
+        yield from bars(text, means[label], base if base_label != label else None)
+        if shown := re.search(rf"({N}) to ({N}) \(95%\)", text):
+            half = raw.half(hw, len(raw.values(hw, raw.metric)[label]))
+            assert half is not None
+            yield shown[1], means[label] * math.exp(-half)
+            yield shown[2], means[label] * math.exp(half)
+        if shown := re.search(r"(\d+)% of the hardware's limit", text):
+            (plan,) = (plan for plan in raw.sweep["plans"] if plan["hardware"] == hw)
+            config = raw.config(hw, label)["config_id"]
+            (planned,) = (each for each in plan["feasible"] if each["config"]["config_id"] == config)
+            yield shown[1], means[label] / planned["prediction"]["limit_output_tok_per_s"] * 100
+        return
+    if title.startswith(("Gain", "With")):
+        if value == "none":
+            others = [each for each in means if each != base_label and same_precision(raw, hw, each, str(base_label))]
+            must(all(means[each] <= base for each in others), "another is better")
+            shown = re.search(r"(\d+|no) others? tried", text)
+            must(shown, "how many others were tried")
+            assert shown is not None
+            yield shown[1].replace("no", "0"), len(others)
+            return
+        yield value, (means[label] / base - 1) * 100
+        if shown := re.search(rf"({P}) to ({P}) \(95%\) over", text):
+            values = raw.values(hw, raw.metric)
+            deviation, freedom = raw.spread(hw)
+            assert deviation is not None
+            assert base_label is not None
+            error = deviation * math.sqrt(1 / len(values[label]) + 1 / len(values[base_label]))
+            reach = float(stats.t.ppf(0.975, freedom)) * error
+            yield shown[1], (means[label] / base * math.exp(-reach) - 1) * 100
+            yield shown[2], (means[label] / base * math.exp(reach) - 1) * 100
+        must(words in text, "the baseline's name")
+        return
+    if title == "SLO":
+        own = own_runs(site, hw, label)
+        must((value == "held") == all(run["slo_met"] for run in own), "whether the SLO held")
+        for name, percentile, limit in limits(raw):
+            shown = re.search(rf"{name.upper()} {percentile} ({N}) of ({N}) ms", text)
+            if shown:
+                yield shown[1], geometric([run["summary"][f"{name}_s"][percentile] for run in own]) * 1000
+                yield shown[2], limit
+        if shown := re.search(rf"({N})% confidence", text):
+            sure = min(confidence(run, raw) for run in own)
+            must(number(shown[1])[0] == min(math.floor(sure * 1000), 999) / 10, f"confidence {sure}")
+        return
+    if title in plain:
+        name, scale = plain[title]
+        yield from compared(site, hw, label, base_label, name, scale, value, text)
+        return
+    if title == "Energy":
+        yield from energy_tile(site, hw, label, base_label, value, text)
+        return
+    if title == "Cost":
+        speed = raw.means(hw, "output_tok_per_s")[label]
+        price = raw.sweep["spec"]["energy"]["price_per_node_hour"]
+        if price is None:
+            flags = raw.config(hw, label)["flags"]
+            gpus = math.prod(int(flags.get(f"{each}_parallel_size") or 1) for each in ("tensor", "pipeline", "data"))
+            yield value, gpus * 1e6 / 3600 / speed
+            must("no price is given" in text, "a price is given")
+        else:
+            yield from compared_values(
+                value, text, price / 3600 / speed * 1e6, cost_of_base(raw, hw, base_label, price)
+            )
+        return
+    if title == "Trust":
+        yield re.match(r"\d+", value)[0], len(raw.values(hw, raw.metric)[label])  # type: ignore[index]
+        deviation, _ = raw.spread(hw)
+        if deviation is None:
+            must("each launched once: noise unknown" in text, "noise is known")
+        else:
+            shown = re.search(r"launches vary by ([\d.]+)%", text)
+            assert shown is not None
+            yield shown[1], math.expm1(deviation) * 100
+        yield from checks(raw, text)
+        must(("simulated" in text) == raw.sweep["simulated"], "simulated")
+        must(("did not end" in text) == (raw.end is None), "ended")
+        return
+    if title == "Rate within SLO":
+        yield from rate_tile(site, hw, label, value, text)
+        return
+    raise WrongError(f"nothing judges the tile {title}")
+
+
+def first_tile(raw: Raw) -> str:
+    """The title of a card's first tile."""
+    return {
+        "output_tok_per_s": "Output throughput",
+        "request_output_tok_per_s_mean": "Mean output speed of a request",
+    }[raw.metric]
+
+
+def same_precision(raw: Raw, hw: str, first: str, second: str) -> bool:
+    """Whether two configs have equal number formats."""
+    formats = [
+        [raw.config(hw, label)["flags"].get(flag) or "auto" for flag in ("quantization", "kv_cache_dtype")]
+        for label in (first, second)
+    ]
+    return formats[0] == formats[1]
+
+
+def bars(text: str, own: float, base: float | None) -> Figures:
+    """The bars of a tile: its own value, and what it is beside."""
+    if shown := re.search(rf"this ({N})", text):
+        yield shown[1], own
+        other = re.search(rf"(?:defaults|production|median) ({N})", text)
+        assert other is not None
+        assert base is not None
+        yield other[1], base
+
+
+def against(raw: Raw, hw: str, base_label: str | None, label: str, name: str) -> float | None:
+    """The baseline's figure; the median over configs where it is no config; None of itself."""
+    means = raw.means(hw, name)
+    if base_label == label:
+        return None
+    return means.get(base_label) if base_label else median(means.values())
+
+
+def compared(
+    site: Site, hw: str, label: str, base_label: str | None, name: str, scale: float, value: str, text: str
+) -> Figures:
+    """A figure with the baseline's and the change to it."""
+    own = site.raw.means(hw, name)[label]
+    base = against(site.raw, hw, base_label, label, name)
+    yield from compared_values(value, text, own * scale, base * scale if base else None)
+
+
+def compared_values(value: str, text: str, own: float, base: float | None) -> Figures:
+    """The same of known values."""
+    yield value, own
+    yield from bars(text, own, base)
+    if shown := re.search(rf"({P}) against", text):
+        assert base is not None
+        yield shown[1], (own / base - 1) * 100
+
+
+def cost_of_base(raw: Raw, hw: str, base_label: str | None, price: float) -> float | None:
+    """The baseline's cost of a million tokens by the node's time."""
+    costs = {label: price / 3600 / speed * 1e6 for label, speed in raw.means(hw, "output_tok_per_s").items()}
+    return costs.get(base_label) if base_label else median(costs.values())
+
+
+def energy_tile(site: Site, hw: str, label: str, base_label: str | None, value: str, text: str) -> Figures:
+    """Energy with its interval and the baseline's."""
+    launches = energy.joules(site.raw, hw)
+    means = {each: geometric(own) for each, own in launches.items()}
+    base = None if base_label == label else means.get(base_label) if base_label else median(means.values())
+    yield from compared_values(value, text, means[label], base)
+    measured = energy.is_measured(site.raw, hw)
+    must(("estimated" in text) != measured, "how the energy is known")
+    if shown := re.search(rf"({N}) to ({N}) \(95%\)", text):
+        ends = energy.intervals(launches, measured=measured)[label]
+        assert ends is not None
+        yield from zip((shown[1], shown[2]), ends, strict=True)
+
+
+def rate_tile(site: Site, hw: str, label: str, value: str, text: str) -> Figures:
+    """The highest rate that held in every launch below the first that did not."""
+    held: dict[float, bool] = {}
+    for trial in site.raw.trials:
+        for run in trial["runs"]:
+            rate = run["level"].get("rate_per_s")
+            if rate and trial["hardware"] == hw and site.raw.label(trial["config"]) == label:
+                held[rate] = held.get(rate, True) and bool(run["slo_met"]) and run["verdict"]["status"] != "invalid"
+    breaks = min((rate for rate, kept in held.items() if not kept), default=math.inf)
+    holds = max((rate for rate, kept in held.items() if kept and rate < breaks), default=None)
+    must((value == "none") == (holds is None), "whether a rate held")
+    if holds is not None:
+        yield value, holds
+    if shown := re.search(rf"breaks at ({N})", text):
+        yield shown[1], breaks

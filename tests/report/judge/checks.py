@@ -1,0 +1,49 @@
+"""How many of a sweep's ten checks have something to look at, and what they find."""
+
+import re
+
+from judge.raw import Raw
+from judge.text import Figures
+
+
+def checks(raw: Raw, text: str) -> Figures:
+    """How many of the ten checks have something to look at, and whether an axis has no matched pair."""
+    shown = re.search(r"(\d+) of (\d+) checks", text)
+    assert shown is not None
+    runs = [run for trial in raw.trials if trial["status"] == "ok" for run in trial["runs"]]
+    repeated = any(raw.spread(hw)[0] is not None for hw in raw.hardware)
+    given = [
+        any(run["summary"]["output_tok_per_s"] for run in runs),
+        True,  # units: every run has figures that multiply
+        any((trial.get("startup") or {}).get("kv_cache_tokens") for trial in raw.trials),
+        any((run["summary"]["itl_s"] or {}).get("mean") for run in runs),
+        any(len({trial["config"]["choices"].get(axis) for trial in raw.trials} - {None}) > 1 for axis in raw.axes),
+        any(run["summary"]["output_tokens"] for run in runs),
+        bool(runs),
+        any(node["gpus"] for node in raw.sweep["nodes"]) and any(run["summary"]["output_tok_per_s"] for run in runs),
+        repeated,
+        len({trial["config"]["config_id"] for trial in raw.trials}) > 1,
+    ]
+    yield shown[1], sum(given)
+    yield shown[2], len(given)
+    unmatched = sum(1 for axis in raw.axes if not _has_pair(raw, axis))
+    warnings = re.search(r"(\d+|no) warning", text)
+    assert warnings is not None
+    yield warnings[1].replace("no", "0"), unmatched
+
+
+def _has_pair(raw: Raw, axis: str) -> bool:
+    """Whether two configs with a result differ in this axis alone, where it has two alternatives with a result."""
+    for hw in raw.hardware:
+        choices = [
+            raw.config(hw, label)["choices"]
+            for label in raw.means(hw, raw.metric)
+            if axis in raw.config(hw, label)["choices"]
+        ]
+        if len({each[axis] for each in choices}) < 2:
+            continue
+        rest = [tuple(sorted((key, value) for key, value in each.items() if key != axis)) for each in choices]
+        if len(set(rest)) < len(rest):
+            continue
+        return False
+    return True

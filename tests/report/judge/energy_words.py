@@ -1,0 +1,76 @@
+"""The energy page's sentences and caption."""
+
+import re
+
+from judge import energy
+from judge.ranking import _configs
+from judge.raw import geometric
+from judge.text import HW, LEVEL, Figures, N, Site, must, pattern
+
+
+@pattern(
+    rf"On (?P<hw>{HW}), ⟦(?P<label>[^⟧]+)⟧ needs (?:least of those with a figure: )?(?P<joule>{N}) J per output token"
+    rf"(?: \((?P<low>{N}) to (?P<high>{N})\))?, (?P<kwh>{N}) kWh per million at the meter\."
+    r"(?: (?P<tied>\d+) others? (?:is|are) tied with it\.)?(?P<own> It is also the recommended one\.)?"
+    r"(?: The recommended config needs (?:(?P<more>[\d.]+)% more|(?P<same>as much))\.)?"
+    r"(?P<estimated> Estimated from the device's rated power, not measured\.)?"
+)
+def least_energy(site: Site, found: re.Match[str]) -> Figures:
+    raw, hw = site.raw, found["hw"]
+    launches, measured = energy.joules(raw, hw), energy.is_measured(raw, hw)
+    means = {label: geometric(own) for label, own in launches.items()}
+    least = min(means, key=means.__getitem__)
+    must(found["label"] == least, f"{least} needs least")
+    yield found["joule"], means[least]
+    if found["low"]:
+        ends = energy.intervals(launches, measured=measured)[least]
+        assert ends is not None
+        yield from zip((found["low"], found["high"]), ends, strict=True)
+    yield found["kwh"], means[least] / 3.6 * raw.sweep["spec"]["energy"]["pue"]
+    yield found["tied"] or "0", energy.tied_with_least(launches, measured=measured)
+    own = site.recommended[hw]
+    must(bool(found["own"]) == (own == least), "whether it is the recommended one")
+    if found["more"]:
+        yield found["more"], (means[own] / means[least] - 1) * 100
+    if found["same"]:
+        yield "0.0", (means[own] / means[least] - 1) * 100
+    must(bool(found["estimated"]) != measured, "how it is known")
+
+
+@pattern(
+    rf"On (?P<hw>{HW}), boards were at (?P<cold>\d+)(?: to (?P<warm>\d+))? °C when runs began; too few "
+    rf"configs were launched "
+    r"again to see what that does to their power\."
+)
+def temperatures(site: Site, found: re.Match[str]) -> Figures:
+    degrees = [run["temperature_c"] for _, run in site.raw.runs(found["hw"]) if run.get("temperature_c") is not None]
+    yield found["cold"], min(degrees)
+    yield found["warm"] or found["cold"], max(degrees)
+
+
+@pattern(
+    rf"(?P<ok>\d+) of (?P<all>\d+) configs at (?P<level>{LEVEL}); .+?; boundary: [\w ]+, before "
+    rf"PUE\.(?: Down and to the right is "
+    r"better\.)? (?:Bars: 95% intervals by sensor and spread of launches\.|One launch each: no interval\.)"
+)
+def energy_caption(site: Site, found: re.Match[str]) -> Figures:
+    raw = site.raw
+    pairs = {(len(energy.joules(raw, hw)), _configs(raw, hw)) for hw in raw.hardware}
+    must((int(found["ok"]), int(found["all"])) in pairs, f"one of {pairs}")
+    return iter(())
+
+
+@pattern(
+    r"(?P<n>\d+) of (?P<all>\d+) runs at a rate have an energy estimated from rated power, which does "
+    r"not follow the load\. "
+    r"They are left out here\."
+)
+def estimated_rates(site: Site, found: re.Match[str]) -> Figures:
+    rated = [
+        run
+        for hw in site.raw.hardware
+        for _, run in site.raw.runs(hw, "*")
+        if run["level"].get("rate_per_s") is not None
+    ]
+    yield found["all"], len(rated)
+    yield found["n"], sum((run.get("energy") or {}).get("source") == "estimated_tdp" for run in rated)

@@ -1,0 +1,71 @@
+"""The interactions page's sentences and captions."""
+
+import re
+
+from judge import effects
+from judge.text import HW, LEVEL, Figures, P, Site, must, pattern
+
+
+@pattern(
+    rf"On (?P<hw>{HW}), (?:⟦(?P<axis>\w+)⟧ matters(?P<most> most)?: ⟦(?P<best>[^⟧]+)⟧ gives "
+    rf"(?P<gain>{P}) over ⟦(?P<worst>[^⟧]+)⟧ ?, "
+    r"other axes being equal(?: \((?P<rest>[^)]+)\))?\.(?: What ⟦(?P<without>[^⟧]+)⟧ does is not "
+    r"known: it changed together with "
+    r"others\.)?|no axis is shown to matter: results vary by as much without it, or are too few "
+    r"\(seen: (?P<seen>[^)]+)\)\.)"
+)
+def effect_words(site: Site, found: re.Match[str]) -> Figures:
+    raw, hw = site.raw, found["hw"]
+    gains = effects.axis_gains(raw, hw)
+    if found["seen"]:
+        must(not any(matters for *_, matters in gains.values()), "an axis matters")
+        yield from _listed(found["seen"], gains)
+        return
+    gain, best, worst, matters = gains[found["axis"]]
+    must(matters, "it does not matter")
+    must((found["best"], found["worst"]) == (best, worst), f"{best} over {worst}")
+    yield found["gain"], gain * 100
+    must(gain == max(each for each, *_, does in gains.values() if does), "another matters more")
+    without = effects.inseparable(raw, hw)
+    must((found["without"] or "") == ", ".join(without), f"{without} cannot be separated")
+    must(bool(found["most"]) == (not without), "whether it matters most")
+    if found["rest"]:
+        yield from _listed(found["rest"], gains)
+
+
+def _listed(text: str, gains: dict[str, tuple[float, str, str, bool]]) -> Figures:
+    for axis, shown in re.findall(rf"(\w+) ({P})", text):
+        yield shown, gains[axis][0] * 100
+
+
+@pattern(
+    r"Each cell: the mean over the other axes against (?P<base>.+?); blue is better, colours end at "
+    r"±(?P<widest>\d+)%\. "
+    r"Hatched: not tried\. Rows that change colour differently mean that the settings interact\."
+)
+def matrix_caption(site: Site, found: re.Match[str]) -> Figures:
+    raw = site.raw
+    widest = max(
+        abs(value / raw.baseline(hw)[1] - 1) for hw in raw.hardware for value in raw.means(hw, raw.metric).values()
+    )
+    yield found["widest"], max(0.1, widest) * 100
+
+
+@pattern(
+    r"Difference in .+? from the mean of its axis, other axes being equal, by least squares over configs\. "
+    r"(?:Bars: 95% intervals \(t\) from what main effects leave unexplained\.|Too few launches for an interval\.)"
+    r"(?: Not estimable, and in no mean: (?P<names>.+)\.)?"
+)
+def effects_caption(site: Site, found: re.Match[str]) -> Figures:
+    return iter(())
+
+
+@pattern(
+    rf".+? at {LEVEL}, (?:mean over (?P<others>[^;]+)|a cell is a config); percent against [^.]+?(?:, "
+    rf"lower is better)?\."
+    r"(?: Where n is a of b, the others of the b configs have no result\.)?(?: Hatched: not "
+    r"tried\.)?(?: Outlined: no result\.)?"
+)
+def heatmap_caption(site: Site, found: re.Match[str]) -> Figures:
+    must(set((found["others"] or "").split(", ")) <= {"", *site.raw.axes}, "axes")
+    return iter(())

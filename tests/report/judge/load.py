@@ -1,0 +1,162 @@
+"""Sentences and captions of the load page and the requests page."""
+
+import math
+import re
+from statistics import fmean
+
+import polars as pl
+
+from judge.raw import Raw, geometric
+from judge.text import HW, LEVEL, Figures, N, Site, agrees, confidence, must, number, own_runs, pattern
+
+
+def _own_level(raw: Raw, said: str) -> str:
+    """A level without its workload, which is the objective's; several workloads are named."""
+    workload, is_named, level = said.rpartition(", ")
+    must(not is_named or workload == raw.workload, f"{workload} is not the objective's workload")
+    return level
+
+
+@pattern(
+    rf"(?P<hw>{HW}) gives most at (?P<level>{LEVEL}) with ⟦(?P<label>[^⟧]+)⟧ ?: (?P<value>{N}) tok/s, "
+    rf"(?P<user>{N}) tok/s to the "
+    rf"median user\.(?: The fastest median user got (?P<fast>{N}) tok/s, with ⟦(?P<who>[^⟧]+)⟧ at "
+    rf"(?P<where>{LEVEL})\.(?= |$))?"
+)
+def fastest(site: Site, found: re.Match[str]) -> Figures:
+    raw, hw = site.raw, found["hw"]
+    speeds: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for trial, run in raw.runs(hw, "*"):
+        speeds.setdefault((raw.label(trial["config"]), run["level_label"]), []).append(
+            (run["summary"]["output_tok_per_s"], run["summary"]["request_output_tok_per_s"]["p50"])
+        )
+    means = {key: (geometric([a for a, _ in own]), geometric([b for _, b in own])) for key, own in speeds.items()}
+    most = max(means, key=lambda key: means[key][0])
+    must((found["label"], _own_level(raw, found["level"])) == most, f"{most} gives most")
+    yield found["value"], means[most][0]
+    yield found["user"], means[most][1]
+    top = max(means, key=lambda key: means[key][1])
+    if found["fast"]:
+        must((found["who"], _own_level(raw, found["where"])) == top, f"{top} is fastest")
+        yield found["fast"], means[top][1]
+    else:
+        must(top == most, f"{top} is faster")
+
+
+@pattern(rf"On (?P<hw>{HW}), (?P<rate>{N}) req/s is the highest rate tried within (?P<slo>.+?)\. (?P<rest>.+)$")
+def tried_rate(site: Site, found: re.Match[str]) -> Figures:
+    raw, hw = site.raw, found["hw"]
+    held: dict[str, dict[float, bool]] = {}
+    sure: dict[tuple[str, float], list[float]] = {}
+    for trial in raw.trials:
+        for run in trial["runs"]:
+            rate = run["level"].get("rate_per_s")
+            if rate and trial["hardware"] == hw:
+                label = raw.label(trial["config"])
+                kept = bool(run["slo_met"]) and run["verdict"]["status"] != "invalid"
+                held.setdefault(label, {})[rate] = held.get(label, {}).get(rate, True) and kept
+                if kept:
+                    sure.setdefault((label, rate), []).append(confidence(run, raw))
+    ends = {}
+    for label, rates in held.items():
+        breaks = min((rate for rate, kept in rates.items() if not kept), default=math.inf)
+        ends[label] = (max((rate for rate, kept in rates.items() if kept and rate < breaks), default=0.0), breaks)
+    top = max(low for low, _ in ends.values())
+    same = [label for label, (low, _) in ends.items() if low == top]
+    yield found["rate"], top
+    rest = found["rest"]
+    if shown := re.search(r"(\d+) of (\d+) configs held it", rest):
+        yield shown[1], len(same)
+        yield shown[2], len(ends)
+    else:
+        must(f"⟦{same[0]}⟧ held it" in rest, "who held it")
+    if shown := re.search(rf"with ({N})% confidence", rest):
+        least = min(min(sure[label, top]) for label in same)
+        must(number(shown[1])[0] == min(math.floor(least * 1000), 999) / 10, f"confidence {least}")
+    if shown := re.search(rf"The limit lies between ({N}) and ({N}) req/s", rest):
+        yield shown[1], top
+        yield shown[2], min(ends[label][1] for label in same)
+    else:
+        must(all(ends[label][1] == math.inf for label in same) or "of them held every rate" in rest, "an open end")
+
+
+@pattern(
+    rf"(?P<hw>{HW}), (?P<level>{LEVEL}): with ⟦(?P<label>[^⟧]+)⟧ 99% of requests got their first token "
+    rf"within (?P<ms>{N}) ms"
+    rf"(?:, with (?P<base>\w+) within (?P<other>{N}) ms)?\."
+)
+def tail(site: Site, found: re.Match[str]) -> Figures:
+    hw = found["hw"]
+    must(found["label"] == site.recommended[hw], "the recommended config")
+    yield found["ms"], ttft_tail(site.raw, hw, found["label"])
+    if found["base"]:
+        yield found["other"], ttft_tail(site.raw, hw, found["base"])
+
+
+def requests_of(raw: Raw, hw: str, label: str) -> pl.DataFrame:
+    """The measured requests of a config at the objective's load, of all its launches: ttft_s; empty without files."""
+    frames = []
+    for trial, run in raw.runs(hw):
+        path = raw.folder / "trials" / f"{trial['trial_id']}.requests.parquet"
+        if raw.label(trial["config"]) == label and path.is_file():
+            own = pl.read_parquet(path).filter(
+                pl.col("run_index") == run["run_index"], pl.col("phase") == "measured", pl.col("error").is_null()
+            )
+            start = "due_s" if run["level"].get("rate_per_s") else "sent_s"
+            frames.append(own.select(ttft_s=pl.col("first_token_s") - pl.col(start)).drop_nulls())
+    return pl.concat(frames) if frames else pl.DataFrame(schema={"ttft_s": pl.Float64})
+
+
+def ttft_tail(raw: Raw, hw: str, label: str) -> float:
+    """The p99 of TTFT in ms, over all requests or, without them, the mean of what runs recorded."""
+    own = requests_of(raw, hw, label)
+    if own.height:
+        return float(own["ttft_s"].quantile(0.99, "linear") or 0.0) * 1000
+    return raw.means(hw, "ttft_s_p99")[label] * 1000
+
+
+@pattern(
+    r"(?:One launch each|Geometric means of up to (?P<n>\d+) launches)\.(?: (?P<pale>\d+) other "
+    r"configs? (?:is|are) pale\.)?"
+    r"(?: Bars are 95% intervals(?: \(an arrow: that end is open\))?\.)?(?: Hollow points broke the "
+    r"(?:SLO|limits)\.)?"
+    r"(?: Crossed: overloaded, the queue grew\.)?(?: \?: too short a run to say whether the engine kept up\.)?"
+    rf"(?: Each point was measured for (?P<least>{N}) to (?P<most>{N}) s\.)?"
+)
+def curve_caption(site: Site, found: re.Match[str]) -> Figures:
+    raw = site.raw
+    runs = [(trial, run) for hw in raw.hardware for trial, run in raw.runs(hw, "*")]
+    if found["n"]:
+        counts: dict[tuple[str, str], int] = {}
+        for trial, run in runs:
+            key = (trial["config"]["config_id"] + trial["hardware"], run["level_label"])
+            counts[key] = counts.get(key, 0) + 1
+        yield found["n"], max(counts.values())
+    if found["least"]:
+        lengths: dict[tuple[str, str], list[float]] = {}
+        rated = any(run["level"].get("rate_per_s") for _, run in runs)
+        for trial, run in runs:
+            if bool(run["level"].get("rate_per_s")) == rated:
+                key = (trial["config"]["config_id"] + trial["hardware"], run["level_label"])
+                lengths.setdefault(key, []).append(run["summary"]["duration_s"])
+        means = [fmean(own) for own in lengths.values()]
+        must(any(agrees(found["least"], value) for value in means), "the shortest measurement")
+        must(any(agrees(found["most"], value) for value in means), "the longest measurement")
+
+
+@pattern(
+    rf"Measured requests at (?P<level>{LEVEL}), n=(?P<least>[\d,]+)(?: to (?P<most>[\d,]+))? each\. "
+    r"A flat line: requests alike; a steep end: a long tail\.(?P<recorded> Quantiles as recorded: the "
+    r"archive has no single requests\.)?"
+)
+def quantile_caption(site: Site, found: re.Match[str]) -> Figures:
+    raw = site.raw
+    must(bool(found["recorded"]) == (not list((raw.folder / "trials").glob("*.requests.parquet"))), "single requests")
+    counts = set()
+    for hw in raw.hardware:
+        for label in raw.means(hw, raw.metric):
+            own = [run["summary"]["requests_ok"] for run in own_runs(site, hw, label)]
+            counts |= {sum(own)}
+    must(int(found["least"].replace(",", "")) in counts, f"fewest of {counts}")
+    must(found["most"] is None or int(found["most"].replace(",", "")) in counts, f"most of {counts}")
+    return iter(())

@@ -1,0 +1,208 @@
+"""The overview's sentences: headline, cautions, tie, holdout run, what the sweep took, next steps."""
+
+import re
+from typing import Any
+
+from judge.raw import Raw, geometric
+from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, pattern, reread
+
+
+@pattern(
+    rf"On (?P<hw>{HW}), run ⟦(?P<said>[^⟧]+)⟧ ?: (?P<value>{N}) (?:{UNIT}) at (?P<level>{LEVEL})"
+    rf"(?:, (?P<gain>{P}) over (?P<base>defaults|production|the median of the configs tried)(?P<once> "
+    rf"in one launch)?\."
+    r"|\. Nothing tried beats your (?P<own>\w+)(?P<tie> beyond a tie)?\.)(?= |$)"
+)
+def headline(site: Site, found: re.Match[str]) -> Figures:
+    raw, hw = site.raw, found["hw"]
+    label = site.config(found["said"], hw)
+    means, group = raw.means(hw, raw.metric), raw.group(hw)
+    must(label in group, f"{label} is worse than another")
+    site.recommended[hw] = label
+    must(found["level"].split(", ")[-1] == raw.level, "the objective's level")
+    yield found["value"], means[label]
+    words, base, own = raw.baseline(hw)
+    if found["own"]:
+        must(own == label, "the baseline is recommended")
+        must(bool(found["tie"]) == (len(group) > 1), "there is a tie")
+    else:
+        must(found["base"] == words, "the baseline's name")
+        must(bool(found["once"]) == (raw.half(hw, 1) is None), "launched once")
+        yield found["gain"], (means[label] / base - 1) * 100
+
+
+@pattern(
+    r"The gain comes with (?P<what>.+?)\. At equal precision, nothing tried beats (?P<base>\w+)\. "
+    r"Its quality was not measured\."
+)
+def precision(site: Site, found: re.Match[str]) -> Figures:
+    raw, hw = site.raw, site.only
+    config = raw.config(hw, site.recommended[hw])
+    words, base, _ = raw.baseline(hw)
+
+    def formats(flags: dict[str, Any]) -> tuple[str, str]:
+        cache = str(flags.get("kv_cache_dtype") or "auto")
+        return str(flags.get("quantization") or ""), "" if cache == "auto" else cache
+
+    own, plain = formats(config["flags"]), formats(raw.config(hw, words)["flags"])
+    said = [f"{own[0]} weights"] * (own[0] != plain[0]) + [f"{own[1]} KV cache"] * (own[1] != plain[1])
+    must(found["what"] == " and ".join(said), f"it changes {said}")
+    means = raw.means(hw, raw.metric)
+    equal = [value for label, value in means.items() if formats(raw.config(hw, label)["flags"]) == plain]
+    must(max(equal) == base, "a config of equal precision is better")
+    must(all(trial.get("quality") is None for trial in raw.trials), "quality was measured")
+    return iter(())
+
+
+@pattern(r"Measured with random weights: speed is real, answers are not\. Measure quality before you deploy\.")
+def random_weights(site: Site, found: re.Match[str]) -> Figures:
+    config = site.raw.config(site.only, site.recommended[site.only])
+    must(config["flags"].get("load_format") == "dummy", "its weights are real")
+    return iter(())
+
+
+@pattern(rf"It does not hold the SLO at (?P<level>{LEVEL}) \((?P<limits>.+?)\)\.")
+def broken(site: Site, found: re.Match[str]) -> Figures:
+    raw = site.raw
+    must(
+        any(
+            not run["slo_met"]
+            for hw, label in site.recommended.items()
+            for trial, run in raw.runs(hw)
+            if raw.label(trial["config"]) == label
+        ),
+        "the SLO holds",
+    )
+    for name, percentile, limit in limits(raw):
+        shown = re.search(rf"{name.upper()} {percentile} ≤ ({N}) ms", found["limits"])
+        must(shown, f"the limit of {name}")
+        assert shown is not None
+        yield shown[1], limit
+
+
+@pattern(r"No other is within (?P<margin>\d+)% of it\.|No other config reaches it\.")
+def alone(site: Site, found: re.Match[str]) -> Figures:
+    must(len(site.raw.group(site.only)) == 1, "another ties")
+    if found["margin"]:
+        yield found["margin"], site.raw.margin * 100
+
+
+@pattern(
+    r"(?P<n>\d+) (?P<how>tie|are within (?P<margin>\d+)%); this one measured (?:best|the same as the best|"
+    r"(?P<behind>[\d.]+)% below the best) and (?:is closest to|changes nothing of) the engine's defaults\."
+)
+def tie(site: Site, found: re.Match[str]) -> Figures:
+    raw = site.raw
+    hw = list(site.recommended)[-1]
+    group, means = raw.group(hw), raw.means(hw, raw.metric)
+    yield found["n"], len(group)
+    must((found["how"] == "tie") == (raw.half(hw, 1) is not None), "how it ties")
+    if found["margin"]:
+        yield found["margin"], raw.margin * 100
+    own = means[site.recommended[hw]]
+    if found["behind"]:
+        yield found["behind"], (1 - own / max(means.values())) * 100
+    else:
+        must(round(own / max(means.values()) - 1, 3) == 0, "it measured best")
+
+
+@pattern(rf"At (?P<place>{LEVEL}) it gives only (?P<mine>{N}) tok/s; ⟦(?P<label>[^⟧]+)⟧ gives (?P<best>{N})\.")
+def elsewhere(site: Site, found: re.Match[str]) -> Figures:
+    """Another load of another workload, where the recommended config is far behind the best."""
+    raw, hw = site.raw, list(site.recommended)[-1]
+    workload, _, level = found["place"].rpartition(", ")
+    speeds: dict[str, list[float]] = {}
+    for trial, run in raw.runs(hw, level, workload or None):
+        speeds.setdefault(raw.label(trial["config"]), []).append(run["summary"]["output_tok_per_s"])
+    means = {label: geometric(own) for label, own in speeds.items()}
+    must(max(means, key=means.__getitem__) == found["label"], "the best there")
+    yield found["mine"], means[site.recommended[hw]]
+    yield found["best"], means[found["label"]]
+
+
+@pattern(rf" ?Holdout run on fresh requests: (?P<value>{N}) tok/s \(n=1 launch, which selected nothing\)\.")
+def holdout(site: Site, found: re.Match[str]) -> Figures:
+    raw = site.raw
+    (run,) = (
+        run for trial in raw.trials if trial.get("holdout") for run in trial["runs"] if run["level_label"] == raw.level
+    )
+    yield found["value"], run["summary"][raw.metric]
+
+
+@pattern(r"(?P<all>.+)")
+def facts(site: Site, found: re.Match[str]) -> Figures:
+    """What the sweep took; the facts of an import are words of its source."""
+    raw, text = site.raw, found["all"]
+    if raw.imported:
+        return
+    pairs = dict(zip(*[iter([part.strip() for part in text.split(" | ")])] * 2, strict=False))
+    numbers = {key: re.findall(N, value) for key, value in pairs.items()}
+    launched = {(trial["hardware"], trial["config"]["config_id"]) for trial in raw.trials}
+    plans = raw.sweep["plans"]
+    yield numbers["Configs"][0], sum(plan["theoretical"] for plan in plans)
+    yield numbers["Configs"][1], sum(len(plan["dropped"]) for plan in plans)
+    yield numbers["Configs"][2], len(launched)
+    for count, status in re.findall(r"(\d+) (ok|failed|interrupted)", pairs["Trials"]):
+        yield count, sum(trial["status"] == status for trial in raw.trials)
+    runs = [run for trial in raw.trials for run in trial["runs"]]
+    yield numbers["Runs"][0], len(runs)
+    yield numbers["Runs"][1], len({(run["workload"]["name"], run["level_label"]) for run in runs})
+    yield numbers["Runs"][2], sum(run["summary"]["requests_ok"] for run in runs)
+    hours = 0.0
+    for hw in raw.hardware:
+        gpus = next(len(node["gpus"]) for node in raw.sweep["nodes"] if node["node"] in _nodes(raw, hw))
+        hours += sum(trial["duration_s"] for trial in raw.trials if trial["hardware"] == hw) * max(1, gpus) / 3600
+    yield (numbers.get("GPU-hours") or numbers["Node-hours"])[0], hours
+    joules = sum((run.get("energy") or {}).get("energy_j") or 0.0 for run in runs)
+    if numbers["Energy under load"]:
+        shown = numbers["Energy under load"][0]
+        yield shown, reread(shown, joules / 3600)
+    if shown := re.search(rf"({N}) (s|min|h) over (\d+) node", pairs["Production not serving"]):
+        down = raw.end["production_downtime_s"].values() if raw.end else ()
+        yield shown[1], sum(down) / {"s": 1, "min": 60, "h": 3600}[shown[2]]
+        yield (
+            shown[3],
+            len(
+                {trial["node"] for trial in raw.trials if (trial["restoration"] or {}).get("was_running")}
+                | _serving(raw)
+            ),
+        )
+    else:
+        must(not _serving(raw), "a node served production")
+
+
+def _nodes(raw: Raw, hardware: str) -> set[str]:
+    return {trial["node"] for trial in raw.trials if trial["hardware"] == hardware}
+
+
+def _serving(raw: Raw) -> set[str]:
+    return {node["node"] for node in raw.sweep["nodes"] if (node.get("production") or {}).get("running")}
+
+
+@pattern(rf"⟦(?P<axis>\w+)=(?P<value>{N})⟧ was the (?P<end>highest|lowest) tried(?:; try (?P<next>{N}))?\.")
+def edge(site: Site, found: re.Match[str]) -> Figures:
+    tried = [float(name) for name in site.raw.axes[found["axis"]]]
+    own = any(
+        str(site.raw.config(hw, label)["choices"].get(found["axis"])) == found["value"]
+        for hw, label in site.recommended.items()
+    )
+    must(own, "the recommended config's value")
+    yield found["value"], max(tried) if found["end"] == "highest" else min(tried)
+    if found["next"]:
+        yield found["next"].rstrip("."), float(found["value"]) * (2 if found["end"] == "highest" else 0.5)
+
+
+@pattern(rf"(?P<hw>{HW}): (?P<n>\d+) configs from (?P<low>{N}) to (?P<high>{N})$")
+def mini(site: Site, found: re.Match[str]) -> Figures:
+    values = site.raw.means(found["hw"], site.raw.metric).values()
+    yield found["n"], len(values)
+    yield found["low"], min(values)
+    yield found["high"], max(values)
+
+
+@pattern(r"(?P<all>.+)")
+def caution(site: Site, found: re.Match[str]) -> Figures:
+    """What an import says of itself, word for word."""
+    imported = site.raw.sweep.get("imported") or {}
+    must(found["all"] in imported.get("cautions", ()), f"nothing judges {found['all']!r}")
+    return iter(())

@@ -1,0 +1,61 @@
+"""Every figure in every sentence, card and caption of a site is recomputed from raw JSON, by code of its own."""
+
+import os
+from pathlib import Path
+
+import pytest
+from judge import pages, patterns, text
+from judge.raw import Raw, unpacked
+
+from tokenpeak import paths
+from tokenpeak.report.site import build_site
+
+LANDSCAPES = paths.ROOT / "analysis" / "landscapes"
+ARCHIVES = {
+    "h100": LANDSCAPES / "search-h100.tar.zst",
+    "cpu": LANDSCAPES / "search-cpu.tar.zst",
+    "v100": paths.ARCHIVES / "v100-deepseek-r1-32b",
+    "sim": LANDSCAPES / "requests-sim.tar.zst",
+    # Archives of one's own, such as that of `make sweep`.
+    **{Path(each).name: Path(each) for each in os.environ.get("TOKENPEAK_JUDGED", "").split(":") if each},
+}
+LEAST = {"h100": 60, "cpu": 50, "v100": 25, "sim": 50}
+"""Figures that a site says at least: a judge that finds fewer has not read it."""
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_every_figure_of_every_sentence_is_the_raw_files(name: str, tmp_path: Path) -> None:
+    """Headline, cards, captions, next steps and all other sentences; what no formula knows is an error."""
+    build_site([ARCHIVES[name]], tmp_path / "site")
+    raw = Raw(unpacked(ARCHIVES[name], tmp_path / "raw"))
+    folder = tmp_path / "site" / raw.sweep["sweep_id"]
+    site, figures, wrong = text.Site(raw), 0, []
+    order = [folder / "index.html", tmp_path / "site" / "index.html", *sorted(folder.glob("*.html"))]
+    for page in dict.fromkeys(order):
+        for said in pages.texts(page):
+            if said.kind == "fact" and page != order[0]:
+                continue
+            try:
+                figures += text.judge(said, site, patterns.KINDS[said.kind])
+            except text.WrongError as error:
+                wrong.append(str(error))
+
+    assert [] == wrong
+    assert figures >= LEAST.get(name, 20)
+
+
+def test_a_wrong_figure_is_found(tmp_path: Path) -> None:
+    """The judge does not nod: a headline with another number, and a sentence that it does not know, are wrong."""
+    raw = Raw(unpacked(ARCHIVES["h100"], tmp_path))
+    right = (
+        "On 1x NVIDIA H100 80GB HBM3, run ⟦max_num_seqs=512, max_num_batched_tokens=8192, weights=fp8, "
+        "kv_cache_dtype=fp8⟧ : 7,704 tok/s at concurrency=256, +40% over defaults in one launch."
+    )
+
+    def said(text: str) -> int:
+        return text.judge(pages.Said("index", "sentence", text), text.Site(raw), patterns.SENTENCES)
+
+    assert 2 == said(right)
+    for changed in (right.replace("7,704", "7,705"), right.replace("+40%", "+41%"), f"{right} It is quick: 3 times."):
+        with pytest.raises(text.WrongError):
+            said(changed)

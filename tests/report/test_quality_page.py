@@ -1,0 +1,135 @@
+"""Quality on the ranking page: a column, a figure of speed against quality, and the answers that differ most."""
+
+from pathlib import Path
+
+import pytest
+
+from archive_factory import make_archive
+from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityInterval, QualityVerdict, SweepQuality
+from tokenpeak.report import open_archive, tables
+from tokenpeak.report.precision_gain import precision_gain
+from tokenpeak.report.quality import compared, examples, faster_unproven, speed_against_quality
+from tokenpeak.report.ranking import Ranking, rank
+from tokenpeak.report.view import SweepView
+
+EXAMPLE = QualityExample(
+    name="arithmetic-1",
+    kind="arithmetic",
+    question="2+3=",
+    reference_answer="5",
+    answer="6",
+    kl_nats=1.5,
+    right=False,
+    reference_right=True,
+)
+
+
+def interval(value: float) -> QualityInterval:
+    return QualityInterval(estimate=value, low=value / 2, high=value * 2)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepView, Ranking]:
+    """A sweep of four configs: the slowest is the reference, one passed, one is unknown, and the fastest failed."""
+    archive = make_archive(
+        tmp_path_factory.mktemp("a") / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 16, 32, 64]}, seconds=3
+    )
+    order = sorted(rank(open_archive(archive.path), "1x NVIDIA L4").frame.iter_rows(named=True), key=_objective)
+    statuses = ("pass", "pass", "unknown", "fail")
+    record = SweepQuality(
+        sweep_id=archive.read_sweep().sweep_id,
+        references={"1x NVIDIA L4": "the slowest (declared)"},
+        verdicts=tuple(
+            AnswersQuality(
+                hardware="1x NVIDIA L4",
+                answers=row["config_id"],
+                config_ids=(row["config_id"],),
+                trial_ids=(row["trial_id"],),
+                is_reference=place == 0,
+                changes=() if place == 0 else (f"change {place}",),
+                verdict=QualityVerdict(
+                    status=status,
+                    reason=f"reason {place}",
+                    margin_nats=0.02,
+                    kl=interval(0.001 * 4**place) if place else None,
+                    log_ratio=interval(0.001) if place else None,
+                    examples=(EXAMPLE,) if status == "fail" else (),
+                ),
+            )
+            for place, (row, status) in enumerate(zip(order, statuses, strict=True))
+        ),
+    )
+    archive.write_quality(record)
+    view = open_archive(archive.path)
+    return view, rank(view, "1x NVIDIA L4")
+
+
+def _objective(row: dict[str, object]) -> float:
+    assert isinstance(row["objective"], float)
+    return row["objective"]
+
+
+def test_only_what_passed_is_ranked_and_all_have_their_speed(shown: tuple[SweepView, Ranking]) -> None:
+    """Two configs have a rank; the unknown and the failed one are listed with what they would give, and why not."""
+    _, ranked = shown
+    by_quality = {row["quality"]: row for row in ranked.frame.iter_rows(named=True)}
+
+    assert 2 == ranked.frame["rank"].drop_nulls().len()
+    for status in ("fail", "unknown"):
+        assert by_quality[status]["rank"] is None
+        assert by_quality[status]["objective_unproven"] > by_quality["pass"]["objective"]
+    assert ranked.recommended is not None
+    assert "pass" == ranked.recommended["quality"]
+    assert ranked.baseline is None or ranked.baseline.config_id != by_quality["fail"]["config_id"]
+
+
+def test_column_of_the_ranking(shown: tuple[SweepView, Ranking]) -> None:
+    """The ranking's table has a column for quality and one for the speed of what is not ranked."""
+    table = tables.ranking(*shown)
+    titles = [column.title for column in table.columns]
+
+    assert "Quality" in titles
+    assert "If its answers were right" in titles
+
+
+def test_figure_marks_what_did_not_pass(shown: tuple[SweepView, Ranking]) -> None:
+    """Every group is a mark with its verdict; the front holds only what passed."""
+    view, ranked = shown
+    rows = compared(view, ranked)
+    figure = speed_against_quality(view, ranked)
+
+    assert ["fail", "pass", "pass", "unknown"] == sorted(rows["quality"])
+    assert {"pass"} == set(rows.filter(rows["front"])["quality"])
+    assert figure is not None
+    assert "Crosses failed" in figure.caption
+    assert 4 == len(figure.data.rows)
+
+
+def test_what_is_faster_and_not_proven_is_named(shown: tuple[SweepView, Ranking]) -> None:
+    """The fastest config whose answers failed is named with its speed and the reason."""
+    found = faster_unproven(*shown)
+
+    assert found is not None
+    assert str(found.parts[-1]).endswith("but its quality failed. reason 3")
+
+
+def test_examples_are_listed(shown: tuple[SweepView, Ranking]) -> None:
+    """The answer that differs stands beside the reference's, with whether it is right."""
+    found = examples(*shown)
+
+    assert found is not None
+    (row,) = found.rows
+    assert {"2+3=", "5", "6", "wrong"} <= {cell["text"] for cell in row}
+
+
+def test_nothing_is_shown_where_nothing_was_compared(tmp_path: Path) -> None:
+    """A sweep without verdicts has neither column nor figure nor examples."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
+    view = open_archive(archive.path)
+    ranked = rank(view, "1x NVIDIA L4")
+
+    assert "Quality" not in [column.title for column in tables.ranking(view, ranked).columns]
+    assert speed_against_quality(view, ranked) is None
+    assert examples(view, ranked) is None
+    assert faster_unproven(view, ranked) is None
+    assert precision_gain(view, ranked) is None or precision_gain(view, ranked).quality is None  # type: ignore[union-attr]
