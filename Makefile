@@ -115,7 +115,7 @@ import: $(READY) ## Make an archive of another benchmark's results (FILES=, or a
 	@$(if $(FILES),,$(error Say what: make import FILES="result.json another.json"))$(TOKENPEAK) import $(FILES)
 
 .PHONY: export
-export: $(READY) ## Write ARCHIVE for others, cleaned (FORMAT=csv|parquet|vllm-bench|vllm-bench-detailed) into exported/
+export: $(READY) ## Write ARCHIVE for others, cleaned (FORMAT=csv|parquet|hive|vllm-bench|vllm-bench-detailed) into exported/
 	@$(TOKENPEAK) export $(ARCHIVE) $(addprefix --format=,$(FORMAT)) $(if $(KEEP_EVERYTHING),--keep-everything)
 
 ##@ Trust

@@ -47,6 +47,12 @@ def servers(reader: Reader, start: StartEngine) -> None:
         reader.stand_for[f"http://127.0.0.1:{port}"] = engine.url
 
 
+def results(reader: Reader, _: StartEngine) -> None:
+    """A folder with the archive of a sweep that ended."""
+    shutil.copy(ARCHIVE, reader.folder / ARCHIVE.name)
+    reader.type(f"mkdir -p results/search-h100 && tar --zstd -xf {ARCHIVE.name} -C results/search-h100")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """How a page is worked through."""
@@ -59,6 +65,7 @@ class Session:
 SESSIONS: dict[str, Session] = {
     "tutorial/first-sweep": Session(),
     "tutorial/own-nodes": Session(walk="own_nodes"),
+    "how-to/first-inventory": Session(walk="own_nodes"),
     "how-to/containers-behind-haproxy": Session(walk="platform_engineer"),
     "how-to/without-root": Session(walk="researcher"),
     "how-to/v100": Session(),
@@ -66,6 +73,8 @@ SESSIONS: dict[str, Session] = {
     "how-to/nightly-window": Session(prepare=a_working_folder),
     "how-to/ci-gate": Session(walk="ci_job"),
     "how-to/read-an-archive": Session(walk="analyst"),
+    "how-to/database": Session(prepare=an_archive),
+    "how-to/prune": Session(prepare=results),
     "how-to/other-tools": Session(walk="analyst"),
     "how-to/quality": Session(prepare=servers),
     "how-to/reach-nodes": Session(walk="own_nodes"),

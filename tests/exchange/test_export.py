@@ -2,8 +2,10 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 import yaml
@@ -119,6 +121,27 @@ def test_tables_come_with_the_meaning_of_their_columns(archive: Archive, ending:
         assert all(described[table.name, column] for column in frame.columns)
     runs = pl.read_parquet(tmp_path / "runs.parquet") if ending == "parquet" else pl.read_csv(tmp_path / "runs.csv")
     assert 8 == runs.height
+
+
+def test_partitions_are_one_table_to_duckdb(archive: Archive, tmp_path: Path) -> None:
+    """DuckDB reads the folders of two sweeps as one table with their ids, and computes what the raw JSON says."""
+    make_archive(tmp_path / "both" / "other", axes={"max_num_seqs": [16]}, gpus=["NVIDIA L4"], seconds=3, seed=2)
+    shutil.copytree(archive.path, tmp_path / "both" / archive.path.name)
+    export_tables(open_frames(tmp_path / "both"), tmp_path / "out", "hive")
+    query = (
+        "SELECT sweep_id, count(*), max(output_tok_per_s), sum(value_max_num_seqs) "
+        f"FROM read_parquet('{tmp_path}/out/runs/*/*.parquet', hive_partitioning = true) GROUP BY ALL ORDER BY ALL"
+    )
+    found = duckdb.connect().execute(query).fetchall()
+    truth = []
+    for path in sorted((tmp_path / "both").iterdir()):
+        trials = [json.loads(file.read_text()) for file in (path / "trials").glob("*.json")]
+        runs = [(trial["config"]["flags"]["max_num_seqs"], run) for trial in trials for run in trial["runs"]]
+        fastest = max(run["summary"]["output_tok_per_s"] for _, run in runs)
+        sweep = json.loads((path / "sweep.json").read_text())
+        truth.append((sweep["sweep_id"], len(runs), fastest, sum(seats for seats, _ in runs)))
+
+    assert sorted(truth) == found
 
 
 def test_a_table_is_an_archive_again(archive: Archive, tmp_path: Path) -> None:

@@ -291,6 +291,30 @@ def cleaned(door: Door, _: Done) -> str:
     return ".venv gone, results there"
 
 
+def found(door: Door, done: Done) -> str:
+    """The inventory that was written names the unit and the model that the node serves; production is as it was."""
+    written = (door.clone / "inventory" / "found" / "group_vars" / "all.yml").read_text()
+    assert "unit: vllm.service" in written, written
+    assert MODEL in written, written
+    assert door.node.address in (door.clone / "inventory" / "found" / "hosts.yml").read_text()
+    assert door.marks["started"] == door.started()
+    return "unit and model of the node's own systemd; production's PID unchanged"
+
+
+def counted(door: Door, done: Done) -> str:
+    """Postgres has as many trials as there are files."""
+    trials = sum(len(list((path / "trials").glob("*.json"))) for path in door.sweeps())
+    assert re.search(rf"^ *{trials}$", done.said, re.MULTILINE), (trials, done.said)
+    return f"{trials} trials by psql and in files"
+
+
+def nothing_went(door: Door, done: Done) -> str:
+    """No archive is gone."""
+    says(done, "Nothing to remove")
+    assert door.sweeps()
+    return "the archives are there"
+
+
 SMALL = "make sweep INVENTORY=v100 SWEEP=door"
 ENTRIES = (
     Entry(line="make setup", check=exists(".venv/bin/tokenpeak")),
@@ -307,6 +331,11 @@ ENTRIES = (
     Entry(line="cat node.key >> ~/.ssh/known_hosts", check=key_is_known),
     Entry(line="make probe INVENTORY=v100", check=probed),
     Entry(line="make probe", typed="make probe INVENTORY=v100", check=probed),
+    Entry(
+        line="tokenpeak init --probe me@HOST",
+        typed=".venv/bin/tokenpeak init --probe root@HOST --inventory found",
+        check=found,
+    ),
     Entry(line="make install INVENTORY=x INSTALL_USER=root", check=installed),
     Entry(line="make install", typed="make install INVENTORY=x INSTALL_USER=root", check=installed),
     Entry(line="make status INVENTORY=v100", check=status_is_true),
@@ -355,6 +384,26 @@ ENTRIES = (
     Entry(line="make report", check=site_is_there),
     Entry(line="make serve", check=served_site, how="background", word="http"),
     Entry(line="make ingest", check=ingested),
+    Entry(
+        line="tokenpeak sql",
+        typed='.venv/bin/tokenpeak sql "SELECT count(*) FROM v_trials"',
+        check=counted,
+    ),
+    Entry(
+        line="tokenpeak database status",
+        typed=".venv/bin/tokenpeak database status",
+        check=has_words("It has every migration."),
+    ),
+    Entry(
+        line="tokenpeak prune",
+        typed=".venv/bin/tokenpeak prune --keep 99 --dry-run",
+        check=nothing_went,
+    ),
+    Entry(
+        line="tokenpeak completion bash",
+        typed='bash -c "$(.venv/bin/tokenpeak completion bash); complete -p tokenpeak"',
+        check=has_words("tokenpeak"),
+    ),
     Entry(line="make publish", typed="make publish TARGET=dir DEST=../www", check=published),
     Entry(line="make archive", typed="make archive SWEEP_ID=SWEEP", check=packed),
     Entry(line="make import", typed=f"make import FILES={FIXTURES}/vllm-plain.json", check=imported),

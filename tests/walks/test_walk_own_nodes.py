@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 from tests.docs.reader import Reader
 from tests.walks.conftest import Boot
 from tests.walks.nodes import own_files, put_model, served, simulate, start_unit, wait_for
@@ -11,6 +12,7 @@ pytestmark = [pytest.mark.e2e]
 
 PAGE = "tutorial/own-nodes"
 REACHED = "how-to/reach-nodes"
+FOUND = "how-to/first-inventory"
 MODEL = "/models/Llama-3.1-8B-Instruct"
 
 
@@ -50,6 +52,27 @@ def test_walk_of_first_contact(somebody: Reader, boot: Boot) -> None:
     somebody.follow(REACHED)
 
     somebody.type("ssh -o BatchMode=yes root@192.0.2.11 true")
+
+
+def test_walk_of_found_inventory(somebody: Reader, boot: Boot) -> None:
+    """The inventory that is written of what a node serves has its unit, model and engine, and a probe agrees."""
+    node = boot("walk-n4", 166)
+    simulate(node, "/opt/vllm/bin", "NVIDIA H100 80GB HBM3", 1, "0.32.0")
+    put_model(node, MODEL)
+    serve = ["/opt/vllm/bin/vllm", "serve", MODEL, "--served-model-name", "llama-8b", "--port", "8000"]
+    start_unit(node, "vllm", serve)
+    wait_for(lambda: served(node, "llama-8b"), "production")
+    somebody.stand_for["192.0.2.11"] = node.address
+    somebody.on_node = lambda line: node.sh("bash", "-c", line)
+    somebody.follow(REACHED)
+
+    somebody.follow(FOUND)
+    written = yaml.safe_load((somebody.folder / "inventory" / "found" / "group_vars" / "all.yml").read_text())
+
+    assert ("systemd", "vllm.service") == tuple(written["tokenpeak_production"][key] for key in ("manager", "unit"))
+    assert "llama-8b" == written["tokenpeak_model"]["served_name"]
+    assert ["/opt/vllm/bin/vllm", "serve"] == written["tokenpeak_engine_command"]
+    assert 1 == somebody.said("tokenpeak probe").count("serves")
 
 
 def _prepare(somebody: Reader, line: str) -> None:

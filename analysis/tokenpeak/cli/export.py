@@ -10,7 +10,7 @@ from tokenpeak.cli import completed
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.terminal import echo
 
-FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet")
+FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet", "hive")
 
 
 @click.command(short_help="Write archives as tables or as vllm bench serve results.")
@@ -20,6 +20,8 @@ FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet")
 @click.option("--keep-everything", is_flag=True, help="Write everything as it is, with names, addresses and secrets.")
 def export(archives: tuple[Path, ...], form: str, output: Path, *, keep_everything: bool) -> None:
     """Write ARCHIVES as tables, with columns.csv to say what each column is, or as results of vllm bench serve.
+
+    hive is Parquet with a folder for each sweep, as DuckDB, Spark and Polars read it.
 
     What names machines, people or secrets is replaced, unless --keep-everything.
     """
@@ -56,7 +58,7 @@ def _write(archives: list[Path], form: str, output: Path) -> list[Path]:
     from tokenpeak.store.archive import find_archives
     from tokenpeak.store.frames import open_frames
 
-    if form in ("csv", "parquet"):
+    if form in ("csv", "parquet", "hive"):
         return export_tables(open_frames(archives), output, form)
     return [
         path

@@ -13,6 +13,7 @@ from tokenpeak.metrics import STATISTICS
 from tokenpeak.names import inside
 from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, TrialRecord
 from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
+from tokenpeak.store.analysis import LATENCIES, VALUE, VALUE_MEANING, axes_of, for_analysis
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import Frames
 from tokenpeak.store.parquet import unreadable
@@ -104,15 +105,23 @@ def export_vllm_bench(archive: Archive, folder: Path, *, detailed: bool = False)
     return written
 
 
-def export_tables(frames: Frames, folder: Path, ending: str) -> list[Path]:
-    """Each table as csv or parquet, and columns.csv: table, column, kind and meaning of each."""
+def export_tables(given: Frames, folder: Path, form: str) -> list[Path]:
+    """Each table as csv, parquet or hive, and columns.csv: table, column, kind and meaning of each.
+
+    hive: Parquet with a folder for each sweep, `runs/sweep_id=ID/runs.parquet`, which DuckDB, Spark and Polars read
+    as one table with the column sweep_id.
+    """
+    frames = for_analysis(given)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in EXPORTED:
         frame: pl.DataFrame | pl.LazyFrame = getattr(frames, table.name)
         whole = frame.collect() if isinstance(frame, pl.LazyFrame) else frame
-        path = folder / f"{table.name}.{ending}"
-        if ending == "parquet":
+        if form == "hive":
+            written += _write_partitions(whole, table.name, folder)
+            continue
+        path = folder / f"{table.name}.{form}"
+        if form == "parquet":
             whole.write_parquet(path)
         else:
             spreadsheet.write_frame(whole, path)
@@ -122,12 +131,30 @@ def export_tables(frames: Frames, folder: Path, ending: str) -> list[Path]:
     return [*written, columns]
 
 
+def _write_partitions(frame: pl.DataFrame, name: str, folder: Path) -> list[Path]:
+    """The rows of each sweep in a Parquet file of a folder that is named after it."""
+    written = []
+    for (sweep_id,), rows in frame.partition_by("sweep_id", as_dict=True, maintain_order=True).items():
+        path = inside(folder / name, f"sweep_id={sweep_id}") / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows.drop("sweep_id").write_parquet(path)
+        written.append(path)
+    return written
+
+
 def _columns(frames: Frames) -> Sequence[tuple[str, str, str, str]]:
-    axes = sorted({axis for spec in frames.specs.values() for axis in spec.axes})
     rows: list[tuple[str, str, str, str]] = [
         (table.name, column.name, column.kind, column.meaning) for table in EXPORTED for column in table.columns
     ]
     for table in ("configs", "trials", "runs"):
-        rows += [(table, f"axis_{axis}", "text", f"The alternative of axis {axis}") for axis in axes]
+        kinds = getattr(frames, table).schema
+        for axis in axes_of(frames):
+            kind = _KINDS[kinds[f"{VALUE}{axis}"]]
+            rows.append((table, f"axis_{axis}", "text", f"The alternative of axis {axis}"))
+            rows.append((table, f"{VALUE}{axis}", kind, VALUE_MEANING.format(axis)))
+    rows += [(REQUESTS.name, name, "double precision", meaning) for name, meaning in LATENCIES.items()]
     rows.append((REQUESTS.name, "event_times_us", "bigint[]", REQUEST_COLUMNS["event_times_us"]))
     return rows
+
+
+_KINDS = {pl.Int64(): "bigint", pl.Float64(): "double precision", pl.Boolean(): "boolean", pl.String(): "text"}

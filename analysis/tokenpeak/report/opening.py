@@ -19,6 +19,7 @@ from tokenpeak.records import EndRecord, SweepRecord
 from tokenpeak.report.view import SweepView, config_label, short_names
 from tokenpeak.spec.parameters import Parameters, parameters_of
 from tokenpeak.spec.workload import Slo
+from tokenpeak.store.analysis import for_analysis
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.frames import Frames, open_frames
 
@@ -127,6 +128,7 @@ def _viewed(
 ) -> SweepView:
     """The view, with labels, confidences and, of a sweep on several kinds of hardware, the one asked for."""
     spec = frames.specs[record.sweep_id]
+    frames = for_analysis(frames)
     if parameters.hardware:
         record, frames = _on(parameters.hardware, record, frames)
     axes = [f"axis_{axis}" for axis in spec.axes if f"axis_{axis}" in frames.trials.columns]

@@ -1,0 +1,198 @@
+"""The controller in containers: the wheel where there is nothing but Python and pip, and the Dockerfile with Compose.
+
+The images are this machine's own Debian packages; the network is the machine's, as the daemon makes none.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.debian_image import PYTHON, missing_packages, root_of
+from tests.docker_daemon import Daemon, daemon, why_no_docker
+
+from built_wheel import build_wheel
+from tokenpeak import paths
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("docker")]
+
+ARCHIVE = paths.LANDSCAPES / "search-h100.tar.zst"
+USER = 1000
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+POSTGRES_PACKAGES = ("postgresql-15", "util-linux")
+ENTRY = """#!/bin/bash
+# What the published image does at its first start.
+set -e
+bin=/usr/lib/postgresql/15/bin data=/var/lib/postgresql/data
+mkdir -p $data /var/run/postgresql && chown -R postgres $data /var/run/postgresql
+as() { setpriv --reuid postgres --clear-groups "$@"; }
+if [ ! -e $data/PG_VERSION ]; then
+  echo "$POSTGRES_PASSWORD" >/tmp/password && chmod 644 /tmp/password
+  as $bin/initdb -D $data -U "$POSTGRES_USER" --pwfile=/tmp/password -A scram-sha-256 -E UTF8 --locale=C.UTF-8
+  as $bin/pg_ctl -D $data -o "-c listen_addresses=" -w start
+  PGPASSWORD=$POSTGRES_PASSWORD $bin/createdb -h /var/run/postgresql -U "$POSTGRES_USER" "$POSTGRES_DB" || true
+  as $bin/pg_ctl -D $data -w stop
+fi
+exec setpriv --reuid postgres --clear-groups $bin/postgres -D $data -c listen_addresses=127.0.0.1
+"""
+
+
+def why_not() -> str | None:
+    """Why no image can be made or run here; None where both can."""
+    if reason := why_no_docker():
+        return reason
+    if missing := missing_packages([*PYTHON, "openssh-client", *POSTGRES_PACKAGES, "tini"]):
+        return f"{', '.join(missing)} not installed"
+    return None if shutil.which("docker-compose") else "docker-compose not installed"
+
+
+@pytest.fixture(scope="module")
+def docker() -> Iterator[Daemon]:
+    """A daemon with `python:1`, an image of nothing but Python and pip."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with daemon() as made:
+        made.docker("import", "-", "python:1", given=root_of(PYTHON))
+        yield made
+
+
+@dataclass
+class Container:
+    """A container in which a user types."""
+
+    docker: Daemon
+    name: str
+    said: dict[str, str] = field(default_factory=dict)
+
+    def type(self, line: str, status: int = 0, user: int = USER) -> str:
+        """Type a line in the home; it must end with this status. Returns both streams."""
+        argv = ["docker", "-H", self.docker.host, "exec", "--user", str(user), self.name, "bash", "-c", line]
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        print(f"$ {line}  # {done.returncode}\n{done.stdout[-1500:]}", flush=True)
+        assert status == done.returncode, f"{line}\n{done.stdout[-4000:]}"
+        assert "Traceback" not in done.stdout
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def box(docker: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Container:
+    """A container of `python:1` with a user, the wheel and an archive in its home."""
+    given = tmp_path_factory.mktemp("given")
+    wheel = build_wheel(given)
+    shutil.copy(ARCHIVE, given)
+    made = Container(docker, "box")
+    environment = {"HOME": "/home/me", "PATH": "/home/me/venv/bin:/usr/bin:/bin", "PIP_CERT": CERTIFICATES}
+    options = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
+    options += ["-v", f"{given}:/given:ro", "-w", "/home/me", "--name", made.name]
+    docker.docker("run", "-d", "--init", "--network", "host", *options, "python:1", "sleep", "infinity")
+    made.type(f"echo me:x:{USER}:{USER}::/home/me:/bin/bash >>/etc/passwd; chown {USER} /home/me", user=0)
+    made.type("python3 -m venv venv")
+    made.type(f"pip install -q --no-cache-dir --no-compile /given/{wheel.name}")
+    return made
+
+
+def test_wheel_with_nothing_but_python_and_pip(box: Container) -> None:
+    """Install, init, demo, check, report on an archive, and a load against the demonstration's server."""
+    box.type("tokenpeak init mine")
+    said = box.type("cd mine && tokenpeak demo")
+    box.type("cd mine && tokenpeak check")
+    box.type(f"cd mine && tokenpeak report /given/{ARCHIVE.name} --output other")
+    node = json.loads(box.type("cat .local/state/tokenpeak/nodes/sim-a100/node.json"))
+    asked = "--input-tokens 16 --output-tokens 8 --concurrency 2 --requests 8 --format json"
+    measured = json.loads(box.type(f"tokenpeak load {node['production']['url']} {asked} 2>/dev/null"))
+    end = json.loads(box.type("cat mine/results/*/end.json"))
+    box.type("cd mine && tokenpeak demo --end")
+
+    assert "completed" == end["status"]
+    assert "make " not in said
+    assert "NVIDIA H100" in box.type("cat mine/other/index.html")
+    assert 8 == sum(run["summary"]["requests"] for run in measured["runs"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compose:
+    """`docker-compose` with the project's file, on the machine's network."""
+
+    docker: Daemon
+    folder: Path
+    password: str
+    port: int
+
+    def run(self, *words: str) -> str:
+        """What it prints; it must end with status 0."""
+        argv = ["docker-compose", "-p", "controller", "-f", str(paths.ROOT / "compose.yml")]
+        argv += ["-f", str(self.folder / "network.yml"), *words]
+        given = {
+            "DOCKER_HOST": self.docker.host,
+            "POSTGRES_PASSWORD": self.password,
+            "POSTGRES_HOST": f"127.0.0.1:{self.port}",
+            "WORK": str(self.folder / "work"),
+            "SSH": str(self.folder / "ssh"),
+            "UID": str(USER),
+        }
+        done = subprocess.run(
+            argv,
+            env={**os.environ, **given},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        print(f"$ docker-compose {' '.join(words)}  # {done.returncode}\n{done.stdout[-1500:]}", flush=True)
+        assert 0 == done.returncode, done.stdout[-4000:]
+        return done.stdout
+
+
+@pytest.fixture
+def compose(docker: Daemon, tmp_path: Path) -> Iterator[Compose]:
+    """The project's Compose file, with images of Debian's packages as the bases that a registry would give."""
+    docker.docker("import", "-", "base:1", given=root_of([*PYTHON, "openssh-client"]))
+    context = tmp_path / "postgres"
+    context.mkdir()
+    (context / "root.tar").write_bytes(root_of(POSTGRES_PACKAGES))
+    (context / "entry").write_text(ENTRY)
+    (context / "entry").chmod(0o755)
+    (context / "Dockerfile").write_text(
+        "FROM scratch\nADD root.tar /\nCOPY entry /entry\n"
+        "RUN echo postgres:x:70:70::/var/lib/postgresql:/bin/bash >>/etc/passwd\n"
+        'ENV PATH=/usr/lib/postgresql/15/bin:/usr/sbin:/usr/bin\nENTRYPOINT ["/entry"]\n'
+    )
+    docker.docker("build", "-q", "--network", "host", "-t", "postgres:18", str(context))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = {"BASE": "base:1", "PIP_CERT": CERTIFICATES}
+    network = {
+        "postgres": {"network_mode": "host", "environment": {"PGPORT": port}},
+        "tokenpeak": {"network_mode": "host", "build": {"network": "host", "args": arguments}},
+    }
+    (tmp_path / "network.yml").write_text(yaml.safe_dump({"services": network}))
+    for name in ("work", "ssh"):
+        (tmp_path / name).mkdir()
+        os.chown(tmp_path / name, USER, USER)
+    made = Compose(docker=docker, folder=tmp_path, password=secrets.token_hex(8), port=port)
+    yield made
+    made.run("down", "--volumes")
+
+
+def test_dockerfile_and_compose(compose: Compose) -> None:
+    """The image is built, the demonstration ends in a site of this folder, and Postgres has its trials."""
+    compose.run("build", "tokenpeak")
+    compose.run("run", "--rm", "tokenpeak", "init")
+    compose.run("run", "--rm", "tokenpeak", "demo")
+    counted = compose.run("run", "--rm", "tokenpeak", "sql", "--format", "csv", "SELECT count(*) FROM v_trials")
+    work = compose.folder / "work"
+    [archive] = [path.parent for path in work.glob("results/*/sweep.json")]
+    trials = len(list((archive / "trials").glob("*.json")))
+
+    assert "completed" == json.loads((archive / "end.json").read_text())["status"]
+    assert str(trials) in counted.splitlines()
+    assert (work / "site" / "build" / archive.name / "ranking.html").is_file()
+    assert USER == archive.stat().st_uid
