@@ -221,7 +221,7 @@ def test_comparison_refuses_what_is_not_comparable(session: Session, site: Path)
 
 
 def test_six_results_are_compared_and_kept_in_the_address(session: Session, site: Path) -> None:
-    """Six configs stand over each other in tables and figures; a seventh is not taken; the address brings them back."""
+    """Six configs stand over each other in tables and figures; a seventh is not added; the address brings them back."""
     page = session.open(site / "compare.html")
     page.select_option(
         "#add-sweep",

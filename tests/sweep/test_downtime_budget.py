@@ -7,6 +7,7 @@ import pytest
 
 from archive_factory import node_facts, plan_of, sweep_spec, trial_record
 from tokenpeak.records import Restoration, TrialRecord
+from tokenpeak.spec.quality import MEASUREMENT_LIMIT_S
 from tokenpeak.spec.sweep import Deadlines, SweepSpec
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, Granted, Later, Never
 
@@ -19,7 +20,9 @@ def spec_with(**changes: Any) -> SweepSpec:
     deadlines = Deadlines(engine_ready_s=60, run_s=60, engine_stop_s=10, production_ready_s=30, lease_s=20)
     spec = sweep_spec({"max_num_seqs": [8, 64]})
     assert 4 == sum(len(plan.levels) for plan in spec.workloads)
-    return SweepSpec.model_validate({**spec.model_dump(mode="json"), "deadlines": deadlines.model_dump(), **changes})
+    return SweepSpec.model_validate(
+        {**spec.model_dump(mode="json"), "deadlines": deadlines.model_dump(), "quality": False, **changes}
+    )
 
 
 def trial_of(spec: SweepSpec, duration_s: float, **changes: Any) -> TrialRecord:
@@ -39,6 +42,15 @@ def test_without_a_grant_any_trial_may_begin() -> None:
     spec = spec_with()
 
     assert Granted(deadline_s=2 * LONGEST_S + 600) == budget_at("12:00", spec).ask("node-1", NODE.hardware)
+
+
+def test_measuring_answers_counts() -> None:
+    """A trial that also measures its answers may take so much longer."""
+    spec = spec_with(quality={})
+
+    assert Granted(deadline_s=2 * (LONGEST_S + MEASUREMENT_LIMIT_S) + 600) == budget_at("12:00", spec).ask(
+        "node-1", NODE.hardware
+    )
 
 
 def test_trial_that_could_not_end_in_the_window_waits_for_the_next() -> None:

@@ -19,8 +19,10 @@ _PREDICTION = columns_of(
     "predicted_binding text What is predicted to limit it",
     "predicted_limit_output_tok_per_s float The most that the hardware could give for this workload [tok/s]",
     "predicted_uncertainty float Half-width of the prediction's 80% interval as a ratio",
-    "predicted_draft_accepted_length float Tokens of a step with a draft, as it was assumed",
 )
+
+_DRAFTING = "predicted_draft_accepted_length float Tokens of a step with a draft, as it was assumed"
+"""A column of the prediction that came later than others: it stands where its migration put it."""
 
 SWEEPS = SqlTable(
     name="sweeps",
@@ -125,6 +127,7 @@ CONFIGS = SqlTable(
             "rank int 1 is best on this hardware; null when nothing was measured, or a launch achieved nothing",
             "objective_mean float Geometric mean of the objective over launches, less its holdout run",
             "engine_build text The name of the engine build that it is launched with; null where a node has but one",
+            _DRAFTING,
             "objective_unproven_mean float The same of launches whose answers failed or are not proven right",
             "quality text pass, fail or unknown: whether its answers agree with the reference's; null: no verdict",
             "quality_reason text Why, in a sentence",
@@ -206,6 +209,7 @@ TRIALS = SqlTable(
             "quality_top1_agreement float Share of tokens whose likeliest token is the reference's",
             "quality_perplexity_ratio float Perplexity of the texts to it ÷ to the reference",
             "quality_duration_s float How long measuring its answers took [s]; null: another launch shows them",
+            _DRAFTING,
             "quality_problem text Why this launch's answers could not be measured to the end",
             "quality_accepted_tokens int Drafted tokens that were accepted while its answers were measured",
             "quality_cached_tokens int Prompt tokens found in the prefix cache while its answers were measured",

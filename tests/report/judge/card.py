@@ -68,8 +68,8 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
                 yield shown[1], geometric([run["summary"][f"{name}_s"][percentile] for run in own]) * 1000
                 yield shown[2], limit
         if shown := re.search(rf"({N})% confidence", text):
-            sure = min(confidence(run, raw) for run in own)
-            must(number(shown[1])[0] == min(math.floor(sure * 1000), 999) / 10, f"confidence {sure}")
+            lowest = min(confidence(run, raw) for run in own)
+            must(number(shown[1])[0] == min(math.floor(lowest * 1000), 999) / 10, f"confidence {lowest}")
         return
     if title in plain:
         name, scale = plain[title]
@@ -184,7 +184,7 @@ def energy_tile(site: Site, hw: str, label: str, base_label: str | None, value: 
 
 
 def rate_tile(site: Site, hw: str, label: str, value: str, text: str) -> Figures:
-    """The highest rate that held in every launch below the first that did not."""
+    """The sustainable rate: the highest within the SLO in every launch, below the first that was not."""
     held: dict[float, bool] = {}
     for trial in site.raw.trials:
         for run in trial["runs"]:
@@ -193,7 +193,7 @@ def rate_tile(site: Site, hw: str, label: str, value: str, text: str) -> Figures
                 held[rate] = held.get(rate, True) and bool(run["slo_met"]) and run["verdict"]["status"] != "invalid"
     breaks = min((rate for rate, kept in held.items() if not kept), default=math.inf)
     holds = max((rate for rate, kept in held.items() if kept and rate < breaks), default=None)
-    must((value == "none") == (holds is None), "whether a rate held")
+    must((value == "none") == (holds is None), "whether any rate is sustainable")
     if holds is not None:
         yield value, holds
     if shown := re.search(rf"breaks at ({N})", text):

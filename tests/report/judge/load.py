@@ -47,7 +47,7 @@ def fastest(site: Site, found: re.Match[str]) -> Figures:
 def tried_rate(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, found["hw"]
     held: dict[str, dict[float, bool]] = {}
-    sure: dict[tuple[str, float], list[float]] = {}
+    confidences: dict[tuple[str, float], list[float]] = {}
     for trial in raw.trials:
         for run in trial["runs"]:
             rate = run["level"].get("rate_per_s")
@@ -56,7 +56,7 @@ def tried_rate(site: Site, found: re.Match[str]) -> Figures:
                 kept = bool(run["slo_met"]) and run["verdict"]["status"] != "invalid"
                 held.setdefault(label, {})[rate] = held.get(label, {}).get(rate, True) and kept
                 if kept:
-                    sure.setdefault((label, rate), []).append(confidence(run, raw))
+                    confidences.setdefault((label, rate), []).append(confidence(run, raw))
     ends = {}
     for label, rates in held.items():
         breaks = min((rate for rate, kept in rates.items() if not kept), default=math.inf)
@@ -71,7 +71,7 @@ def tried_rate(site: Site, found: re.Match[str]) -> Figures:
     else:
         must(f"⟦{same[0]}⟧ held it" in rest, "who held it")
     if shown := re.search(rf"with ({N})% confidence", rest):
-        least = min(min(sure[label, top]) for label in same)
+        least = min(min(confidences[label, top]) for label in same)
         must(number(shown[1])[0] == min(math.floor(least * 1000), 999) / 10, f"confidence {least}")
     if shown := re.search(rf"The limit lies between ({N}) and ({N}) req/s", rest):
         yield shown[1], top

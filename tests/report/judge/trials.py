@@ -67,17 +67,17 @@ def drift(site: Site, found: re.Match[str]) -> Figures:
     names = {trial["config"]["name"]: raw.label(trial["config"]) for trial in raw.trials}
     anchor = next((names[name] for name in raw.baselines if name in names and names[name] in by), first)
     times, logs = zip(*by[str(anchor)], strict=True)
-    fit = stats.linregress(times, logs)
-    reach = float(stats.t.ppf(0.975, len(times) - 2)) * fit.stderr
+    line = stats.linregress(times, logs)
+    reach = float(stats.t.ppf(0.975, len(times) - 2)) * line.stderr
     length = max(times) - min(times)
-    ends = [math.expm1((fit.slope + sign * reach) * length) * 100 for sign in (-1, 1)]
+    ends = [math.expm1((line.slope + sign * reach) * length) * 100 for sign in (-1, 1)]
     shown = re.findall(P, found[0])
     if found["kind"] == "Drift" and "too few" in found[0]:
         yield from zip(shown, ends, strict=True)
         words = {3: "three", 4: "four", 5: "five", 6: "six"}.get(len(times), str(len(times)))
         must(f"{words} launches" in found[0], f"{len(times)} launches")
     elif found["kind"] == "Noise":
-        left = [log - fit.intercept - fit.slope * at for at, log in zip(times, logs, strict=True)]
+        left = [log - line.intercept - line.slope * at for at, log in zip(times, logs, strict=True)]
         yield shown[0], math.sqrt(sum(each**2 for each in left) / (len(times) - 2)) * 100
     else:
         raise WrongError(f"nothing judges {found[0]}")
