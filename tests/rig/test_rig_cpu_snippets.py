@@ -24,7 +24,7 @@ from tests.rig.deployed import Network, ask, docker_in, own_network, texts_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("real engine")]
 
-SERVED = "tiny"
+SERVED = "small"
 READY_S = 300.0
 """The real engine's start on a busy machine."""
 SCHEMA = Path(__file__).parents[1] / "report" / "deployment-1.32.0.json"
@@ -109,12 +109,16 @@ def test_each_page_has_its_forms(pages: dict[str, dict[str, str]]) -> None:
         assert title == "Helm values" or "gpu" not in text.lower().replace("--gpu-memory-utilization", ""), text
 
 
-def test_the_command_serves(pages: dict[str, dict[str, str]], network: Network) -> None:
+def test_the_command_serves(pages: dict[str, dict[str, str]], network: Network, tmp_path: Path) -> None:
     """The first text, pasted into a shell on the node."""
-    argv = network.argv("sh", "-c", f"exec {pages['command']['vllm serve']}")
-    process = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    argv = network.argv("sh", "-c", pages["command"]["vllm serve"])
+    words = tmp_path / "engine.log"
+    with words.open("w") as log:
+        process = subprocess.Popen(argv, start_new_session=True, stdout=log, stderr=log)
     try:
         assert SERVED == network.completion(SERVED, READY_S)["model"]
+    except AssertionError as error:
+        raise AssertionError(words.read_text()[-4000:]) from error
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
