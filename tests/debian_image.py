@@ -1,5 +1,6 @@
 """Images of nothing but some Debian packages, made of this machine's own files: no registry and no mirror is asked."""
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -31,17 +32,18 @@ def root_of(names: Iterable[str]) -> bytes:
         for name in _FOLDERS:
             (root / name).mkdir(parents=True)
         (root / "tmp").chmod(0o1777)
-        links = [name for name in _LINKS if Path("/", name).is_symlink()]
-        for name in links:
-            (root / name).symlink_to(Path("/", name).readlink())
+        for name in _LINKS:
+            if Path("/", name).is_symlink():
+                (root / name).symlink_to(Path("/", name).readlink())
         (root / "etc" / "passwd").write_text(PASSWD)
         (root / "etc" / "group").write_text(GROUP)
         for name in _MADE:
             if Path(name).is_file():
                 (root / name.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(name, root / name.lstrip("/"))
-        ours = {f"/{name}" for name in (*links, "etc/passwd", "etc/group")} | set(_MADE)
-        chosen.write("".join(f"{path.lstrip('/')}\n" for path in listed if path not in ours))
+        # Docker refuses a tar file that has a path twice.
+        missing = [name for path in listed if not os.path.lexists(root / (name := path.lstrip("/")))]
+        chosen.write("".join(f"{name}\n" for name in missing))
         chosen.flush()
         packed = root.with_suffix(".tar")
         try:
