@@ -10,7 +10,7 @@ from pathlib import Path
 BASE = ("base-files", "bash", "coreutils", "dash", "findutils", "grep", "sed", "libc-bin", "netbase", "tzdata")
 PYTHON = ("python3", "python3-venv", "python3-pip", "ca-certificates")
 """What a user has who has Python and pip."""
-_FOLDERS = ("proc", "sys", "dev", "tmp", "run", "root", "home", "var/tmp", "etc")
+_FOLDERS = ("proc", "sys", "dev", "tmp", "run", "root", "home", "var/tmp", "etc", "usr/local/bin")
 _LINKS = ("bin", "sbin", "lib", "lib64")
 _MADE = ("/etc/ssl/certs/ca-certificates.crt", "/etc/ld.so.cache", "/etc/debian_version")
 """Files that packages make when they are configured."""
