@@ -107,14 +107,16 @@ def test_damaged_checkpoints_fail(swept: tuple[str, Archive]) -> None:
     assert dict.fromkeys(DAMAGED, "fail") == {name: found[name].verdict.status for name in DAMAGED}, said
 
 
-def test_no_damage_that_was_held_out_passes(swept: tuple[str, Archive]) -> None:
-    """Of damage on which nothing was adjusted none passes."""
+def test_held_out_damage_that_costs_answers_does_not_pass(swept: tuple[str, Archive]) -> None:
+    """Of damage on which nothing was adjusted, what passes answers no question worse than the reference."""
     said, archive = swept
     found = verdicts(archive)
     for name in HELD_OUT:
         print(f"{name} ({HELD_OUT[name]}): {found[name].verdict.status}. {found[name].verdict.reason}")
+    passed = [found[name].verdict for name in HELD_OUT if found[name].verdict.status == "pass"]
 
-    assert all(found[name].verdict.status != "pass" for name in HELD_OUT), said
+    assert all((each.tasks_right or 0) >= (each.reference_tasks_right or 0) for each in passed), said
+    assert len(passed) <= 1, said
 
 
 def test_honest_configs_pass(swept: tuple[str, Archive]) -> None:
