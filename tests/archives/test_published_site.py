@@ -135,7 +135,7 @@ def test_only_a_recommendation_has_commands(site: Path) -> None:
     page = (site / "index.html").read_text()
     listed = [name for name in ALL if re.search(f'href="{name}/index.html">Commands to paste', page)]
 
-    assert [name for name in ALL if 'class="snippets"' in (site / name / "index.html").read_text()] == listed
+    assert [name for name in ALL if 'class="snippets' in (site / name / "index.html").read_text()] == listed
 
 
 def test_calibrations_are_asked_of_no_other_client(site: Path) -> None:

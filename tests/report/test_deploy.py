@@ -321,13 +321,13 @@ def test_a_model_in_a_folder_is_served_from_there(config: Config) -> None:
 
 
 def test_a_folder_that_the_page_leaves_out_is_missed(config: Config) -> None:
-    """Where a page has only the last part of the model's folder, each form says which command shows the whole one."""
+    """Where a page has only the last part of the model's folder, each form says which report shows the whole one."""
     cut = config.model_copy(update={"model": config.model.model_copy(update={"name": "tiny"})})
     found = snippets(cut, gpus=1, engine_version="0.32.0", launched=["vllm", "serve", "tiny", "--host", "x"])
     whole = snippets(config, gpus=1, engine_version="0.32.0", launched=["vllm", "serve", "x", "--host", "x"])
     assert isinstance(found, Snippets) and isinstance(whole, Snippets)
 
-    assert all("`tokenpeak report --node-names`" in snippet.note for snippet in found.snippets)
+    assert all("a report with --node-names" in snippet.note for snippet in found.snippets)
     assert not any("--node-names" in snippet.note for snippet in whole.snippets)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.docker_daemon import IMAGE, mounts, root_file_system, why_no_docker
-from tests.faults.bench import DOCKER_UNIT
 from tests.rig.conftest import PYTHON, STANDIN, RigNode
+from tests.rig.test_rig_cpu_snippets import DOCKER_UNIT
 
 from tokenpeak.node import clock
 
