@@ -88,6 +88,9 @@ class Door:
         simulator = ("--gpu", "Tesla V100-PCIE-32GB", "--count", "4", "--version", "0.8.5.post1", "--start-s", "0.5")
         self.node.sh(sys.executable, "-m", "tokenpeak.sim.install", MACHINE, *simulator)
         self.node.sh("ln", "-s", f"{MACHINE}/nvidia-smi", "/usr/bin/nvidia-smi")
+        # The model is in the engine's cache, as on a node that serves it.
+        cached = f"/root/.cache/huggingface/hub/models--{MODEL.replace('/', '--')}/snapshots/0123"
+        self.node.sh("mkdir", "-p", cached)
         self.node.write("/etc/systemd/system/vllm.service", PRODUCTION)
         self.node.sh("systemctl", "daemon-reload")
         self.node.sh("systemctl", "enable", "-q", "--now", "vllm.service")
