@@ -7,7 +7,20 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-BASE = ("base-files", "bash", "coreutils", "dash", "findutils", "grep", "sed", "libc-bin", "netbase", "tzdata")
+BASE = (
+    "base-files",
+    "bash",
+    "coreutils",
+    "dash",
+    "findutils",
+    "grep",
+    "sed",
+    "libc-bin",
+    "libstdc++6",
+    "netbase",
+    "tzdata",
+)
+"""What the published images of Debian have, as far as it is used here."""
 PYTHON = ("python3", "python3-venv", "python3-pip", "ca-certificates")
 """What a user has who has Python and pip."""
 _FOLDERS = ("proc", "sys", "dev", "tmp", "run", "root", "home", "var/tmp", "etc", "usr/local/bin")
@@ -25,7 +38,9 @@ def missing_packages(names: Iterable[str]) -> list[str]:
 
 def root_of(names: Iterable[str]) -> bytes:
     """A tar file of the root file system that these packages, and all that they depend on, make up."""
-    listed = sorted({path for package in _closure([*BASE, *names]) for path in _files(package)})
+    files = {path for package in _closure([*BASE, *names]) for path in _files(package)}
+    # Docker makes a folder that a tar file leaves out, and lets nobody but root enter it.
+    listed = sorted(files | {parent.as_posix() for path in files for parent in Path(path).parents[:-1]})
     with tempfile.TemporaryDirectory() as made, tempfile.NamedTemporaryFile("w") as chosen:
         root = Path(made)
         root.chmod(0o755)

@@ -87,6 +87,8 @@ def box(docker: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Container:
     given = tmp_path_factory.mktemp("given")
     wheel = build_wheel(given)
     shutil.copy(ARCHIVE, given)
+    # The user of the container is nobody here.
+    given.chmod(0o755)
     made = Container(docker, "box")
     environment = {"HOME": "/home/me", "PATH": "/home/me/venv/bin:/usr/bin:/bin", "PIP_CERT": CERTIFICATES}
     options = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
@@ -113,7 +115,7 @@ def test_wheel_with_nothing_but_python_and_pip(box: Container) -> None:
     assert "completed" == end["status"]
     assert "make " not in said
     assert "NVIDIA H100" in box.type("cat mine/other/index.html")
-    assert 8 == sum(run["summary"]["requests"] for run in measured["runs"])
+    assert 8 == measured["summary"]["requests_ok"]
 
 
 @dataclass(frozen=True, kw_only=True)
