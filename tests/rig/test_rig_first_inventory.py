@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.docker_daemon import IMAGE, mounts, root_file_system, why_no_docker
+from tests.docker_daemon import IMAGE, mounts, why_no_docker
+from tests.faults import docker_node
 from tests.rig.conftest import PYTHON, STANDIN, RigNode
-from tests.rig.test_rig_cpu_snippets import DOCKER_UNIT
 
 from tokenpeak.node import clock
 
@@ -247,12 +247,7 @@ def with_docker(operator: Operator) -> Iterator[RigNode]:
     if reason := why_no_docker():
         pytest.skip(reason)
     node = operator.node
-    node.write("/etc/systemd/system/dockerd.service", DOCKER_UNIT)
-    node.sh("systemctl", "daemon-reload")
-    node.sh("systemctl", "start", "dockerd")
-    assert clock.wait_until(lambda: "Server" in node.sh("docker", "version"), 60, poll_s=0.5)
-    node.write("/root/image.tar", root_file_system())
-    node.sh("docker", "import", "/root/image.tar", IMAGE)
+    docker_node.start(node)
     yield node
     node.sh("sh", "-c", "docker rm -f $(docker ps -aq)")
     node.sh("systemctl", "stop", "dockerd")

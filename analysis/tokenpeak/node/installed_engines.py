@@ -13,7 +13,6 @@ from tokenpeak.node.protocol.survey import FoundEngine
 from tokenpeak.node.version import from_metadata
 
 PLACES = ("/opt/*/bin/vllm", "/srv/*/bin/vllm", "/usr/local/*/bin/vllm", "/home/*/*/bin/vllm", "/root/*/bin/vllm")
-_FEWEST_PARTS = 2
 
 
 def found(runtimes: list[Runtime]) -> list[FoundEngine]:

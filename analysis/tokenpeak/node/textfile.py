@@ -87,7 +87,9 @@ class Textfile:
         """Replace the file; whoever collects may be another user."""
         text = exposition({**self._values, SEEN: round(time.time(), 3)}, self._labels)
         part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        # Made anew: the folder may be another user's, who could have put a link to a file of root's there.
+        # What a guard with this pid left when the machine lost power; and made anew, since the folder may be another
+        # user's, who could have put a link to a file of root's there.
+        part.unlink(missing_ok=True)
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         try:
             with os.fdopen(descriptor, "w") as stream:

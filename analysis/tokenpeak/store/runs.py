@@ -7,7 +7,7 @@ from tokenpeak.ranking.objective import metric_values
 from tokenpeak.records import ClientHealth, Distribution, EngineCounters, MaxRate, RunRecord, RunSummary, TrialRecord
 from tokenpeak.results.preemption import recomputed_share
 from tokenpeak.spec.energy import EnergyFactors
-from tokenpeak.spec.workload import AnyLevel, ClosedLoad, ExternalLoad, OpenLoad
+from tokenpeak.spec.workload import AnyLevel, ClosedLoad, ExternalLoad, OpenLoad, StagedLoad
 from tokenpeak.store.columns import canonical_json
 
 
@@ -126,6 +126,8 @@ def _kind(level: AnyLevel) -> str:
     """closed, open, or unknown where an import does not say."""
     if isinstance(level, ExternalLoad) and level.rate_per_s is None:
         return "closed" if level.concurrency is not None else "unknown"
+    if isinstance(level, StagedLoad):
+        return "open" if level.open else "closed"
     return "closed" if isinstance(level, ClosedLoad) else "open"
 
 

@@ -26,7 +26,6 @@ _SWEEPS = {
 _ENGINE = FoundEngine(command=("/opt/vllm/bin/vllm", "serve"))
 _MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 _OWN_STATE = ".local/state/tokenpeak-node"
-_URL = "http://127.0.0.1:8000"
 
 
 @dataclass(frozen=True, kw_only=True)
