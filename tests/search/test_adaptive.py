@@ -236,7 +236,7 @@ def test_ten_trials_hit_far_more_often_than_random() -> None:
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("trials", "prior", "crash", "least"),
-    [(10, "recorded", 0.0, 0.94), (14, "wrong", 0.0, 0.94), (10, "recorded", 0.25, 0.90)],
+    [(10, "recorded", 0.0, 0.94), (14, "wrong", 0.0, 0.93), (10, "recorded", 0.25, 0.90)],
 )
 def test_hit_rates_over_many_landscapes(trials: int, prior: Prior, crash: float, least: float) -> None:
     """Over 50 landscapes of each hardware, hit rates stay where they were measured to be."""

@@ -192,3 +192,10 @@ def test_rounds_on_several_nodes_hit_as_one_node_does() -> None:
 
     assert [10] * 12 == [one.trials for one in together]
     assert sum(one.hit for one in together) >= sum(one.hit for one in alone) - 1
+
+
+def test_a_first_round_is_spread_over_what_may_be_best() -> None:
+    """Five launches without a result before them are no copies of one guess: two rounds hit without predictions."""
+    found = replay(landscape("A100", 2), "adaptive", trials=10, seeds=12, nodes=5, prior="none", jobs=2)
+
+    assert sum(one.hit for one in found) >= 10

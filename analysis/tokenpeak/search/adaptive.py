@@ -164,6 +164,13 @@ class Adaptive:
         worked, failed = self._worked_and_failed(screened)
         works = chance_to_work(self._rules, worked, failed)
         feasible = self._feasible_points(screened)
+        if not feasible and running:
+            # Together the launches of a first round are to meet the best, also where predictions are wrong.
+            first, score = self._chances(screened, running, open_, is_last=True)
+            point = self._best(np.where(open_, score, -np.inf))
+            return proposal(
+                self._space.configs[point], f"{first[point]:.0%} likely the first that is as good as the best"
+            )
         if not feasible:
             caution = CAUTION if failed else 1.0
             score = np.where(open_, posterior.average() + caution * np.log(works), -np.inf)
