@@ -211,17 +211,22 @@ def _of_plain_files(folder: Path) -> Archive:
     for place in (folder, folder / "trials", folder / "applies"):
         if place.is_symlink() and place != folder:
             raise ArchiveError(f"{place} is a link. Put the folder itself there.")
-        for entry in os.scandir(place) if place.is_dir() else ():
-            count += 1
-            facts = entry.stat(follow_symlinks=False)
-            if not stat.S_ISREG(facts.st_mode) and not stat.S_ISDIR(facts.st_mode):
-                what = "a link" if entry.is_symlink() else "no plain file"
-                raise ArchiveError(f"{place}: {shown(entry.name)} is {what}. Put the file itself there, or remove it.")
-            if count > MOST_FILES or facts.st_size > LARGEST_PARQUET_BYTES:
-                raise ArchiveError(
-                    f"{place}: more than {MOST_FILES:,} files, or {shown(entry.name)} has more than "
-                    f"{LARGEST_PARQUET_BYTES:,} bytes, which no archive has."
-                )
+        if not place.is_dir():
+            continue
+        with os.scandir(place) as entries:
+            for entry in entries:
+                count += 1
+                facts = entry.stat(follow_symlinks=False)
+                if not stat.S_ISREG(facts.st_mode) and not stat.S_ISDIR(facts.st_mode):
+                    what = "a link" if entry.is_symlink() else "no plain file"
+                    raise ArchiveError(
+                        f"{place}: {shown(entry.name)} is {what}. Put the file itself there, or remove it."
+                    )
+                if count > MOST_FILES or facts.st_size > LARGEST_PARQUET_BYTES:
+                    raise ArchiveError(
+                        f"{place}: more than {MOST_FILES:,} files, or {shown(entry.name)} has more than "
+                        f"{LARGEST_PARQUET_BYTES:,} bytes, which no archive has."
+                    )
     return Archive(folder)
 
 
