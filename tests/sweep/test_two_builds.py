@@ -12,6 +12,9 @@ import pytest
 import yaml
 from driven_home import BUILDS, Home
 
+# Four sweeps, seven minutes: beside everything else they would be half of the fast tests' time.
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture(scope="module")
 def swept(home: Home) -> tuple[str, Path, Home]:
