@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING
 from tokenpeak.sweep.resolution import Resolution, hosts_path
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from tokenpeak.sweep.inventory import Inventory
+    from tokenpeak.sweep.login_failures import Login
     from tokenpeak.sweep.runner import PlaybookResult
 
 
@@ -25,15 +29,28 @@ def play(playbook: str, inventory_name: str, nodes: tuple[str, ...]) -> "tuple[I
 
     if resolution is not None:
         inventory = nodes_by_name(inventory_name, resolution)
-        return inventory, run_playbook(playbook, inventory)
+        return inventory, run_playbook(playbook, inventory, logins=lambda: _logins(path, nodes))
     given = Inventory(
         name=inventory_name, hosts_path=path, nodes=tuple(Node(name=name, variables={}) for name in nodes)
     )
     try:
-        result = run_playbook(playbook, given, extravars={"tokenpeak_only": list(nodes)})
+        result = run_playbook(
+            playbook, given, extravars={"tokenpeak_only": list(nodes)}, logins=lambda: _logins(path, nodes)
+        )
     except NodeError:
         nodes_by_name(inventory_name, Resolution(path), nodes)
         raise
     if any(node.ok and not node.has_run for node in result.nodes.values()):
         nodes_by_name(inventory_name, Resolution(path), nodes)
     return given, result
+
+
+def _logins(path: "Path", nodes: tuple[str, ...]) -> "Mapping[str, Login]":
+    """How hosts are logged in to, for the words about one that failed; none where the inventory cannot be read."""
+    from tokenpeak.errors import InventoryError
+    from tokenpeak.sweep.login_failures import LOGIN_VARIABLES, logins_of
+
+    try:
+        return logins_of(Resolution(path, wanted=LOGIN_VARIABLES, nodes=nodes).answer()["variables"])
+    except InventoryError:
+        return {}

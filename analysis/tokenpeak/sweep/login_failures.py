@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 _KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
+LOGIN_VARIABLES = "^ansible_(host|port|user|ssh_common_args|ssh_extra_args)$"
+"""Pattern of the variables that say how a host is logged in to."""
 _OPTIONS = ("ansible_ssh_common_args", "ansible_ssh_extra_args")
 _DISPLAY = 200
 _MISSING_PYTHON = (
@@ -77,6 +79,11 @@ class Login:
     @property
     def _port(self) -> str:
         return "" if self.port in (None, 22) else f"-p {self.port} "
+
+
+def logins_of(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, Login]:
+    """The login of each host, by its name."""
+    return {name: Login.of(name, of_host) for name, of_host in variables.items()}
 
 
 ANYWHERE = Login(address="HOST")

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +27,7 @@ from tokenpeak.errors import NodeError
 from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, parse
 from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.sweep.inventory import Inventory
-from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained, missing_python, with_remedy
+from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained, logins_of, missing_python, with_remedy
 from tokenpeak.sweep.resolution import as_extravars
 from tokenpeak.sweep.step import Step, step_of
 
@@ -103,7 +104,9 @@ class PlaybookResult:
 class _Collector:
     """Makes results of ansible-runner's events."""
 
-    def __init__(self, on_event: Callable[[Event], None] | None, logins: Mapping[str, Login] | None = None) -> None:
+    def __init__(
+        self, on_event: Callable[[Event], None] | None, logins: Callable[[], Mapping[str, Login]] = dict
+    ) -> None:
         self.answers: dict[str, dict[Step, NodeAnswer]] = {}
         self.spans: dict[str, dict[Step, tuple[float, float]]] = {}
         self.ended: set[str] = set()
@@ -111,7 +114,7 @@ class _Collector:
         self.failures: dict[str, str] = {}
         self._started: dict[tuple[str, Step], float] = {}
         self._on_event = on_event
-        self._logins = logins or {}
+        self._find_logins = logins
 
     def __call__(self, event: dict[str, Any]) -> bool:
         """Take one event in; True, because ansible-runner drops its own record of it otherwise."""
@@ -144,6 +147,10 @@ class _Collector:
     def _login(self, node: str) -> Login:
         return self._logins.get(node) or Login(address=node)
 
+    @cached_property
+    def _logins(self) -> Mapping[str, Login]:
+        return self._find_logins()
+
     def _take_answer(self, node: str, step: Step, result: Mapping[str, Any]) -> None:
         answer = _json(result.get("stdout"))
         if isinstance(answer, dict) and step in ANSWERS:
@@ -168,15 +175,18 @@ def run_playbook(
     extravars: Mapping[str, Any] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    logins: Callable[[], Mapping[str, Login]] | None = None,
 ) -> PlaybookResult:
     """Run `playbook` of the playbooks folder on `nodes` (all when empty) and wait for its end.
 
+    `logins` answers how hosts are logged in to, by name, once one of them has failed; None: by the variables of
+    `inventory`.
     `on_event` and `cancelled` are called from this thread; once `cancelled` answers True, Ansible is killed within
     half a second and what it had started on nodes is left to them. Raises NodeError when Ansible itself could not run.
     """
     limit = tuple(nodes) or tuple(node.name for node in inventory.nodes)
     hosts = (*inventory.nodes, *inventory.load_hosts)
-    collector = _Collector(on_event, {host.name: Login.of(host.name, host.variables) for host in hosts})
+    collector = _Collector(on_event, logins or (lambda: logins_of({host.name: host.variables for host in hosts})))
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="tokenpeak-ansible-", ignore_cleanup_errors=True) as private,
