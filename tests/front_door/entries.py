@@ -401,7 +401,7 @@ ENTRIES = (
     ),
     Entry(
         line="tokenpeak completion bash",
-        typed='bash -c "$(.venv/bin/tokenpeak completion bash); complete -p tokenpeak"',
+        typed='eval "$(.venv/bin/tokenpeak completion bash)"; complete -p tokenpeak',
         check=has_words("tokenpeak"),
     ),
     Entry(line="make publish", typed="make publish TARGET=dir DEST=../www", check=published),

@@ -2,13 +2,19 @@
 
 import shutil
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from archive_factory import make_archive
 from tokenpeak.errors import ReportError
+from tokenpeak.records.apply import ApplyRecord
+from tokenpeak.records.quality import SweepQuality
+from tokenpeak.records.sweep import Provenance
 from tokenpeak.report.links import broken_links
 from tokenpeak.report.publish import leaving, publish
+from tokenpeak.report.site import build_site
 
 
 @pytest.fixture
@@ -82,3 +88,33 @@ def test_an_unknown_target_is_refused(copy: Path) -> None:
     """An unknown target is an error that names the nearest."""
     with pytest.raises(ReportError, match=r"Did you mean rsync\?"):
         publish(copy, "rsnyc", "host:/srv", dry_run=True, say=lambda _: None)
+
+
+def test_all_that_an_archive_may_hold_may_leave(tmp_path: Path) -> None:
+    """Applies, quality and a table of factors lie among the raw files of a site, and the site is published."""
+    archive = make_archive(tmp_path / "20261119-220000-full-rig", axes={"max_num_seqs": [8, 16]}, seconds=5)
+    sweep_id = archive.read_sweep().sweep_id
+    archive.write_quality(SweepQuality(sweep_id=sweep_id, references={}, verdicts=()))
+    archive.write_apply(
+        ApplyRecord(
+            apply_id="20261120-220000-abcdef",
+            kind="apply",
+            sweep_id=sweep_id,
+            node="node-1",
+            config=None,
+            simulated=True,
+            who="me@here",
+            started_at=datetime(2026, 11, 20, 22, tzinfo=UTC),
+            duration_s=1.0,
+            status="confirmed",
+            message="",
+            provenance=Provenance(tokenpeak_version="0.1.0", python="3.11"),
+        )
+    )
+    factors = tmp_path / "grid.csv"
+    factors.write_text("hour,kg_co2_per_kwh\n" + "".join(f"{hour},0.3\n" for hour in range(24)))
+    build_site([archive.path], tmp_path / "site", parameters={"factors": str(factors)})
+
+    raw = {name.partition("/data/raw/")[2] for name in leaving(tmp_path / "site")}
+    assert {"quality.json", "applies/20261120-220000-abcdef.json", "factors.csv"} <= raw
+    publish(tmp_path / "site", "dir", str(tmp_path / "out"), dry_run=False, say=lambda _: None)

@@ -46,6 +46,11 @@ class Observed:
         """From the first reading to the last."""
         return self.readings.t_s[-1] - self.readings.t_s[0] if self.readings.t_s else 0.0
 
+    @property
+    def requests(self) -> float:
+        """How many had their first token."""
+        return self.grew("ttft_count")
+
     def grew(self, column: str) -> float:
         """By how much a count grew; 0 where it is not there."""
         values = self._known(column)
@@ -112,7 +117,7 @@ def judge(before: Observed, after: Observed, *, margin: float, test_load: int = 
         return bake("failing", "Production was started again during the bake.")
     if _fails_more(figures[0]):
         return bake("failing", f"{_share(figures[0].after)} of requests failed, {_share(figures[0].before)} before.")
-    requests = [window.grew("ttft_count") for window in (before, after)]
+    requests = [window.requests for window in (before, after)]
     if min(requests) < FEWEST_REQUESTS:
         words = f"{requests[0]:.0f} requests before and {requests[1]:.0f} after; {FEWEST_REQUESTS} of each are needed."
         return bake("not_judged", f"Too little traffic: {words}")
@@ -129,11 +134,6 @@ def judge(before: Observed, after: Observed, *, margin: float, test_load: int = 
         return bake("not_judged", f"Too few requests to say whether {_words(worse[0])} is more than chance.")
     means = "; ".join(_words(each) for each in figures if each.name.endswith("mean"))
     return bake("passed", f"No slower than before: {means or 'no latency is measured'}.")
-
-
-def is_undecided(bake: Bake) -> bool:
-    """Whether more of the same could decide it."""
-    return bake.status == "not_judged"
 
 
 def _is_worse(figure: BakeFigure, margin: float) -> bool:

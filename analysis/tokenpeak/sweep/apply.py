@@ -28,7 +28,7 @@ from tokenpeak.records import (
     Provenance,
     Restoration,
 )
-from tokenpeak.results.bake import Observed, joined, judge
+from tokenpeak.results.bake import FEWEST_REQUESTS, Observed, joined, judge
 from tokenpeak.sweep.bake_settings import MOST_ROUNDS, BakeSettings
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory
@@ -37,6 +37,7 @@ from tokenpeak.sweep.runner import NodeResult, run_playbook
 from tokenpeak.sweep.trial_request import write_private
 from tokenpeak.sweep.version import own_script
 
+_MORE_TRAFFIC = " Apply at a time with traffic, bake for longer, or allow a test load (tokenpeak_bake)."
 _HEARD_WITHIN_S = 30.0
 _AGAIN_S = 3.0
 _CONFIRM_SLACK_S = 300.0
@@ -105,7 +106,7 @@ class NodeApply:
 
     def run(self) -> ApplyRecord:
         """Carry it out."""
-        before = self._observe(settle_s=0.0, said="before the change") if self._plan.bake else None
+        before = self._observe_before() if self._plan.bake else None
         if before is None and self._plan.bake:
             return self._record()
         argv = lease_command(self._site.inventory.node(self._plan.node), dict(self._plan.declaration))
@@ -163,6 +164,24 @@ class NodeApply:
             self._fail("put_back" if answer.restoration else "unknown", reason, answer.failed_in)
         return False
 
+    def _observe_before(self) -> Observed | None:
+        """Production before the change, until requests enough to judge it by were seen; None, with the reason noted."""
+        before: Observed | None = None
+        for _ in range(MOST_ROUNDS):
+            window = self._observe(settle_s=0.0, said="before the change")
+            if window is None:
+                return None
+            before = window if before is None else joined(before, window)
+            if before.requests >= FEWEST_REQUESTS:
+                return before
+        seen = f"{before.requests if before else 0:.0f} requests in {MOST_ROUNDS} observations"
+        self._course.message = (
+            f"Too little traffic: {seen}; {FEWEST_REQUESTS} are needed to judge the change, so nothing was changed."
+            f"{_MORE_TRAFFIC}"
+        )
+        self._course.failed_in = "observing"
+        return None
+
     def _bake(self, before: Observed | None) -> bool:
         """Whether production is no worse than it was; it is given back otherwise."""
         settings = self._plan.bake
@@ -183,9 +202,7 @@ class NodeApply:
                 break
         if bake.status == "passed":
             return True
-        remedy = ""
-        if bake.status == "not_judged":
-            remedy = " Apply at a time with traffic, bake for longer, or allow a test load (tokenpeak_bake)."
+        remedy = _MORE_TRAFFIC if bake.status == "not_judged" else ""
         self._give_back(f"{bake.reason}{remedy}", "baking")
         return False
 
