@@ -151,7 +151,7 @@ check: $(READY) ## Lint and type-check everything, audit the dependencies
 	$(BIN)/python .ci/audit
 
 .PHONY: test
-test: $(READY) ## Run the fast tests (7 to 9 minutes on two cores)
+test: $(READY) ## Run the fast tests (about 11 minutes on two cores)
 	$(BIN)/pytest -m "not e2e and not faults and not front_door" -n 4 --dist loadfile --durations=25
 
 .PHONY: golden

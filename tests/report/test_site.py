@@ -203,3 +203,12 @@ def test_a_sweep_before_its_first_trial_has_a_site(tmp_path: Path) -> None:
 
     assert "not ended" in (tmp_path / "site" / "a" / "index.html").read_text()
     assert "0 of 1 trials" in (tmp_path / "site" / "live.html").read_text()
+
+
+def test_a_sweep_without_an_end_is_said_once_on_the_index(tmp_path: Path) -> None:
+    """A card, and a row of the table, say how the sweep stands by one word each."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, end=False)
+    build_site([archive.path], tmp_path / "site")
+
+    card, row = (tmp_path / "site" / "index.html").read_text().split("<table", 1)
+    assert [1, 1] == [card.count(">not ended<"), row.count(">not ended<")]

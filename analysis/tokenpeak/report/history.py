@@ -29,7 +29,8 @@ def entries(views: Sequence[SweepView], *, live: bool = False) -> list[dict[str,
             "started_at": view.record.started_at,
             "date": view.date_words.removesuffix(" UTC").partition(", imported")[0],
             "facts": view.facts(),
-            "marks": view.marks(),
+            # The status stands beside them, and is said once.
+            "marks": tuple(mark for mark in view.marks() if mark != status),
             "trials": view.trials.height,
             "failed": int((view.trials["status"] != "ok").sum()),
             "answers": [each.payload() for each in answers_of(view)],
@@ -39,10 +40,11 @@ def entries(views: Sequence[SweepView], *, live: bool = False) -> list[dict[str,
             "recommends": recommends(view) and view.spec.endpoint is None,
             "hardware": view.hardware,
             "model": view.model_name,
-            "status": _status(view, is_running=live and view is views[0]),
+            "status": status,
             "pictures": [picture(rank(view, kind)) for kind in view.hardware],
         }
         for view in views
+        for status in [_status(view, is_running=live and view is views[0])]
     ]
 
 

@@ -122,7 +122,7 @@ def _energy(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Ti
 
 
 def _cost(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile | None:
-    """Cost of a million tokens; without a price the hours of a GPU, or of the node, that they take."""
+    """Cost of a million tokens; without a price the hours of a GPU, or of the node. None: it is the first tile."""
     name = "cost_per_1m_output_tok"
     if recommended.get(name):
         if name == view.spec.objective.metric:
@@ -136,7 +136,7 @@ def _cost(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile
         )
     speed = recommended.get("output_tok_per_s")
     if not speed:
-        return None
+        return Tile(label="Cost", value="not known", note="the node's throughput was not measured")
     gpus = view.gpus_used(ranked.hardware).get(str(recommended["config_id"]), 0)
     return Tile(
         label="Cost",
@@ -243,7 +243,9 @@ def _changed_precision(ranked: Ranking, recommended: dict[str, Any], found: Prec
 
 
 def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
-    """Whether the SLO holds at the objective's load, each limit with its value; None without an SLO."""
+    """Whether the SLO holds at the objective's load, each limit with its value; None where it was not looked at."""
+    if not view.slo_words:
+        return Tile(label="SLO", value="none set", note="no limits of latency were given")
     if recommended.get("slo_met") is None or view.spec.objective.is_rate:
         return None
     bars = _limit_bars(view.spec.slo, recommended)

@@ -59,6 +59,9 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
             yield shown[2], (means[label] / base * math.exp(reach) - 1) * 100
         must(words in text, "the baseline's name")
         return
+    if title == "SLO" and value == "none set":
+        must(not list(limits(raw)), "an SLO")
+        return
     if title == "SLO":
         own = own_runs(site, hw, label)
         must((value == "held") == all(run["slo_met"] for run in own), "whether the SLO held")
@@ -77,6 +80,9 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
         return
     if title == "Energy":
         yield from energy_tile(site, hw, label, base_label, value, text)
+        return
+    if title == "Cost" and value == "not known":
+        must(label not in raw.means(hw, "output_tok_per_s"), "the node's throughput")
         return
     if title == "Cost":
         speed = raw.means(hw, "output_tok_per_s")[label]
