@@ -46,11 +46,13 @@ def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
 
 
 def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
-    """What nobody may miss beside the headline: a broken SLO, random weights, a gain that is one of precision."""
+    """What nobody may miss beside the headline: a simulation, a broken SLO, random weights, a gain of precision."""
     recommended = ranked.recommended
     if recommended is None:
         return []
     found = []
+    if view.record.simulated:
+        found.append(warning("Simulated: no GPU was measured, so none of these figures is a GPU's."))
     if recommended.get("slo_met") is False and not view.spec.objective.is_rate:
         found.append(warning(f"It does not hold the SLO at {view.objective_place} ({view.slo_words})."))
     if (gained := gain_by_precision(view, ranked)) is not None:
@@ -74,10 +76,10 @@ def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
     """That the recommended config changes precision, what is best without that, and what its quality is."""
     assert ranked.baseline is not None, "a change of precision is against a baseline"
     words = {
-        "pass": f"Its quality passed{_perplexity(gain)}.",
-        "fail": "Its quality failed.",
-        "unknown": "Its quality is not proven.",
-    }.get(gain.quality or "", "Its quality was not measured.")
+        "pass": f"The recommended config's quality passed{_perplexity(gain)}.",
+        "fail": "The recommended config's quality failed.",
+        "unknown": "The recommended config's quality is not proven.",
+    }.get(gain.quality or "", "The recommended config's quality was not measured.")
     what = " and ".join(gain.changes)
     if gain.best["config_id"] == ranked.baseline.config_id:
         best: list[Part] = [f" At equal precision, nothing tried beats {ranked.baseline.words}. "]
@@ -125,7 +127,7 @@ def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, object])
         return []
     if recommended["low"] is None:
         return [f"No other is within {view.spec.search.margin:.0%} of it."]
-    return ["No other config reaches it."]
+    return ["No other config ties with it."]
 
 
 def _holdout_words(view: SweepView, ranked: Ranking) -> list[Part]:

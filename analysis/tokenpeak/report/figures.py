@@ -74,8 +74,8 @@ def standings(ranked: Ranking) -> pl.DataFrame:
     )
 
 
-def ranking_caption(view: SweepView, ranked: Ranking) -> str:
-    """What a figure of `standings` shows, over how many configs, and what its intervals are."""
+def ranking_caption(view: SweepView, ranked: Ranking, drawn: int = charts.CHARTED) -> str:
+    """What a figure of the first `drawn` of `standings` shows, over how many configs, and what its intervals are."""
     configs = ranked.frame.height
     ok = int((ranked.frame["state"] == "ok").sum())
     words = [f"{view.metric_title} {view.objective_at} of {ok} of {configs} configs; {_axes_words(view)}."]
@@ -84,21 +84,26 @@ def ranking_caption(view: SweepView, ranked: Ranking) -> str:
     if ranked.baseline:
         words.append(f"Dashed: {ranked.baseline.words}.")
     words.append(interval_words(view, ranked))
-    if configs > charts.CHARTED:
-        words.append(f"The {charts.CHARTED} best are drawn; the table has all {configs}.")
+    if configs > drawn:
+        words.append(f"The {drawn} best are drawn; the table has all {configs}.")
     return " ".join(words)
 
 
-def ranking(view: SweepView, ranked: Ranking, chart: alt.TopLevelMixin | None = None) -> Figure:
-    """All configs of one kind of hardware, failed ones with their cause, on one axis or as `chart` has them."""
+def ranking(
+    view: SweepView, ranked: Ranking, chart: alt.TopLevelMixin | None = None, *, drawn: int = charts.CHARTED
+) -> Figure:
+    """All configs of one kind of hardware, failed ones with their cause, on one axis.
+
+    Or as `chart` has them, which draws the first `drawn` of them.
+    """
     unit = view.metric.unit
     frame = standings(ranked)
-    drawn = chart or charts.dots(frame, title=unit, reference=ranked.reference, width=theme.HALF)
+    picture = chart or charts.dots(frame, title=unit, reference=ranked.reference, width=theme.HALF)
     return Figure(
         name=f"ranking-{slug(ranked.hardware)}",
         title=f"{view.metric_title} on {ranked.hardware}",
-        caption=ranking_caption(view, ranked),
-        spec=charts.spec_of(drawn),
+        caption=ranking_caption(view, ranked, drawn),
+        spec=charts.spec_of(picture),
         span="narrow",
         data=table(
             frame,

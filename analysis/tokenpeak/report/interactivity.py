@@ -124,6 +124,7 @@ def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:
         "n": "Launches",
     }
     workload, _ = view.spec.objective_run()
+    joined = " The thin line joins those that nothing tried beats in both." if frame["front"].sum() > 1 else ""
     unproven = " Hollow points: quality not proven." if not frame["proven"].all() else ""
     return figure(
         chart(frame, list(said), said, of),
@@ -131,8 +132,8 @@ def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:
         titles,
         name=f"interactivity-{slug(ranked.hardware)}",
         title=f"Throughput against a user's speed{view.where(ranked.hardware)}",
-        caption=f"Each point is a config at a load level of {workload}: up and to the right is better. The thin line "
-        f"joins those that nothing tried beats in both.{unproven} {_interval_words(ranked)}",
+        caption=f"Each point is a config at a load level of {workload}: up and to the right is better."
+        f"{joined}{unproven} {_interval_words(ranked)}",
         span="half",
         scope=slug(ranked.hardware),
     )

@@ -253,7 +253,9 @@ def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
     note = f"at {view.objective_place}"
     if recommended["slo_met"] and isinstance(confidence, float):
         note += f", {confidence_words(confidence)} confidence"
-    return Tile(label="SLO", value="held" if recommended["slo_met"] else "broken", note=note, bars=bars)
+    if not recommended["slo_met"]:
+        return Tile(label="SLO", value="broken", note=note, bars=bars, tone="worse")
+    return Tile(label="SLO", value="held", note=note, bars=bars)
 
 
 def _limit_bars(slo: Slo, recommended: dict[str, Any]) -> tuple[Bar, ...]:
@@ -284,7 +286,7 @@ def _rate(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile
         label="Rate within SLO",
         value=trimmed(row["holds"]) if row["holds"] is not None else "none",
         unit="req/s" if row["holds"] is not None else "",
-        note=f"breaks at {trimmed(row['breaks'])}" if row["breaks"] is not None else "no rate judged breaks it",
+        note=f"breaks at {trimmed(row['breaks'])} req/s" if row["breaks"] is not None else "no rate judged breaks it",
     )
 
 

@@ -33,7 +33,7 @@ def headline(site: Site, found: re.Match[str]) -> Figures:
 
 @pattern(
     r"The gain comes with (?P<what>.+?)\. At equal precision, nothing tried beats (?P<base>\w+)\. "
-    r"Its quality was not measured\."
+    r"The recommended config's quality was not measured\."
 )
 def precision(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, site.only
@@ -61,6 +61,12 @@ def random_weights(site: Site, found: re.Match[str]) -> Figures:
     return iter(())
 
 
+@pattern(r"Simulated: no GPU was measured, so none of these figures is a GPU's\.")
+def simulated(site: Site, found: re.Match[str]) -> Figures:
+    must(site.raw.sweep["simulated"], "it was measured")
+    return iter(())
+
+
 @pattern(rf"It does not hold the SLO at (?P<level>{LEVEL}) \((?P<limits>.+?)\)\.")
 def broken(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
@@ -80,7 +86,7 @@ def broken(site: Site, found: re.Match[str]) -> Figures:
         yield shown[1], limit
 
 
-@pattern(r"No other is within (?P<margin>\d+)% of it\.|No other config reaches it\.")
+@pattern(r"No other is within (?P<margin>\d+)% of it\.|No other config ties with it\.")
 def alone(site: Site, found: re.Match[str]) -> Figures:
     must(len(site.raw.group(site.only)) == 1, "another ties")
     if found["margin"]:

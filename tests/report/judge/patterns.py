@@ -11,14 +11,14 @@ SENTENCES: Patterns = [
     energy_words.least_energy, energy_words.temperatures, energy_words.estimated_rates, interactions.effect_words,
     trials.launches, trials.published, trials.early, trials.drift, trials.checked, trials.hardware, trials.formats,
     fixed("No run that may be ranked has both a throughput and the speed of its requests."),
-    overview.caution,
+    overview.simulated, overview.caution,
 ]  # fmt: skip
 INTERVALS = r"(?:One launch each, so points have no interval|Means over launches)\."
 CAPTIONS: Patterns = [
     (re.compile(
-        r"Each point is a config at a load level of [\w-]+: up and to the right is better\. The thin "
+        r"Each point is a config at a load level of [\w-]+: up and to the right is better\.(?: The thin "
         r"line joins those that "
-        rf"nothing tried beats in both\. {INTERVALS}"
+        rf"nothing tried beats in both\.)? {INTERVALS}"
     ), lambda site, found: iter(())),
     fixed("The node's time by its price an hour, and electricity at the meter. It follows the prices above."),
     (re.compile(

@@ -40,6 +40,7 @@ def span(site: Site, found: re.Match[str]) -> Figures:
     r"(?P<band> Band: tied with the best\. Diamond: recommended\.)?(?: Dashed: (?P<base>[^.]+)\.)? "
     r"(?:Each was launched once: no interval, and differences below (?P<margin>\d+)% are not distinguished\."
     r"|Bars: 95% intervals of means over launches, by a spread that is pooled over all configs\.)"
+    r"(?: The (?P<drawn>\d+) best are drawn; the table has all (?P<rows>\d+)\.)?"
 )
 def ranking_caption(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
@@ -51,6 +52,8 @@ def ranking_caption(site: Site, found: re.Match[str]) -> Figures:
     must(found["axes"] == " / ".join(raw.axes), "the axes")
     must(bool(found["band"]) == (len(raw.group(hw)) > 1), "a band")
     must(found["base"] in (None, raw.baseline(hw)[0]), "the baseline")
+    if found["drawn"]:
+        must(int(found["drawn"]) < int(found["rows"]) == int(found["all"]), "how many are drawn")
     if found["margin"]:
         yield found["margin"], raw.margin * 100
 
