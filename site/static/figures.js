@@ -98,6 +98,13 @@
   };
 
   // --- drawing ---------------------------------------------------------------------------------------------------
+  // A legend's own number of columns comes before the config's, and a row of them may be wider than a phone.
+  function stackLegends(part, room) {
+    if (part === null || typeof part !== "object") return;
+    if (part.legend?.columns) Object.assign(part.legend, { columns: 1, labelLimit: room - 40 });
+    for (const [name, each] of Object.entries(part)) if (name !== "data" && name !== "datasets") stackLegends(each, room);
+  }
+
   // As many plots in a row as there is room for, each as wide as that leaves; labels keep their size.
   function layOut(spec, room, drawn, most = 760) {
     const least = 250;
@@ -115,6 +122,7 @@
     }
     if (room < 520 && spec.config) {
       spec.config.legend.columns = 1;
+      stackLegends(spec, room);
       // A name that is wider than its plot stands over the labels on the left, where there is room.
       spec.config.header.labelAnchor = "end";
     }
@@ -124,12 +132,14 @@
     }
   }
 
+  const LEAST_PLOT = 120;
+
   // Plots of the widest row give up what is too much, each its share.
   function shrink(spec, over) {
     const rows = spec.vconcat ? spec.vconcat.map((row) => row.hconcat || [row]) : [spec.concat ? spec.concat.slice(0, spec.columns) : Array(spec.facet ? spec.columns || 1 : 1).fill(spec.facet ? spec.spec : spec)];
     const widest = Math.max(...rows.map((row) => row.reduce((sum, plot) => sum + plot.width, 0)));
     const share = Math.max(0.2, 1 - over / widest);
-    for (const plot of new Set([...(spec.concat || []), ...rows.flat()])) plot.width = Math.floor(plot.width * share);
+    for (const plot of new Set([...(spec.concat || []), ...rows.flat()])) plot.width = Math.max(LEAST_PLOT, Math.floor(plot.width * share));
   }
 
   function upgrade(figure) {

@@ -473,6 +473,36 @@ def test_pages_print(session: Session, tmp_path: Path) -> None:
     assert 4 <= leaves <= 8
 
 
+@pytest.fixture(scope="session")
+def h100(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of the H100 sweep, whose configs have the longest names in a legend."""
+    folder = tmp_path_factory.mktemp("h100")
+    build_site([paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst"], folder)
+    return next(folder.glob("*h100*"))
+
+
+@pytest.mark.parametrize("name", ["index", "load", "requests", "energy"])
+def test_plots_have_room_on_a_phone(browser: Browser, h100: Path, name: str) -> None:
+    """A legend of long names takes nothing of a plot's width."""
+    context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
+    page = context.new_page()
+    page.goto((h100 / f"{name}.html").as_uri())
+    widths = []
+    for figure in page.locator("figure[data-scope]").all():
+        figure.evaluate("figure => figure.scrollIntoView()")
+        figure.locator(".embed:not([hidden]) svg").first.wait_for()
+        plots = figure.locator(
+            ".embed svg .mark-group.role-scope > g > path.background, "
+            ".embed svg .mark-group.role-frame > g > path.background"
+        )
+        found = plots.evaluate_all("plots => plots.map(plot => plot.getBoundingClientRect().width)")
+        widths.append(min(width for width in found if width > 0))
+    context.close()
+
+    assert widths
+    assert min(widths) >= 200, widths
+
+
 @pytest.mark.parametrize("name", ["index", "ranking", "interactions", "load", "requests", "energy", "trials"])
 def test_figures_fit_a_phone(browser: Browser, site: Path, name: str) -> None:
     """On a window as narrow as a phone's no figure has to be moved sideways to be seen whole."""

@@ -199,6 +199,16 @@ def test_an_edge_is_one_that_can_be_passed(tmp_path: Path) -> None:
     assert "16 was the highest tried; try 32." in str(steps[1] and steps[1].words())
 
 
+def test_room_for_more_requests_than_there_are_is_no_edge() -> None:
+    """With 256 requests in flight, more than 512 sequences cannot help: the H100's page does not say to try them."""
+    view = open_archive(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst")
+    steps = next_steps(view, rank(view, view.hardware[0]))
+
+    assert steps is not None
+    assert "Confirm the gain" in str(steps.words())
+    assert "max_num_seqs=512" not in str(steps.words())
+
+
 def test_cost_is_shown_in_its_currency(tmp_path: Path) -> None:
     """Wherever cost is an objective or a column, its unit is the currency of the spec's price."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], seconds=3)

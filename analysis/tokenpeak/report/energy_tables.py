@@ -13,7 +13,8 @@ from tokenpeak.report.view import SweepView
 
 JOULE = "energy_j_per_output_tok"
 INTERVAL_NOTE = (
-    "A figure has the digits that its measured interval leaves. Configs whose intervals overlap share a rank."
+    "A figure has the digits that its measured interval leaves. "
+    "Configs whose intervals reach into that of a rank's first share the rank."
 )
 RANGE_NOTE = (
     "Each figure with every factor at the low or the high end of its range, the measured energy as it is. A factor "

@@ -46,10 +46,16 @@ def _edges(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> 
         own, tried = float(str(value)), [float(name) for name in names]
         # Nothing counts less than one, and no engine takes more GPUs than there are.
         below = own == min(tried) and own != 1
-        above = own == max(tried) and not (whole and axis in GROUPS_OF_GPUS)
+        above = own == max(tried) and not (whole and axis in GROUPS_OF_GPUS) and not _beyond_the_load(view, axis, own)
         if below or above:
             edges.append(_Edge(axis, own, above, _beyond(own, tried, is_highest=above)))
     return edges
+
+
+def _beyond_the_load(view: SweepView, axis: str, own: float) -> bool:
+    """Whether no more requests than this were ever in flight, so that room for more changes nothing."""
+    most = view.objective_runs()["concurrency"].max() if axis == "max_num_seqs" else None
+    return isinstance(most, int | float) and most <= own
 
 
 def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:

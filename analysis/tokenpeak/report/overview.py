@@ -93,7 +93,7 @@ def first_rows(view: SweepView, ranked: Ranking) -> Table:
         columns=tuple(replace(full.columns[index], hidden=False) for index in kept),
         rows=tuple(tuple(full.rows[row][index] for index in kept) for row in chosen),
         row_tones=tuple(full.row_tones[row] for row in chosen),
-        note="The ranking page has every config, its interval and why others have no rank.",
+        note="The ranking page has every config and every metric.",
         span="full",
         scope=slug(ranked.hardware),
     )
