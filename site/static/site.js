@@ -91,7 +91,9 @@
       heads[index].toggleAttribute("data-off", !on);
       rows.forEach((row) => row.cells[index].toggleAttribute("data-off", !on));
     };
-    heads.forEach((head, index) => { if (head.hasAttribute("data-off")) show(index, false); });
+    // Rows are in the ranking's order; on a phone its number would stand in the figures' place.
+    const ranked = matchMedia("(max-width: 640px)").matches && keyed.length > 5 ? "rank" : null;
+    heads.forEach((head, index) => { if (head.hasAttribute("data-off") || head.dataset.key === ranked) show(index, false); });
     if (keyed.length > 5) {
       const usual = keyed.map((head) => !head.hasAttribute("data-off"));
       const boxes = keyed.map((head) => {

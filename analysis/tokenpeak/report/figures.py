@@ -250,7 +250,7 @@ def pair_effects(view: SweepView) -> Table:
     return table(
         interactions.beyond(view).with_columns(pl.col("effect", "low", "high") * 100),
         [
-            Column(key="hardware", title="Hardware"),
+            *([Column(key="hardware", title="Hardware")] if len(view.hardware) > 1 else []),
             Column(key="pair", title="Pair", kind="code"),
             Column(key="cell", title="Strongest cell"),
             *EFFECT_COLUMNS,
