@@ -3,13 +3,14 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from archive_factory import GPUS, MODEL, config_of, make_archive, node_facts
 from tokenpeak.errors import InputError, InventoryError, PlanError
-from tokenpeak.node.protocol.answers import ProductionState
+from tokenpeak.node.protocol.answers import ProductionState, Samples
 from tokenpeak.node.protocol.apply_answers import DescribeAnswer
 from tokenpeak.records import (
     ApplyRecord,
@@ -22,13 +23,14 @@ from tokenpeak.records import (
     Verdict,
 )
 from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuality
+from tokenpeak.results.bake import Observed
 from tokenpeak.spec.sweep import ModelSpec
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.applicable import Applicable, Obstacle, SweepResult, applicable, remaining
-from tokenpeak.sweep.apply import ApplyPlan
+from tokenpeak.sweep.apply import ApplyPlan, NodeApply
 from tokenpeak.sweep.apply_rights import apply_rights
 from tokenpeak.sweep.apply_serial import apply_serially
-from tokenpeak.sweep.bake_settings import BakeSettings, bake_settings
+from tokenpeak.sweep.bake_settings import MOST_ROUNDS, BakeSettings, bake_settings
 from tokenpeak.sweep.inventory import Inventory, Node
 
 A100 = node_facts("node-1", GPUS[0], simulated=False)
@@ -340,3 +342,26 @@ def test_bake_settings() -> None:
         if wrong:
             with pytest.raises(InventoryError, match=r"tokenpeak_bake|bake of node"):
                 bake_settings(Node(name="gpu-1", variables={"tokenpeak_bake": wrong}))
+
+
+def test_too_little_traffic_before_a_change_ends_it_before_production_is_touched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What could not be judged afterwards is not begun; each observation is asked for, and no playbook changes."""
+    asked: list[Observed] = []
+
+    def observe(self: NodeApply, **_: Any) -> Observed:
+        # Production's counter goes on from window to window.
+        first, start_s = 9.0 * len(asked), 10.0 * len(asked)
+        counts = {"ttft_count": (first, first + 9.0)}
+        asked.append(Observed(readings=Samples(t_s=(start_s, start_s + 10.0), columns=counts)))
+        return asked[-1]
+
+    monkeypatch.setattr(NodeApply, "_observe", observe)
+    monkeypatch.setattr(NodeApply, "_play", lambda self, *_: pytest.fail("a playbook ran"))
+    site = SimpleNamespace(holder=str, who="me@here", provenance=Provenance(tokenpeak_version="0.1.0", python="3.11"))
+    record = NodeApply(replace(plan("a"), bake=BakeSettings(bake_s=10)), site).run()  # type: ignore[arg-type]
+
+    assert (MOST_ROUNDS, "not_begun", "observing") == (len(asked), record.status, record.failed_in)
+    assert "27 requests" in record.message
+    assert "nothing was changed" in record.message

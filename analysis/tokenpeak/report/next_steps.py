@@ -53,7 +53,7 @@ def _edges(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> 
 
 
 def _beyond_the_load(view: SweepView, axis: str, own: float) -> bool:
-    """Whether no more requests than this were ever in flight, so that room for more changes nothing."""
+    """Whether the objective's load has no more requests in flight than this, so that room for more changes nothing."""
     most = view.objective_runs()["concurrency"].max() if axis == "max_num_seqs" else None
     return isinstance(most, int | float) and most <= own
 
