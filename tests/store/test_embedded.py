@@ -65,6 +65,17 @@ def test_last_user_stops_the_server(base: Path) -> None:
     assert not answers(conninfo)
 
 
+def test_a_slow_server_is_stopped_too(base: Path) -> None:
+    """A server that answers after more seconds than a client waits by itself is no absent one: it ends too."""
+    with running_server(base / "postgres") as conninfo:
+        postmaster = int((base / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGSTOP)
+        later = subprocess.Popen(["/bin/sh", "-c", f"sleep 5; kill -CONT {postmaster}"])
+    later.wait()
+
+    assert not answers(conninfo)
+
+
 def test_a_killed_user_keeps_no_server(base: Path) -> None:
     """After a SIGKILL the server's data are used again, and the next user stops it."""
     other = user_of(base / "postgres")

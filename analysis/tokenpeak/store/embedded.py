@@ -17,8 +17,10 @@ import pwd
 import shutil
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 
 from tokenpeak import paths
@@ -69,6 +71,15 @@ def psql() -> Path:
     """Postgres's own client: this machine's, which has a history and completes words, else the package's."""
     found = shutil.which("psql")
     return Path(found) if found else _installed(None) / "bin" / "psql"
+
+
+class _State(Enum):
+    """What pg_isready's exit status says of a server."""
+
+    ANSWERS = 0
+    REJECTS = 1
+    """It starts or stops."""
+    ABSENT = 2
 
 
 class _EmbeddedServer:
@@ -135,8 +146,11 @@ class _EmbeddedServer:
         fresh.rename(self.data)
 
     def start(self) -> None:
-        """Start the server unless it answers."""
-        if self._answers():
+        """Start the server unless it answers, now or once it has started or stopped for a user who was killed."""
+        until = time.monotonic() + START_LIMIT_S
+        while (state := self._state()) is _State.REJECTS and time.monotonic() < until:
+            time.sleep(0.1)
+        if state is _State.ANSWERS:
             return
         log = self.data / "server.log"
         try:
@@ -152,13 +166,13 @@ class _EmbeddedServer:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
-            if self._answers():
+            if self._state() is not _State.ABSENT:
                 self._run("pg_ctl", "-w", "-m", "fast", "-D", str(self.data), "stop")
 
-    def _answers(self) -> bool:
-        """A server listens on the socket."""
-        result = self._call("pg_isready", "-q", "-h", str(self.data), "-p", "5432")
-        return result.returncode == 0
+    def _state(self) -> "_State":
+        """What listens on the socket. A busy machine's server may take long to answer; an absent one costs no time."""
+        result = self._call("pg_isready", "-q", "-t", str(START_LIMIT_S), "-h", str(self.data), "-p", "5432")
+        return _State(min(result.returncode, _State.ABSENT.value))
 
     def _run(self, program: str, *arguments: str) -> None:
         result = self._call(program, *arguments)
