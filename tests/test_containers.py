@@ -9,6 +9,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("docker")]
 ARCHIVE = paths.LANDSCAPES / "search-h100.tar.zst"
 USER = 1000
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+NETWORK = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 POSTGRES_PACKAGES = ("postgresql-15", "util-linux")
 ENTRY = """#!/bin/bash
 # What the published image does at its first start.
@@ -44,20 +46,26 @@ exec setpriv --reuid postgres --clear-groups $bin/postgres -D $data -c listen_ad
 """
 
 
-def why_not() -> str | None:
-    """Why no image can be made or run here; None where both can."""
-    if reason := why_no_docker():
-        return reason
-    if missing := missing_packages([*PYTHON, "openssh-client", *POSTGRES_PACKAGES, "tini"]):
-        return f"{', '.join(missing)} not installed"
-    return None if shutil.which("docker-compose") else "docker-compose not installed"
+def need(*packages: str) -> None:
+    """Skip a test where one of Debian's packages that its images are made of, or that it runs, is missing."""
+    if missing := missing_packages(packages):
+        pytest.skip(f"{', '.join(missing)} not installed")
+
+
+def pip_settings() -> dict[str, str]:
+    """What makes pip find its index from this machine: variables, and the index of pip's own configuration."""
+    kept = {name: os.environ[name] for name in NETWORK if name in os.environ}
+    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    configured = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return ({"PIP_INDEX_URL": configured} if configured else {}) | kept | {"PIP_CERT": CERTIFICATES}
 
 
 @pytest.fixture(scope="module")
 def docker() -> Iterator[Daemon]:
     """A daemon with `python:1`, an image of nothing but Python and pip."""
-    if reason := why_not():
+    if reason := why_no_docker():
         pytest.skip(reason)
+    need(*PYTHON)
     with daemon() as made:
         made.docker("import", "-", "python:1", given=root_of(PYTHON))
         yield made
@@ -90,7 +98,7 @@ def box(docker: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Container:
     # The user of the container is nobody here.
     given.chmod(0o755)
     made = Container(docker, "box")
-    environment = {"HOME": "/home/me", "PATH": "/home/me/venv/bin:/usr/bin:/bin", "PIP_CERT": CERTIFICATES}
+    environment = {"HOME": "/home/me", "PATH": "/home/me/venv/bin:/usr/bin:/bin", **pip_settings()}
     options = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
     options += ["-v", f"{given}:/given:ro", "-w", "/home/me", "--name", made.name]
     docker.docker("run", "-d", "--init", "--network", "host", *options, "python:1", "sleep", "infinity")
@@ -156,6 +164,7 @@ class Compose:
 @pytest.fixture
 def compose(docker: Daemon, tmp_path: Path) -> Iterator[Compose]:
     """The project's Compose file, with images of Debian's packages as the bases that a registry would give."""
+    need("docker-compose", "openssh-client", "tini", *POSTGRES_PACKAGES)
     docker.docker("import", "-", "base:1", given=root_of([*PYTHON, "openssh-client"]))
     context = tmp_path / "postgres"
     context.mkdir()
