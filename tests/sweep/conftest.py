@@ -16,6 +16,7 @@ from tokenpeak import paths
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """A home with inventories: `lone` (one node), `mixed` (and one out of reach), `shared` (load hosts), `twins`.
 
+    `rack` is `twins` of which one may be unavailable.
     `builds` is the node of `lone` with two engine builds.
     """
     root = tmp_path_factory.mktemp("home")
@@ -44,12 +45,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         ("mixed", {"one": one, "gone": gone}, {}),
         ("shared", {"one": one}, both),
         ("twins", {"one": one, "two": {**one, "tokenpeak_host": other}}, {}),
+        ("rack", {"one": one, "two": {**one, "tokenpeak_host": other}}, {}),
         ("builds", {"one": one}, {}),
     ):
         folder = root / "inventory" / name
         (folder / "group_vars").mkdir(parents=True)
         (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "children": children}}))
         given = two_builds if name == "builds" else shared
+        if name == "rack":
+            given = {**given, "tokenpeak_max_unavailable": {"all": "50%"}}
         if name == "mixed":
             given = {**given, "tokenpeak_notify": [receiver_to(root / NOTIFIED)]}
         # The first of the builds is the default one, so their order is kept.

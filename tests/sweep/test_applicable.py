@@ -29,9 +29,10 @@ from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.applicable import Applicable, Obstacle, SweepResult, applicable, remaining
 from tokenpeak.sweep.apply import ApplyPlan, NodeApply
 from tokenpeak.sweep.apply_rights import apply_rights
-from tokenpeak.sweep.apply_serial import apply_serially
+from tokenpeak.sweep.apply_serial import apply_serially, batches, forbidden
 from tokenpeak.sweep.bake_settings import MOST_ROUNDS, BakeSettings, bake_settings
 from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.max_unavailable import GroupLimit
 
 A100 = node_facts("node-1", GPUS[0], simulated=False)
 WORDS = (
@@ -299,6 +300,22 @@ def test_one_first_then_so_many_at_a_time(bad: str, serial: int, begun: str) -> 
     )
 
     assert begun == "".join(record.node for record in found)
+
+
+def test_no_more_of_a_group_at_a_time_than_its_limit() -> None:
+    """Two racks of three, one node of each at most, and one of the left is down: the right's go one by one."""
+    left, right = (
+        GroupLimit(group=name, nodes=frozenset(nodes), most=1) for name, nodes in (("l", "abc"), ("r", "xyz"))
+    )
+    plans = [plan(name) for name in "axbyzc"]
+
+    def order(down: frozenset[str]) -> list[str]:
+        return ["".join(each.node for each in batch) for batch in batches(plans, 4, [left, right], down)]
+
+    assert ["a", "xb", "yc", "z"] == order(frozenset())
+    assert ["a", "xc", "y", "z"] == order(frozenset("c"))
+    assert ["1 of the 3 nodes of l may be unavailable: c"] == forbidden("b", [left, right], frozenset("c"))
+    assert [] == forbidden("c", [left, right], frozenset("c"))
 
 
 def test_record_is_kept_and_read_again(tmp_path: Path) -> None:

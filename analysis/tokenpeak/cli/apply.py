@@ -13,7 +13,7 @@ from tokenpeak.records import ApplyRecord, Despite
 from tokenpeak.sweep.applicable import remaining
 from tokenpeak.sweep.apply import ApplyPlan, NodeApply
 from tokenpeak.sweep.apply_rights import apply_rights
-from tokenpeak.sweep.apply_serial import apply_serially
+from tokenpeak.sweep.apply_serial import apply_serially, forbidden
 from tokenpeak.sweep.apply_setup import (
     NodeProposal,
     apply_plan,
@@ -25,7 +25,8 @@ from tokenpeak.sweep.apply_setup import (
 )
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory import read_inventory
-from tokenpeak.sweep.probe import probe
+from tokenpeak.sweep.max_unavailable import group_limits
+from tokenpeak.sweep.probe import not_serving, probe
 from tokenpeak.terminal import echo
 
 STOP_WORDS = {
@@ -86,6 +87,11 @@ def apply(
         if not todo:
             echo("Production runs this config already.")
             return
+        limits, down = group_limits(inventory), not_serving(inventory, found.answered)
+        kept = [f"  {one.node}: {reason}" for one in todo for reason in forbidden(one.node, limits, down)]
+        if kept:
+            echo("\n".join(["Not applied, and nothing was changed:", *kept]))
+            sys.exit(ExitStatus.INVALID)
         if not yes:
             echo("Nothing was changed. Do it with YES=1 (tokenpeak apply … --yes).")
             return
@@ -97,7 +103,7 @@ def apply(
                 archive.write_apply(record)
                 return record
 
-            records = apply_serially(plans, serial, carry_out, stop=interrupt.gentle)
+            records = apply_serially(plans, serial, carry_out, limits=limits, down=down, stop=interrupt.gentle)
     conclude(records, [plan.node for plan in plans], inventory.name, interrupt)
 
 

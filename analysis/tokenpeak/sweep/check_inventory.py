@@ -25,6 +25,7 @@ from tokenpeak.sweep.inventory_variables import (
     declared_variables,
     keys_of,
 )
+from tokenpeak.sweep.max_unavailable import value_mistake
 
 _GROUP_KEYS = ("hosts", "children", "vars")
 _ONE_OF = {"hosts": "host", "children": "group"}
@@ -181,6 +182,11 @@ def _content(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
             yield (), text
     if name == "tokenpeak_engines":
         yield from _engines(value)
+    if name == "tokenpeak_max_unavailable":
+        for group, limit in value.items():
+            mistake = value_mistake(limit) if "{{" not in str(limit) else None
+            if mistake is not None:
+                yield (str(group),), mistake
 
 
 def _drain(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -34,9 +34,10 @@ from tokenpeak.sweep.endpoint import EndpointWorker, endpoint_inventory, look_at
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.load_hosts import prepare_load_hosts
+from tokenpeak.sweep.max_unavailable import group_limits
 from tokenpeak.sweep.node_worker import NodeWorker
 from tokenpeak.sweep.notification import Notifier, lacking
-from tokenpeak.sweep.probe import Probe, ReadyNode, probe
+from tokenpeak.sweep.probe import Probe, ReadyNode, not_serving, probe
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.provenance import read_provenance
 from tokenpeak.sweep.resume import downtime_before_s, give_back, holder, open_before_s, unchanged
@@ -116,6 +117,7 @@ def new_sweep(
 ) -> SweepOutcome:
     """Carry out `spec` on the probed nodes, `parallel` of them at once, into a new archive below `results`."""
     _check_files(spec, inventory)
+    group_limits(inventory)
     prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
     calibrations, doubts = checked(
         network_paths(inventory, spec.endpoint), [(run.workload, run.level) for run in load_runs(spec)]
@@ -149,6 +151,7 @@ def new_sweep(
         earlier=(),
         parallel=parallel,
         left_out=tuple(found.complaints()),
+        not_serving=not_serving(inventory, found.answered),
     )
     with _alone(record.sweep_id) as folder:
         return _carry_out(job, folder, progress, interrupt)
@@ -198,6 +201,7 @@ def resume_sweep(
             earlier=trials,
             parallel=parallel,
             is_resumed=True,
+            not_serving=not_serving(inventory, found.answered),
             left_out=tuple(found.complaints()),
         )
         return _carry_out(job, folder, progress, interrupt)
@@ -232,6 +236,8 @@ class _Job:
     earlier: tuple[TrialRecord, ...]
     parallel: int
     left_out: tuple[str, ...]
+    not_serving: frozenset[str]
+    """Nodes whose production does not serve although no trial has stopped it."""
     is_resumed: bool = False
 
 
@@ -284,7 +290,10 @@ def _trials(
     describer = Describer(job.spec, trial_queue)
     before_s = downtime_before_s(job.archive, job.earlier)
     budget = DowntimeBudget(job.spec, earlier=job.earlier, before_s=before_s)
-    limiter = ConcurrencyLimiter(job.parallel)
+    limits = group_limits(job.inventory)
+    for limit in limits:
+        progress.say(f"At most {limit.most} of the {len(limit.nodes)} nodes of {limit.group} are unavailable at a time")
+    limiter = ConcurrencyLimiter(job.parallel, limits, job.not_serving)
     worker_of = NodeWorker if job.spec.endpoint is None else EndpointWorker
     workers: list[Worker] = [
         worker_of(

@@ -8,7 +8,7 @@ that variables declare are read in declared.py, so that this is quick to import.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _WANTED = (
     "^(tokenpeak_(apply_command|bake|become|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version"
-    "|engines|facts|gpus|guard_command|lease_max_s|load_home|load_python|model|notify|simulated|tdp_w|trial_deadline_max_s)"
+    "|engines|facts|gpus|guard_command|lease_max_s|load_home|load_python|max_unavailable|model|notify|simulated|tdp_w"
+    "|trial_deadline_max_s)"
     "|ansible_(become|host|port|user|connection|private_key_file|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
 )
 
@@ -103,6 +104,8 @@ class Inventory:
     hosts_path: Path
     nodes: tuple[Node, ...]
     load_hosts: tuple[Node, ...] = ()
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Ansible's group → its nodes, also those that are left out here."""
 
     @property
     def default_sweep(self) -> str | None:
@@ -169,7 +172,11 @@ def _inventory(name: str, path: Path, answer: "ResolvedHosts") -> Inventory:
     if not nodes:
         raise InventoryError(f"{path} has no hosts; put yours into it.")
     load_hosts = tuple(node for host, node in hosts.items() if LOAD_HOSTS in answer["groups"][host])
-    return Inventory(name=name, hosts_path=path, nodes=nodes, load_hosts=load_hosts)
+    groups: dict[str, tuple[str, ...]] = {}
+    for node in nodes:
+        for group in answer["groups"][node.name]:
+            groups[group] = (*groups.get(group, ()), node.name)
+    return Inventory(name=name, hosts_path=path, nodes=nodes, load_hosts=load_hosts, groups=groups)
 
 
 def text(value: object) -> str | None:

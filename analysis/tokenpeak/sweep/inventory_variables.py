@@ -13,6 +13,10 @@ CONTROLLER: Mapping[str, tuple[str, str]] = {
     "tokenpeak_facts": ("dict", "What the nodes are, for planning before the first probe."),
     "tokenpeak_load_home": ("str", "Of a load host: where the load client goes; ~/.local/share/tokenpeak/load."),
     "tokenpeak_load_python": ("str", "Of a load host: the Python of an environment that has TokenPeak already."),
+    "tokenpeak_max_unavailable": (
+        "dict",
+        "Group of the inventory → how many of its nodes may be unavailable at a time, as a number or a share.",
+    ),
     "tokenpeak_produce": ("bool", "Whether production is a demonstration that the inventory starts itself."),
     "tokenpeak_setup_roles": ("list", "Roles that `install` applies first: `simulator`, `cpu_engine`."),
     "tokenpeak_tdp_w": ("float", "Power of the processors at full load, for estimates where nothing measures energy."),

@@ -25,8 +25,6 @@ class NodeWorker(Worker):
     _channel: LeaseChannel | None = None
     _trial_id: str | None = None
     _is_overlapped = False
-    _is_unrestored = False
-    """Whether the last trial ended without production having been seen back."""
     _over: frozenset[str] = frozenset()
     """Trials whose outage is over and counted: a node that could not note it reports it again."""
 

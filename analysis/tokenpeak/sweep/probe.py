@@ -62,6 +62,17 @@ class Probe:
         return lines
 
 
+def not_serving(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> frozenset[str]:
+    """The probed nodes that do not serve, or did not answer; one without production has nothing to serve."""
+    found = set()
+    for node in inventory.nodes:
+        ready = answered.get(node.name)
+        production = ready.facts.production if ready is not None else None
+        if ready is None or (production is not None and production.manager != "none" and not production.running):
+            found.add(node.name)
+    return frozenset(found)
+
+
 def install(
     inventory: Inventory,
     *,

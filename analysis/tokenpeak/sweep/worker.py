@@ -75,6 +75,8 @@ class Worker(threading.Thread, ABC):
         self._has_slot = False
         self._is_down = False
         """Whether production may be down for a trial of this session."""
+        self._is_unrestored = False
+        """Whether production was not seen back after the last attempt to restore it."""
         self._failures = 0
         self._is_idle_known = False
         """Whether a trial of this session has measured the node's idle power."""
@@ -106,21 +108,24 @@ class Worker(threading.Thread, ABC):
         """Give the node back, and free its slot."""
         try:
             if self.restore_pending:
-                self._acquire_slot()
+                self._acquire_slot(to_restore=True)
                 self._restore()
         finally:
             self._release_slot()
 
-    def _acquire_slot(self) -> None:
-        """Wait for a slot, unless the node has one."""
-        if not self._has_slot:
-            self._limiter.acquire()
-            self._has_slot = True
+    def _acquire_slot(self, *, to_restore: bool = False) -> str | None:
+        """Wait for a slot, unless the node has one; why it can have none, where its group has too few that serve."""
+        if self._has_slot:
+            return None
+        reason = self._limiter.acquire(self.node, to_restore=to_restore)
+        self._has_slot = reason is None
+        return reason
 
     def _release_slot(self) -> None:
         """Free the slot, if this node has one."""
         if self._has_slot:
-            self._limiter.release()
+            is_down = self._is_unrestored or (self._is_down and self.restore_pending)
+            self._limiter.release(self.node, serves=not is_down)
         self._has_slot = self._is_down = False
 
     def _restore(self) -> None:
@@ -147,8 +152,11 @@ class Worker(threading.Thread, ABC):
     def _work(self) -> Later | None:
         hardware = self._trial_queue.hardware_of(self.node)
         while True:
-            self._acquire_slot()
+            refused = self._acquire_slot()
             if self._site.interrupt.gentle():
+                return None
+            if refused is not None:
+                self._complain(f"{self.node}: no trial begins there, its production serves on: {refused}.")
                 return None
             # Asked before a trial is claimed, so that a node that may not begin keeps none from another.
             allowed = self._budget.ask(self.node, hardware)

@@ -1,0 +1,59 @@
+"""Limits of what may be unavailable: numbers and shares of a group, and the sentences about those that can be none."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpeak.errors import InventoryError
+from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.max_unavailable import VARIABLE, group_limits, value_mistake
+
+
+def inventory_with(limits: Any) -> Inventory:
+    """Seven nodes in two racks, one of which the sweep leaves out, with these limits declared."""
+    names = tuple(f"n{number}" for number in range(7))
+    nodes = tuple(Node(name=name, variables={VARIABLE: limits}) for name in names[:6])
+    groups = {"all": names, "rack_a": names[:4], "rack_b": names[4:]}
+    return Inventory(name="x", hosts_path=Path("hosts.yml"), nodes=nodes, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("declared", "most"),
+    [
+        ({"rack_a": 1, "all": 3}, {"rack_a": 1, "all": 3}),
+        # Two of seven are 28.6%: shares are rounded down, of all nodes of the group.
+        ({"all": "28%", "rack_a": "50%"}, {"all": 1, "rack_a": 2}),
+        ({"all": "29 %"}, {"all": 2}),
+        ({"rack_b": "100%"}, {"rack_b": 3}),
+        (None, {}),
+    ],
+)
+def test_limits(declared: Any, most: dict[str, int]) -> None:
+    """A number is taken as it is, a share rounded down."""
+    assert most == {limit.group: limit.most for limit in group_limits(inventory_with(declared))}
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"rack_c": 1}, "names the group 'rack_c', which inventory x does not have"),
+        ({"rack_b": "33%"}, "33% of its 3 nodes is less than one node"),
+        ({"all": 0}, "0 is no limit"),
+        ({"all": True}, "True is no limit"),
+        ({"all": "half"}, "'half' is no limit"),
+        ({"all": "120%"}, "'120%' is no limit"),
+        (["all"], "write GROUP: NUMBER"),
+    ],
+)
+def test_what_can_be_no_limit_is_refused(declared: Any, words: str) -> None:
+    """Before any node is stopped, with what to write instead."""
+    with pytest.raises(InventoryError, match=words):
+        group_limits(inventory_with(declared))
+
+
+def test_shares_as_they_are_written() -> None:
+    """What `check` accepts without knowing the groups."""
+    assert value_mistake("25%") is None
+    assert value_mistake(2) is None
+    assert value_mistake(2.5) is not None
