@@ -160,7 +160,7 @@ golden: $(READY) ## Renew the golden site that the tests compare, and say which 
 
 .PHONY: e2e
 e2e: $(READY) ## Run the long tests: real vLLM sweeps, nodes with systemd and sshd (E2E=tests/e2e: a part)
-	$(BIN)/pytest -s -m e2e $(E2E)
+	$(BIN)/pytest -s -m e2e --durations=15 $(E2E)
 
 .PHONY: bench
 bench: $(READY) ## Measure the load client and the rate search against targets and peers (CASES=200: searches)

@@ -7,12 +7,17 @@ many of each kind as there are, so that it shows how likely another set of promp
 """
 
 import argparse
+import hashlib
+import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
+
+import zstandard
 
 from tokenpeak.quality.comparison import floor_of
 from tokenpeak.quality.verdict import Reference, judge
@@ -22,6 +27,7 @@ from tokenpeak.spec.quality import QualitySpec
 from tokenpeak.store.archive import Archive
 
 DRAWS = 200
+DECIMALS = 3
 MARGIN_NATS = QualitySpec().margin
 
 
@@ -41,6 +47,40 @@ def recordings(archives: Iterable[Archive]) -> list[Recording]:
         for trial in archive.trials()
         if (passes := archive.read_answers(trial.trial_id)) is not None
     ]
+
+
+def write_recordings(found: Sequence[Recording], path: Path) -> None:
+    """Keep the recordings in one file, each different answer once."""
+    answers: dict[str, Any] = {}
+    launches = []
+    for each in found:
+        # When it was recorded and how many requests at a time are no part of what was answered.
+        content = _rounded({**each.answers.model_dump(mode="json"), "recorded_at": "2026-01-01T00:00:00Z"})
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+        answers[digest] = content
+        launches.append([each.config, digest])
+    text = json.dumps({"launches": launches, "answers": answers}, separators=(",", ":"))
+    settings = zstandard.ZstdCompressionParameters.from_level(19, enable_ldm=True, window_log=27)
+    path.write_bytes(zstandard.ZstdCompressor(compression_params=settings).compress(text.encode()))
+
+
+def read_recordings(path: Path) -> list[Recording]:
+    """The recordings of a file, one for each launch."""
+    kept = json.loads(zstandard.ZstdDecompressor(max_window_size=1 << 27).decompress(path.read_bytes()))
+    answers = {digest: QualityAnswers.model_validate(content) for digest, content in kept["answers"].items()}
+    return [Recording(config=config, answers=answers[digest]) for config, digest in kept["launches"]]
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case float():
+            return round(value, DECIMALS)
+        case list() | tuple():
+            return [_rounded(each) for each in value]
+        case dict():
+            return {name: _rounded(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 def status_of(launch: QualityAnswers, reference: QualityAnswers, again: QualityAnswers) -> QualityStatus:
@@ -66,10 +106,12 @@ def false_alarms(sound: Sequence[QualityAnswers], draw: random.Random) -> list[C
     return counted
 
 
-def finds(damaged: QualityAnswers, sound: Sequence[QualityAnswers], draw: random.Random) -> Counter[QualityStatus]:
+def finds(
+    damaged: QualityAnswers, sound: Sequence[QualityAnswers], draw: random.Random, draws: int = DRAWS
+) -> Counter[QualityStatus]:
     """The verdicts on a damaged launch over prompts, and launches of the reference, that are drawn anew."""
     counts: Counter[QualityStatus] = Counter()
-    for _ in range(DRAWS):
+    for _ in range(draws):
         reference, again = draw.sample(list(sound), 2)
         texts = _drawn([(text.name, text.name.rpartition("-")[0]) for text in reference.texts], draw)
         answers = _drawn([(answer.name, answer.kind) for answer in reference.answers], draw)
@@ -108,8 +150,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archives", nargs="+", type=Path, metavar="ARCHIVE")
     parser.add_argument("--damaged", nargs="*", default=[], metavar="PATTERN")
+    parser.add_argument("--record", type=Path, metavar="FILE")
     options = parser.parse_args()
     found = recordings(Archive(path) for path in options.archives)
+    if options.record:
+        write_recordings(found, options.record)
     damaged = [each for each in found if any(fnmatchcase(each.config, pattern) for pattern in options.damaged)]
     sound = [each.answers for each in found if each not in damaged]
     draw = random.Random(26)  # noqa: S311

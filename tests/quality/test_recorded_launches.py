@@ -1,0 +1,69 @@
+"""Forty launches of one sound model on a real engine, and damaged ones: no false alarm, and the damage is found.
+
+`recorded-cpu.json.zst` was made by `python -m benchmarks.answers … --record` of two sweeps on vLLM's CPU engine: the
+model at one place after another, with settings that batch or compile otherwise, and with normal noise of a share of
+each matrix's own spread added to its weights.
+"""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.answers import Recording, false_alarms, finds, read_recordings, same
+from tokenpeak.ranking.intervals import clopper_pearson_interval
+
+DRAWS = 40
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[Recording]:
+    """All launches."""
+    return read_recordings(Path(__file__).with_name("recorded-cpu.json.zst"))
+
+
+@pytest.fixture(scope="module")
+def sound(recorded: list[Recording]) -> list[Recording]:
+    """Those of the sound model."""
+    return [each for each in recorded if "noise" not in each.config]
+
+
+def test_no_sound_launch_fails(sound: list[Recording]) -> None:
+    """Each against each other one: none fails, which forty launches bound at 7.2% of launches with 95% confidence."""
+    counted = false_alarms([each.answers for each in sound], random.Random(26))
+    alarmed = sum(counts["fail"] > 0 for counts in counted)
+    bound = clopper_pearson_interval(alarmed, len(sound), confidence=0.9).high
+
+    assert 40 == len(sound)
+    assert {"pass": 40 * 39} == dict(sum(counted, Counter()))
+    assert bound is not None
+    assert bound < 0.073
+
+
+def test_launches_that_batch_otherwise_answer_otherwise(sound: list[Recording]) -> None:
+    """The recording is no copy of one launch: settings that change nothing but rounding changed what was returned."""
+    different = [
+        each
+        for place, each in enumerate(sound)
+        if not any(same(each.answers, other.answers) for other in sound[:place])
+    ]
+
+    assert len(different) >= 5
+
+
+@pytest.mark.parametrize(("strength", "least"), [("0_08", 0.95), ("0_1", 0.95)])
+def test_damage_is_found(recorded: list[Recording], sound: list[Recording], strength: str, least: float) -> None:
+    """Noise of 8% of a matrix's spread fails with 95% of prompt sets like ours."""
+    [damaged] = [each for each in recorded if each.config == f"answers=noise-{strength}"]
+    counts = finds(damaged.answers, [each.answers for each in sound], random.Random(27), DRAWS)
+
+    assert counts["fail"] >= least * DRAWS, counts
+
+
+def test_what_lies_at_the_margin_is_not_called_right(recorded: list[Recording], sound: list[Recording]) -> None:
+    """Noise of 6%, whose divergence is about the margin, passes with hardly any set of prompts."""
+    [damaged] = [each for each in recorded if each.config == "answers=noise-0_06"]
+    counts = finds(damaged.answers, [each.answers for each in sound], random.Random(28), DRAWS)
+
+    assert counts["pass"] <= 0.05 * DRAWS, counts
