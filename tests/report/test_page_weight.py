@@ -31,7 +31,7 @@ def test_the_page_reads_the_rows_that_were_packed(browser: Browser) -> None:
 
 
 def test_few_or_unlike_rows_stay_rows() -> None:
-    """A short data set is left readable, and rows of different keys, as of a user's own chart, are left alone."""
+    """A short data set is left readable, and rows of different keys, as of a user's own chart, are untouched."""
     short, ragged = ROWS[: PACKED_FROM - 1], [*ROWS, {"series": "another"}]
 
     assert short == packed_rows(short)

@@ -117,7 +117,7 @@ def _energy(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Ti
     # What a page warns of as published, it does not show large.
     if row["estimated"] and view.record.imported is not None:
         return None
-    covers = "95%" if row["again"] else f"95%, launches taken to vary by {USUAL_SPREAD:.1%}"
+    covers = "95%" if row["again"] else f"95%, launches assumed to vary by {USUAL_SPREAD:.1%}"
     ends = f"{rounded(low, low, high)} to {rounded(high, low, high)} ({covers}), " if low is not None else ""
     return Tile(
         label="Energy",
