@@ -39,8 +39,10 @@
     const best = known && left.sweep.key === right.sweep.key && [left, right].find((side) => side.config.group === "best");
     const other = best === left ? right : left;
     const differs = best ? other.config.group !== "tie" : known ? right.config.low > left.config.high || right.config.high < left.config.low : Math.abs(ratio) > left.sweep.margin;
-    const basis = best ? "by the ranking" : known ? `their 95% intervals ${differs ? "are apart" : "overlap"}` : `differences below ${(left.sweep.margin * 100).toFixed(0)}% do not count`;
-    const found = differs ? ((ratio > 0) === left.sweep.higher ? "better" : "worse") : "not distinguishable";
+    const basis = best ? "by the ranking" : known ? `their 95% intervals ${differs ? "are apart" : "overlap"}` : differs ? "too few launches for an interval" : `differences below ${(left.sweep.margin * 100).toFixed(0)}% do not count`;
+    // Without an interval nobody knows what another launch would measure: which is higher is all that is known.
+    const better = (ratio > 0) === left.sweep.higher ? "better" : "worse";
+    const found = !differs ? "not distinguishable" : known ? better : `${ratio > 0 ? "higher" : "lower"}, not proven`;
     return `${name}: ${ratio > 0 ? "+" : "−"}${Math.abs(ratio * 100).toFixed(1)}% against the first, ${found} (${basis}).`;
   }
 

@@ -11,6 +11,20 @@
   const MOST = 6; // configs that are picked at once: as many as there are colours and shapes for
   const SHAPES = ["M4,0a4,4 0 1 1 -8,0a4,4 0 1 1 8,0", "M-3.6,-3.6h7.2v7.2h-7.2z", "M0,-4.4L4.2,3.6H-4.2z", "M0,-4.8L4,0L0,4.8L-4,0z", "M-1.5,-4.4h3v2.9h2.9v3h-2.9v2.9h-3v-2.9h-2.9v-3h2.9z", "M0,4.4L4.2,-3.6H-4.2z"];
 
+  // A figure's specification; its longer data sets stand in the page column by column.
+  function specOf(figure) {
+    const spec = JSON.parse(figure.querySelector("script.spec").textContent);
+    for (const [name, set] of Object.entries(spec.datasets || {})) if (set.columns) spec.datasets[name] = unpacked(set);
+    return spec;
+  }
+
+  // What page_weight.packed_rows packed: values of a column, or each once with the place of every row's.
+  function unpacked({ rows, columns }) {
+    const found = Array.from({ length: rows }, () => ({}));
+    for (const [key, own] of Object.entries(columns)) found.forEach((row, index) => { row[key] = own.of ? own.of[own.at ? own.at[index] : 0] : own[index]; });
+    return found;
+  }
+
   // Calls what waits for the runtime when it has been read.
   const waiting = [];
   function vega(then) {
@@ -149,7 +163,7 @@
     // A still picture stays where its letters can be read.
     if (!figure.dataset.scope && drawn <= holder.clientWidth * SMALLER) return;
     const fresh = make("div", { class: "embed" });
-    const spec = JSON.parse(figure.querySelector("script.spec").textContent);
+    const spec = specOf(figure);
     layOut(spec, figure.clientWidth, drawn, figure.classList.contains("span-full") ? 1100 : 760);
     const scope = figure.dataset.scope && scopeOf(figure, spec);
     const set = { ...Object.fromEntries(given), ...(scope && { picked: scope.picked, zoom: zoomOf(figure) }) };
@@ -202,7 +216,7 @@
   function brush(figure, view) {
     const holder = figure.querySelector(".chart");
     // The plot below the pointer, with its scale.
-    const panels = (JSON.parse(figure.querySelector("script.spec").textContent).concat || [null]).map((panel, index) => (panel ? [`.concat_${index}_group`, `concat_${index}_x`] : [".role-frame", "x"]));
+    const panels = (specOf(figure).concat || [null]).map((panel, index) => (panel ? [`.concat_${index}_group`, `concat_${index}_x`] : [".role-frame", "x"]));
     const plotAt = (event) => {
       for (const [group, scale] of panels) {
         const box = holder.querySelector(`.embed ${group} path.background`)?.getBoundingClientRect();
@@ -305,7 +319,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     const figures = all("figure.figure[data-name]");
     figures.forEach(figureTools);
-    for (const figure of figures) if (figure.dataset.scope) scopeOf(figure, JSON.parse(figure.querySelector("script.spec").textContent));
+    for (const figure of figures) if (figure.dataset.scope) scopeOf(figure, specOf(figure));
     for (const name of scopes.keys()) {
       const first = all("figure.figure[data-name]").find((figure) => figure.dataset.scope === name);
       if (scopes.get(name).usual.length) first.querySelector(".caption").after(make("p", { class: "hint" }, "Click a line, a legend entry or a row of a table to show or hide a config; drag along the axis to zoom."));

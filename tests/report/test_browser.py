@@ -242,6 +242,10 @@ def test_six_results_are_compared_and_kept_in_the_address(session: Session, site
     assert not add.is_enabled()
     assert 7 == heads
     assert 1 <= points <= 6
+    # Each of these was launched once: which measured higher is known, which is better is not.
+    said = " ".join(page.locator("#compare-result .sentence").all_inner_texts())
+    assert re.search("(higher|lower), not proven|not distinguishable", said)
+    assert not re.search("better|worse", said)
     assert page.locator(".chosen li").all_inner_texts() == other.locator(".chosen li").all_inner_texts()
     assert [] == session.complaints
 
@@ -501,6 +505,21 @@ def test_plots_have_room_on_a_phone(browser: Browser, h100: Path, name: str) -> 
 
     assert widths
     assert min(widths) >= 200, widths
+
+
+@pytest.mark.parametrize(("width", "is_first"), [(390, True), (1440, False)])
+def test_a_phone_has_the_answer_before_the_facts(browser: Browser, h100: Path, width: int, *, is_first: bool) -> None:
+    """On a window as narrow as a phone's the overview's answer stands above the facts of the sweep, else below."""
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto((h100 / "index.html").as_uri())
+    places = [
+        page.locator(selector).first.evaluate("each => each.getBoundingClientRect().top")
+        for selector in (".top", "h1", ".page-index .answer", ".page-head .strip")
+    ]
+    page.close()
+
+    assert sorted(places[:3]) == places[:3]
+    assert is_first == (places[2] < places[3])
 
 
 @pytest.mark.parametrize("name", ["index", "ranking", "interactions", "load", "requests", "energy", "trials"])

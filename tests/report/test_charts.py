@@ -162,12 +162,12 @@ def test_an_archive_without_requests_has_the_recorded_quantiles(tmp_path: Path) 
     assert not [each for each in found if each["name"].startswith("ttft-by-")]
 
 
-def test_a_result_without_a_remark_is_ok(drawn: list[dict[str, Any]]) -> None:
+def test_a_result_without_a_remark_is_completed(drawn: list[dict[str, Any]]) -> None:
     """The ranking's data give a reason only where there is one."""
     ranking = next(figure["data"] for figure in drawn if figure["name"].startswith("ranking-"))
     remarks = {row["remark"] for row in rows_of(ranking)}
 
-    assert "ok" in remarks
+    assert "completed" in remarks
     assert not any(remark.endswith(": ") for remark in remarks)
 
 

@@ -111,3 +111,34 @@ def test_models_at_several_contexts_on_two_nodes_are_a_sweep_like_others(tmp_pat
 
     assert overview.recommends(view)
     assert all("run " in each.words() for each in overview.answers_of(view) if each.tone == "answer")
+
+
+def test_cells_over_other_settings_are_marked() -> None:
+    """On a real H100 the smallest batch ran with bf16 only: its mean is over other settings than its neighbours'."""
+    view = open_archive(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst")
+    cells = interactions.cells(view, "max_num_seqs", "weights", 0.6)
+    drawn = figures.heatmap(view, "max_num_seqs", "weights", 0.6)
+    (alone,) = cells.filter(across="32", down="bf16").iter_rows(named=True)
+
+    assert alone["mixed"] and alone["under"].endswith("n=1*")
+    assert "each cell the mean over max_num_batched_tokens, kv_cache_dtype, of 1 to 4 configs" in drawn.caption
+    assert "*: of other settings of those axes than other cells" in drawn.caption
+
+
+def test_cells_of_a_full_grid_are_not_marked(tmp_path: Path) -> None:
+    """Where every combination ran, all cells are means over the same settings."""
+    view = open_archive(make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2).path)
+    drawn = figures.heatmap(view, "max_num_seqs", "enforce_eager", 0.6)
+
+    assert not interactions.cells(view, "max_num_seqs", "enforce_eager", 0.6)["mixed"].any()
+    assert "each cell the mean over gpu_memory_utilization, of 2 configs;" in drawn.caption
+    assert "*" not in drawn.caption
+
+
+def test_the_first_of_an_axis_has_no_pairs_with_itself() -> None:
+    """The number of matched pairs that the sentence says stands in the table, and none beside the reference."""
+    view = open_archive(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst")
+    (shown_as,) = (each for each in hardware.speedups(view) if getattr(each, "name", "") == "speedup-kv-cache-dtype")
+    place = [column.key for column in shown_as.columns].index("n")
+
+    assert ["–", "2"] == [row[place]["text"] for row in shown_as.rows]

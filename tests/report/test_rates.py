@@ -171,7 +171,7 @@ def test_an_overloaded_run_breaks_the_slo_and_ranks_nothing(tmp_path: Path) -> N
     words = [[row[index]["text"] for row in shown.rows] for index in (2, 4)]
 
     assert [True, False, None] == runs["held"].to_list()
-    assert [["valid", "overloaded", "invalid"], ["held", "broken", "–"]] == words
+    assert [["valid", "overloaded", "invalid"], ["held, not proven", "broken", "–"]] == words
     assert [4.0, 8.0] == curve(runs)["x"].to_list()
 
 

@@ -1,6 +1,7 @@
 """Tables of the reference: what each page of it has below its text, made of models, commands, views and metrics."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from tokenpeak.report.figures import slug
 
@@ -24,6 +25,12 @@ class ReferenceTable:
     """Markdown."""
     heads: tuple[str, ...] = ()
     entries: tuple[Entry, ...] = ()
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> "ReferenceTable":
+        """The table that `dataclasses.asdict` made a record of, from JSON."""
+        entries = (Entry(name=each["name"], cells=tuple(each["cells"])) for each in record["entries"])
+        return cls(**{**record, "heads": tuple(record["heads"]), "entries": tuple(entries)})
 
     @property
     def anchor(self) -> str:

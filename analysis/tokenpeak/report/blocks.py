@@ -163,6 +163,8 @@ class Column:
     signed: bool = False
     hidden: bool = False
     help: str = ""
+    least: float | None = None
+    """A number from 0 to below this is shown as less than it, such as a chance of <0.001."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +230,8 @@ def table(
             own = record[column.digits_from] if column.digits_from else None
             places = digits.get(column.key) if own is None else own
             text = number(value, places) if column.kind == "number" else "–" if value is None else str(value)
+            if column.least is not None and value is not None and 0 <= value < column.least:
+                text = f"<{column.least:g}"
             plus = "+" if column.signed and value is not None and re.search(r"[1-9]", text) and value > 0 else ""
             cell: dict[str, Any] = {"text": plus + text}
             if isinstance(value, int | float):

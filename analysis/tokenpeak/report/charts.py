@@ -103,7 +103,7 @@ def dots(
             .mark_text(align="left", color=theme.BAD, fontSize=11, fontStyle="italic")
             .encode(x=alt.value(6), text=alt.Text("remark:N"))
         )
-    return alt.layer(*layers).properties(width=width, height=alt.Step(24))
+    return alt.layer(*layers, width=width, height=alt.Step(24))
 
 
 def heatmap(

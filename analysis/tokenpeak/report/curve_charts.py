@@ -49,7 +49,7 @@ def curves(panels: Sequence[Panel], names: Sequence[str], roles: Mapping[str, st
     """The panels beside each other; `names` are picked at first, `roles` say what some labels are."""
     key = picks.legend(roles)
     drawn = [_panel(panel, key, x_words) for panel in panels]
-    return alt.concat(*drawn, columns=COLUMNS, spacing=28).add_params(*picks.parameters(names))
+    return alt.concat(*drawn, columns=COLUMNS, spacing=28, params=picks.parameters(names))
 
 
 def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.FacetChart:
@@ -102,7 +102,7 @@ def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.
         layers += slo_line(panel.limit)
     if panel.marks is not None and panel.marks.height:
         layers += _uprights(panel.marks, colour, x)
-    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    return alt.layer(*layers, width=WIDTH, height=HEIGHT)
 
 
 def _with_bars(frame: pl.DataFrame) -> pl.DataFrame:

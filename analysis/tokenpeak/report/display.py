@@ -18,6 +18,7 @@ import jinja2
 import vl_convert
 
 from tokenpeak import paths
+from tokenpeak.report.page_weight import light_picture
 
 BLOCK_MIME = "application/vnd.tokenpeak.block.v1+json"
 VEGALITE = "6.4"
@@ -59,7 +60,7 @@ def svg(spec: dict[str, Any]) -> str:
 def _drawn(spec: str) -> str:
     drawn: str = vl_convert.vegalite_to_svg(spec, vl_version=VEGALITE)
     # A policy that forbids inline styles would refuse these; vega writes them for the pointer only.
-    return re.sub(r' style="[^"]*"', "", drawn)
+    return light_picture(re.sub(r' style="[^"]*"', "", drawn))
 
 
 def standalone(picture: str) -> str:

@@ -45,8 +45,8 @@ def _lines(
         dot = base.mark_point(filled=True, size=26, opacity=0 if step else 1)
         shape = alt.Undefined if step else picks.shape(key)
         layers = [line.encode(strokeDash=picks.dash(key)), dot.encode(shape=shape, tooltip=tip)]
-        panels.append(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT))
-    return alt.concat(*panels, columns=3, spacing=28).add_params(*picks.parameters(names))
+        panels.append(alt.layer(*layers, width=WIDTH, height=HEIGHT))
+    return alt.concat(*panels, columns=3, spacing=28, params=picks.parameters(names))
 
 
 def quantile_figure(
@@ -119,7 +119,7 @@ def group_figure(
         alt.Tooltip("n:Q", title="requests"),
     ]
     dot = base.mark_point(filled=True, size=45, opacity=1).encode(y="value:Q", shape=picks.shape(key), tooltip=tip)
-    drawn = alt.layer(bar, line, dot).add_params(*picks.parameters(names)).properties(width=460, height=230)
+    drawn = alt.layer(bar, line, dot, params=picks.parameters(names), width=460, height=230)
     return figure(
         drawn,
         frame,

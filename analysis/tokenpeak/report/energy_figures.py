@@ -92,7 +92,7 @@ def _scatter(frame: pl.DataFrame, names: Sequence[str], roles: dict[str, str]) -
             x=x, y=y, color=picks.colour(key), shape=picks.shape(key), tooltip=tip
         ),
     ]
-    return alt.layer(*layers).add_params(*picks.parameters(names)).properties(width=WIDTH, height=HEIGHT)
+    return alt.layer(*layers, params=picks.parameters(names), width=WIDTH, height=HEIGHT)
 
 
 def stacked_cost(view: SweepView, hardware: str, frame: pl.DataFrame, factors: Factors) -> Figure | None:

@@ -11,6 +11,7 @@ import polars as pl
 from tokenpeak.report import charts, interactions, theme
 from tokenpeak.report.blocks import Column, Figure, Span, Table, table
 from tokenpeak.report.ranking import NOT_RUN, Ranking
+from tokenpeak.report.standing_words import COMPLETED
 from tokenpeak.report.view import SweepView, short_names
 
 SINGLE = "Each was launched once: no interval, and differences below {margin:.0%} are not distinguished."
@@ -67,7 +68,7 @@ def standings(ranked: Ranking) -> pl.DataFrame:
         pl.col("why").fill_null("").alias("remark"),
     ).with_columns(
         remark=pl.when(pl.col("state") == "ok")
-        .then("state")
+        .then(pl.lit(COMPLETED))
         .when((pl.col("remark") == NOT_RUN) | (pl.col("state") == "interrupted"))
         .then("remark")
         .otherwise(pl.concat_str("state", pl.lit(": "), "remark"))
@@ -130,7 +131,10 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
     """Two axes against each other on each kind of hardware."""
     cells = interactions.cells(view, across, down, widest)
     others = [axis for axis, choices in view.axes.items() if axis not in (across, down) and len(choices) > 1]
-    mean = f"mean over {', '.join(others)}" if others else "a cell is a config"
+    counts: list[int] = cells.filter(state="value")["n"].to_list()
+    least, most = min(counts, default=0), max(counts, default=0)
+    over = f"{least} to {most} configs" if least != most else f"{most} config{'' if most == 1 else 's'}"
+    mean = f"each cell the mean over {', '.join(others)}, of {over}" if others else "a cell is a config"
     names = {axis: short_names(view.axes[axis]) for axis in (across, down)}
     chart = charts.heatmap(
         cells.with_columns(
@@ -145,6 +149,7 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
     )
     legend = {
         " Where n is a of b, the others of the b configs have no result.": pl.col("why").str.contains("more without"),
+        " *: of other settings of those axes than other cells, so more than these two axes differs.": pl.col("mixed"),
         " Hatched: not tried.": pl.col("state") == "untried",
         " Outlined: no result.": pl.col("state") == "failed",
     }
@@ -208,8 +213,11 @@ def pair_matrix(view: SweepView, hardware: str, widest: float) -> Figure | None:
     return Figure(
         name=f"matrix-{slug(hardware)}",
         title=f"Every pair of axes{view.where(hardware)}",
-        caption=f"Each cell: the mean over the other axes against {_baseline_words(view)}; blue is better, colours end "
-        f"at ±{widest:.0%}. Hatched: not tried. Rows that change colour differently mean that the settings interact.",
+        caption=(
+            "Each cell: the mean over the other axes, of the configs that have a result, against "
+            f"{_baseline_words(view)}; blue is better, colours end at ±{widest:.0%}. Hatched: not tried. "
+            "Rows that change colour differently mean that the settings interact."
+        ),
         spec=charts.spec_of(charts.matrix(frames, {axis: list(names[axis].values()) for axis in axes})),
         span="half",
         scope=f"matrix-{slug(hardware)}",
@@ -254,7 +262,14 @@ def pair_effects(view: SweepView) -> Table:
             Column(key="pair", title="Pair", kind="code"),
             Column(key="cell", title="Strongest cell"),
             *EFFECT_COLUMNS,
-            Column(key="p_value", title="p", kind="number", digits=3, help="Chance of as much, if it did nothing."),
+            Column(
+                key="p_value",
+                title="p",
+                kind="number",
+                digits=3,
+                least=0.001,
+                help="Chance of as much, if it did nothing.",
+            ),
         ],
         name="pairs",
         title="What pairs of axes do beyond their parts",

@@ -194,7 +194,8 @@ def _against_first(view: SweepView, hardware: str, axis: str, choices: Sequence[
                 "ratio": pl.Series([mean]).exp()[0] if mean is not None else None,
                 "low": ratios.min(),
                 "high": ratios.max(),
-                "n": ratios.len(),
+                # The first is what others are paired with.
+                "n": None if choice == choices[0] else ratios.len(),
                 "lost": lost,
             }
         )

@@ -198,7 +198,7 @@ def _dates(frame: pl.DataFrame, unit: str) -> alt.TopLevelMixin:
         .encode(y=y)
     )
     layers = [line, bars.encode(y="low:Q", y2="high:Q"), dots, words]
-    return alt.layer(*layers).properties(width=theme.HALF, height=150)
+    return alt.layer(*layers, width=theme.HALF, height=150)
 
 
 def _change(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:

@@ -12,17 +12,23 @@ from tokenpeak.report.ranking import rank
 from tokenpeak.report.view import SweepView
 
 STEPS = 9
+MIXED = "*"
+"""Stands behind n in a cell whose mean is over other settings of the other axes than another cell's."""
 CHANCE = 0.05
 """An axis, or a pair, matters where the p-value of its F test is below this."""
 
 
 def pairs(view: SweepView) -> list[tuple[str, str]]:
     """Every pair of axes with at least two alternatives each; the one with more alternatives goes across."""
-    varied = [axis for axis, choices in view.axes.items() if len(choices) > 1 and f"axis_{axis}" in view.trials.columns]
     return [
         (first, second) if len(view.axes[first]) >= len(view.axes[second]) else (second, first)
-        for first, second in combinations(varied, 2)
+        for first, second in combinations(varied(view), 2)
     ]
+
+
+def varied(view: SweepView) -> list[str]:
+    """The axes of which trials have a choice among several alternatives."""
+    return [axis for axis, choices in view.axes.items() if len(choices) > 1 and f"axis_{axis}" in view.trials.columns]
 
 
 def widest_gain(view: SweepView) -> float:
@@ -41,22 +47,23 @@ def cells(view: SweepView, across: str, down: str, widest: float) -> pl.DataFram
     """The cells of one pair on each hardware: the mean over the other axes, against the hardware's baseline.
 
     Columns: hardware, across, down, state (value, untried or failed), value, gain, n (configs), best, step, words,
-    under, why.
+    under, why, mixed (its mean is over other settings of the other axes than that of another cell: a star behind n).
     """
     rows = []
+    others = [f"axis_{axis}" for axis in varied(view) if axis not in (across, down)]
     for hardware in view.hardware:
         ranking = rank(view, hardware)
+        ok = ranking.frame.filter(pl.col("state") == "ok")
+        every = set(ok.drop_nulls([f"axis_{across}", f"axis_{down}"]).select(others).rows())
         for a in view.axes[across]:
             for d in view.axes[down]:
-                here = ranking.frame.filter(pl.col(f"axis_{across}") == a, pl.col(f"axis_{down}") == d)
-                rows.append(
-                    {
-                        "hardware": hardware,
-                        "across": a,
-                        "down": d,
-                        **_cell(here, ranking.baseline.value if ranking.baseline else None, widest),
-                    }
-                )
+                is_here = (pl.col(f"axis_{across}") == a) & (pl.col(f"axis_{down}") == d)
+                own = ok.filter(is_here).select(others).rows()
+                is_mixed = bool(others and own) and set(own) != every
+                baseline = ranking.baseline.value if ranking.baseline else None
+                cell = _cell(ranking.frame.filter(is_here), baseline, widest)
+                star = {"under": f"{cell['under']}{MIXED}"} if is_mixed else {}
+                rows.append({"hardware": hardware, "across": a, "down": d, **cell, **star, "mixed": is_mixed})
     return pl.DataFrame(rows, infer_schema_length=None)
 
 

@@ -105,8 +105,7 @@ def chart(frame: pl.DataFrame, names: Sequence[str], said: Mapping[str, str], of
     if not frame["proven"].all():
         hollow = base.transform_filter("!datum.proven").mark_point(filled=False, size=80, fill=theme.PAPER)
         layers.append(hollow.encode(shape=picks.shape(key), tooltip=tip))
-    first = [alt.param(name="picked", value=list(names)[: picks.MOST])]
-    return alt.layer(*layers).add_params(*first).properties(width=WIDTH, height=HEIGHT)
+    return alt.layer(*layers, params=picks.parameters(names)[:1], width=WIDTH, height=HEIGHT)
 
 
 def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:

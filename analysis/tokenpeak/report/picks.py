@@ -20,9 +20,13 @@ SLOT = "indexof(picked, datum.series)"
 IN_ZOOM = "!zoom || (datum.x >= zoom[0] && datum.x <= zoom[1])"
 
 
-def parameters(names: Sequence[str]) -> list[alt.Parameter]:
-    """The parameters `picked`, at first these names, and `zoom`."""
-    return [alt.param(name="picked", value=list(names)[:MOST]), alt.param(name="zoom", value=None)]
+def parameters(names: Sequence[str]) -> list[Any]:
+    """The parameters `picked`, at first these names, and `zoom`, as a chart's `params`.
+
+    Altair copies a whole chart to add a parameter to it, so each is given when the chart is made.
+    """
+    made = [alt.param(name="picked", value=list(names)[:MOST]), alt.param(name="zoom", value=None)]
+    return [each.param for each in made]
 
 
 def split(chart: alt.Chart) -> tuple[alt.Chart, alt.Chart]:

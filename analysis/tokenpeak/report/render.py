@@ -17,6 +17,7 @@ from tokenpeak.atomic import write_atomically
 from tokenpeak.report import display
 from tokenpeak.report.claims import address
 from tokenpeak.report.display import HATCH, VEGALITE
+from tokenpeak.report.page_weight import packed_spec, sortable
 
 EMBED = "window.vegaEmbed = vegaEmbed;"
 """What the bundle leaves for the site's own script to find."""
@@ -35,6 +36,8 @@ def environment(templates: Path = paths.TEMPLATES) -> jinja2.Environment:
     env.filters["claim_links"] = claim_links
     env.filters["script_json"] = script_json
     env.filters["picture"] = picture
+    env.filters["packed"] = packed_spec
+    env.filters["sortable"] = sortable
     env.globals["tokenpeak_version"] = version("tokenpeak")
     return env
 

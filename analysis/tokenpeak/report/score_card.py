@@ -5,6 +5,8 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.metrics import PER_GPU
+from tokenpeak.ranking.energy_intervals import USUAL_SPREAD
+from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.report import rates
 from tokenpeak.report.answers import confidence_words
@@ -14,6 +16,7 @@ from tokenpeak.report.energy import rounded
 from tokenpeak.report.energy_configs import energy_configs
 from tokenpeak.report.precision_gain import PrecisionGain, precision_gain
 from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.standing_words import BROKEN, HELD, NOT_PROVEN
 from tokenpeak.report.tables import MILLI
 from tokenpeak.report.view import SweepView, metric_word
 from tokenpeak.spec.workload import Slo
@@ -101,15 +104,21 @@ def _energy(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Ti
     name = "energy_j_per_output_tok"
     if name == view.spec.objective.metric or not recommended.get(name):
         return None
-    own = energy_configs(view).filter(
-        pl.col("hardware") == ranked.hardware, pl.col("config_id") == recommended["config_id"]
-    )
+    here = energy_configs(view).filter(pl.col("hardware") == ranked.hardware)
+    again = bool((here["n"] > 1).any())
+    own = here.filter(pl.col("config_id") == recommended["config_id"])
     row: dict[str, Any] = (
-        own.row(0, named=True) if own.height else {"low": None, "high": None, "boundary": "", "estimated": False}
+        own.with_columns(again=again).row(0, named=True)
+        if own.height
+        else {"low": None, "high": None, "boundary": "", "estimated": False, "again": again}
     )
     against = _against(ranked, recommended, name)
     low, high = row["low"], row["high"]
-    ends = f"{rounded(low, low, high)} to {rounded(high, low, high)} (95%), " if low is not None else ""
+    # What a page warns of as published, it does not show large.
+    if row["estimated"] and view.record.imported is not None:
+        return None
+    covers = "95%" if row["again"] else f"95%, launches assumed to vary by {USUAL_SPREAD:.1%}"
+    ends = f"{rounded(low, low, high)} to {rounded(high, low, high)} ({covers}), " if low is not None else ""
     return Tile(
         label="Energy",
         value=rounded(recommended[name], low, high),
@@ -254,8 +263,9 @@ def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
     if recommended["slo_met"] and isinstance(confidence, float):
         note += f", {confidence_words(confidence)} confidence"
     if not recommended["slo_met"]:
-        return Tile(label="SLO", value="broken", note=note, bars=bars, tone="worse")
-    return Tile(label="SLO", value="held", note=note, bars=bars)
+        return Tile(label="SLO", value=BROKEN, note=note, bars=bars, tone="worse")
+    is_proven = not isinstance(confidence, float) or confidence >= CONFIDENCE
+    return Tile(label="SLO", value=HELD if is_proven else NOT_PROVEN, note=note, bars=bars)
 
 
 def _limit_bars(slo: Slo, recommended: dict[str, Any]) -> tuple[Bar, ...]:

@@ -10,6 +10,7 @@ from tokenpeak.records import OVERLOADED
 from tokenpeak.report.blocks import Column, Table, table
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import MEASURED, NOT_RUN, Ranking, reason_words
+from tokenpeak.report.standing_words import COMPLETED, RANK, SLO, STATUS, slo_word
 from tokenpeak.report.view import SweepView, metric_word
 
 SHOWN = ("ttft_s_p95",)
@@ -74,7 +75,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         .when(ranked.is_recommended)
         .then(pl.lit("best"))
         .otherwise(pl.col("group").replace("best", "tie")),
-        slo=pl.when(pl.col("slo_met")).then(pl.lit("held")).when(~pl.col("slo_met")).then(pl.lit("broken")),
+        slo=slo_word(pl.col("slo_met"), pl.col("slo_sure")),
         result=pl.when(pl.col("config_id").is_in(recommended))
         .then(pl.lit("recommended"))
         .when(pl.col("group") == "best")
@@ -82,7 +83,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         .when(pl.col("group") == "tie")
         .then(pl.lit("tied"))
         .when(pl.col("state") == "ok")
-        .then(pl.lit("ok"))
+        .then(pl.lit(COMPLETED))
         .when(pl.col("why") == NOT_RUN)
         .then(None)
         .otherwise(pl.col("state")),
@@ -104,7 +105,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         frame,
         [
             Column(key="label", title="Config", unit=" / ".join(view.axes), kind="code"),
-            Column(key="rank", title="Rank", kind="number"),
+            Column(key="rank", title="Rank", kind="number", help=RANK),
             *axes,
             Column(key="result", title="Result", kind="state"),
             *([Column(key="why", title="Why not")] if frame["why"].is_not_null().any() else []),
@@ -119,7 +120,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
                 if frame["objective_holdout"].is_not_null().any()
                 else []
             ),
-            *([Column(key="slo", title="SLO", kind="state")] if frame["slo"].is_not_null().any() else []),
+            *([Column(key="slo", title="SLO", kind="state", help=SLO)] if frame["slo"].is_not_null().any() else []),
             *(replace(column, hidden=True) for column in confidence_column(frame)),
             *[metric_column(name, currency=view.spec.energy.currency, hidden=name not in shown) for name in measured],
             Column(key="details", title="Why not, in full", hidden=True),
@@ -129,7 +130,8 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         title=f"All configs on {ranked.hardware}",
         tone="tone",
         hrefs={"label": "href"},
-        note="A config's link leads to its first trial.",
+        note="A config's link leads to its first trial. Ranks go by means before rounding, so equal figures may differ "
+        "in rank; configs that are tied are not distinguished.",
         span="wide",
     )
 
@@ -308,7 +310,7 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
         slo=pl.when("overloaded")
         .then(pl.lit("broken"))
         .when(pl.col("verdict") != "invalid")
-        .then(pl.col("slo_met").replace_strict({True: "held", False: "broken"}, return_dtype=pl.String)),
+        .then(slo_word(pl.col("slo_met"), pl.col("slo_sure"))),
         sure=confidence_percent(pl.when(pl.col("verdict") != "invalid").then(pl.col("slo_sure"))),
         why=pl.when(pl.col("verdict") == "invalid").then(reason_words()),
         reasons=pl.col("verdict_reasons").list.join(" "),
@@ -339,7 +341,7 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
             Column(key="level_label", title="Load", kind="code"),
             Column(key="verdict", title="Verdict", kind="state"),
             *([Column(key="why", title="Why")] if shown["why"].is_not_null().any() else []),
-            *([Column(key="slo", title="SLO", kind="state")] if shown["slo"].is_not_null().any() else []),
+            *([Column(key="slo", title="SLO", kind="state", help=SLO)] if shown["slo"].is_not_null().any() else []),
             *confidence_column(shown),
             *(STATE_COLUMNS if stated else ()),
             *((RECOMPUTED,) if recomputed else ()),
@@ -371,6 +373,7 @@ def trials(view: SweepView) -> Table:
         href=trial_href(pl.col("trial_id")),
         cause=pl.col("failure_cause").str.replace_all("_", " "),
         started=pl.col("started_at").dt.strftime("%H:%M:%S"),
+        status=pl.col("status").replace("ok", COMPLETED),
         requests=pl.when("holdout").then(pl.lit("fresh")).otherwise(pl.lit("same")),
     )
     times = [
@@ -395,7 +398,7 @@ def trials(view: SweepView) -> Table:
             ),
             Column(key="replicate", title="Replicate", kind="number", hidden=not (shown["replicate"] > 0).any()),
             *([Column(key="requests", title="Requests")] if shown["holdout"].any() else []),
-            Column(key="status", title="Status", kind="state"),
+            Column(key="status", title="Status", kind="state", help=STATUS),
             *([Column(key="cause", title="Cause")] if shown["cause"].is_not_null().any() else []),
             Column(key="objective", title=view.metric_title, unit=view.metric.unit, kind="number"),
             *(times if shown["duration_s"].is_not_null().any() else []),

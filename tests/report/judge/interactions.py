@@ -39,7 +39,8 @@ def _listed(text: str, gains: dict[str, tuple[float, str, str, bool]]) -> Figure
 
 
 @pattern(
-    r"Each cell: the mean over the other axes against (?P<base>.+?); blue is better, colours end at "
+    r"Each cell: the mean over the other axes, of the configs that have a result, against (?P<base>.+?); "
+    r"blue is better, colours end at "
     r"±(?P<widest>\d+)%\. "
     r"Hatched: not tried\. Rows that change colour differently mean that the settings interact\."
 )
@@ -61,11 +62,33 @@ def effects_caption(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    rf".+? at {LEVEL}, (?:mean over (?P<others>[^;]+)|a cell is a config); percent against [^.]+?(?:, "
-    rf"lower is better)?\."
-    r"(?: Where n is a of b, the others of the b configs have no result\.)?(?: Hatched: not "
-    r"tried\.)?(?: Outlined: no result\.)?"
+    rf".+? at {LEVEL}, (?:each cell the mean over (?P<others>[^;]+?), of (?P<least>\d+)(?: to (?P<most>\d+))? configs?"
+    r"|a cell is a config); percent against [^.]+?(?:, lower is better)?\."
+    r"(?: Where n is a of b, the others of the b configs have no result\.)?"
+    r"(?P<mixed> \*: of other settings of those axes than other cells, so more than these two axes differs\.)?"
+    r"(?: Hatched: not tried\.)?(?: Outlined: no result\.)?"
 )
 def heatmap_caption(site: Site, found: re.Match[str]) -> Figures:
-    must(set((found["others"] or "").split(", ")) <= {"", *site.raw.axes}, "axes")
-    return iter(())
+    """The axes of the mean leave the two that are drawn; how many configs a cell has, and whether cells differ."""
+    raw = site.raw
+    if found["others"] is None:
+        return
+    others = found["others"].split(", ")
+    must(set(others) <= set(raw.axes), "axes")
+    drawn = [axis for axis, choices in raw.axes.items() if len(choices) > 1 and axis not in others]
+    counts, settings = set(), []
+    for hw in raw.hardware:
+        cells: dict[tuple[str | None, ...], set[tuple[str | None, ...]]] = {}
+        for label in raw.means(hw, raw.metric):
+            config = raw.config(hw, label)["choices"]
+            place = tuple(config.get(axis) for axis in drawn)
+            cells.setdefault(place, set()).add(tuple(config.get(axis) for axis in others))
+        cells = {place: own for place, own in cells.items() if None not in place}
+        counts |= {len(own) for own in cells.values()}
+        settings.append(list(cells.values()))
+    yield found["least"], min(counts)
+    yield found["most"] or found["least"], max(counts)
+    must(
+        bool(found["mixed"]) == any(own != set.union(*cells) for cells in settings for own in cells),
+        "whether cells are of different settings",
+    )

@@ -1,0 +1,24 @@
+"""Words of a row's standing: whether it completed, whether the SLO held, and what its rank is by."""
+
+import polars as pl
+
+from tokenpeak.ranking.intervals import CONFIDENCE
+
+COMPLETED = "completed"
+"""It gave a result; whether that is good is said by other columns."""
+STATUS = "Whether it ran to its end; whether its result is good is said elsewhere"
+HELD, BROKEN, NOT_PROVEN = "held", "broken", "held, not proven"
+RANK = "By the objective's mean before rounding; equal means in the order of their first launches, as in exports"
+SLO = f"{NOT_PROVEN}: within its limits, with less than {CONFIDENCE:.0%} confidence that more requests would be"
+
+
+def slo_word(met: pl.Expr, confidence: pl.Expr) -> pl.Expr:
+    """Held, broken, or held with less confidence than CONFIDENCE; null where it was not looked at."""
+    return (
+        pl.when(met & (confidence < CONFIDENCE))
+        .then(pl.lit(NOT_PROVEN))
+        .when(met)
+        .then(pl.lit(HELD))
+        .when(~met)
+        .then(pl.lit(BROKEN))
+    )
