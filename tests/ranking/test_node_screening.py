@@ -74,7 +74,7 @@ TWENTY = [ILL.get(node.name, node) for node in healthy(20)]
 
 
 def test_two_slow_boards_and_one_that_throttles_are_named_among_twenty() -> None:
-    """All three in 100 of 100 repetitions (399 of 400 are), the one that throttles as such; a healthy node in 5 at most."""
+    """All three in 100 of 100 repetitions (399 of 400), the one that throttles as such; a healthy one in 5 at most."""
     found = [screened(TWENTY, seed) for seed in range(REPETITIONS)]
     named = [{node.node: node.verdict for node in each.outliers} for each in found]
 
@@ -173,9 +173,9 @@ def test_a_fast_node_is_said_and_makes_no_other_slow() -> None:
 def test_a_node_that_gave_no_figure_is_said_with_its_reason() -> None:
     """A launch that failed on one node is no speed, and does not spoil the others' comparison."""
     made = [NodeLaunch(node=f"n{number}", speed=100.0 + number) for number in range(6)]
-    found = screen([*made, NodeLaunch(node="n9", speed=None, failure="vram_taken")], {}, margin=MARGIN)
+    found = screen([*made, NodeLaunch(node="n9", speed=None, failure="port in use")], {}, margin=MARGIN)
 
-    assert "n9 gave no figure: vram_taken" in found.lines
+    assert "n9 gave no figure: port in use" in found.lines
     assert "6 nodes with 1 launch each" in found.power_words
 
 

@@ -101,7 +101,7 @@ def replay(
             landscapes.append(_from_csv(path, value, columns, predicted, metric))
         else:
             landscapes += _from_archives(path, metric, workload, level)
-    compared = COMPARED if nodes == 1 else COMPARED_IN_ROUNDS
+    compared: tuple[str, ...] = COMPARED if nodes == 1 else COMPARED_IN_ROUNDS
     searchers = list(dict.fromkeys([strategy, *compared]))
     found: list[dict[str, list[Replay]]] = [
         {

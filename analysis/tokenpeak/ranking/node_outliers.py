@@ -19,9 +19,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from tokenpeak.ranking.intervals import t_critical, variance
-
-FEW_NODES = 6
-"""With fewer, the spread between launches of a node is used, where there are several."""
+from tokenpeak.spec.node_screening import FEW_NODES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +48,7 @@ def node_outliers(launches: Mapping[str, Sequence[float]], *, margin: float, fal
     if not means:
         return NodeOutliers(low=(), high=(), centre=0.0, deviation=None, freedom=0.0, detectable=None)
     freedom = sum(len(values) - 1 for values in launches.values() if values)
+    deviation: float | None
     if len(means) < FEW_NODES and freedom:
         apart, deviation, detectable = _by_launches(launches, means, freedom, margin, false_alarms)
     else:

@@ -80,6 +80,13 @@ def speed_of(run: RunRecord) -> float | None:
     return 1 / mean if mean else None
 
 
+def speed_metric(run: RunRecord) -> str:
+    """The metric that the run's speed is read from; of TPOT it is the inverse."""
+    if run.max_rate is not None:
+        return "max_rate_per_s" if run.max_rate.saturation_per_s is None else "saturation_per_s"
+    return "output_tok_per_s" if isinstance(run.level, ClosedLoad) else "tpot_s"
+
+
 def fall_of(windows: Sequence[float]) -> float | None:
     """Logarithm of the speed in the last third of a run ÷ in its first; None for a short run.
 

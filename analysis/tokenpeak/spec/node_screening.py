@@ -6,6 +6,9 @@ from pydantic import PositiveInt
 
 from tokenpeak.spec.workload import Declaration
 
+FEW_NODES = 6
+"""In groups of fewer, nodes are compared by the spread between launches of a node, where there are several."""
+
 
 class NodeScreeningSpec(Declaration):
     """Before the search each node of a group launches the same config, so that a slow node is no slow config.
