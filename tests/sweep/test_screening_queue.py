@@ -180,6 +180,49 @@ def test_one_node_or_no_wish_screens_nothing(given: Any) -> None:
     assert not claimed(trial_queue, "node-0")[0].node_screening
 
 
+def inventory(home: Home, name: str, first: int, of_nodes: list[dict[str, Any]]) -> dict[str, str]:
+    """An inventory of L4 nodes, each with settings of its simulated machine; their addresses."""
+    lone, folder = home.root / "inventory" / "lone", home.root / "inventory" / name
+    shutil.copytree(lone, folder)
+    shared = yaml.safe_load((lone / "group_vars" / "all.yml").read_text())
+    machine = shared.pop("tokenpeak_simulated_machine")
+    env = shared.pop("tokenpeak_engine_env")
+    (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(shared))
+    place = home.address.rpartition(".")[0]
+    hosts = {
+        f"{name}-{number}": {
+            "tokenpeak_host": f"{place}.{first + number}",
+            "tokenpeak_simulated_gpu": "NVIDIA L4",
+            "tokenpeak_simulated_machine": {**machine, **{key: own[key] for key in own if key != "env"}},
+            "tokenpeak_engine_env": {**env, **own.get("env", {})},
+        }
+        for number, own in enumerate(of_nodes)
+    }
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+    return {node: host["tokenpeak_host"] for node, host in hosts.items()}
+
+
+@pytest.mark.e2e
+def test_a_node_that_its_driver_holds_back_is_named_and_kept(home: Home) -> None:
+    """Of two simulated nodes one is too hot: the driver names it, and by declaration it goes on."""
+    nodes = inventory(home, "warm", 248, [{}, {"env": {"TOKENPEAK_SIM_FAULT": "throttle_after_s:0"}}])
+    spec = {**SPEC, "node_screening": {"outliers": "keep", "launches": 1}}
+    (home.root / "analysis" / "sweeps" / "warm.yml").write_text(yaml.safe_dump(spec))
+
+    done = home.run("sweep", "--inventory", "warm", "--sweep", "warm", "--parallel", "2", "--no-report")
+    trials = home.trials(home.archives()[-1])
+    (line,) = (line for line in done.stdout.splitlines() if "OUTLIER" in line)
+
+    assert "warm-1 throttles" in line, done.stdout
+    assert (
+        "its driver held the clock back for heat or the power supply in 100% of the samples, in 0% on the others"
+        in line
+    )
+    assert "it is kept, as the sweep says" in line
+    assert set(nodes) == {trial["node"] for trial in trials if trial["node_screening"]}
+    assert 2 == sum(not trial["node_screening"] for trial in trials)
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize(("restore", "parallel"), [("per_trial", "2"), ("per_sweep", "1")])
 def test_a_slow_node_is_named_excluded_and_given_back(home: Home, restore: str, parallel: str) -> None:
@@ -188,27 +231,8 @@ def test_a_slow_node_is_named_excluded_and_given_back(home: Home, restore: str, 
     With one slot and production given back at the end, a node that waits for the others hands its slot on.
     """
     name = f"slow-{restore.replace('_', '-')}"
-    lone, folder = home.root / "inventory" / "lone", home.root / "inventory" / name
-    shutil.copytree(lone, folder)
-    shared = yaml.safe_load((lone / "group_vars" / "all.yml").read_text())
-    shared["tokenpeak_simulated_machine"] |= {
-        "speed": "{{ tokenpeak_speed }}",
-        "power_limit_w": "{{ tokenpeak_limit }}",
-    }
-    (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(shared))
-    place = home.address.rpartition(".")[0]
-    first = 240 if restore == "per_trial" else 244
-    nodes = {f"{name}-{number}": f"{place}.{first + number}" for number in range(3)}
-    hosts = {
-        node: {
-            "tokenpeak_host": address,
-            "tokenpeak_simulated_gpu": "NVIDIA L4",
-            "tokenpeak_speed": 0.75 if node.endswith("-1") else 1,
-            "tokenpeak_limit": 45 if node.endswith("-1") else 72,
-        }
-        for node, address in nodes.items()
-    }
-    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+    of_nodes = [{}, {"speed": 0.75, "power_limit_w": 45}, {}]
+    nodes = inventory(home, name, 240 if restore == "per_trial" else 244, of_nodes)
     spec = {**SPEC, "restore": restore, "node_screening": {"outliers": "exclude", "launches": 2}}
     (home.root / "analysis" / "sweeps" / f"{name}.yml").write_text(yaml.safe_dump(spec))
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from tokenpeak.plan.node_screening import screening_config
 from tokenpeak.records import TrialRecord
 from tokenpeak.report.blocks import Block, Column, Sentence, answer, code, note, strong, table, warning
 from tokenpeak.report.figures import slug
@@ -25,7 +24,7 @@ NODES = (
     Column(key="clock_mhz", title="SM clock", unit="MHz", kind="number", digits=0, help="Mean of boards and run"),
     Column(key="temperature_c", title="Hottest board", unit="°C", kind="number", digits=0),
     Column(key="slowed", title="Held back", unit="%", kind="number", digits=0, help="Share of samples, by its driver"),
-    Column(key="launches", title="Launches", kind="number"),
+    Column(key="launches", title="Launches", kind="number", digits=0),
 )
 LAUNCHES = (
     Column(key="trial_id", title="Trial", kind="code"),
@@ -48,7 +47,7 @@ def blocks(view: SweepView) -> tuple[Block, ...]:
         own = [trial for trial in trials if trial.hardware == plan.hardware]
         if own:
             screened = screening_of(own, view.nodes_of(plan.hardware), view.spec)
-            found.append(_answer(screened, plan.hardware, screening_config(view.spec, plan).config.name))
+            found.append(_answer(screened, plan.hardware, own[0].config.name))
             found += _sentences(view, screened)
             found += _tables(view, screened, own, plan.hardware)
     return tuple(found)

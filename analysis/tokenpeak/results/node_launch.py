@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tokenpeak.predict.demand import objective_run
 from tokenpeak.records import BY_THE_ENGINE, RunRecord, Series, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import ClosedLoad
@@ -41,9 +40,14 @@ class NodeLaunch:
     """Share of the samples in which the driver held back the board that it slowed most."""
 
 
+def screened_run(trial: TrialRecord, spec: SweepSpec) -> RunRecord | None:
+    """The objective's run, whatever its verdict; None where the trial did not come to it."""
+    return next((run for run in trial.runs if (run.workload.name, run.level_label) == spec.objective_run()), None)
+
+
 def launch_of(trial: TrialRecord, spec: SweepSpec) -> NodeLaunch:
     """What a trial shows of its node."""
-    run = objective_run(trial.runs, spec)
+    run = screened_run(trial, spec)
     if trial.status != "ok" or run is None:
         cause = trial.failure.cause if trial.failure is not None else "no run"
         return NodeLaunch(node=trial.node, speed=None, failure=cause)

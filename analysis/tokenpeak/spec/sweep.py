@@ -238,10 +238,9 @@ class SweepSpec(Declaration):
     def _only_measures(self, endpoint: EndpointSpec) -> None:
         """Refuse what only a server that we launch could have."""
         fields = type(self).model_fields
-        ours = ["model", "quality", "axes", "highest", "fixed", "extra_configs", "restore", "max_downtime"]
-        ours.append("node_screening")
+        ours = ("model", "quality", "axes", "highest", "fixed", "extra_configs", "node_screening", "restore")
         # Compared with defaults, since a recorded spec has every key.
-        if given := [name for name in ours if getattr(self, name) != fields[name].get_default()]:
+        if given := [name for name in (*ours, "max_downtime") if getattr(self, name) != fields[name].get_default()]:
             raise ValueError(
                 f"{', '.join(given)} cannot go with endpoint: {endpoint.url} is measured as it is, and nothing is "
                 "launched or stopped. Remove endpoint to tune an engine, or remove the others to measure this server"

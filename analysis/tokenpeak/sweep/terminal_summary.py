@@ -26,7 +26,7 @@ from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts, winner_group
 from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Config, Plan, SweepRecord, TrialRecord
 from tokenpeak.records.quality import SweepQuality
-from tokenpeak.results.node_launch import launch_of, speed_metric
+from tokenpeak.results.node_launch import launch_of, screened_run, speed_metric
 from tokenpeak.results.prediction_accuracy import hindsight_lines
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import history_of
@@ -119,7 +119,7 @@ class Describer:
 def _speed_words(record: TrialRecord, spec: SweepSpec) -> str:
     """The speed of a launch that compares nodes."""
     speed = launch_of(record, spec).speed
-    run = objective_run(record.runs, spec)
+    run = screened_run(record, spec)
     if speed is None or run is None:
         return "no speed"
     name = speed_metric(run)

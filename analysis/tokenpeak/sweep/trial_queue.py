@@ -147,7 +147,8 @@ class TrialQueue:
     def leave(self, node: str) -> None:
         """The node makes no trials any more, and none is awaited from it."""
         with self._changed:
-            hardware = self._hardware[node]
+            if (hardware := self._hardware.get(node)) is None:
+                return
             self._screenings[hardware].leave(node)
             self._give_verdicts(hardware)
             self._notify(hardware)
