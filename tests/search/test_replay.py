@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,13 @@ from archive_factory import AXES, GPUS, OUTPUT_TOKENS, make_archive
 from tokenpeak.cli.replay import replay as command
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import ModelName
+from tokenpeak.search.greedy import Greedy
+from tokenpeak.search.history import Outcome, Proposal
 from tokenpeak.search.landscape import landscape_of_rows, landscapes_of
 from tokenpeak.search.replay import Searcher, replay
 from tokenpeak.search.space import space_of
-from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.search.strategy import make_strategy
+from tokenpeak.spec.sweep import SearchSpec, SweepSpec
 from tokenpeak.store.pack import pack
 
 
@@ -199,3 +203,39 @@ def test_a_first_round_is_spread_over_what_may_be_best() -> None:
     found = replay(landscape("A100", 2), "adaptive", trials=10, seeds=12, nodes=5, prior="none", jobs=2)
 
     assert sum(one.hit for one in found) >= 10
+
+
+def test_greedy_rounds_are_copies_of_one_step_and_repeat_no_config() -> None:
+    """Each greedy node takes what a single node would if the configs that others launch did not exist."""
+    known = landscape("V100", 1)
+    search = SearchSpec(strategy="adaptive", trials=10, finalists=0, anchor_every=None)
+    greedy = Greedy(search, known.plan, metric=known.metric, direction="higher")
+    blind = make_strategy(search, known.plan, metric=known.metric)
+    history: list[Outcome] = []
+    for _ in range(4):
+        step = blind.propose(history, [])
+        assert isinstance(step, Proposal)
+        value = known.launches[step.config_id][0]
+        history.append(Outcome(config_id=step.config_id, replicate=0, status="ok" if value else "failed", value=value))
+    alone = blind.propose(history, [])
+    steps: list[Proposal] = []
+    for _ in range(5):
+        step = greedy.propose(history, [one.key for one in steps])
+        assert isinstance(step, Proposal)
+        steps.append(step)
+
+    assert alone == steps[0]
+    assert 5 == len({step.config_id for step in steps})
+
+
+def test_a_table_of_rounds_has_greedy_rounds_and_random_beside_the_search(tmp_path: Path) -> None:
+    """On several nodes the table of a landscape has four lines, each with a hit rate and its interval."""
+    make_archive(tmp_path / "a", axes=AXES, replicates=2, gpus=GPUS[:1], seconds=2)
+    arguments = [str(tmp_path / "a"), "--trials", "4", "--nodes", "2", "--seeds", "3", "--jobs", "1"]
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    lines = result.stdout.splitlines()[1:]
+
+    assert ["adaptive", "greedy", "random", "grid"] == [
+        next(word for word in line.split() if word in ("adaptive", "greedy", "random", "grid")) for line in lines
+    ]
+    assert all(re.search(r"\d+\.\d% \(\d+%–\d+%\)", line) for line in lines)

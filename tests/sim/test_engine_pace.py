@@ -182,3 +182,12 @@ def test_preemption_shows_when_the_cache_is_too_small(start_engine: StartEngine)
 
     assert [150, 150] == [answer.json()["usage"]["completion_tokens"] for answer in answers]
     assert total(engine, "num_preemptions_total") >= 1
+
+
+def test_a_slow_machine_takes_longer_for_each_step(start_engine: StartEngine) -> None:
+    """At 80% of its speed the gap between tokens is a quarter longer, and nothing else is changed."""
+    usual, slow = start_engine().wait_ready(), start_engine(speed="0.8").wait_ready()
+    complete(usual, max_tokens=60)
+    complete(slow, max_tokens=60)
+
+    assert pytest.approx(1.25, rel=0.05) == mean_itl_s(slow) / mean_itl_s(usual)

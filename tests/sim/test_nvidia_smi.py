@@ -1,5 +1,6 @@
 """The simulated nvidia-smi: the real one's command line over what simulated engines hold and draw."""
 
+import os
 import subprocess
 import sys
 import time
@@ -53,6 +54,20 @@ def test_mixed_boards_are_each_their_own(tmp_path: Path) -> None:
         ["2", "NVIDIA L4", "23034", "8.9", "72.00"],
     ] == ask(tmp_path, "index,name,memory.total,compute_cap,power.limit", gpu="NVIDIA T4, NVIDIA L4", count=3)
     assert "NVIDIA L4" == devices({**environment, "CUDA_VISIBLE_DEVICES": "2,1"}).gpu.name
+
+
+def test_a_power_limit_is_shown_and_bounds_the_draw(tmp_path: Path) -> None:
+    """A node whose boards are limited says so beside what they could have, and draws no more."""
+    install(tmp_path, {"TOKENPEAK_SIM_GPU": "A100 80GB", "TOKENPEAK_SIM_POWER_LIMIT_W": "250"})
+    me = os.getpid()
+    NodeState(tmp_path / "state").write(holder(me, process_started(me) or "", power_w=340.0))
+    query = "--query-gpu=power.limit,power.default_limit,power.draw"
+    shown = subprocess.run(
+        [tmp_path / "nvidia-smi", query, "--format=csv,noheader,nounits"],
+        capture_output=True, text=True, check=True, timeout=20,
+    )  # fmt: skip
+
+    assert ["250.00", "400.00", "250.00"] == shown.stdout.strip().split(", ")
 
 
 def test_driver_is_the_node_s(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def explain(archives: tuple[Path, ...]) -> None:
 def _explain(stored: Archive) -> None:
     record = stored.read_sweep()
     spec = parse_spec(record.spec, stored.path / "sweep.json")
-    trials = list(stored.judged_trials())
+    trials = [trial for trial in stored.judged_trials() if not trial.node_screening]
     nodes = {node.node: node for node in record.nodes}
     for plan in record.plans:
         names = {planned.config.model.name for planned in plan.feasible}

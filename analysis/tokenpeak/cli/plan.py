@@ -19,6 +19,7 @@ from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.highest import as_predicted, highest_lines
 from tokenpeak.plan.matrix import build_plan, model_facts_of
+from tokenpeak.plan.node_screening import screening_notes
 from tokenpeak.plan.objective import with_objective
 from tokenpeak.predict.demand import objective_demand
 from tokenpeak.predict.hub import facts_from_hub
@@ -100,7 +101,8 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
     kinds = [(one, _nodes_of(one, facts)[0]) for one in plans]
     short = short_runs(spec)
     named = [(each.workload, each.level) for each in short]
-    notes = [*_notes(facts, models), *left_out, *ranked_by, *compared, *(each.words for each in short)]
+    notes = [*_notes(facts, models), *left_out, *ranked_by, *compared, *screening_notes(spec, plans)]
+    notes += [each.words for each in short]
     for each in short_energy_runs(spec, kinds, models):
         # A level that is to be longer anyway is named once.
         notes += [each.words] if (each.workload, each.level) not in named else []
@@ -197,6 +199,7 @@ def as_json(
         ],
         "estimate": {
             "trials": sum(cost.trials for cost in estimates),
+            "screening_trials": sum(cost.screening_trials for cost in estimates),
             "duration_s": max((cost.duration_s for cost in estimates), default=0.0),
             "gpu_hours": sum(cost.gpu_hours for cost in estimates),
             "production_downtime_s": sum(cost.production_downtime_s for cost in estimates),

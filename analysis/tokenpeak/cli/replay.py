@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from tokenpeak.search.landscape import Landscape
     from tokenpeak.search.replay import Replay
 
-SEARCHERS = ("adaptive", "random", "grid", "optuna", "optuna-shipped")
+SEARCHERS = ("adaptive", "greedy", "random", "grid", "optuna", "optuna-shipped")
 COMPARED = ("random", "grid")
+COMPARED_IN_ROUNDS = ("greedy", "random", "grid")
 MOST_CSV_ROWS, MOST_CSV_CELLS = 100_000, 2_000_000
 
 
@@ -85,6 +87,7 @@ def replay(
 
     Shows how often the choice is as good as the best (within 1%, or the noise between launches where that is more),
     how much it falls short, and how many trials it takes to meet such a config, beside random and grid search.
+    With several nodes it is beside greedy rounds too: a copy of one step on each node, blind to the others' results.
     """
     # One thread for each process: the matrices are small.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -98,7 +101,8 @@ def replay(
             landscapes.append(_from_csv(path, value, columns, predicted, metric))
         else:
             landscapes += _from_archives(path, metric, workload, level)
-    searchers = list(dict.fromkeys([strategy, *COMPARED]))
+    compared: tuple[str, ...] = COMPARED if nodes == 1 else COMPARED_IN_ROUNDS
+    searchers = list(dict.fromkeys([strategy, *compared]))
     found: list[dict[str, list[Replay]]] = [
         {
             searcher: search_again(
@@ -114,8 +118,8 @@ def replay(
         }
         for landscape in landscapes
     ]
-    report = _report(landscapes, found, strategy, trials, nodes, seeds)
-    echo(json.dumps(report, indent=2) if output == "json" else _text(report))
+    report = _report(landscapes, found, strategy, compared, trials, nodes, seeds)
+    echo(json.dumps(report, indent=2) if output == "json" else _text(report, compared))
 
 
 def _from_csv(
@@ -173,16 +177,19 @@ def _report(
     landscapes: "list[Landscape]",
     found: "list[dict[str, list[Replay]]]",
     strategy: str,
+    compared: Sequence[str],
     trials: int,
     nodes: int,
     seeds: int,
 ) -> dict[str, object]:
-    """The strategy's figures over all landscapes, then those of random and grid, then each landscape's."""
+    """The strategy's figures over all landscapes, then those it is compared with, then each landscape's."""
     from tokenpeak.search.replay import summarize
 
     def figures(replays: "dict[str, list[Replay]]") -> dict[str, object]:
-        compared = {name: asdict(summarize(replays[name])) for name in COMPARED}
-        return {**asdict(summarize(replays[strategy])), **compared}
+        return {
+            **asdict(summarize(replays[strategy])),
+            **{name: asdict(summarize(replays[name])) for name in compared},
+        }
 
     pooled = {name: [one for replays in found for one in replays[name]] for name in found[0]}
     each = []
@@ -210,7 +217,7 @@ def _report(
     }
 
 
-def _text(report: dict[str, object]) -> str:
+def _text(report: dict[str, object], compared: Sequence[str]) -> str:
     """The report as a table: a line for each landscape and searcher."""
     lines = [
         f"{'landscape':44} {'configs':>7} {'margin':>7} {'search':>9} {'hit rate':>20} {'regret':>8} {'to hit':>7}"
@@ -219,7 +226,7 @@ def _text(report: dict[str, object]) -> str:
     assert isinstance(landscapes, list), "_report lists the landscapes"
     for landscape in landscapes:
         first = f"{landscape['name'][:44]:44} {landscape['configs']:7} {landscape['margin']:7.1%}"
-        for searcher, figures in ((report["strategy"], landscape), *((name, landscape[name]) for name in COMPARED)):
+        for searcher, figures in ((report["strategy"], landscape), *((name, landscape[name]) for name in compared)):
             to_hit = figures["median_trials_to_hit"]
             hits = f"{figures['hit_rate']:.1%} ({figures['hit_rate_low']:.0%}–{figures['hit_rate_high']:.0%})"
             lines.append(f"{first} {searcher:>9} {hits:>20} {abs(figures['median_regret']):8.2%} {to_hit or '–':>7}")

@@ -15,10 +15,12 @@ DEFAULT_STATISTIC = "p50"
 
 
 def objective_value(trial: TrialRecord, spec: SweepSpec, *, gpus: int | None = None) -> float | None:
-    """The objective of a trial; None when its runs do not give it.
+    """The objective of a trial; None when its runs do not give it, and of a node screening, which compares nodes.
 
     `gpus` is how many its engine takes where that is known otherwise than by the config's flags.
     """
+    if trial.node_screening:
+        return None
     used = gpus if gpus is not None else trial.config.gpus
     if spec.objective.is_rate:
         rate = _max_rate_per_s(trial.runs, spec.objective_run()[0])

@@ -10,7 +10,8 @@ format_version history:
     3   `holdout` of a trial, which version 2 calls `other_requests`; an interval and `needed_s` of a run's energy,
         whose `energy_j` may be null; `temperature_c` and `further_energy` of a run; `power_meters` of a node's
          facts; `idle_power` and `quality` of a trial; `answers` of a planned config; `image`, `container` and `digest`
-         of an engine build, `engine_digest` and `model_digest` of a trial's start-up; `left_out_nodes` of an end
+         of an engine build, `engine_digest` and `model_digest` of a trial's start-up; `left_out_nodes` of an end;
+         `node_screening` of a trial
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial

@@ -112,8 +112,12 @@ def cost_of_sweep(view: SweepView) -> Facts:
     trials = view.trials
     hours = 0.0
     for hardware in view.hardware:
-        spent = trials.filter(pl.col("hardware") == hardware)["duration_s"].sum()
-        hours += float(spent) * max(1, view.gpus_of(hardware)) / 3600
+        spent = sum(
+            float(rows.filter(pl.col("hardware") == hardware)["duration_s"].sum())
+            for rows in (trials, view.screening)
+            if rows.height
+        )
+        hours += spent * max(1, view.gpus_of(hardware)) / 3600
     energy_j = float(view.runs["energy_j"].drop_nulls().sum()) if view.runs.height else 0.0
     downtime = (
         sum(view.end.production_downtime_s.values())
@@ -148,6 +152,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
             f"{number(view.runs.height)} at {_count(levels, 'load level')}, "
             f"{number(int(view.runs['requests_ok'].sum()))} requests answered",
         ),
+        *([("Trials to compare nodes", number(view.screening.height))] if view.screening.height else []),
         *_unjudged(view),
         ("Wall-clock", _span(ended) if ended else "not ended"),
         ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),

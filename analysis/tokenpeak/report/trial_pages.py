@@ -40,9 +40,11 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
         rows.setdefault(trial_id, []).append(row)
     labels = dict(view.trials.select("trial_id", "label").iter_rows())
     ids = view.trials["trial_id"].to_list()
-    for index, trial in enumerate(archive.judged_trials()):
+    places = {trial_id: place for place, trial_id in enumerate(ids)}
+    for trial in archive.judged_trials():
         if trial.trial_id not in labels:
             continue
+        index = places[trial.trial_id]
         own = rows.get(trial.trial_id)
         yield {
             "trial": trial,

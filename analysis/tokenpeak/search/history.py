@@ -57,6 +57,8 @@ class Proposal:
     reason: str
     holdout: bool = False
     """A holdout run: the load is drawn from fresh seeds."""
+    node_screening: bool = False
+    """A launch that compares nodes, under the objective's run alone."""
     early_stop_threshold: float | None = None
     """An objective that is worse than this makes the trial's other runs superfluous; None: all runs are made."""
 
@@ -78,6 +80,8 @@ class Wait:
     """The next trial depends on one that is still running: ask again when it has ended."""
 
     reason: str
+    gives_back: bool = False
+    """The wait is for other nodes, which may need this one's slot: production serves meanwhile."""
 
 
 class Strategy(Protocol):
@@ -136,8 +140,12 @@ def judged_slo(spec: SweepSpec, slo_met: bool | None) -> bool | None:
 
 
 def history_of(trials: Iterable[TrialRecord], spec: SweepSpec, hardware: str) -> list[Outcome]:
-    """What the trials of one hardware taught, in the order in which they ended; interrupted ones taught nothing."""
-    ended = [trial for trial in trials if trial.hardware == hardware and trial.status != "interrupted"]
+    """What the trials of one hardware taught, in the order in which they ended; interrupted ones taught nothing.
+
+    Those of a node screening are no part of the search.
+    """
+    own = [trial for trial in trials if trial.hardware == hardware and not trial.node_screening]
+    ended = [trial for trial in own if trial.status != "interrupted"]
     return [outcome_of(trial, spec) for trial in sorted(ended, key=lambda trial: trial.ended_at)]
 
 

@@ -71,7 +71,7 @@ def landscapes_of(
     """
     launches: dict[str, dict[str, list[float | None]]] = {}
     for trial in trials:
-        if trial.status == "interrupted":
+        if trial.status == "interrupted" or trial.node_screening:
             continue
         outcome = outcome_of(trial, spec)
         value = outcome.value if outcome.feasible and (outcome.value or 0) > 0 else None

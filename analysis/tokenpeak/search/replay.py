@@ -14,14 +14,16 @@ from typing import Literal
 
 from tokenpeak.metrics import Direction
 from tokenpeak.ranking.intervals import clopper_pearson_interval
+from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import Plan, PlannedConfig, Prediction
 from tokenpeak.search.history import Outcome, Proposal, Strategy
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.strategy import make_strategy
 from tokenpeak.spec.sweep import SearchSpec
 
-Searcher = Literal["adaptive", "random", "grid", "optuna", "optuna-shipped"]
-"""`optuna` is its TPE sampler set for few trials, for comparison; `optuna-shipped` has the settings it comes with."""
+Searcher = Literal["adaptive", "greedy", "random", "grid", "optuna", "optuna-shipped"]
+"""`greedy` is the adaptive search blind to pending trials, and `optuna` its TPE sampler set for few trials, both for
+comparison; `optuna-shipped` has the settings it comes with."""
 
 Prior = Literal["recorded", "wrong", "none"]
 """The predictions as recorded, turned upside down, or left out."""
@@ -140,6 +142,11 @@ def _strategy(landscape: Landscape, searcher: Searcher, trials: int, seed: int) 
         direction: Direction = "lower" if landscape.sign < 0 else "higher"
         found = SearchSpec(trials=trials, seed=seed)
         return OptunaTpe(found, plan, direction=direction, as_shipped=searcher == "optuna-shipped")
+    if searcher == "greedy":
+        from tokenpeak.search.greedy import Greedy
+
+        search = SearchSpec(strategy="adaptive", trials=trials, finalists=0, anchor_every=None, seed=seed)
+        return Greedy(search, plan, metric=landscape.metric, direction=metric_direction(landscape.metric))
     search = SearchSpec(strategy=searcher, trials=trials, finalists=0, anchor_every=None, seed=seed)
     return make_strategy(search, plan, metric=landscape.metric)
 

@@ -62,7 +62,7 @@ class SimulatedGpu:
     def power_w(self) -> float:
         """Draw of the board."""
         idle = idle_power_w(self.devices.gpu.tdp_w)
-        return min(self.devices.gpu.tdp_w, idle + sum(holder.power_w for holder in self.holders))
+        return min(self.devices.power_limit_w, idle + sum(holder.power_w for holder in self.holders))
 
     @property
     def shown_w(self) -> float:
@@ -157,8 +157,8 @@ GPU_FIELDS: Mapping[str, Callable[[SimulatedGpu], tuple[str, str]]] = {
     "power.draw": lambda gpu: _w(gpu.shown_w),
     "power.draw.average": lambda gpu: _w(gpu.average_w or gpu.power_w),
     "power.draw.instant": lambda gpu: _w(gpu.power_w),
-    "power.limit": lambda gpu: _w(gpu.devices.gpu.tdp_w),
-    "enforced.power.limit": lambda gpu: _w(gpu.devices.gpu.tdp_w),
+    "power.limit": lambda gpu: _w(gpu.devices.power_limit_w),
+    "enforced.power.limit": lambda gpu: _w(gpu.devices.power_limit_w),
     "power.default_limit": lambda gpu: _w(gpu.devices.gpu.tdp_w),
     "power.min_limit": lambda gpu: _w(gpu.devices.gpu.tdp_w / 4),
     "power.max_limit": lambda gpu: _w(gpu.devices.gpu.tdp_w),

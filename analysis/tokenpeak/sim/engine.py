@@ -4,6 +4,7 @@
 
 Environment: TOKENPEAK_SIM_GPU, TOKENPEAK_SIM_GPU_COUNT, TOKENPEAK_SIM_VERSION, TOKENPEAK_SIM_DIR,
 TOKENPEAK_SIM_START_S, TOKENPEAK_SIM_SEED, TOKENPEAK_SIM_NOISE (relative standard deviation of a step's time),
+TOKENPEAK_SIM_SPEED (share of such a machine's usual speed, 1), TOKENPEAK_SIM_POWER_LIMIT_W (device.py),
 TOKENPEAK_SIM_ACCEPTANCE (share of drafted tokens accepted, 0.7), TOKENPEAK_SIM_FAULT (faults.py).
 """
 
@@ -122,6 +123,7 @@ class SimulatedEngine:
             warn=lambda text: log.core("pace.py:1", text, "WARNING"),
             seed=self._seed,
             noise=float(os.environ.get("TOKENPEAK_SIM_NOISE", "0")),
+            speed=float(os.environ.get("TOKENPEAK_SIM_SPEED", "1")),
             acceptance=float(os.environ.get("TOKENPEAK_SIM_ACCEPTANCE", "0.7")),
         )
         server = HttpServer(api.handle, self._access)

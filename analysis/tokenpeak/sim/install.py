@@ -1,7 +1,7 @@
 """Writes the simulated node's commands: `vllm` and `nvidia-smi`, which carry its hardware in their environment.
 
 python -m tokenpeak.sim.install DIR --gpu NAME --count N [--links L] [--driver D] [--version V] [--releases V,V]
-                                [--start-s S] [--noise X] [--seed N]
+                                [--start-s S] [--noise X] [--seed N] [--speed X] [--power-limit-w W]
 """
 
 import argparse
@@ -62,10 +62,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--start-s", default=None, help="seconds until an engine answers")
     parser.add_argument("--noise", default=None, help="relative standard deviation of a step's time")
     parser.add_argument("--seed", default=None)
+    parser.add_argument("--speed", default=None, help="share of such a machine's usual speed, such as 0.92")
+    parser.add_argument("--power-limit-w", default=None, help="what its boards are limited to; their TDP when absent")
     asked = parser.parse_args(argv)
     environment = {"TOKENPEAK_SIM_GPU": asked.gpu, "TOKENPEAK_SIM_GPU_COUNT": str(asked.count)}
     for name, value in (("LINKS", asked.links), ("DRIVER", asked.driver), ("VERSION", asked.version),
-                        ("START_S", asked.start_s), ("NOISE", asked.noise), ("SEED", asked.seed)):  # fmt: skip
+                        ("START_S", asked.start_s), ("NOISE", asked.noise), ("SEED", asked.seed),
+                        ("SPEED", asked.speed), ("POWER_LIMIT_W", asked.power_limit_w)):  # fmt: skip
         if value:
             environment[f"TOKENPEAK_SIM_{name}"] = value
     releases = [word for word in asked.releases.split(",") if word]

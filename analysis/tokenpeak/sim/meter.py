@@ -39,6 +39,7 @@ class Meter:
     ) -> None:
         self._state = state if settings.gpus else None
         self._tdp_w = settings.devices.gpu.tdp_w
+        self._limit_w = settings.devices.power_limit_w
         self._gpus = settings.gpus
         self._release_s = release_s
         self._slowed_from = float("inf") if throttle_after_s is None else time.time() + throttle_after_s
@@ -75,7 +76,7 @@ class Meter:
         self._busy_s += duration_s
         if step.total_s > 0:
             self._memory_s += duration_s * min(1.0, (step.weights_s + step.kv_s) / step.total_s)
-        busy_w = step_power_w(self._tdp_w, step) - idle_power_w(self._tdp_w)
+        busy_w = min(self._limit_w, step_power_w(self._tdp_w, step)) - idle_power_w(self._tdp_w)
         self._above_j += duration_s * (busy_w - self._base_w)
         if time.time() - self._window_from >= WINDOW_S:
             self._write(steady=False)

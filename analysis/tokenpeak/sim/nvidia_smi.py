@@ -113,7 +113,7 @@ def _table(shown: list[SimulatedGpu]) -> list[str]:
     ]
     for gpu in shown:
         memory = f"{gpu.used_mib}MiB / {gpu.total_mib}MiB"
-        power = f"{gpu.power_w:.0f}W / {gpu.devices.gpu.tdp_w:.0f}W"
+        power = f"{gpu.power_w:.0f}W / {gpu.devices.power_limit_w:.0f}W"
         state = f"{'P0' if gpu.holders or gpu.hbm else 'P8'}"
         lines += [
             f"| {gpu.index:>3}  {gpu.devices.gpu.name[:22]:<22}        On  | {gpu.bus_id:>15} Off |"

@@ -41,6 +41,7 @@ class Pace:
         warn: Callable[[str], None],
         seed: int,
         noise: float,
+        speed: float,
         acceptance: float,
     ) -> None:
         self._settings = settings
@@ -52,7 +53,7 @@ class Pace:
         self._random = random.Random(seed)  # noqa: S311 - noise, not secrets
         self._noise = noise
         # A relaunch is a source of variance of its own, about half as large as that between steps.
-        self._launch_factor = self._random.lognormvariate(0, noise / 2) if noise else 1.0
+        self._launch_factor = (self._random.lognormvariate(0, noise / 2) if noise else 1.0) / speed
         self._acceptance = acceptance
         method = str((settings.arguments.speculative_config or {}).get("method", "ngram"))
         self._draft_share = _DRAFT_SHARE.get(method, 0.1)

@@ -193,6 +193,7 @@ class DowntimeBudget:
             return dict(sorted(self._open_s.items()))
 
     def _learn(self, record: TrialRecord) -> None:
-        if record.status == "ok":
+        # A node screening's trial is shorter than those of the search.
+        if record.status == "ok" and not record.node_screening:
             longest_s = max(self._seen_s.get(record.hardware, 0.0), record.duration_s or 0.0)
             self._seen_s[record.hardware] = longest_s

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.node.protocol.requests import limits
+from tokenpeak.plan.node_screening import screening_spec
 from tokenpeak.records import TrialRecord
 from tokenpeak.results.idle_power import ASKED_S
 from tokenpeak.search.history import Finished, Proposal, Wait
@@ -96,6 +97,8 @@ class Worker(threading.Thread, ABC):
         except Exception as error:  # whatever it was, the other nodes go on and the sweep says so at its end
             words = f"{self.node}: this node's worker crashed: {type(error).__name__}: {error}"
             self._complain(words + "\n" + "".join(traceback.format_exception(error)))
+        finally:
+            self._trial_queue.leave(self.node)
 
     def _session(self) -> Later | None:
         """Trials in a row; when to go on, if that is another day."""
@@ -165,13 +168,15 @@ class Worker(threading.Thread, ABC):
             if isinstance(allowed, Never):
                 return None
             seen = self._trial_queue.changes(hardware)
-            claim = self._trial_queue.claim(hardware)
+            claim = self._trial_queue.claim(hardware, self.node)
             if isinstance(claim, Finished | Wait):
                 self._budget.settle(self.node, None)
             if isinstance(claim, Finished):
                 return None
             if isinstance(claim, Wait):
-                if not self._is_down:
+                if claim.gives_back and self._is_down:
+                    self._set_free()
+                elif not self._is_down:
                     self._release_slot()
                 self._trial_queue.wait(hardware, seen)
                 continue
@@ -203,7 +208,7 @@ class Worker(threading.Thread, ABC):
         request = TrialRequest(
             sweep_id=self._sweep_id,
             trial_id=trial_id,
-            spec=self._spec,
+            spec=screening_spec(self._spec) if proposal.node_screening else self._spec,
             node=self._site.inventory.node(self.node),
             facts=self._ready.facts,
             hardware=hardware,
@@ -215,7 +220,8 @@ class Worker(threading.Thread, ABC):
             trial_deadline_s=min(allowed.deadline_s, limits(dict(self._ready.declaration))["trial_deadline_max_s"]),
             load_hosts=load_hosts(self._site.inventory),
             holdout=proposal.holdout,
-            quality=self._answers.job(hardware, proposal.config_id),
+            node_screening=proposal.node_screening,
+            quality=None if proposal.node_screening else self._answers.job(hardware, proposal.config_id),
             early_stop_threshold=proposal.early_stop_threshold,
             idle_s=ASKED_S if self._ready.facts.power_meters and not self._is_idle_known else 0.0,
         )
