@@ -180,6 +180,9 @@ class SweepSpec(Declaration):
     them; outside them production is back, and the sweep goes on the next night."""
     max_downtime: Annotated[PositiveFloat | None, BeforeValidator(_seconds)] = None
     """At most this long may production be down for the sweep, all nodes together. `90m`, `2h`, or seconds."""
+    max_node_failures: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of all trials that may fail for reasons of three nodes or more, not of the configs; beyond it the sweep
+    ends. Of fewer than ten trials no share is taken."""
     deadlines: Deadlines = Deadlines()
     """How long each phase of a trial may take."""
     energy: EnergyFactors = EnergyFactors()

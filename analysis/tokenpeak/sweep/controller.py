@@ -35,6 +35,7 @@ from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.load_hosts import prepare_load_hosts
 from tokenpeak.sweep.max_unavailable import group_limits
+from tokenpeak.sweep.node_failures import NodeFailures
 from tokenpeak.sweep.node_screening import ComparedNodes
 from tokenpeak.sweep.node_worker import NodeWorker
 from tokenpeak.sweep.notification import Notifier, lacking
@@ -299,6 +300,7 @@ def _trials(
     for limit in limits:
         progress.say(f"At most {limit.most} of the {len(limit.nodes)} nodes of {limit.group} are unavailable at a time")
     limiter = ConcurrencyLimiter(job.parallel, limits, job.not_serving)
+    node_failures = NodeFailures(job.spec.max_node_failures)
     worker_of = NodeWorker if job.spec.endpoint is None else EndpointWorker
     workers: list[Worker] = [
         worker_of(
@@ -310,6 +312,7 @@ def _trials(
             trial_queue=trial_queue,
             budget=budget,
             limiter=limiter,
+            node_failures=node_failures,
             restore_pending=job.is_resumed and job.spec.endpoint is None,
             archive=kept,
             answers=answers,
@@ -324,6 +327,9 @@ def _trials(
             worker.start()
         _join(workers, trial_queue, kept, interrupt)
     complaints = list(dict.fromkeys(problem for worker in workers for problem in worker.problems))
+    if node_failures.too_many is not None:
+        complaints.insert(0, node_failures.too_many)
+        progress.say(f"PROBLEM {node_failures.too_many}")
     unfinished = [plan.hardware for plan in job.record.plans if not trial_queue.is_finished(plan.hardware)]
     if unfinished and not interrupt.gentle() and not budget.refused:
         complaints.append(f"Not all trials were made on {', '.join(unfinished)}.")

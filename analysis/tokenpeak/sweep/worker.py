@@ -18,6 +18,7 @@ from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, Granted, Later, Never
 from tokenpeak.sweep.load_hosts import load_hosts
+from tokenpeak.sweep.node_failures import NodeFailures
 from tokenpeak.sweep.notification import Notifier
 from tokenpeak.sweep.probe import ReadyNode
 from tokenpeak.sweep.progress import ProgressDisplay
@@ -52,6 +53,7 @@ class Worker(threading.Thread, ABC):
         trial_queue: TrialQueue,
         budget: DowntimeBudget,
         limiter: ConcurrencyLimiter,
+        node_failures: NodeFailures,
         restore_pending: bool,
         archive: KeptArchive,
         answers: AnswersKeeper,
@@ -73,6 +75,7 @@ class Worker(threading.Thread, ABC):
         self._trial_queue = trial_queue
         self._budget = budget
         self._limiter = limiter
+        self._node_failures = node_failures
         self._has_slot = False
         self._is_down = False
         """Whether production may be down for a trial of this session."""
@@ -161,6 +164,9 @@ class Worker(threading.Thread, ABC):
             if refused is not None:
                 self._complain(f"{self.node}: no trial begins there, its production serves on: {refused}.")
                 return None
+            if self._node_failures.too_many:
+                self._trial_queue.close()
+                return None
             # Asked before a trial is claimed, so that a node that may not begin keeps none from another.
             allowed = self._budget.ask(self.node, hardware)
             if isinstance(allowed, Later):
@@ -191,6 +197,7 @@ class Worker(threading.Thread, ABC):
             if not self._is_down:
                 self._release_slot()
             self._failures = self._failures + 1 if trouble else 0
+            self._node_failures.count(self.node, trouble)
             if trouble:
                 self._complain(trouble)
             if self._failures >= _MOST_FAILURES:

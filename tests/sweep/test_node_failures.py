@@ -1,0 +1,98 @@
+"""When a sweep ends because its nodes fail, and when it goes on without one of them."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from tokenpeak.search.history import Proposal
+from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
+from tokenpeak.sweep.downtime_budget import Granted
+from tokenpeak.sweep.node_failures import NodeFailures
+from tokenpeak.sweep.runner import Event
+from tokenpeak.sweep.trial import TrialResult
+from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest
+from tokenpeak.sweep.worker import Worker
+
+
+class Gone(Worker):
+    """The worker of a node on which no trial can begin."""
+
+    def _hindrance(self) -> str | None:
+        return f"{self.node} is gone"
+
+    def _carry_out(
+        self, request: TrialRequest, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
+    ) -> TrialResult:
+        raise AssertionError("no trial begins")
+
+
+def test_workers_of_other_nodes_begin_nothing_more() -> None:
+    """Of eight nodes that all fail, five are tried twice: then there are ten trials, and nobody claims another."""
+    claimed: list[str] = []
+    queue = MagicMock()
+    queue.claim.side_effect = lambda _, node: (
+        claimed.append(node) or (Proposal(config_id="c", replicate=0, reason=""), "0001-c")
+    )
+    failures = NodeFailures(0.5)
+    site: Any = SimpleNamespace(interrupt=SimpleNamespace(gentle=lambda: False))
+    budget = MagicMock()
+    budget.ask.return_value = Granted(deadline_s=60.0)
+    given: dict[str, Any] = {
+        name: MagicMock() for name in ("ready", "spec", "archive", "answers", "progress", "notifier", "describe")
+    }
+    for number in range(8):
+        Gone(
+            node=f"n{number}",
+            sweep_id="s",
+            site=site,
+            trial_queue=queue,
+            budget=budget,
+            limiter=ConcurrencyLimiter(1),
+            node_failures=failures,
+            restore_pending=False,
+            **given,
+        ).run()
+
+    assert [f"n{number}" for number in range(5) for _ in range(2)] == claimed
+    queue.close.assert_called()
+
+
+@pytest.mark.parametrize(
+    ("good", "failed", "share", "ends"),
+    [
+        # Five of ten are half, not more.
+        (5, {"a": 2, "b": 2, "c": 1}, 0.5, False),
+        (5, {"a": 2, "b": 2, "c": 2}, 0.5, True),
+        (8, {"a": 1, "b": 1, "c": 1}, 0.25, True),
+        # One or two bad nodes, however often, are left out by themselves.
+        (2, {"a": 9, "b": 9}, 0.5, False),
+        # Nine trials are too few for a share.
+        (0, {"a": 3, "b": 3, "c": 3}, 0.5, False),
+        (0, {"a": 4, "b": 3, "c": 3}, 1.0, False),
+    ],
+)
+def test_sweep_ends_beyond_the_share(good: int, failed: dict[str, int], share: float, *, ends: bool) -> None:
+    """By trials that failed for reasons of three nodes or more, of ten or more trials."""
+    failures = NodeFailures(share)
+    for _ in range(good):
+        failures.count("good", None)
+    for node, times in failed.items():
+        for _ in range(times):
+            failures.count(node, "its driver is gone")
+
+    assert ends == (failures.too_many is not None)
+
+
+def test_words_say_how_many_and_what_to_do() -> None:
+    """The counts, the share that the sweep declares, and how to go on."""
+    failures = NodeFailures(0.25)
+    for number in range(12):
+        failures.count(f"n{number}", "no route to host" if number < 4 else None)
+
+    assert failures.too_many == (
+        "No further trial begins: 4 of 12 trials, on 4 nodes, failed for reasons of the nodes; "
+        "max_node_failures is 25%. See what these nodes share, then resume the sweep."
+    )
