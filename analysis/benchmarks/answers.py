@@ -83,14 +83,20 @@ def _rounded(value: Any) -> Any:
             return value
 
 
-def status_of(launch: QualityAnswers, reference: QualityAnswers, again: QualityAnswers) -> QualityStatus:
-    """The verdict on a launch; `again` is another launch of the reference, for its noise floor."""
-    return judge(launch, None, Reference(answers=reference, floor=floor_of(reference, (), [again])), MARGIN_NATS).status
+def reference_of(answers: QualityAnswers, again: QualityAnswers) -> Reference:
+    """A launch as the reference; `again` is another launch of it, for the noise floor."""
+    return Reference(answers=answers, floor=floor_of(answers, (), [again]))
+
+
+def status_of(launch: QualityAnswers, reference: Reference) -> QualityStatus:
+    """The verdict on a launch."""
+    return judge(launch, None, reference, MARGIN_NATS).status
 
 
 def false_alarms(sound: Sequence[QualityAnswers], draw: random.Random) -> list[Counter[QualityStatus]]:
     """For each launch, the verdicts on it against each other launch of the same model."""
     known: dict[tuple[int, int, int], QualityStatus] = {}
+    references: dict[tuple[int, int], Reference] = {}
     # Launches that answered the same, bit for bit, have the same verdicts.
     kinds = [sound.index(next(one for one in sound if same(one, each))) for each in sound]
     counted = []
@@ -98,9 +104,12 @@ def false_alarms(sound: Sequence[QualityAnswers], draw: random.Random) -> list[C
         counts: Counter[QualityStatus] = Counter()
         for reference in (place for place in range(len(sound)) if place != launch):
             again = draw.choice([place for place in range(len(sound)) if place not in (launch, reference)])
-            key = kinds[launch], kinds[reference], kinds[again]
+            pair = kinds[reference], kinds[again]
+            if pair not in references:
+                references[pair] = reference_of(sound[reference], sound[again])
+            key = kinds[launch], *pair
             if key not in known:
-                known[key] = status_of(sound[launch], sound[reference], sound[again])
+                known[key] = status_of(sound[launch], references[pair])
             counts[known[key]] += 1
         counted.append(counts)
     return counted
@@ -115,7 +124,8 @@ def finds(
         reference, again = draw.sample(list(sound), 2)
         texts = _drawn([(text.name, text.name.rpartition("-")[0]) for text in reference.texts], draw)
         answers = _drawn([(answer.name, answer.kind) for answer in reference.answers], draw)
-        counts[status_of(*(_with(each, texts, answers) for each in (damaged, reference, again)))] += 1
+        launch, first, second = (_with(each, texts, answers) for each in (damaged, reference, again))
+        counts[status_of(launch, reference_of(first, second))] += 1
     return counts
 
 
