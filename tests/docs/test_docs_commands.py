@@ -63,7 +63,8 @@ def test_each_page_with_lines_to_type_has_a_session() -> None:
         block.page
         for page in doc_pages()
         for block in doc_blocks(page)
-        if (block.language == "sh" and block.rule in ("", "walk", "node")) or block.language == "python"
+        if (block.language == "sh" and block.rule in ("", "walk", "node"))
+        or (block.language == "python" and block.file is None)
     }
 
     assert typed == set(SESSIONS)

@@ -110,6 +110,20 @@ def test_complete_examples_validate(path: Path, tmp_path: Path) -> None:
     assert [] == inventory_mistakes(folder)
 
 
+@pytest.mark.parametrize(
+    ("file", "shipped"),
+    [
+        ("sweeps/nightly.yml", paths.EXAMPLE_SWEEPS / "nightly.yml"),
+        (".github/workflows/nightly-gate.yml", paths.ROOT / "analysis" / "examples" / "github-gate.yml"),
+    ],
+)
+def test_shown_files_are_the_shipped_ones(file: str, shipped: Path) -> None:
+    """A file that a page prints for readers without the source tree says what the tree's own says."""
+    [block] = [block for block in BLOCKS if block.file == file]
+
+    assert yaml.safe_load(shipped.read_text()) == yaml.safe_load(block.text)
+
+
 def test_blocks_of_every_kind_are_looked_at() -> None:
     """The collector finds the blocks that the pages have."""
     kinds = {rule: len(of_rules(rule)) for rule in ("sweep", "sweep-part", "variables", "hosts", "workload", "text")}

@@ -11,6 +11,7 @@ becomes of a block, in the words behind its language, which no reader sees:
     yaml sweep        a whole sweep; sweep-part: a part that is put over the sweep `quick`
     yaml variables    a part of group_vars/all.yml;  hosts: a hosts.yml;  workload: a workload file
     yaml text, text   neither; a file that is written where a name follows
+    python            run by the reader; with a file's name only written, and its page has a test of its own
 
 A file name among the words (`text grid.csv`) says where the session writes the block, or over what it puts a part.
 """

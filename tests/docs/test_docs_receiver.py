@@ -1,0 +1,100 @@
+"""The webhook receiver that a page shows takes what the product signs, and nothing else."""
+
+import http.client
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.front_door.documented import doc_blocks
+from tests.node.receiver import receiver
+from tests.sim.running_engine import free_port
+
+from tokenpeak.node import notify
+
+PAGE = "how-to/notify"
+SENT = notify.event("guard_acted", "The guard of gpu-1 gave the node back.", source="guard of gpu-1", node="gpu-1")
+
+
+def secret_file(folder: Path, name: str, text: str) -> Path:
+    """A file of its owner's alone."""
+    path = folder / name
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+@contextmanager
+def shown_receiver(folder: Path, secret: Path) -> Iterator[str]:
+    """The URL of the page's own program, with only its port and the secret's file replaced."""
+    [block] = [block for block in doc_blocks(PAGE) if block.file == "receiver.py"]
+    port = free_port()
+    text = block.text.replace("8090", str(port)).replace("/etc/tokenpeak/hook.secret", str(secret))
+    assert text.count(str(port)) == 1 and text.count(str(secret)) == 1
+    (folder / "receiver.py").write_text(text)
+    with subprocess.Popen([sys.executable, folder / "receiver.py"], stdout=subprocess.PIPE, text=True) as running:
+        try:
+            url = f"http://127.0.0.1:{port}/hook"
+            deadline = time.monotonic() + 30
+            while post(url, b"{}", {}) is None:
+                assert time.monotonic() < deadline, "the receiver does not answer"
+                time.sleep(0.05)
+            yield url
+        finally:
+            running.terminate()
+
+
+def post(url: str, body: bytes, headers: dict[str, str]) -> int | None:
+    """The status of the answer; None where nobody listens."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    try:
+        connection.request("POST", "/hook", body, headers)
+        return connection.getresponse().status
+    except ConnectionRefusedError:
+        return None
+    finally:
+        connection.close()
+
+
+def test_the_shown_receiver_takes_what_the_product_signs(tmp_path: Path) -> None:
+    """An event signed by the same secret is taken; one signed by another, or not at all, is refused for good."""
+    secret = secret_file(tmp_path, "secret", "s3cret\n")
+    other = secret_file(tmp_path, "other", "s3creT\n")
+    with shown_receiver(tmp_path, secret) as url:
+        ended = [
+            notify.send([{"webhook": url, "secret_file": str(secret)}], SENT, (0.0,)),
+            notify.send([{"webhook": url, "secret_file": str(other)}], SENT, (0.0,)),
+            notify.send([{"webhook": url}], SENT, (0.0,)),
+        ]
+
+    assert [[None], ["it answered 401"], ["it answered 401"]] == ended
+
+
+def test_the_shown_receiver_refuses_what_was_changed_or_kept(tmp_path: Path) -> None:
+    """What the product sent is taken as it is, and refused with another body, another time, or an hour later."""
+    secret = secret_file(tmp_path, "secret", "s3cret\n")
+    with receiver() as hook:
+        notify.send([{"webhook": hook.url, "secret_file": str(secret)}], SENT, (0.0,))
+    [(headers, body)] = hook.got
+    signed = {name: value for name, value in headers.items() if name.lower().startswith("x-tokenpeak")}
+    [timestamp] = [value for name, value in signed.items() if name.lower() == "x-tokenpeak-timestamp"]
+    old = str(int(timestamp) - 3600)
+    resigned = {
+        **{name: value for name, value in signed.items() if name.lower() == "x-tokenpeak-id"},
+        "X-TokenPeak-Timestamp": old,
+        "X-TokenPeak-Signature": notify.signature("s3cret", old, body),
+    }
+    with shown_receiver(tmp_path, secret) as url:
+        found = [
+            post(url, body, signed),
+            post(url, body.replace(b"gpu-1", b"gpu-2"), signed),
+            post(url, body, {name: old if value == timestamp else value for name, value in signed.items()}),
+            post(url, body, resigned),
+        ]
+
+    assert [204, 401, 401, 401] == found
+    assert re.fullmatch(r"\d{10}", timestamp)
