@@ -26,6 +26,8 @@ GROUPS = 8
 """Groups of about as many requests into which input lengths are cut."""
 BINS = 120
 """Moments at which a run's queue is drawn."""
+LEAST_STEP_S = 0.5
+"""Arrivals of less time together are bursts, and no rate."""
 
 
 def chosen(view: SweepView, ranked: Ranking, most: int) -> list[str]:
@@ -157,7 +159,8 @@ def by_group(requests: pl.DataFrame, column: str) -> pl.DataFrame:
 def over_time(view: SweepView, ranked: Ranking, requests: pl.DataFrame) -> pl.DataFrame:
     """The first launch's objective run in steps: series, quantity (running, waiting, arrivals), x (s), value.
 
-    Running and waiting are the largest sample of a step, arrivals are requests a second in it.
+    Running and waiting are the largest sample of a step. Arrivals are requests a second in steps of LEAST_STEP_S or
+    more, those without any included: in a closed loop requests come in bursts.
     """
     labels = chosen(view, ranked, SHOWN)
     runs = (
@@ -190,11 +193,26 @@ def over_time(view: SweepView, ranked: Ranking, requests: pl.DataFrame) -> pl.Da
     )
     arrived = pl.DataFrame(schema=sampled.schema)
     if requests.height:
-        arrived = (
-            requests.join(runs.select("trial_id", "duration_s"), on="trial_id")
-            .filter(pl.col("at_s") >= 0, pl.col("at_s") <= pl.col("duration_s"))
-            .group_by("series", quantity=pl.lit("arrivals"), x=x)
-            .agg(value=pl.len() / step)
-            .select(sampled.columns)
-        )
+        arrived = _arrivals(runs, requests, max(step, LEAST_STEP_S)).select(sampled.columns)
     return pl.concat([sampled, arrived], how="vertical_relaxed").drop_nulls().sort("series", "quantity", "x")
+
+
+def _arrivals(runs: pl.DataFrame, requests: pl.DataFrame, step: float) -> pl.DataFrame:
+    """Requests a second over each run in whole steps, the last of which ends with the run or after it."""
+    counted = (
+        requests.join(runs.select("trial_id", "duration_s"), on="trial_id")
+        .filter(pl.col("at_s") >= 0, pl.col("at_s") <= pl.col("duration_s"))
+        .group_by("series", number=(pl.col("at_s") / step).floor().cast(pl.Int64))
+        .agg(count=pl.len())
+    )
+    steps = (
+        runs.filter(pl.col("series").is_in(counted["series"].unique().to_list()))
+        .select("series", number=pl.int_ranges(0, (pl.col("duration_s") / step).floor().cast(pl.Int64) + 1))
+        .explode("number")
+    )
+    return steps.join(counted, on=["series", "number"], how="left").select(
+        "series",
+        quantity=pl.lit("arrivals"),
+        x=(pl.col("number") + 0.5) * step,
+        value=pl.col("count").fill_null(0) / step,
+    )
