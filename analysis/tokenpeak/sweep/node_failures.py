@@ -7,7 +7,7 @@ model store, the network), and each further trial would only stop one more produ
 import threading
 
 FEWEST_TRIALS = 10
-"""Of fewer trials no share is taken: one bad node in a small fleet is no broken fleet."""
+"""Of fewer trials no share is taken: one bad node of a few says nothing of the others."""
 FEWEST_NODES = 3
 """On fewer nodes it is these nodes that are broken, and each is left out by itself."""
 
