@@ -203,6 +203,7 @@ def test_comparison_refuses_what_is_not_comparable(session: Session, site: Path)
     empty()
     add(RIG, 0)
     add(SIM, 0)
+    marks = ["(simulated)" in text for text in page.locator(".chosen li").all_inner_texts()]
     apart = page.locator("#compare-result .sentence").inner_text()
     empty()
     add(RIG, 0)
@@ -214,6 +215,7 @@ def test_comparison_refuses_what_is_not_comparable(session: Session, site: Path)
     )
     assert by is not None
 
+    assert [False, True] == marks
     assert apart.startswith("Not ranked against ")
     assert "simulated" in apart
     assert cell.endswith(f"{by[1]}{by[2]}%")

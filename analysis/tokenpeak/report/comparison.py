@@ -67,7 +67,7 @@ def _side(view: SweepView, hardware: str) -> dict[str, Any]:
         levels.setdefault(config_id, []).append([label, float(f"{user:.5g}"), float(f"{whole:.5g}")])
     return {
         "key": f"{view.sweep_id}|{hardware}",
-        "title": f"{view.sweep_id} · {hardware}",
+        "title": f"{view.sweep_id} · {hardware}{' (simulated)' if view.record.simulated else ''}",
         "environment": environment,
         "objective": view.metric_title,
         "unit": view.metric.unit,
