@@ -71,8 +71,10 @@ def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:
     steps: list[tuple[Part, ...]] = []
     if (gain is not None and gain.changes and gain.quality != "pass") or random_weights(view, ranked):
         steps.append(("Measure its answers before it serves anybody: ", code("tokenpeak quality record --help"), "."))
-    if not ranked.replicated and recommended["gain"] is not None:
-        steps.append(("Confirm the gain: ", code("search: {replicates: 3}"), " launches each config three times."))
+    gained = recommended["gain"]
+    if not ranked.replicated and isinstance(gained, float):
+        what = "gain" if gained > 0 else "ranking"
+        steps.append((f"Confirm the {what}: ", code("search: {replicates: 3}"), " launches each config three times."))
     if ranked.ties.height:
         steps.append(("See what else ties, in the ", link("ranking", "ranking.html"), "."))
     steps += edges

@@ -35,6 +35,7 @@ CAPTIONS: Patterns = [
 STEPS: Patterns = [
     fixed("Measure its answers before it serves anybody: ⟦tokenpeak quality record --help⟧."),
     fixed("Confirm the gain: ⟦search: {replicates: 3}⟧ launches each config three times."),
+    fixed("Confirm the ranking: ⟦search: {replicates: 3}⟧ launches each config three times."),
     fixed("See what else ties, in the ranking."),
     fixed("Find its highest rate within an SLO: ⟦make sweep SWEEP=rates⟧."),
     fixed("Say what a node costs: ⟦tokenpeak report --param price_per_hour=2.5⟧."),
