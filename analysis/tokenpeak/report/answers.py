@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -199,13 +200,15 @@ def interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
 def _axis_words(hardware: str, rows: pl.DataFrame, without: Sequence[str]) -> list[Part]:
     """What matters; it is said to do so most only where every axis that varied can be compared."""
     first, *others = rows.iter_rows(named=True)
-    rest = ", ".join(f"{row['axis']} {percent(row['gain'])}" for row in others)
     if not first["matters"]:
-        seen = f"{first['axis']} {percent(first['gain'])}" + (f", {rest}" if rest else "")
+        seen = ", ".join(_best_words(row) for row in (first, *others))
         return [
             f"On {hardware}, no axis is shown to matter: results vary by as much without it, or are too few "
             f"(seen: {seen}). "
         ]
+    shown = ", ".join(_best_words(row) for row in others if row["matters"])
+    unshown = ", ".join(row["axis"] for row in others if not row["matters"])
+    rest = "; ".join([*([shown] if shown else []), *([f"not shown to matter: {unshown}"] if unshown else [])])
     return [
         f"On {hardware}, ",
         code(first["axis"]),
@@ -218,6 +221,11 @@ def _axis_words(hardware: str, rows: pl.DataFrame, without: Sequence[str]) -> li
         f", other axes being equal{f' ({rest})' if rest else ''}. ",
         *_inseparable_words(without),
     ]
+
+
+def _best_words(row: Mapping[str, Any]) -> str:
+    """An axis's best alternative and what it gives over the worst."""
+    return f"{row['axis']}={row['best']} {percent(row['gain'])}"
 
 
 def _inseparable_words(axes: Sequence[str]) -> list[Part]:

@@ -29,12 +29,19 @@ def effect_words(site: Site, found: re.Match[str]) -> Figures:
     without = effects.inseparable(raw, hw)
     must((found["without"] or "") == ", ".join(without), f"{without} cannot be separated")
     must(bool(found["most"]) == (not without), "whether it matters most")
-    if found["rest"]:
-        yield from _listed(found["rest"], gains)
+    shown, _, unshown = (found["rest"] or "").partition("not shown to matter: ")
+    yield from _listed(shown, gains)
+    named = set(re.findall(r"(\w+)=", shown))
+    must(named == {axis for axis, (*_, does) in gains.items() if does} - {found["axis"]}, f"{named} matter")
+    must(
+        set(unshown.split(", ")) - {""} == {axis for axis, (*_, does) in gains.items() if not does},
+        f"{unshown} are not shown to matter",
+    )
 
 
 def _listed(text: str, gains: dict[str, tuple[float, str, str, bool]]) -> Figures:
-    for axis, shown in re.findall(rf"(\w+) ({P})", text):
+    for axis, value, shown in re.findall(rf"(\w+)=(\S+) ({P})", text):
+        must(gains[axis][1] == value, f"{axis} is best at {gains[axis][1]}")
         yield shown, gains[axis][0] * 100
 
 
