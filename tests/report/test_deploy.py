@@ -165,6 +165,10 @@ def test_the_image_that_ran_is_named(config: Config) -> None:
     found = snippets(config, gpus=1, engine_version="0.32.0", launched=OWN, build=build)
     assert isinstance(found, Snippets)
     assert f"in {IMAGE}." in found.snippets[0].note
+    known = build.model_copy(update={"digest": "sha256:14af"})
+    found = snippets(config, gpus=1, engine_version="0.32.0", launched=OWN, build=known)
+    assert isinstance(found, Snippets)
+    assert f"in {IMAGE} (sha256:14af)." in found.snippets[0].note
 
 
 MADE = Container(

@@ -1,6 +1,7 @@
 """What is on a walk's nodes before TokenPeak comes: boards, vLLM as a program or an image, production that serves."""
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -46,14 +47,26 @@ def start_unit(node: RigNode, name: str, words: Sequence[str]) -> None:
 
 
 def start_docker(node: RigNode, image: Path, name: str) -> None:
-    """A Docker daemon with one image; NVIDIA's hook is there and does nothing."""
+    """A Docker daemon with one image; NVIDIA's hook is there and does nothing.
+
+    The first node imports the image and leaves in its place what it saved, which the next one loads: as from one
+    registry, both have it by the same digest.
+    """
     node.write("/usr/bin/nvidia-container-runtime-hook", "#!/bin/sh\nexit 0\n")
     node.sh("chmod", "755", "/usr/bin/nvidia-container-runtime-hook")
     quiet = ("--storage-driver=vfs", "--iptables=false", "--ip6tables=false", "--bridge=none")
     start_unit(node, "dockerd", ["/usr/sbin/dockerd", *quiet])
     wait_for(lambda: "Server Version" in node.sh("docker", "info"), "docker", 60)
     node.write("/root/image.tar", image.read_bytes())
-    node.sh("docker", "import", "/root/image.tar", name)
+    saved = image.with_name("saved.tar")
+    if saved.exists():
+        node.write("/root/image.tar", saved.read_bytes())
+        node.sh("docker", "load", "--input", "/root/image.tar")
+    else:
+        node.sh("docker", "import", "/root/image.tar", name)
+        node.sh("docker", "save", "--output", "/root/saved.tar", name)
+        read = subprocess.run(node.ssh_argv("cat", "/root/saved.tar"), stdout=subprocess.PIPE, check=True)
+        saved.write_bytes(read.stdout)
 
 
 def served(node: RigNode, model: str) -> bool:

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,10 +54,12 @@ class Clients:
         threads = [threading.Thread(target=self._ask) for _ in range(4)]
         for thread in threads:
             thread.start()
-        yield self
-        self._over.set()
-        for thread in threads:
-            thread.join()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            for thread in threads:
+                thread.join()
 
 
 def servers_up(port: int) -> dict[str, str]:
@@ -97,21 +99,23 @@ def test_walk(somebody: Reader, boot: Boot, tmp_path: Path) -> None:
     somebody.type(f"ssh-keyscan -t ed25519 {hosts} >> ~/.ssh/known_hosts")
     running: list[subprocess.Popen[bytes]] = []
     clients = Clients(f"http://{GATEWAY}:{frontend}")
+    asking = ExitStack()
     before: dict[str, str] = {}
 
     def prepare(line: str) -> None:
-        """HAProxy begins with the page's file, and both containers serve, before TokenPeak is set up."""
+        """HAProxy begins with the page's file, and both containers serve and are asked, before TokenPeak is set up."""
         if line.startswith("tokenpeak init"):
             running.append(subprocess.Popen(["haproxy", "-db", "-f", str(somebody.folder / "haproxy.cfg")]))
             for name, node in nodes.items():
                 wait_for(lambda node=node: served(node, "llama-8b"), f"production of {name}")
                 before[name] = container(node)
             wait_for(lambda: {*servers_up(stats).values()} == {"UP"}, "both servers are up")
+            asking.enter_context(clients.asking())
         if line.startswith("tokenpeak sweep"):
             somebody.shrink("quick", {"max_num_seqs": [8, 64]})
 
     try:
-        with clients.asking():
+        with asking:
             somebody.follow(PAGE, prepare)
             wait_for(lambda: {*servers_up(stats).values()} == {"UP"}, "both servers are up again")
     finally:

@@ -86,7 +86,8 @@ def snippets(
         container=build.container or Container() if build and build.image else None,
     )
     named = f", build {config.engine}" if config.engine else ""
-    ran = f"Ran as vLLM {version}{named}{f', in {image}' if image else ''}." if version else ""
+    tagged = f", in {image}{f' ({build.digest})' if build and build.digest else ''}" if image else ""
+    ran = f"Ran as vLLM {version}{named}{tagged}." if version else ""
     found = [Snippet(title="vllm serve", text=pasted, note=" ".join(each for each in (ran, served.note) if each))]
     if image or accelerator == "nvidia":
         found += _containers(command)
