@@ -169,7 +169,7 @@ class _EmbeddedServer:
             if self._state() is not _State.ABSENT:
                 self._run("pg_ctl", "-w", "-m", "fast", "-D", str(self.data), "stop")
 
-    def _state(self) -> "_State":
+    def _state(self) -> _State:
         """What listens on the socket. A busy machine's server may take long to answer; an absent one costs no time."""
         result = self._call("pg_isready", "-q", "-t", str(START_LIMIT_S), "-h", str(self.data), "-p", "5432")
         return _State(min(result.returncode, _State.ABSENT.value))
