@@ -1,5 +1,6 @@
 """Archives are written whole or not at all, and read file by file."""
 
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import pytest
 from archive_factory import START, make_archive, sweep_spec, trial_record
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import FORMAT_VERSION, EndRecord
+from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.pack import pack
 
@@ -79,6 +81,16 @@ def test_older_formats_are_upgraded_on_reading(archive: Archive) -> None:
     assert before == (archive.read_sweep(), list(archive.trials()), archive.read_end())
     assert [] == archive.malformed
     assert all('"format_version":1' in path.read_text() for path in files)
+
+
+def test_a_sweep_from_before_answers_were_compared_is_read(archive: Archive) -> None:
+    """Its spec says `null` where today's says `false`; it compared none."""
+    path = archive.path / "sweep.json"
+    raw = json.loads(path.read_text())
+    raw["spec"]["quality"] = None
+    path.write_text(json.dumps(raw))
+
+    assert parse_spec(archive.read_sweep().spec, path).quality is False
 
 
 @pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity"])

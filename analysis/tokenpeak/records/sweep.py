@@ -1,7 +1,10 @@
 """Sweep record and its end record: what was asked, by which software, where an import came from."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
+
+from pydantic import field_validator
 
 from tokenpeak.records.base import FORMAT_VERSION, PathName, Record
 from tokenpeak.records.config import GROUPS_OF_GPUS, Config
@@ -74,6 +77,14 @@ class SweepRecord(Record):
     paths; None: nothing was on record for them."""
     imported: Imported | None = None
     """None: measured by TokenPeak itself."""
+
+    @field_validator("spec", mode="before")
+    @classmethod
+    def _without_quality(cls, spec: object) -> object:
+        """The spec of an archive from when a sweep that compared no answers said `null`: today it says `false`."""
+        if isinstance(spec, Mapping) and "quality" in spec and spec["quality"] is None:
+            return {**spec, "quality": False}
+        return spec
 
     def hardware_of(self, node: NodeFacts) -> str:
         """The label of the node's kind of hardware in this sweep."""
