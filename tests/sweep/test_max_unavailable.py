@@ -1,10 +1,15 @@
 """Limits of what may be unavailable: numbers and shares of a group, and the sentences about those that can be none."""
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tokenpeak import paths
 from tokenpeak.errors import InventoryError
 from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.max_unavailable import VARIABLE, group_limits, value_mistake
@@ -57,3 +62,21 @@ def test_shares_as_they_are_written() -> None:
     assert value_mistake("25%") is None
     assert value_mistake(2) is None
     assert value_mistake(2.5) is not None
+
+
+@pytest.mark.parametrize("command", ["plan", "sweep"])
+def test_a_group_that_is_not_there_is_refused_before_any_node_is_asked(command: str, tmp_path: Path) -> None:
+    """By the command as typed: no node is probed for a sweep that could not begin."""
+    for folder in ("playbooks", "analysis"):
+        (tmp_path / folder).symlink_to(paths.ROOT / folder)
+    shutil.copytree(paths.INVENTORIES / "sim", tmp_path / "inventory" / "sim")
+    variables = tmp_path / "inventory" / "sim" / "group_vars" / "all.yml"
+    variables.write_text(variables.read_text() + f"\n{VARIABLE}: {{rack_c: 1}}\n")
+    environment = {**os.environ, "TOKENPEAK_HOME": str(tmp_path), "TOKENPEAK_STATE": str(tmp_path / "state")}
+    tokenpeak = Path(sys.executable).with_name("tokenpeak")
+    argv = [tokenpeak, command, "--inventory", "sim", "--sweep", "quick"]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+
+    assert 2 == done.returncode
+    assert "names the group 'rack_c', which inventory sim does not have" in done.stderr
+    assert "Probing" not in done.stdout + done.stderr

@@ -34,6 +34,7 @@ from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names, sweep_path
 from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of, planning_env
 from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.inventory import Inventory, read_inventory
+from tokenpeak.sweep.max_unavailable import group_limits
 from tokenpeak.sweep.probe import last_facts
 from tokenpeak.terminal import echo
 
@@ -76,6 +77,7 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
     from tokenpeak.sweep.check_spec import spec_mistakes
 
     refuse([*inventory_mistakes(inventory.hosts_path.parent, nodes), *spec_mistakes(sweep_path(name))])
+    group_limits(inventory)
     spec = read_spec(name)
     if spec.endpoint is not None:
         raise SpecError(
