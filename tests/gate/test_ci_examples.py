@@ -67,6 +67,18 @@ def test_examples_wait_for_the_sweep_s_window(name: str) -> None:
     assert "01:00-05:00 UTC" in text
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_end_the_sweep_before_the_runner_does(name: str) -> None:
+    """A runner's own limit kills: production would wait for its guard. The sweep has 20 minutes to give it back."""
+    raw = load(name)
+    runner_min = (
+        raw["jobs"]["gate"]["timeout-minutes"] if "jobs" in raw else 60 * int(raw["nightly-gate"]["timeout"][0])
+    )
+    (sweep_min,) = (int(line.split()[1].removesuffix("m")) for line in scripts(name)[0] if line.startswith("timeout "))
+
+    assert 20 <= runner_min - sweep_min <= 30
+
+
 def night(folder: Path, seed: int) -> Path:
     """An archive of the nightly sweep: two configs on one L4, six launches each."""
     return make_archive(
@@ -91,9 +103,10 @@ def test_commands_of_examples_run(name: str, speed: float, status: int, tmp_path
     environment = {**os.environ, **variables, **places, "PATH": f"{BIN}:{os.environ['PATH']}"}
     ended = []
     for line in lines:
-        if line.startswith("tokenpeak sweep"):
+        if line.startswith("timeout "):
             first, _, line = line.partition("\n")
-            (words,) = own_words(first.replace("$INVENTORY", "v100"))
+            sweep = first.partition("m ")[2]
+            (words,) = own_words(sweep.replace("$INVENTORY", "v100"))
             parsed(words)
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", line], cwd=work, env=environment, capture_output=True, check=False
