@@ -190,7 +190,8 @@ def power_lines(power: Power, old: Side, *, regression: float, hours: float | No
     )
     yield f"Smallest regression found in {POWER:.0%}, of the config that varies most, by new launches of each config:"
     for figure in power.figures:
-        yield f"  {_place(power, figure)}: {title_of(figure.metric)} ({figure.launches} launches of old)"
+        launches = f"{figure.launches} launch{'' if figure.launches == 1 else 'es'}"
+        yield f"  {_place(power, figure)}: {title_of(figure.metric)} (old: {launches})"
         yield "    " + "  ".join(f"n={n}: {_size(power.smallest(figure, n), figure)}" for n in SHOWN)
     if power.launch_s is not None:
         yield f"One launch of every config takes {duration_text(power.launch_s)} on the nodes that old ran on."
