@@ -11,6 +11,7 @@ from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, nu
 from tokenpeak.report.energy import figure_words, rounded
 from tokenpeak.report.interactions import importance, inseparable
 from tokenpeak.report.load_levels import hidden_loss
+from tokenpeak.report.node_agreement import disagreement, holds_on
 from tokenpeak.report.precision_gain import PrecisionGain, precision_gain, random_weights
 from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView
@@ -47,7 +48,7 @@ def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
 
 
 def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
-    """What nobody may miss beside the headline: a simulation, a broken SLO, random weights, a gain of precision."""
+    """What nobody may miss beside the headline, such as a simulation, a broken SLO, or a node that disagrees."""
     recommended = ranked.recommended
     if recommended is None:
         return []
@@ -64,6 +65,8 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
         )
     if (loss := hidden_loss(view, ranked)) is not None:
         found.append(loss)
+    if (disagreed := disagreement(view, ranked)) is not None:
+        found.append(disagreed)
     return found
 
 
@@ -95,10 +98,10 @@ def _perplexity(gain: PrecisionGain) -> str:
 
 
 def qualifications(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """What qualifies the headline: why this config of those tied, and the holdout run; or None."""
+    """What qualifies the headline: why this config of those tied, on which nodes, and the holdout run; or None."""
     if ranked.recommended is None:
         return None
-    parts = [*_tie_words(view, ranked, ranked.recommended), *_holdout_words(view, ranked)]
+    parts = [*_tie_words(view, ranked, ranked.recommended), *holds_on(view, ranked), *_holdout_words(view, ranked)]
     return note(*parts) if parts else None
 
 

@@ -1,0 +1,59 @@
+"""On how many nodes the recommended config's gain was seen, and which nodes disagree."""
+
+from functools import lru_cache
+
+import polars as pl
+
+from tokenpeak.ranking.node_agreement import NodeAgreement, node_agreement
+from tokenpeak.report.blocks import Part, Sentence, percent, warning
+from tokenpeak.report.ranking import Ranking
+from tokenpeak.report.view import SweepView
+
+
+@lru_cache(maxsize=32)
+def agreement(view: SweepView, hardware: str, config_id: str, baseline_id: str) -> NodeAgreement:
+    """What a config gains over the baseline on each node of a kind of hardware; holdout runs take no part."""
+    of_hardware = pl.col("hardware") == hardware
+    launches = view.trials.filter(of_hardware, ~pl.col("holdout"), pl.col("objective") > 0)
+    return node_agreement(launches.select("node", "config_id", "objective").iter_rows(), config_id, baseline_id)
+
+
+def holds_on(view: SweepView, ranked: Ranking) -> list[Part]:
+    """On how many nodes the recommended config was launched, and its gain there; nothing of a single node."""
+    found = _found(view, ranked)
+    if found is None or not found.nodes:
+        return []
+    words = f" It was launched on {len(found.nodes)} of {len(view.nodes_of(ranked.hardware))} nodes"
+    usual = [each.gain for each in found.gains if not each.is_apart] or [each.gain for each in found.gains]
+    if not usual or ranked.baseline is None:
+        return [f"{words}."]
+    ends = percent(min(usual)), percent(max(usual))
+    span = f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else ends[0]
+    where = f"{len(usual)} that launched both" if len(usual) > 1 else "the one that launched both"
+    return [f"{words}; over {ranked.baseline.words} it gives {span} on {where}."]
+
+
+def disagreement(view: SweepView, ranked: Ranking) -> Sentence | None:
+    """The nodes on which the gain is another one; or that no node launched both configs. None where neither is so."""
+    found = _found(view, ranked)
+    if found is None or ranked.baseline is None:
+        return None
+    if not found.gains:
+        return warning(
+            f"No node launched both this config and {ranked.baseline.words}: what nodes differ by is in the gain."
+        )
+    if not found.apart:
+        return None
+    nodes = ", ".join(f"{each.node} ({percent(each.gain)})" for each in found.apart)
+    verb = "disagrees" if len(found.apart) == 1 else "disagree"
+    return warning(f"{nodes} {verb}: the gain over {ranked.baseline.words} there differs by more than launches do.")
+
+
+def _found(view: SweepView, ranked: Ranking) -> NodeAgreement | None:
+    """The agreement of nodes; None where there is one node, or no config to compare the recommended one with."""
+    recommended, baseline = ranked.recommended, ranked.baseline
+    if recommended is None or baseline is None or baseline.config_id in (None, recommended["config_id"]):
+        return None
+    if len(view.nodes_of(ranked.hardware)) < 2:
+        return None
+    return agreement(view, ranked.hardware, str(recommended["config_id"]), str(baseline.config_id))

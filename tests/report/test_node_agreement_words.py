@@ -1,0 +1,114 @@
+"""On how many nodes a gain was seen, and who disagrees: each figure recomputed from the raw trials."""
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archive_factory import make_archive
+from shown_pages import shown
+from tokenpeak.report import answers, open_archive
+from tokenpeak.report.blocks import plain
+from tokenpeak.report.ranking import rank
+
+NODES = ("node-1", "node-2", "node-3")
+
+
+def three_nodes(folder: Path, *, slow: dict[str, float], never: tuple[str, ...] = ()) -> Path:
+    """Two configs launched three times on three nodes; each node runs the faster one at `slow` times its speed.
+
+    On the nodes of `never` it was not launched at all.
+    """
+    gpus = ["NVIDIA L4"] * 3
+    archive = make_archive(folder, gpus=gpus, axes={"max_num_seqs": [8, 64]}, replicates=3, seconds=1, noise=0.004)
+    path = archive.path / "sweep.json"
+    sweep = json.loads(path.read_text())
+    names = {
+        each["config"]["flags"]["max_num_seqs"]: each["config"]["name"]
+        for plan in sweep["plans"]
+        for each in plan["feasible"]
+    }
+    sweep["spec"]["search"]["baseline"] = [names[8]]
+    sweep["plans"] = [sweep["plans"][0] | {"nodes": list(NODES)}]
+    path.write_text(json.dumps(sweep))
+    for trial_path, trial in trials_of(archive.path):
+        if trial["config"]["name"] != names[64]:
+            continue
+        if trial["node"] in never:
+            trial_path.unlink()
+            continue
+        for run in trial["runs"]:
+            run["summary"]["output_tok_per_s"] *= slow.get(trial["node"], 1.0)
+        trial_path.write_text(json.dumps(trial))
+    return archive.path
+
+
+def trials_of(archive: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """The raw trials."""
+    return [(path, json.loads(path.read_text())) for path in sorted(archive.glob("trials/*.json"))]
+
+
+def gains_of(archive: Path) -> dict[str, float]:
+    """What 64 sequences give over 8 on each node, in percent: geometric means of the closed loop's throughput."""
+    logs: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for _, trial in trials_of(archive):
+        seqs = trial["config"]["flags"]["max_num_seqs"]
+        logs[trial["node"], seqs].append(math.log(trial["runs"][0]["summary"]["output_tok_per_s"]))
+    means = {key: statistics.fmean(values) for key, values in logs.items()}
+    return {node: 100 * math.expm1(means[node, 64] - means[node, 8]) for node in NODES if (node, 64) in means}
+
+
+def sentences_of(archive: Path) -> str:
+    """What the headline's cautions and qualifications say."""
+    view = open_archive(archive)
+    (hardware,) = view.hardware
+    ranked = rank(view, hardware)
+    words = answers.qualifications(view, ranked)
+    return " ".join(each.words() for each in (*answers.cautions(view, ranked), *([words] if words else [])))
+
+
+def test_nodes_that_agree_are_counted_with_their_gains(tmp_path: Path) -> None:
+    """From the least to the most that any of the three shows; nobody disagrees."""
+    archive = three_nodes(tmp_path / "a", slow={})
+    gains = gains_of(archive)
+    said = sentences_of(archive)
+
+    assert f"It was launched on 3 of 3 nodes; over {baseline_of(archive)} it gives" in said
+    assert f"{min(gains.values()):+.0f}% to {max(gains.values()):+.0f}% on 3 that launched both" in said
+    assert "disagree" not in said
+
+
+def test_a_node_that_disagrees_is_named(tmp_path: Path) -> None:
+    """By name, with its own gain; the others' gains stand without it, on the page too."""
+    archive = three_nodes(tmp_path / "a", slow={"node-3": 0.85})
+    gains = gains_of(archive)
+    said = sentences_of(archive)
+    shown_sentences = [
+        plain(block["parts"])
+        for block in shown("overview", archive, tmp_path / "executed")
+        if block["kind"] == "sentence"
+    ]
+
+    assert f"node-3 ({gains['node-3']:+.0f}%) disagrees" in said
+    assert "on 2 that launched both" in said
+    assert any(f"node-3 ({gains['node-3']:+.0f}%) disagrees" in sentence for sentence in shown_sentences)
+
+
+@pytest.mark.parametrize("never", [("node-1", "node-2"), ("node-1",)])
+def test_nodes_that_launched_one_of_the_two_have_no_gain(never: tuple[str, ...], tmp_path: Path) -> None:
+    """They count as nodes, not as nodes of the gain."""
+    archive = three_nodes(tmp_path / "a", slow={}, never=never)
+    said = sentences_of(archive)
+
+    assert f"It was launched on {3 - len(never)} of 3 nodes" in said
+    assert ("on the one that launched both" if len(never) == 2 else "on 2 that launched both") in said
+
+
+def baseline_of(archive: Path) -> str:
+    """The baseline's name as the spec has it."""
+    (name,) = json.loads((archive / "sweep.json").read_text())["spec"]["search"]["baseline"]
+    return str(name)
