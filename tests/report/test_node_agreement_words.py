@@ -108,6 +108,18 @@ def test_nodes_that_launched_one_of_the_two_have_no_gain(never: tuple[str, ...],
     assert ("on the one that launched both" if len(never) == 2 else "on 2 that launched both") in said
 
 
+def test_configs_that_met_on_no_node_are_said_to(tmp_path: Path) -> None:
+    """The gain of a config that one node launched over a baseline of the others is no gain of that node."""
+    archive = three_nodes(tmp_path / "a", slow={}, never=("node-2", "node-3"))
+    for path, trial in trials_of(archive):
+        if trial["node"] == "node-1" and trial["config"]["name"] == baseline_of(archive):
+            path.unlink()
+    said = sentences_of(archive)
+
+    assert f"No node launched both this config and {baseline_of(archive)}" in said
+    assert "It was launched on 1 of 3 nodes." in said
+
+
 def baseline_of(archive: Path) -> str:
     """The baseline's name as the spec has it."""
     (name,) = json.loads((archive / "sweep.json").read_text())["spec"]["search"]["baseline"]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from tokenpeak.report import curve_charts, level_curves, rates
-from tokenpeak.report.blocks import Column, Figure, Table, table
+from tokenpeak.report.blocks import Column, Figure, Sentence, Table, note, table
 from tokenpeak.report.charts import spec_of
 from tokenpeak.report.figures import slug
 from tokenpeak.report.level_curves import AXES, Load, Measure
@@ -54,11 +54,22 @@ def curves(
     return Figure(
         name=name,
         title=title,
-        caption=_caption(view, [frame for _, frame in found], len(series) - len(shown), marks),
+        caption=_caption(
+            view,
+            [frame for _, frame in found],
+            len(series) - len(shown),
+            marks,
+            has_excluded=not runs["judged"].all(ignore_nulls=False),
+        ),
         spec=spec_of(curve_charts.curves(panels, shown, roles, x_words)),
         data=_data(found, load, title),
         scope=scope,
     )
+
+
+def no_curve() -> Sentence:
+    """What stands where no config has two loads."""
+    return note("At fewer than two load levels could a config be judged, so there is no curve.")
 
 
 def searched_marks(found: pl.DataFrame) -> pl.DataFrame:
@@ -103,12 +114,16 @@ def _data(found: Sequence[tuple[Measure, pl.DataFrame]], load: Load, title: str)
     )
 
 
-def _caption(view: SweepView, frames: Sequence[pl.DataFrame], pale: int, marks: pl.DataFrame | None) -> str:
+def _caption(
+    view: SweepView, frames: Sequence[pl.DataFrame], pale: int, marks: pl.DataFrame | None, *, has_excluded: bool
+) -> str:
     points = pl.concat([frame.select("low", "high", "holds", "state", "seconds", "n") for frame in frames])
     most = max(points["n"].to_list())
     words = ["One launch each." if most == 1 else f"Geometric means of up to {most} launches."]
     if pale:
         words.append(f"{pale} other config{' is' if pale == 1 else 's are'} pale.")
+    if has_excluded:
+        words.append("Excluded runs are not drawn.")
     if points["low"].is_not_null().any() or points["high"].is_not_null().any():
         beyond = points.select(pl.col("low").is_null() != pl.col("high").is_null()).to_series().any()
         words.append(f"Bars are 95% intervals{' (an arrow: that end is open)' if beyond else ''}.")

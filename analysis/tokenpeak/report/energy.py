@@ -8,7 +8,7 @@ import polars as pl
 
 from tokenpeak.report.blocks import Column, number
 
-SOURCES = {
+_SOURCES = {
     "energy_counter": "measured (energy counter)",
     "sampled_power": "measured (sampled power)",
     "estimated_tdp": "estimated (TDP)",
@@ -27,6 +27,13 @@ DERIVED = (
     "water_l_per_1m_output_tok",
     "cost_per_1m_output_tok",
 )
+
+
+def sources_of(*, is_simulated: bool) -> dict[str, str]:
+    """What an energy's source is called; nothing was measured of a simulation."""
+    return {
+        source: words.replace("measured", "simulated") if is_simulated else words for source, words in _SOURCES.items()
+    }
 
 
 def digits_left(half: float | None) -> int | None:

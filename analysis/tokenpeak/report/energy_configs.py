@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import polars as pl
 
-from tokenpeak.report.energy import BOUNDARIES, DERIVED, SOURCES
+from tokenpeak.report.energy import BOUNDARIES, DERIVED, sources_of
 from tokenpeak.report.energy_spread import with_energy_intervals
 from tokenpeak.report.view import SweepView
 
@@ -40,7 +40,7 @@ def energy_configs(view: SweepView) -> pl.DataFrame:
             pl.col("output_tok_per_s", "power_w", JOULE, *DERIVED).log().mean().exp(),
             low=pl.when(pl.len() > 1).then(joule.min()),
             high=pl.when(pl.len() > 1).then(joule.max()),
-            source=pl.col("energy_source").first().replace(SOURCES),
+            source=pl.col("energy_source").first().replace(sources_of(is_simulated=view.record.simulated)),
             boundary=pl.col("energy_boundary").first().replace(BOUNDARIES),
             estimated=(pl.col("energy_source") == "estimated_tdp").any(),
             idle=pl.col("idle_share").mean() * 100,

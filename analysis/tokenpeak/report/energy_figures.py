@@ -67,7 +67,8 @@ def _scatter(frame: pl.DataFrame, names: Sequence[str], roles: dict[str, str]) -
         pl.col("x", "value", "low", "high").round_sig_figs(6)
     )
     pale, chosen = picks.split(alt.Chart(short))
-    x = alt.X("x:Q", title="output throughput (tok/s)", scale=alt.Scale(zero=False, nice=True, padding=16))
+    axis = alt.Axis(labelOverlap="greedy", labelSeparation=6)
+    x = alt.X("x:Q", title="output throughput (tok/s)", scale=alt.Scale(zero=False, nice=True, padding=16), axis=axis)
     y = alt.Y("value:Q", title="J per output token", scale=alt.Scale(zero=True, nice=True))
     tip = [
         alt.Tooltip("series:N", title="config"),

@@ -17,7 +17,7 @@ INTERVAL_NOTE = (
     "Configs whose intervals reach into that of a rank's first share the rank."
 )
 RANGE_NOTE = (
-    "Each figure with every factor at the low or the high end of its range, the measured energy as it is. A factor "
+    "Each figure with every factor at the low or the high end of its range, the energy of the sweep as it is. A factor "
     "without a range stays at its value; give it one above."
 )
 _TITLES = {

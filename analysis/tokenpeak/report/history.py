@@ -41,7 +41,7 @@ def entries(views: Sequence[SweepView], *, live: bool = False) -> list[dict[str,
             "hardware": view.hardware,
             "model": view.model_name,
             "status": status,
-            "pictures": [picture(rank(view, kind)) for kind in view.hardware],
+            "pictures": [picture(rank(view, kind), view.metric.unit) for kind in view.hardware],
         }
         for view in views
         for status in [_status(view, is_running=live and view is views[0])]
@@ -57,8 +57,10 @@ def _status(view: SweepView, *, is_running: bool) -> str:
     return view.end.status
 
 
-def picture(ranked: Ranking) -> dict[str, Any]:
+def picture(ranked: Ranking, unit: str) -> dict[str, Any]:
     """A card's picture: the place (0..1) of each config between worst and best, of the recommended and the baseline.
+
+    `unit` is the objective's.
 
     Better is to the right. Empty without two results.
     """
@@ -77,7 +79,7 @@ def picture(ranked: Ranking) -> dict[str, Any]:
         "dots": [place(value) for value in values[:: max(1, len(values) // DOTS)]],
         "recommended": place(own) if isinstance(own, float) else None,
         "baseline": place(ranked.baseline.value) if ranked.baseline else None,
-        "words": f"{len(values)} configs from {number(worst)} to {number(best)}",
+        "words": f"{len(values)} configs from {number(worst)} to {number(best)}{f' {unit}' if unit else ''}",
     }
 
 

@@ -117,7 +117,7 @@ def ttft_tail(raw: Raw, hw: str, label: str) -> float:
 
 @pattern(
     r"(?:One launch each|Geometric means of up to (?P<n>\d+) launches)\.(?: (?P<pale>\d+) other "
-    r"configs? (?:is|are) pale\.)?"
+    r"configs? (?:is|are) pale\.)?(?P<excluded> Excluded runs are not drawn\.)?"
     r"(?: Bars are 95% intervals(?: \(an arrow: that end is open\))?\.)?(?: Hollow points broke the "
     r"(?:SLO|limits)\.)?"
     r"(?: Crossed: overloaded, the queue grew\.)?(?: \?: too short a run to say whether the engine kept up\.)?"
@@ -126,6 +126,9 @@ def ttft_tail(raw: Raw, hw: str, label: str) -> float:
 def curve_caption(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
     runs = [(trial, run) for hw in raw.hardware for trial, run in raw.runs(hw, "*")]
+    if found["excluded"]:
+        every = [run for trial in raw.trials for run in trial.get("runs", ())]
+        must(any(run["verdict"]["status"] == "invalid" for run in every), "a run that is excluded")
     if found["n"]:
         counts: dict[tuple[str, str], int] = {}
         for trial, run in runs:
@@ -159,4 +162,17 @@ def quantile_caption(site: Site, found: re.Match[str]) -> Figures:
             counts |= {sum(own)}
     must(int(found["least"].replace(",", "")) in counts, f"fewest of {counts}")
     must(found["most"] is None or int(found["most"].replace(",", "")) in counts, f"most of {counts}")
+    return iter(())
+
+
+@pattern(r"At fewer than two load levels could a config be judged, so there is no curve\.")
+def no_curve(site: Site, found: re.Match[str]) -> Figures:
+    loads: dict[tuple[str, str, str, str], set[float]] = {}
+    for trial in site.raw.trials:
+        for run in trial["runs"]:
+            for kind in ("rate_per_s", "concurrency"):
+                key = (trial["hardware"], trial["config"]["config_id"], run["workload"]["name"], kind)
+                judged = run["verdict"]["status"] != "invalid" and run["level"].get(kind)
+                loads.setdefault(key, set()).update({judged} if judged else ())
+    must(any(len(levels) < 2 for levels in loads.values()), "a config with fewer than two loads")
     return iter(())

@@ -198,7 +198,7 @@ def edge(site: Site, found: re.Match[str]) -> Figures:
         yield found["next"].rstrip("."), float(found["value"]) * (2 if found["end"] == "highest" else 0.5)
 
 
-@pattern(rf"(?P<hw>{HW}): (?P<n>\d+) configs from (?P<low>{N}) to (?P<high>{N})$")
+@pattern(rf"(?P<hw>{HW}): (?P<n>\d+) configs from (?P<low>{N}) to (?P<high>{N}) \S.*$")
 def mini(site: Site, found: re.Match[str]) -> Figures:
     values = site.raw.means(found["hw"], site.raw.metric).values()
     yield found["n"], len(values)
