@@ -2,7 +2,6 @@
 
 from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Reason, TrialRecord
 from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuality
-from tokenpeak.results.verdict import with_reasons
 
 
 def with_verdict(trial: TrialRecord, quality: SweepQuality | None) -> TrialRecord:
@@ -11,7 +10,7 @@ def with_verdict(trial: TrialRecord, quality: SweepQuality | None) -> TrialRecor
     reasons = quality_reasons(found.verdict) if found is not None else ()
     if not reasons:
         return trial
-    runs = tuple(run.model_copy(update={"verdict": with_reasons(run.verdict, reasons)}) for run in trial.runs)
+    runs = tuple(run.model_copy(update={"verdict": run.verdict.with_reasons(reasons)}) for run in trial.runs)
     return trial.model_copy(update={"runs": runs})
 
 

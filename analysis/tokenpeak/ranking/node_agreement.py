@@ -3,7 +3,7 @@
 Both launches of a difference are of the same node, so a slow board takes no part in it. The spread is that between
 launches of one config on one node, pooled over all of them. A node gains otherwise when its gain is further from that
 of the other nodes together (weighted by launches) than Student's t allows, with Bonferroni's share of the false alarms
-for each node. The furthest is taken out before the next is looked at, as it would make usual ones look unusual; of two
+for each node. The furthest is left out before the next is looked at, as it would make usual ones look unusual; of two
 that disagree nobody can say which is unusual, so both are named. Without a config that a node launched twice no spread
 is known, and no node is named. Pure.
 """

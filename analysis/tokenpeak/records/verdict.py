@@ -1,5 +1,6 @@
 """Verdict of a run: valid, invalid with its reasons, or not judged."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from tokenpeak.records.base import Record
@@ -40,6 +41,10 @@ class Verdict(Record):
     def overloaded(self) -> bool:
         """Whether a well measured run's rate was more than the engine could serve."""
         return self.well_measured and any(reason.code == OVERLOADED for reason in self.reasons)
+
+    def with_reasons(self, reasons: Sequence[Reason]) -> "Verdict":
+        """The verdict with more reasons against the run; unchanged when there are none."""
+        return Verdict(status="invalid", reasons=(*self.reasons, *reasons)) if reasons else self
 
     @property
     def word(self) -> str:

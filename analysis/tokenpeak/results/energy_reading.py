@@ -1,7 +1,6 @@
 """Energy of records that were written before it had an interval: estimated again from their own series. Pure."""
 
 from tokenpeak.records import RunRecord, Series, TrialRecord
-from tokenpeak.results.energy import run_energies
 from tokenpeak.results.power_sensor import PowerSensor
 
 
@@ -25,6 +24,8 @@ def _lacks_interval(run: RunRecord) -> bool:
 def _estimated_again(run: RunRecord, series: Series, sensor: PowerSensor) -> RunRecord:
     if run.window_s is None or run.energy is None:
         return run
+    from tokenpeak.results.energy import run_energies  # NumPy, which opening an archive does not need
+
     from_s, to_s = run.window_s
     found = run_energies(
         series,

@@ -337,7 +337,7 @@ def clock_reason(gpu: str, clocks_mhz: Sequence[float], slowed: Sequence[float])
     word decides. Elsewhere the highest clock of the run's second half is held against that of its first: a healthy
     board under its power limit moves by a third between prefill and decode (1380 to 1980 MHz on an H100 SXM at 700 W)
     and comes back to the top all the time, one that grows too hot does not. The node's telemetry is joined after the
-    load has ended, so the caller adds this to the verdict by `with_reasons`.
+    load has ended, so the caller adds this to the verdict by `Verdict.with_reasons`.
     """
     if slowed:
         share = float(np.mean(slowed))
@@ -353,10 +353,3 @@ def clock_reason(gpu: str, clocks_mhz: Sequence[float], slowed: Sequence[float])
         return None
     text = f"{gpu}'s highest clock fell from {early:.0f} to {late:.0f} MHz during the run: heat or a power limit."
     return Reason(code="clock_throttled", text=text, value=fall, limit=CLOCK_FALL_LIMIT)
-
-
-def with_reasons(verdict: Verdict, reasons: Sequence[Reason]) -> Verdict:
-    """A verdict with more reasons against it; unchanged when there are none."""
-    if not reasons:
-        return verdict
-    return Verdict(status="invalid", reasons=(*verdict.reasons, *reasons))

@@ -29,7 +29,6 @@ from tokenpeak.results.gpu_clocks import clock_reasons
 from tokenpeak.results.idle_power import idle_power as measured_idle_power
 from tokenpeak.results.power_sensor import boards_sensor
 from tokenpeak.results.trial_time import clock_offset_s, fill_gaps, load_phase, merged, node_phases, step_spans
-from tokenpeak.results.verdict import with_reasons
 from tokenpeak.sweep.node_answer import unpacked_log, unusable_reasons
 from tokenpeak.sweep.step import Step
 from tokenpeak.sweep.trial_failure import (
@@ -66,7 +65,7 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
         for run in _read_runs(evidence.output)
     )
     if is_overlapped(evidence):
-        runs = tuple(run.model_copy(update={"verdict": with_reasons(run.verdict, (OVERLAP,))}) for run in runs)
+        runs = tuple(run.model_copy(update={"verdict": run.verdict.with_reasons((OVERLAP,))}) for run in runs)
     failure = failure_of(evidence, runs, log)
     quality = quality_of(evidence)
     status = "ok" if failure is None else "interrupted" if says_nothing_of_config(failure) else "failed"
@@ -247,13 +246,13 @@ def _with_telemetry(
             "energy": energies[0] if energies else None,
             "further_energy": energies[1:],
             "temperature_c": board_temperature_c(telemetry, from_s),
-            "verdict": with_reasons(run.verdict, clock_reasons(run, telemetry, from_s=from_s, to_s=to_s)),
+            "verdict": run.verdict.with_reasons(clock_reasons(run, telemetry, from_s=from_s, to_s=to_s)),
         }
     )
 
 
 def _doubted(run: RunRecord, doubts: Sequence[Reason]) -> RunRecord:
-    return run.model_copy(update={"verdict": with_reasons(run.verdict, doubts)}) if doubts else run
+    return run.model_copy(update={"verdict": run.verdict.with_reasons(doubts)}) if doubts else run
 
 
 def _tdp_w(evidence: TrialEvidence) -> float | None:
