@@ -25,7 +25,6 @@ from tokenpeak.sweep.declared import declared_model
 from tokenpeak.sweep.endpoint import endpoint_inventory, look_at
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory import Inventory, read_inventory
-from tokenpeak.sweep.max_unavailable import group_limits
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.terminal_summary import plan_lines, summary_lines
 from tokenpeak.terminal import echo
@@ -131,7 +130,6 @@ def _spec(inventory: Inventory, sweep_name: str | None) -> SweepSpec:
 def _start(
     spec: SweepSpec, inventory: Inventory, parallel: int, progress: ProgressDisplay, interrupt: Interrupt
 ) -> SweepOutcome:
-    group_limits(inventory)
     found = prepare(inventory, progress, interrupt)
     facts = [ready.facts for ready in found.usable.values()]
     model = declared_model(inventory)

@@ -59,7 +59,7 @@ def curves(
             [frame for _, frame in found],
             len(series) - len(shown),
             marks,
-            has_excluded=not runs["judged"].all(ignore_nulls=False),
+            has_unjudged=not runs["judged"].all(ignore_nulls=False),
         ),
         spec=spec_of(curve_charts.curves(panels, shown, roles, x_words)),
         data=_data(found, load, title),
@@ -115,15 +115,15 @@ def _data(found: Sequence[tuple[Measure, pl.DataFrame]], load: Load, title: str)
 
 
 def _caption(
-    view: SweepView, frames: Sequence[pl.DataFrame], pale: int, marks: pl.DataFrame | None, *, has_excluded: bool
+    view: SweepView, frames: Sequence[pl.DataFrame], pale: int, marks: pl.DataFrame | None, *, has_unjudged: bool
 ) -> str:
     points = pl.concat([frame.select("low", "high", "holds", "state", "seconds", "n") for frame in frames])
     most = max(points["n"].to_list())
     words = ["One launch each." if most == 1 else f"Geometric means of up to {most} launches."]
     if pale:
         words.append(f"{pale} other config{' is' if pale == 1 else 's are'} pale.")
-    if has_excluded:
-        words.append("Excluded runs are not drawn.")
+    if has_unjudged:
+        words.append("Runs that could not be judged are not drawn.")
     if points["low"].is_not_null().any() or points["high"].is_not_null().any():
         beyond = points.select(pl.col("low").is_null() != pl.col("high").is_null()).to_series().any()
         words.append(f"Bars are 95% intervals{' (an arrow: that end is open)' if beyond else ''}.")

@@ -73,7 +73,11 @@ class SweepOutcome:
 
 
 def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrupt) -> Probe:
-    """Probe the nodes and say what is wrong with them; raises NodeError when none is left to work on."""
+    """Probe the nodes and say what is wrong with them; raises NodeError when none is left to work on.
+
+    Raises InventoryError before the first is asked when the inventory limits what no group or number can be.
+    """
+    group_limits(inventory)
     progress.say(f"Probing {', '.join(node.name for node in inventory.nodes)}")
     found = probe(inventory, on_event=None, cancelled=interrupt.gentle)
     if not found.usable:
@@ -119,7 +123,6 @@ def new_sweep(
 ) -> SweepOutcome:
     """Carry out `spec` on the probed nodes, `parallel` of them at once, into a new archive below `results`."""
     _check_files(spec, inventory)
-    group_limits(inventory)
     prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
     calibrations, doubts = checked(
         network_paths(inventory, spec.endpoint), [(run.workload, run.level) for run in load_runs(spec)]

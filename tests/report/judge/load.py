@@ -117,7 +117,7 @@ def ttft_tail(raw: Raw, hw: str, label: str) -> float:
 
 @pattern(
     r"(?:One launch each|Geometric means of up to (?P<n>\d+) launches)\.(?: (?P<pale>\d+) other "
-    r"configs? (?:is|are) pale\.)?(?P<excluded> Excluded runs are not drawn\.)?"
+    r"configs? (?:is|are) pale\.)?(?P<unjudged> Runs that could not be judged are not drawn\.)?"
     r"(?: Bars are 95% intervals(?: \(an arrow: that end is open\))?\.)?(?: Hollow points broke the "
     r"(?:SLO|limits)\.)?"
     r"(?: Crossed: overloaded, the queue grew\.)?(?: \?: too short a run to say whether the engine kept up\.)?"
@@ -126,9 +126,15 @@ def ttft_tail(raw: Raw, hw: str, label: str) -> float:
 def curve_caption(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
     runs = [(trial, run) for hw in raw.hardware for trial, run in raw.runs(hw, "*")]
-    if found["excluded"]:
-        every = [run for trial in raw.trials for run in trial.get("runs", ())]
-        must(any(run["verdict"]["status"] == "invalid" for run in every), "a run that is excluded")
+    invalid = [run for trial in raw.trials for run in trial["runs"] if run["verdict"]["status"] == "invalid"]
+    if found["unjudged"]:
+        # At a rate, a run that is excluded by the engine's own doing is drawn.
+        engine = {"overloaded", "preemptions", "quality_failed", "quality_unknown"}
+        codes = [{reason["code"] for reason in run["verdict"]["reasons"]} for run in invalid]
+        closed = any(not run["level"].get("rate_per_s") for run in invalid)
+        must(closed or any(own - engine for own in codes), "a run that could not be judged")
+    else:
+        must(not invalid or any(run["level"].get("rate_per_s") for run in invalid), "every closed run is drawn")
     if found["n"]:
         counts: dict[tuple[str, str], int] = {}
         for trial, run in runs:
@@ -167,12 +173,15 @@ def quantile_caption(site: Site, found: re.Match[str]) -> Figures:
 
 @pattern(r"At fewer than two load levels could a config be judged, so there is no curve\.")
 def no_curve(site: Site, found: re.Match[str]) -> Figures:
-    loads: dict[tuple[str, str, str, str], set[float]] = {}
+    loads: dict[tuple[str, str], dict[str, set[float]]] = {}
     for trial in site.raw.trials:
         for run in trial["runs"]:
-            for kind in ("rate_per_s", "concurrency"):
-                key = (trial["hardware"], trial["config"]["config_id"], run["workload"]["name"], kind)
-                judged = run["verdict"]["status"] != "invalid" and run["level"].get(kind)
-                loads.setdefault(key, set()).update({judged} if judged else ())
-    must(any(len(levels) < 2 for levels in loads.values()), "a config with fewer than two loads")
+            own = loads.setdefault(
+                (trial["hardware"], run["workload"]["name"]), {"rate_per_s": set(), "concurrency": set()}
+            )
+            for kind, levels in own.items():
+                if run["verdict"]["status"] != "invalid" and run["level"].get(kind):
+                    levels.add(run["level"][kind])
+    alone = [own for own in loads.values() if all(len(levels) < 2 for levels in own.values())]
+    must(bool(alone), "a workload with fewer than two loads of a kind")
     return iter(())
