@@ -120,6 +120,19 @@ def test_configs_that_met_on_no_node_are_said_to(tmp_path: Path) -> None:
     assert "It was launched on 1 of 3 nodes." in said
 
 
+def test_nodes_are_counted_without_a_baseline_too(tmp_path: Path) -> None:
+    """Where the baseline is the median of the configs, no node has a gain, and none is missed."""
+    archive = three_nodes(tmp_path / "a", slow={}, never=("node-2",))
+    path = archive / "sweep.json"
+    sweep = json.loads(path.read_text())
+    sweep["spec"]["search"]["baseline"] = []
+    path.write_text(json.dumps(sweep))
+    said = sentences_of(archive)
+
+    assert "It was launched on 2 of 3 nodes." in said
+    assert "launched both" not in said
+
+
 def baseline_of(archive: Path) -> str:
     """The baseline's name as the spec has it."""
     (name,) = json.loads((archive / "sweep.json").read_text())["spec"]["search"]["baseline"]

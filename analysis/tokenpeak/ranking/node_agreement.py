@@ -44,11 +44,12 @@ class NodeAgreement:
 
 
 def node_agreement(
-    launches: Iterable[tuple[str, str, float]], config: str, other: str, *, confidence: float = CONFIDENCE
+    launches: Iterable[tuple[str, str, float]], config: str, other: str | None, *, confidence: float = CONFIDENCE
 ) -> NodeAgreement:
     """What `config` gains over `other` by node; `launches` are (node, config, value above 0), of one kind of hardware.
 
-    `1 - confidence` is the probability that any node is named where all of them gain alike.
+    Without `other` only the nodes are known. `1 - confidence` is the probability that any node is named where all
+    of them gain alike.
     """
     cells: dict[tuple[str, str], list[float]] = defaultdict(list)
     for node, name, value in launches:
@@ -57,10 +58,11 @@ def node_agreement(
     squares = sum((value - fmean(values)) ** 2 for values in cells.values() for value in values)
     spread = math.sqrt(squares / freedom) if freedom else None
     nodes = sorted({node for node, name in cells if name == config})
-    both = [node for node in nodes if (node, other) in cells]
-    gains = {node: fmean(cells[node, config]) - fmean(cells[node, other]) for node in both}
+    both = [node for node in nodes if other is not None and (node, other) in cells]
+    pairs = {node: (cells[node, config], cells[node, str(other)]) for node in both}
+    gains = {node: fmean(own) - fmean(others) for node, (own, others) in pairs.items()}
     # In launches' variances: 1 for one launch.
-    variances = {node: 1 / len(cells[node, config]) + 1 / len(cells[node, other]) for node in both}
+    variances = {node: 1 / len(own) + 1 / len(others) for node, (own, others) in pairs.items()}
     apart: set[str] = set()
     if spread is not None and len(both) > 1:
         critical = t_critical(freedom, 1 - (1 - confidence) / len(both))

@@ -11,7 +11,7 @@ from tokenpeak.report.view import SweepView
 
 
 @lru_cache(maxsize=32)
-def agreement(view: SweepView, hardware: str, config_id: str, baseline_id: str) -> NodeAgreement:
+def agreement(view: SweepView, hardware: str, config_id: str, baseline_id: str | None) -> NodeAgreement:
     """What a config gains over the baseline on each node of a kind of hardware; holdout runs take no part."""
     of_hardware = pl.col("hardware") == hardware
     launches = view.trials.filter(of_hardware, ~pl.col("holdout"), pl.col("objective") > 0)
@@ -36,7 +36,7 @@ def holds_on(view: SweepView, ranked: Ranking) -> list[Part]:
 def disagreement(view: SweepView, ranked: Ranking) -> Sentence | None:
     """The nodes on which the gain is another one; or that no node launched both configs. None where neither is so."""
     found = _found(view, ranked)
-    if found is None or ranked.baseline is None:
+    if found is None or ranked.baseline is None or _compared_with(ranked) is None:
         return None
     if not found.gains:
         return warning(
@@ -50,10 +50,13 @@ def disagreement(view: SweepView, ranked: Ranking) -> Sentence | None:
 
 
 def _found(view: SweepView, ranked: Ranking) -> NodeAgreement | None:
-    """The agreement of nodes; None where there is one node, or no config to compare the recommended one with."""
-    recommended, baseline = ranked.recommended, ranked.baseline
-    if recommended is None or baseline is None or baseline.config_id in (None, recommended["config_id"]):
+    """The agreement of nodes; None where there is one node, or nothing is recommended."""
+    if ranked.recommended is None or len(view.nodes_of(ranked.hardware)) < 2:
         return None
-    if len(view.nodes_of(ranked.hardware)) < 2:
-        return None
-    return agreement(view, ranked.hardware, str(recommended["config_id"]), str(baseline.config_id))
+    return agreement(view, ranked.hardware, str(ranked.recommended["config_id"]), _compared_with(ranked))
+
+
+def _compared_with(ranked: Ranking) -> str | None:
+    """The baseline's id; None where it is the recommended config itself, or no config."""
+    known = ranked.baseline.config_id if ranked.baseline else None
+    return known if ranked.recommended and known != ranked.recommended["config_id"] else None
