@@ -276,14 +276,17 @@ def test_figures_and_trials_have_addresses(session: Session, site: Path) -> None
     address = figure.get_by_role("link", name="Link").get_attribute("href")
     other = session.page.context.new_page()
     other.goto((site / SIM / "interactions.html").as_uri() + str(address))
-    other.locator(f"{address}").wait_for()
-    top = other.locator(str(address)).evaluate("figure => figure.getBoundingClientRect().top")
+    # The browser goes there once what stands above has its height, which takes a busy machine a moment.
+    other.wait_for_function(
+        "address => { const top = document.querySelector(address)?.getBoundingClientRect().top;"
+        " return top >= -1 && top < innerHeight; }",
+        arg=str(address),
+    )
     page.goto((site / SIM / "ranking.html").as_uri())
     page.locator(".table tbody a").first.click()
     trial = page.locator("h1").inner_text()
     page.get_by_role("link", name="All trials").click()
 
-    assert -1 <= top < 900
     assert trial.startswith("Trial 0")
     assert "Trials" == page.locator("h1").inner_text()
 
