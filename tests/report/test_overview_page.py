@@ -74,13 +74,13 @@ def test_a_gain_of_precision_is_said_to_be_one(h100: list[dict[str, Any]]) -> No
     tiles = {tile["label"]: tile for tile in card["tiles"]}
     sentences = [plain(block["parts"]) for block in h100 if block["kind"] == "sentence"]
 
-    assert ("none", "defaults is best, 1 other tried") == (
+    assert ("none", "nothing beats the engine's defaults, 1 other tried") == (
         tiles["Gain at equal precision"]["value"],
         tiles["Gain at equal precision"]["note"],
     )
     assert "+40%" == tiles["With fp8 weights and fp8 KV cache"]["value"]
     assert (
-        "The gain comes with fp8 weights and fp8 KV cache. At equal precision, nothing tried beats defaults. "
+        "The gain comes with fp8 weights and fp8 KV cache. At equal precision, nothing tried beats the engine's defaults. "
         "The recommended config's quality was not measured." in sentences
     )
 

@@ -1,4 +1,4 @@
-"""Alternatives to the recommended config: others that give up a little of the objective for much of something else."""
+"""Alternatives to the recommended config: others close in the objective that gain much in something else."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -147,5 +147,6 @@ def alternatives_table(view: SweepView, ranked: Ranking) -> Table | None:
         title=f"Alternatives to the recommended config{view.where(ranked.hardware)}",
         hrefs={"label": "href"},
         span="half",
-        note=f"Of configs that give up at most {MOST_LOSS:.0%} and gain at least {LEAST_GAIN:.0%}, the best trades.",
+        note=f"Configs that are at most {MOST_LOSS:.0%} worse than the recommended one in the objective and at least "
+        f"{LEAST_GAIN:.0%} better in something else; at most {MOST} are named.",
     )

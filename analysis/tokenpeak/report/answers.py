@@ -86,7 +86,7 @@ def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
     }.get(gain.quality or "", "The recommended config's quality was not measured.")
     what = " and ".join(gain.changes)
     if gain.best["config_id"] == ranked.baseline.config_id:
-        best: list[Part] = [f" At equal precision, nothing tried beats {ranked.baseline.words}. "]
+        best: list[Part] = [f" At equal precision, nothing tried beats {ranked.baseline.phrase}. "]
     else:
         best = [" At equal precision, ", code(gain.best["label"]), f" gives {percent(gain.best['gain'])}. "]
     return [f"The gain comes with {what}.", *best, words]
@@ -114,13 +114,13 @@ def _gain_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]
     if ranked.baseline is None or recommended["gain"] is None:
         return [". It is the only config with a result, so there is no gain to state"]
     if recommended["config_id"] == ranked.baseline.config_id:
-        return [f". Nothing tried beats your {ranked.baseline.words}{' beyond a tie' if ranked.ties.height else ''}"]
+        return [f". Nothing tried beats {ranked.baseline.phrase}{' beyond a tie' if ranked.ties.height else ''}"]
     gain = percent(_float(recommended["gain"]))
     if ranked.vague and ranked.spread is not None:
         return [f". Launches of one config differ by {ranked.spread:.0%}, so a gain of {gain} shows nothing"]
     if not ranked.replicated:
-        return [f", {gain} over {ranked.baseline.words} in {launches(recommended)}"]
-    return [", ", strong(gain), f" over {ranked.baseline.words}"]
+        return [f", {gain} over {ranked.baseline.phrase} in {launches(recommended)}"]
+    return [", ", strong(gain), f" over {ranked.baseline.phrase}"]
 
 
 def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[Part]:

@@ -83,7 +83,7 @@ def ranking_caption(view: SweepView, ranked: Ranking, drawn: int = charts.CHARTE
     if ranked.ties.height:
         words.append("Band: tied with the best. Diamond: recommended.")
     if ranked.baseline:
-        words.append(f"Dashed: {ranked.baseline.words}.")
+        words.append(f"Dashed: {ranked.baseline.phrase}.")
     words.append(interval_words(view, ranked))
     if configs > drawn:
         words.append(f"The {drawn} best are drawn; the table has all {configs}.")
@@ -241,7 +241,7 @@ def pair_matrix(view: SweepView, hardware: str, widest: float) -> Figure | None:
 def _baseline_words(view: SweepView) -> str:
     from tokenpeak.report.ranking import rank
 
-    baselines = [baseline.words for hardware in view.hardware if (baseline := rank(view, hardware).baseline)]
+    baselines = [baseline.phrase for hardware in view.hardware if (baseline := rank(view, hardware).baseline)]
     return " or, on other hardware, ".join(dict.fromkeys(baselines)) or "nothing (no baseline)"
 
 

@@ -30,7 +30,7 @@ def holds_on(view: SweepView, ranked: Ranking) -> list[Part]:
     ends = percent(min(usual)), percent(max(usual))
     span = f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else ends[0]
     where = f"{len(usual)} that launched both" if len(usual) > 1 else "the one that launched both"
-    return [f"{words}; over {ranked.baseline.words} it gives {span} on {where}."]
+    return [f"{words}; over {ranked.baseline.phrase} it gives {span} on {where}."]
 
 
 def disagreement(view: SweepView, ranked: Ranking) -> Sentence | None:
@@ -40,13 +40,13 @@ def disagreement(view: SweepView, ranked: Ranking) -> Sentence | None:
         return None
     if not found.gains:
         return warning(
-            f"No node launched both this config and {ranked.baseline.words}: what nodes differ by is in the gain."
+            f"No node launched both this config and {ranked.baseline.phrase}: what nodes differ by is in the gain."
         )
     if not found.apart:
         return None
     nodes = ", ".join(f"{each.node} ({percent(each.gain)})" for each in found.apart)
     verb = "disagrees" if len(found.apart) == 1 else "disagree"
-    return warning(f"{nodes} {verb}: the gain over {ranked.baseline.words} there differs by more than launches do.")
+    return warning(f"{nodes} {verb}: the gain over {ranked.baseline.phrase} there differs by more than launches do.")
 
 
 def _found(view: SweepView, ranked: Ranking) -> NodeAgreement | None:

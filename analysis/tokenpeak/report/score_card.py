@@ -228,8 +228,8 @@ def _gain(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list
 def _gain_note(ranked: Ranking, row: dict[str, Any]) -> str:
     assert ranked.baseline is not None, "a gain is over a baseline"
     if row["gain_low"] is not None:
-        return f"{percent(row['gain_low'])} to {percent(row['gain_high'])} (95%) over {ranked.baseline.words}"
-    return f"over {ranked.baseline.words}{'' if ranked.replicated else ', one launch each, no interval'}"
+        return f"{percent(row['gain_low'])} to {percent(row['gain_high'])} (95%) over {ranked.baseline.phrase}"
+    return f"over {ranked.baseline.phrase}{'' if ranked.replicated else ', one launch each, no interval'}"
 
 
 def _equal_precision(ranked: Ranking, found: PrecisionGain) -> Tile:
@@ -237,7 +237,7 @@ def _equal_precision(ranked: Ranking, found: PrecisionGain) -> Tile:
     assert ranked.baseline is not None, "a gain is over a baseline"
     if found.best["config_id"] == ranked.baseline.config_id:
         tried = f"{found.others} other{'s' if found.others != 1 else ''} tried" if found.others else "no other tried"
-        return Tile(label="Gain at equal precision", value="none", note=f"{ranked.baseline.words} is best, {tried}")
+        return Tile(label="Gain at equal precision", value="none", note=f"nothing beats {ranked.baseline.phrase}, {tried}")
     note = f"{found.best['label']}: {_gain_note(ranked, found.best)}"
     return Tile(label="Gain at equal precision", value=percent(found.best["gain"]), note=note)
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.metrics import BY_NAME, Metric, metric_of, title_of
+from tokenpeak.plan.baseline import DEFAULTS
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
 from tokenpeak.spec.parameters import UNITS, Parameters, choices, values
@@ -27,7 +28,13 @@ class Baseline:
 
     config_id: str | None
     words: str
+    """The config's name, as in labels and headings."""
     value: float
+
+    @property
+    def phrase(self) -> str:
+        """As sentences name it: what an engine does without flags is the engine's defaults."""
+        return "the engine's defaults" if self.config_id is not None and self.words == DEFAULTS else self.words
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

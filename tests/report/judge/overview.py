@@ -9,9 +9,9 @@ from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, patte
 
 @pattern(
     rf"On (?P<hw>{HW}), run ⟦(?P<said>[^⟧]+)⟧ ?: (?P<value>{N}) (?:{UNIT}) at (?P<level>{LEVEL})"
-    rf"(?:, (?P<gain>{P}) over (?P<base>defaults|production|the median of the configs tried)(?P<once> "
+    rf"(?:, (?P<gain>{P}) over (?P<base>the engine's defaults|production|the median of the configs tried)(?P<once> "
     rf"in one launch)?\."
-    r"|\. Nothing tried beats your (?P<own>\w+)(?P<tie> beyond a tie)?\.)(?= |$)"
+    r"|\. Nothing tried beats (?P<own>the engine's defaults|production)(?P<tie> beyond a tie)?\.)(?= |$)"
 )
 def headline(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, found["hw"]
@@ -21,24 +21,26 @@ def headline(site: Site, found: re.Match[str]) -> Figures:
     site.recommended[hw] = label
     must(found["level"].split(", ")[-1] == raw.level, "the objective's level")
     yield found["value"], means[label]
-    words, base, own = raw.baseline(hw)
+    _, base, own = raw.baseline(hw)
     if found["own"]:
+        must(found["own"] == raw.baseline_phrase(hw), "the baseline's name")
         must(own == label, "the baseline is recommended")
         must(bool(found["tie"]) == (len(group) > 1), "there is a tie")
     else:
-        must(found["base"] == words, "the baseline's name")
+        must(found["base"] == raw.baseline_phrase(hw), "the baseline's name")
         must(bool(found["once"]) == (raw.half(hw, 1) is None), "launched once")
         yield found["gain"], (means[label] / base - 1) * 100
 
 
 @pattern(
-    r"The gain comes with (?P<what>.+?)\. At equal precision, nothing tried beats (?P<base>\w+)\. "
+    r"The gain comes with (?P<what>.+?)\. At equal precision, nothing tried beats (?P<base>the engine's defaults|production)\. "
     r"The recommended config's quality was not measured\."
 )
 def precision(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, site.only
     config = raw.config(hw, site.recommended[hw])
     words, base, _ = raw.baseline(hw)
+    must(found["base"] == raw.baseline_phrase(hw), "the baseline's name")
 
     def formats(flags: dict[str, Any]) -> tuple[str, str]:
         cache = str(flags.get("kv_cache_dtype") or "auto")

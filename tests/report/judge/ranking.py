@@ -51,7 +51,7 @@ def ranking_caption(site: Site, found: re.Match[str]) -> Figures:
     )
     must(found["axes"] == " / ".join(raw.axes), "the axes")
     must(bool(found["band"]) == (len(raw.group(hw)) > 1), "a band")
-    must(found["base"] in (None, raw.baseline(hw)[0]), "the baseline")
+    must(found["base"] in (None, raw.baseline_phrase(hw)), "the baseline")
     if found["drawn"]:
         must(int(found["drawn"]) < int(found["rows"]) == int(found["all"]), "how many are drawn")
     if found["margin"]:

@@ -123,6 +123,11 @@ class Raw:
                     return name, means[label], label
         return "the median of the configs tried", median(means.values()), None
 
+    def baseline_phrase(self, hardware: str) -> str:
+        """What sentences call that which gains are against."""
+        words, *_ = self.baseline(hardware)
+        return "the engine's defaults" if words == "defaults" else words
+
     def spread(self, hardware: str) -> tuple[float | None, int]:
         """The pooled standard deviation of log objective between launches of a config, and its degrees of freedom."""
         return pooled(self.values(hardware, self.metric).values())
