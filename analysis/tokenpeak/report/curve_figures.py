@@ -69,7 +69,7 @@ def curves(
 
 def no_curve() -> Sentence:
     """What stands where no config has two loads."""
-    return note("At fewer than two load levels could a config be judged, so there is no curve.")
+    return note("No config has runs to rank at more than one load level, so there is no curve.")
 
 
 def searched_marks(found: pl.DataFrame) -> pl.DataFrame:

@@ -171,7 +171,7 @@ def quantile_caption(site: Site, found: re.Match[str]) -> Figures:
     return iter(())
 
 
-@pattern(r"At fewer than two load levels could a config be judged, so there is no curve\.")
+@pattern(r"No config has runs to rank at more than one load level, so there is no curve\.")
 def no_curve(site: Site, found: re.Match[str]) -> Figures:
     loads: dict[tuple[str, str], dict[str, set[float]]] = {}
     for trial in site.raw.trials:
