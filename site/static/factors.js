@@ -83,8 +83,9 @@
       for (const { grid, ranges, months, cell, rows } of pairs) {
         const [end, whole] = [keyed(ranges), keyed(months)];
         const wide = {};
+        const widest = Math.max(...rows.map(({ known }) => shareOf(known) || 0)) || null;
         for (const { row, range, month, known } of rows) {
-          const share = shareOf(known);
+          const share = shareOf(known) || widest;
           const [now, least, most] = [null, "low", "high"].map((side) => figures(known, {}, side));
           for (const [key, column] of Object.entries(columns)) {
             write(cell(row, column), now[key], unbounded.includes(key) ? null : share);

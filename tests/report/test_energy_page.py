@@ -11,12 +11,14 @@ from statistics import fmean, variance
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from rate_archive import SlotQueue, rate_archive
 from scipy.stats import t
 
 from archive_factory import make_archive
 from shown_pages import shown, table_of
+from tokenpeak.report.energy import places
 from tokenpeak.report.site import build_site
 
 SWEEP = "20261119-220000-watts-rig"
@@ -280,6 +282,19 @@ def test_figures_have_the_digits_of_their_interval(built: tuple[Path, Path]) -> 
 
             assert shown_as, (key, figures[key])
             assert {max(0, -first_open)} == {len(each.partition(".")[2]) for each in shown_as}
+
+
+def test_figures_without_an_interval_have_the_digits_of_the_widest() -> None:
+    """Of three configs one was launched once: it shows no more of its energy than the least known of the others."""
+    joule = [0.2061, 0.2084, 0.0547]
+    frame = pl.DataFrame(
+        {"energy_j_per_output_tok": joule, "low": [0.18, None, 0.0541], "high": [0.23, None, 0.0553]},
+    )
+
+    # Half widths are 12% and 1.1%: of the second row, 12% of 0.2084 is 0.03.
+    assert frame.select(places("energy_j_per_output_tok")).to_series().to_list() == [2, 2, 4]
+    alone = frame.with_columns(low=pl.lit(None, pl.Float64), high=pl.lit(None, pl.Float64))
+    assert alone.select(places("energy_j_per_output_tok")).to_series().to_list() == [None, None, None]
 
 
 def test_energy_over_the_load(built: tuple[Path, Path]) -> None:

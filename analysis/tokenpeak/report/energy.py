@@ -55,8 +55,12 @@ def figure_words(row: Mapping[str, Any], key: str) -> str:
 
 
 def places(key: str) -> pl.Expr:
-    """The digits after the point that the interval of a row's energy leaves a figure that goes with it."""
-    half = (pl.col("high") - pl.col("low")) / 2 / pl.col("energy_j_per_output_tok") * pl.col(key)
+    """The digits after the point that the interval of a row's energy leaves a figure that goes with it.
+
+    A row without an interval has the widest of the others, in proportion; null where no row has one.
+    """
+    share = (pl.col("high") - pl.col("low")) / 2 / pl.col("energy_j_per_output_tok")
+    half = share.fill_null(share.max()) * pl.col(key)
     return pl.when(half > 0).then((-half.log10().floor()).clip(lower_bound=0)).cast(pl.Int64).alias(f"places_{key}")
 
 

@@ -13,7 +13,7 @@ from tokenpeak.report.view import SweepView
 
 JOULE = "energy_j_per_output_tok"
 INTERVAL_NOTE = (
-    "A figure has the digits that its measured interval leaves. "
+    "A figure has the digits that its interval leaves; without one, those that the widest of the others would leave. "
     "Configs whose intervals reach into that of a rank's first share the rank."
 )
 RANGE_NOTE = (
