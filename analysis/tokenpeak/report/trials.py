@@ -103,7 +103,8 @@ def strip_chart(frame: pl.DataFrame) -> alt.TopLevelMixin:
     short = frame.with_columns(pl.col("x", "end").round(3))
     base = alt.Chart(short).transform_filter(picks.IN_ZOOM)
     y = alt.Y("node:N", title=None, sort=None, axis=alt.Axis(labelColor=theme.INK, labelLimit=160))
-    x = alt.X("x:Q", title="minutes after the sweep began", scale=alt.Scale(nice=False, zero=False))
+    axis = alt.Axis(tickCount=8, labelOverlap="greedy", labelSeparation=6)
+    x = alt.X("x:Q", title="minutes after the sweep began", scale=alt.Scale(nice=False, zero=False), axis=axis)
     tip = [
         alt.Tooltip("trial_id:N", title="trial"),
         alt.Tooltip("label:N", title="config"),
