@@ -80,8 +80,8 @@ def test_a_gain_of_precision_is_said_to_be_one(h100: list[dict[str, Any]]) -> No
     )
     assert "+40%" == tiles["With fp8 weights and fp8 KV cache"]["value"]
     assert (
-        "The gain comes with fp8 weights and fp8 KV cache. At equal precision, nothing tried beats the engine's defaults. "
-        "The recommended config's quality was not measured." in sentences
+        "The gain comes with fp8 weights and fp8 KV cache. At equal precision, nothing tried beats the engine's "
+        "defaults. The recommended config's quality was not measured." in sentences
     )
 
 

@@ -7,6 +7,7 @@ from tokenpeak.records import Failure, TrialRecord
 from tokenpeak.report import open_archive
 from tokenpeak.report.progress import progress
 from tokenpeak.report.search_notes import outcomes, search_notes
+from tokenpeak.report.tables import trials
 from tokenpeak.search.history import history_of
 from tokenpeak.store.archive import Archive
 
@@ -39,6 +40,20 @@ def test_nothing_is_noted_of_a_plain_search(tmp_path: Path) -> None:
     archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2)
 
     assert [] == words(archive)
+
+
+def test_launches_are_numbered_as_they_came(tmp_path: Path) -> None:
+    """Of a config whose second launch has no record, the trials' table has 1 and 2, not 0 and 2."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2, replicates=3)
+    made = sorted(archive.trials(), key=lambda trial: trial.trial_id)
+    kept(archive, [trial for trial in made if (trial.config.name, trial.replicate) != ("max_num_seqs=8", 1)])
+    shown = trials(open_archive(archive.path))
+    place = {column.key: index for index, column in enumerate(shown.columns)}
+    found: dict[str, list[str]] = {}
+    for row in shown.rows:
+        found.setdefault(row[place["label"]]["text"], []).append(row[place["launch"]]["text"])
+
+    assert {"8": ["1", "2"], "64": ["1", "2", "3"]} == found
 
 
 def test_drift_is_shown_by_launches_of_one_config(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """The picture of a trial's series."""
 
 import polars as pl
+import pytest
 
 from tokenpeak.report.time_axis import POINTS, WIDTH, time_axis
+from tokenpeak.report.trial_pages import whole_percents
 
 
 def series(quantity: str, values: list[float | None]) -> pl.DataFrame:
@@ -27,6 +29,32 @@ def test_devices_share_a_lane() -> None:
     assert "50" == lane.low
     assert "200" == lane.high
     assert 2 == len(lane.lines)
+
+
+def test_little_memory_is_in_mebibytes() -> None:
+    """What is below a GiB is in MiB, from there on in GiB."""
+    little = time_axis(2.0, [], [], series("gpu0_vram_used_bytes", [2.0**20, 3 * 2.0**20])).lanes[0]
+    much = time_axis(2.0, [], [], series("gpu0_vram_used_bytes", [2.0**20, 3 * 2.0**30])).lanes[0]
+
+    assert ("MiB", "1", "3") == (little.unit, little.low, little.high)
+    assert ("GiB", "3") == (much.unit, much.high)
+
+
+@pytest.mark.parametrize(
+    ("parts", "percents"),
+    [
+        ([8.5, 21.2, 2.0], [27, 67, 6]),
+        # Each rounded by itself: 34, 33, 33 and 1, which sum to 101.
+        ([33.6, 32.8, 33.0, 0.6], [34, 33, 33, 0]),
+        ([1.0, 1.0, 1.0], [34, 33, 33]),
+        ([5.0], [100]),
+        ([0.0, 0.0], [0, 0]),
+        ([], []),
+    ],
+)
+def test_percents_of_a_trials_time_sum_to_100(parts: list[float], percents: list[int]) -> None:
+    """What parts round to by themselves may sum to 101: the smallest remainders are rounded down."""
+    assert percents == whole_percents(parts)
 
 
 def test_missing_samples_are_left_out() -> None:

@@ -81,7 +81,7 @@ def ranking_caption(view: SweepView, ranked: Ranking, drawn: int = charts.CHARTE
     ok = int((ranked.frame["state"] == "ok").sum())
     words = [f"{view.metric_title} {view.objective_at} of {ok} of {configs} configs; {_axes_words(view)}."]
     if ranked.ties.height:
-        words.append("Band: tied with the best. Diamond: recommended.")
+        words.append("Blue band: where those tied with the best lie. Diamond: recommended.")
     if ranked.baseline:
         words.append(f"Dashed: {ranked.baseline.phrase}.")
     words.append(interval_words(view, ranked))

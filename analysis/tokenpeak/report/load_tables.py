@@ -86,7 +86,7 @@ def found_rates(hardware: str, workload: str, found: pl.DataFrame) -> Table:
             Column(key="ended", title="Search ended"),
             Column(key="probes", title="Probes", kind="number"),
             Column(key="seconds", title="Measured for", unit="s", kind="number"),
-            Column(key="replicate", title="Replicate", kind="number", hidden=not (found["replicate"] > 0).any()),
+            Column(key="launch", title="Launch of its config", kind="number", hidden=not (found["launch"] > 1).any()),
         ],
         name=f"found-rates-{slug(hardware)}-{slug(workload)}",
         title=f"Highest rate by search for {workload} on {hardware}",

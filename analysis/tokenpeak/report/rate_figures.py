@@ -13,7 +13,7 @@ from tokenpeak.report.figures import slug
 def searched_figure(hardware: str, workload: str, found: pl.DataFrame) -> Figure:
     """What each launch's search found: the highest rate and the saturated throughput, with their intervals."""
     several = found["label"].is_duplicated().any()
-    row = pl.format("{}, launch {}", "label", pl.col("replicate") + 1) if several else pl.col("label")
+    row = pl.format("{}, launch {}", "label", "launch") if several else pl.col("label")
     shown = found.head(charts.CHARTED).with_columns(
         row=row,
         words=pl.struct("rate", "low", "high", "ended").map_elements(_rate_words, return_dtype=pl.String),

@@ -4,7 +4,7 @@ import json
 
 import polars as pl
 
-from tokenpeak.report.view import SweepView, limits_words
+from tokenpeak.report.view import LAUNCH, SweepView, limits_words
 from tokenpeak.spec.workload import MaxRateLoad, Slo
 from tokenpeak.store.columns import canonical_json
 
@@ -69,7 +69,8 @@ def found_rates(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
     """What searches for the highest rate found, one row a launch, highest first.
 
     Columns: config_id, label, limits (in words), rate, low, high (null: that end is not known), confidence, ended,
-    probes, replicate, seconds (of all probes), saturation, saturation_low, saturation_high (null: not recorded).
+    probes, replicate, launch (of its config, from 1), seconds (of all probes), saturation, saturation_low,
+    saturation_high (null: not recorded).
     """
     searches = _searches(view, hardware, workload)
     limits = [_limits(str(level)) for level in searches["level"].to_list()]
@@ -84,12 +85,14 @@ def found_rates(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
             seconds=pl.Series(seconds, dtype=pl.Float64),
             ended=pl.col("max_rate_ended").replace_strict(ENDED),
         )
+        .join(view.trials.select("trial_id", launch=LAUNCH), on="trial_id", how="left", maintain_order="left")
         .select(
             "config_id",
             "label",
             "limits",
             "probes",
             "replicate",
+            "launch",
             "ended",
             "seconds",
             rate="max_rate_per_s",

@@ -237,7 +237,9 @@ def _equal_precision(ranked: Ranking, found: PrecisionGain) -> Tile:
     assert ranked.baseline is not None, "a gain is over a baseline"
     if found.best["config_id"] == ranked.baseline.config_id:
         tried = f"{found.others} other{'s' if found.others != 1 else ''} tried" if found.others else "no other tried"
-        return Tile(label="Gain at equal precision", value="none", note=f"nothing beats {ranked.baseline.phrase}, {tried}")
+        return Tile(
+            label="Gain at equal precision", value="none", note=f"nothing beats {ranked.baseline.phrase}, {tried}"
+        )
     note = f"{found.best['label']}: {_gain_note(ranked, found.best)}"
     return Tile(label="Gain at equal precision", value=percent(found.best["gain"]), note=note)
 

@@ -6,6 +6,9 @@ from tokenpeak.ranking.intervals import CONFIDENCE
 
 COMPLETED = "completed"
 """It gave a result; whether that is good is said by other columns."""
+BEHIND = "behind"
+"""Ranked, and not tied with the best."""
+RESULT = f"recommended, best, tied, or {BEHIND}: ranked and not tied with the best; else why it is not ranked"
 STATUS = "Whether it ran to its end; whether its result is good is said elsewhere"
 HELD, BROKEN, NOT_PROVEN = "held", "broken", "held, not proven"
 RANK = "By the objective's mean before rounding; equal means in the order of their first launches, as in exports"

@@ -10,8 +10,8 @@ from tokenpeak.records import OVERLOADED
 from tokenpeak.report.blocks import Column, Table, table
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import MEASURED, NOT_RUN, Ranking, reason_words
-from tokenpeak.report.standing_words import COMPLETED, RANK, SLO, STATUS, slo_word
-from tokenpeak.report.view import SweepView, metric_word
+from tokenpeak.report.standing_words import BEHIND, COMPLETED, RANK, RESULT, SLO, STATUS, slo_word
+from tokenpeak.report.view import LAUNCH, SweepView, metric_word
 
 SHOWN = ("ttft_s_p95",)
 """Metrics that the ranking shows at first beside the objective."""
@@ -83,7 +83,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
         .when(pl.col("group") == "tie")
         .then(pl.lit("tied"))
         .when(pl.col("state") == "ok")
-        .then(pl.lit(COMPLETED))
+        .then(pl.lit(BEHIND))
         .when(pl.col("why") == NOT_RUN)
         .then(None)
         .otherwise(pl.col("state")),
@@ -107,7 +107,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
             Column(key="label", title="Config", unit=" / ".join(view.axes), kind="code"),
             Column(key="rank", title="Rank", kind="number", help=RANK),
             *axes,
-            Column(key="result", title="Result", kind="state"),
+            Column(key="result", title="Result", kind="state", help=RESULT),
             Column(key="objective", title=title, unit=unit, kind="number"),
             *_quality_columns(frame, unit),
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
@@ -374,6 +374,7 @@ def trials(view: SweepView) -> Table:
         cause=pl.col("failure_cause").str.replace_all("_", " "),
         started=pl.col("started_at").dt.strftime("%H:%M:%S"),
         status=pl.col("status").replace("ok", COMPLETED),
+        launch=LAUNCH,
         requests=pl.when("holdout").then(pl.lit("fresh")).otherwise(pl.lit("same")),
     )
     times = [
@@ -396,7 +397,7 @@ def trials(view: SweepView) -> Table:
             Column(
                 key="node", title="Node", hidden=shown.n_unique(["hardware", "node"]) == shown["hardware"].n_unique()
             ),
-            Column(key="replicate", title="Replicate", kind="number", hidden=not (shown["replicate"] > 0).any()),
+            Column(key="launch", title="Launch of its config", kind="number", hidden=not (shown["launch"] > 1).any()),
             *([Column(key="requests", title="Requests")] if shown["holdout"].any() else []),
             Column(key="status", title="Status", kind="state", help=STATUS),
             *([Column(key="cause", title="Cause")] if shown["cause"].is_not_null().any() else []),

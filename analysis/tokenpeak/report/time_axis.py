@@ -16,6 +16,7 @@ HEIGHT = 56
 POINTS = 400
 """Most samples that a line is drawn from; more are thinned to each stretch's least and most."""
 
+GIB = 2**30
 LANES: tuple[tuple[str, str, str, float], ...] = (
     ("requests_running", "Running", "requests", 1.0),
     ("requests_waiting", "Waiting", "requests", 1.0),
@@ -24,7 +25,7 @@ LANES: tuple[tuple[str, str, str, float], ...] = (
     ("sm_clock_mhz", "SM clock", "MHz", 1.0),
     ("temperature_c", "Temperature", "°C", 1.0),
     ("utilization", "Utilization", "%", 100.0),
-    ("vram_used_bytes", "VRAM used", "GiB", 1 / 2**30),
+    ("vram_used_bytes", "VRAM used", "GiB", 1 / GIB),
 )
 """Quantity (or what follows `gpuN_`), title, unit, scale."""
 
@@ -117,6 +118,8 @@ def _ticks(end: float) -> list[float]:
 def _lane(devices: Sequence[pl.DataFrame], title: str, unit: str, scale: float, end: float) -> Lane:
     values = pl.concat([device["value"] for device in devices]) * scale
     high = float(values.max() or 0.0)  # type: ignore[arg-type]
+    if unit == "GiB" and high < 1:
+        return _lane(devices, title, "MiB", scale * 2**10, end)
     low = float(values.min() or 0.0)  # type: ignore[arg-type]
     top = high or 1.0
     lines = []

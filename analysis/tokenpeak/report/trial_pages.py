@@ -1,7 +1,7 @@
 """What the page of a trial shows, read from its raw record."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from tokenpeak.report.answers import choices, confidence_words
 from tokenpeak.report.blocks import Part, answer, code, link, number, strong
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.time_axis import time_axis
-from tokenpeak.report.view import SweepView, engine_words, metric_word
+from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
 from tokenpeak.store.archive import Archive
 from tokenpeak.vllm.startup_log import LEAKED
 
@@ -38,6 +38,8 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
     rows: dict[str, list[tuple[dict[str, Any], ...]]] = {}
     for trial_id, row in zip(view.runs["trial_id"], every.rows, strict=True):
         rows.setdefault(trial_id, []).append(row)
+    every_launch = pl.col("trial_id").count().over("hardware", "config_id")
+    launches = dict(view.trials.select("trial_id", pl.format("{} of {}", LAUNCH, every_launch)).iter_rows())
     labels = dict(view.trials.select("trial_id", "label").iter_rows())
     ids = view.trials["trial_id"].to_list()
     places = {trial_id: place for place, trial_id in enumerate(ids)}
@@ -49,6 +51,7 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
         yield {
             "trial": trial,
             "label": labels[trial.trial_id],
+            "launch": launches[trial.trial_id],
             "engine": engine_words(trial.startup.engine_version or trial.config.engine_version)
             + (f", build {trial.config.engine}" if trial.config.engine else "")
             + (f", {trial.startup.engine_digest[:_DIGEST_SHOWN]}" if trial.startup.engine_digest else ""),
@@ -104,7 +107,7 @@ def _time_axis(trial: TrialRecord, series: pl.DataFrame | None) -> Any:
 
 
 def split(trial: TrialRecord) -> list[dict[str, Any]]:
-    """Where the trial's time went: seconds and share of each kind of phase, and what no phase claims."""
+    """Where the trial's time went: seconds and percent of each kind of phase, and what no phase claims."""
     words = {
         "orchestration": "TokenPeak's own",
         "engine_start": "Engine start",
@@ -120,14 +123,24 @@ def split(trial: TrialRecord) -> list[dict[str, Any]]:
     rest = (trial.duration_s or 0.0) - sum(seconds.values())
     if rest > 0.05:
         rows.append({"kind": "other", "name": "Not attributed", "seconds": rest})
+    percents = whole_percents([row["seconds"] for row in rows])
     return [
-        {
-            **row,
-            "share": row["seconds"] / trial.duration_s if trial.duration_s else 0.0,
-            "text": number(row["seconds"], 1),
-        }
-        for row in rows
+        {**row, "percent": percent, "text": number(row["seconds"], 1)}
+        for row, percent in zip(rows, percents, strict=True)
     ]
+
+
+def whole_percents(parts: Sequence[float]) -> list[int]:
+    """Each part's share of their sum in whole percents that sum to 100, by largest remainder; 0 each of nothing."""
+    whole = sum(parts)
+    if not whole:
+        return [0] * len(parts)
+    exact = [part / whole * 100 for part in parts]
+    found = [int(value) for value in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda index: found[index] - exact[index])
+    for index in by_remainder[: 100 - sum(found)]:
+        found[index] += 1
+    return found
 
 
 def slo_sentence(run: RunRecord) -> str:

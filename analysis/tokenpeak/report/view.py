@@ -20,6 +20,8 @@ from tokenpeak.store.frames import Frames
 
 AS_IT_WAS = Parameters()
 MEDIAN = "the median of the configs tried"
+LAUNCH = (pl.int_range(pl.len()) + 1).over("hardware", "config_id")
+"""Which launch of its config on its kind of hardware each of a sweep's trials is, from 1, in the order they started."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,8 +33,8 @@ def headline(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    r"The gain comes with (?P<what>.+?)\. At equal precision, nothing tried beats (?P<base>the engine's defaults|production)\. "
-    r"The recommended config's quality was not measured\."
+    r"The gain comes with (?P<what>.+?)\. At equal precision, nothing tried beats "
+    r"(?P<base>the engine's defaults|production)\. The recommended config's quality was not measured\."
 )
 def precision(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, site.only

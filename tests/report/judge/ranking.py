@@ -37,7 +37,8 @@ def span(site: Site, found: re.Match[str]) -> Figures:
 @pattern(
     rf"(?P<title>[A-Z][\w ]+?) at (?P<level>{LEVEL}) of (?P<ok>\d+) of (?P<all>\d+) configs; labels "
     rf"give (?P<axes>[^.]+)\."
-    r"(?P<band> Band: tied with the best\. Diamond: recommended\.)?(?: Dashed: (?P<base>[^.]+)\.)? "
+    r"(?P<band> Blue band: where those tied with the best lie\. Diamond: recommended\.)?"
+    r"(?: Dashed: (?P<base>[^.]+)\.)? "
     r"(?:Each was launched once: no interval, and differences below (?P<margin>\d+)% are not distinguished\."
     r"|Bars: 95% intervals of means over launches, by a spread that is pooled over all configs\.)"
     r"(?: The (?P<drawn>\d+) best are drawn; the table has all (?P<rows>\d+)\.)?"
