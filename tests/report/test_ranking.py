@@ -68,6 +68,7 @@ def test_a_single_config_is_shown_without_others(tmp_path: Path) -> None:
     assert "launched once" not in sentence
     assert plain(answers.standing(view, [rank(view, view.hardware[0])]).parts).startswith("1 config gave a result on 1")
     assert ("n", "1 trial, 4 runs") in view.facts()
+    assert ("Config names", "max_num_seqs") in view.facts()
 
 
 def test_an_interrupted_launch_has_not_failed(tmp_path: Path) -> None:

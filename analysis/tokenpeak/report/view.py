@@ -213,6 +213,8 @@ class SweepView:
             ("Engine", self.engines()),
             ("Workload", "; ".join(f"{plan.workload.name} ({plan.workload.kind})" for plan in self.spec.workloads)),
         ]
+        if self.axes:
+            pairs.append(("Config names", " / ".join(self.axes)))
         if self.slo_words:
             pairs.append(("SLO", self.slo_words))
         if asked := self.asked.given():
