@@ -348,7 +348,7 @@ def energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
     if first["low"] is not None:
         ends = (rounded(first[end], first["low"], first["high"]) for end in ("low", "high"))
         parts.append(f" ({' to '.join(ends)})")
-    parts.append(f", {figure_words(first, 'energy_kwh_per_1m_output_tok')} kWh per million at the meter.")
+    parts.append(f". At the meter that is {figure_words(first, 'energy_kwh_per_1m_output_tok')} kWh per million.")
     tied = frame.filter(rank=1).height - 1
     if tied > 0:
         parts.append(f" {_count(tied, 'other is', 'others are')} tied with it.")

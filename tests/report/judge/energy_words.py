@@ -10,7 +10,7 @@ from judge.text import HW, LEVEL, Figures, N, Site, must, pattern
 
 @pattern(
     rf"On (?P<hw>{HW}), ⟦(?P<label>[^⟧]+)⟧ needs (?:least of those with a figure: )?(?P<joule>{N}) J per output token"
-    rf"(?: \((?P<low>{N}) to (?P<high>{N})\))?, (?P<kwh>{N}) kWh per million at the meter\."
+    rf"(?: \((?P<low>{N}) to (?P<high>{N})\))?\. At the meter that is (?P<kwh>{N}) kWh per million\."
     r"(?: (?P<tied>\d+) others? (?:is|are) tied with it\.)?(?P<own> It is also the recommended one\.)?"
     r"(?: The recommended config needs (?:(?P<more>[\d.]+)% more|(?P<same>as much))\.)?"
     r"(?P<estimated> Estimated from the device's rated power, not measured\.)?"
