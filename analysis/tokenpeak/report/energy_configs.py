@@ -28,18 +28,15 @@ def energy_runs(view: SweepView) -> pl.DataFrame:
 def energy_configs(view: SweepView) -> pl.DataFrame:
     """A row per config and kind of hardware, the thriftiest first: geometric means over launches, with low and high.
 
-    `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured. Without
-    a sensor's interval, `low` and `high` span the launches, and are null where there is one.
+    `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured; its
+    `low` and `high` hold the spread of launches alone, and are null where no config was launched again.
     """
     runs = energy_runs(view)
-    joule = pl.col(JOULE)
     return (
         runs.group_by("hardware", "config_id", maintain_order=True)
         .agg(
             pl.col("label", "trial_id").first(),
             pl.col("output_tok_per_s", "power_w", JOULE, *DERIVED).log().mean().exp(),
-            low=pl.when(pl.len() > 1).then(joule.min()),
-            high=pl.when(pl.len() > 1).then(joule.max()),
             source=pl.col("energy_source").first().replace(sources_of(is_simulated=view.record.simulated)),
             boundary=pl.col("energy_boundary").first().replace(BOUNDARIES),
             estimated=(pl.col("energy_source") == "estimated_tdp").any(),

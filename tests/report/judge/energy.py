@@ -28,13 +28,14 @@ def is_measured(raw: Raw, hardware: str) -> bool:
 
 
 def intervals(launches: Mapping[str, Sequence[float]], *, measured: bool) -> dict[str, tuple[float, float] | None]:
-    """The ends of each config's mean; of estimates the range of its launches, None of one alone."""
-    if not measured:
-        return {label: (min(own), max(own)) if len(own) > 1 else None for label, own in launches.items()}
+    """The ends of each config's mean, by the pooled spread; None of estimates where no config was launched again."""
     logs = {label: [math.log(each) for each in own] for label, own in launches.items()}
     squares = sum((log - fmean(own)) ** 2 for own in logs.values() for log in own)
-    freedom = sum(len(own) - 1 for own in logs.values()) + USUAL_WEIGHT
-    variance = (squares + USUAL_WEIGHT * USUAL_SPREAD**2) / freedom
+    weight = USUAL_WEIGHT if measured else 0
+    freedom = sum(len(own) - 1 for own in logs.values()) + weight
+    if not freedom:
+        return dict.fromkeys(launches)
+    variance = (squares + weight * USUAL_SPREAD**2) / freedom
     reach = float(stats.t.ppf(0.975, freedom)) * math.sqrt(variance)
     return {
         label: (

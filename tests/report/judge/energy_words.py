@@ -51,12 +51,14 @@ def temperatures(site: Site, found: re.Match[str]) -> Figures:
 @pattern(
     rf"(?P<ok>\d+) of (?P<all>\d+) configs at (?P<level>{LEVEL}); .+?; boundary: [\w ]+, before "
     rf"PUE\.(?: Down and to the right is "
-    r"better\.)? (?:Bars: 95% intervals by sensor and spread of launches\.|One launch each: no interval\.)"
+    r"better\.)? (?:Bars: 95% intervals by (?P<sensor>sensor and )?spread of launches\.|One launch each: no interval\.)"
 )
 def energy_caption(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
     pairs = {(len(energy.joules(raw, hw)), _configs(raw, hw)) for hw in raw.hardware}
     must((int(found["ok"]), int(found["all"])) in pairs, f"one of {pairs}")
+    if "Bars" in found[0]:
+        must(bool(found["sensor"]) == energy.is_measured(raw, raw.hardware[0]), "what the bars hold")
     return iter(())
 
 
