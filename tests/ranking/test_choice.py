@@ -53,7 +53,7 @@ def test_of_a_tie_the_closest_to_production_is_recommended() -> None:
     found = chosen()
 
     assert ("near", 2) == (found.config.name, found.group)
-    assert "2 tie; this one measured 1.0% below the best and is closest to production" == found.words
+    assert "2 configs tie; this one measured 1.0% below the best and is closest to production" == found.words
 
 
 def test_production_in_the_group_is_kept() -> None:
@@ -103,7 +103,7 @@ def test_undecided_costs_leave_it_to_the_closest() -> None:
     found = chosen(prefer="cheapest", costs=costs)
 
     assert "near" == found.config.name
-    assert found.words.startswith("2 tie, cost does not separate 2; this one ")
+    assert found.words.startswith("2 configs tie, cost does not separate 2; this one ")
     assert "is closest to production" in found.words
 
 
@@ -133,4 +133,4 @@ def test_a_config_that_broke_the_slo_is_not_recommended_for_its_closeness() -> N
     found = chosen(broken=["near"])
 
     assert "fast" == found.config.name
-    assert "2 tie, 1 broke the SLO; this one measured best" == found.words
+    assert "2 configs tie, 1 broke the SLO; this one measured best" == found.words

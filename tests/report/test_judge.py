@@ -54,7 +54,7 @@ def test_a_wrong_figure_is_found(tmp_path: Path) -> None:
     raw = Raw(unpacked(ARCHIVES["h100"], tmp_path))
     right = (
         "On 1x NVIDIA H100 80GB HBM3, run ⟦max_num_seqs=512, max_num_batched_tokens=8192, weights=fp8, "
-        "kv_cache_dtype=fp8⟧ : 7,704 tok/s at concurrency=256, +40% over the engine's defaults in one launch."
+        "kv_cache_dtype=fp8⟧ : 7,704 tok/s at concurrency=256, +40% over the engine's defaults; each launched once."
     )
 
     def said(words: str) -> int:

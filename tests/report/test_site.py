@@ -164,7 +164,7 @@ def test_pages_that_are_still_right_stay(tmp_path: Path) -> None:
 
     assert ["pages of one stay as they are", "pages of two"] == sorted(said)
     assert before == (tmp_path / "site" / "one" / "ranking.html").stat().st_ino
-    assert "not ended" not in (tmp_path / "site" / "two" / "index.html").read_text()
+    assert "unfinished" not in (tmp_path / "site" / "two" / "index.html").read_text()
     assert [] == broken_links(tmp_path / "site")
 
 
@@ -201,7 +201,7 @@ def test_a_sweep_before_its_first_trial_has_a_site(tmp_path: Path) -> None:
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, replicates=0, end=False)
     build_site([archive.path], tmp_path / "site", live=True)
 
-    assert "not ended" in (tmp_path / "site" / "a" / "index.html").read_text()
+    assert "unfinished" in (tmp_path / "site" / "a" / "index.html").read_text()
     assert "0 of 1 trials" in (tmp_path / "site" / "live.html").read_text()
 
 
@@ -211,4 +211,4 @@ def test_a_sweep_without_an_end_is_said_once_on_the_index(tmp_path: Path) -> Non
     build_site([archive.path], tmp_path / "site")
 
     card, row = (tmp_path / "site" / "index.html").read_text().split("<table", 1)
-    assert [1, 1] == [card.count(">not ended<"), row.count(">not ended<")]
+    assert [1, 1] == [card.count(">unfinished<"), row.count(">unfinished<")]

@@ -79,7 +79,9 @@ def choose(
     broken = {launch.config.config_id for launch in launches if judged and launch.slo_met is False}
     left = [config_id for config_id in group if config_id not in broken] or group
     of_group = [
-        f"{len(group)} tie" if verdicts.noise is not None else f"{len(group)} are within {spec.search.margin:.0%}"
+        f"{len(group)} configs tie"
+        if verdicts.noise is not None
+        else f"{len(group)} configs are within {spec.search.margin:.0%} of the best"
     ]
     merits: list[str] = []
     if len(left) < len(group):

@@ -119,7 +119,10 @@ def _gain_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]
     if ranked.vague and ranked.spread is not None:
         return [f". Launches of one config differ by {ranked.spread:.0%}, so a gain of {gain} shows nothing"]
     if not ranked.replicated:
-        return [f", {gain} over {ranked.baseline.phrase} in {launches(recommended)}"]
+        margin = view.spec.search.margin
+        if abs(_float(recommended["gain"])) < margin:
+            return [f", within {margin:.0%} of {ranked.baseline.phrase}; each launched once"]
+        return [f", {gain} over {ranked.baseline.phrase}; each launched once"]
     return [", ", strong(gain), f" over {ranked.baseline.phrase}"]
 
 

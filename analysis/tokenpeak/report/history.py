@@ -53,7 +53,7 @@ def _status(view: SweepView, *, is_running: bool) -> str:
     if view.record.imported is not None:
         return "imported"
     if view.end is None:
-        return "running" if is_running else "not ended"
+        return "running" if is_running else "unfinished"
     return view.end.status
 
 

@@ -154,7 +154,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
         ),
         *([("Trials to compare nodes", number(view.screening.height))] if view.screening.height else []),
         *_unjudged(view),
-        ("Wall-clock", _span(ended) if ended else "not ended"),
+        ("Wall-clock", _span(ended) if ended else "no end recorded"),
         ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),
         (
             "Production not serving",

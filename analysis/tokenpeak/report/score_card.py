@@ -4,6 +4,7 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak.checks.catalogue import GUARDS
 from tokenpeak.metrics import PER_GPU
 from tokenpeak.ranking.energy_intervals import USUAL_SPREAD
 from tokenpeak.ranking.intervals import CONFIDENCE
@@ -21,12 +22,8 @@ from tokenpeak.report.tables import MILLI
 from tokenpeak.report.view import SweepView, metric_word
 from tokenpeak.spec.workload import Slo
 
-COMPARED: tuple[tuple[str, str, str, float], ...] = (
-    ("output_tok_per_s", "Output throughput", "tok/s", 1.0),
-    ("ttft_s_p95", "TTFT p95", "ms", 1000.0),
-    ("tpot_s_p95", "TPOT p95", "ms", 1000.0),
-)
-"""Column of the ranking, label, unit and the factor to it."""
+DEFAULT_PERCENTILE = "p95"
+"""Of a latency that the SLO does not limit."""
 QUALITY = {"pass": "passed", "fail": "failed", "unknown": "not proven"}
 ALIKE = 0.02
 """A difference from the baseline below this share is neither better nor worse."""
@@ -43,7 +40,7 @@ def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
     # Where it is the objective, it is the first tile already.
     if not view.spec.objective.is_rate and (highest := _rate(view, ranked, recommended)):
         tiles.append(highest)
-    for name, label, unit, scale in COMPARED:
+    for name, label, unit, scale in _compared(view):
         value = recommended.get(name)
         # Throughput per GPU has that of the engine beside it.
         if name == view.spec.objective.metric or not isinstance(value, int | float):
@@ -66,6 +63,16 @@ def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
     return Tiles(tiles=(*tiles, _trust(view, ranked, recommended)), span="half")
 
 
+def _compared(view: SweepView) -> list[tuple[str, str, str, float]]:
+    """Column of the ranking, label, unit and the factor to it; a latency by the percentile that the SLO limits."""
+    limited = {name.removesuffix("_s"): percentile for name, percentile, _ in reversed(list(view.spec.slo.limits()))}
+    latencies = ((name, limited.get(name, DEFAULT_PERCENTILE)) for name in ("ttft", "tpot"))
+    return [
+        ("output_tok_per_s", "Output throughput", "tok/s", 1.0),
+        *((f"{name}_s_{at}", f"{name.upper()} {at}", "ms", 1000.0) for name, at in latencies),
+    ]
+
+
 def _objective(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile:
     scale, unit = (1000.0, "ms") if view.metric.name in MILLI else (1.0, view.metric.unit)
     notes = []
@@ -77,7 +84,7 @@ def _objective(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) ->
         gpus = view.gpus_used(ranked.hardware).get(str(recommended["config_id"]), 0)
         notes += [f"{number(recommended[per_gpu])} per GPU"] if gpus > 1 else []
     if (share := _limit_share(view, ranked, recommended)) is not None:
-        notes.append(f"{share:.0%} of the hardware's limit")
+        notes.append(f"{share:.0%} of the hardware's limit (roofline)")
     return Tile(
         label=view.metric_title,
         value=_show(recommended["objective"], scale),
@@ -117,13 +124,15 @@ def _energy(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Ti
     # What a page warns of as published, it does not show large.
     if row["estimated"] and view.record.imported is not None:
         return None
+    known = "" if row["estimated"] else "simulated " if view.record.simulated else "measured "
+    source = ", ".join(words for words in (row["boundary"], f"{known}at {view.objective_place}") if words)
     covers = "95%" if row["again"] else f"95%, launches assumed to vary by {USUAL_SPREAD:.1%}"
     ends = f"{rounded(low, low, high)} to {rounded(high, low, high)} ({covers}), " if low is not None else ""
     return Tile(
         label="Energy",
         value=rounded(recommended[name], low, high),
         unit="J/token",
-        note="; ".join(words for words in (f"{ends}{row['boundary']}", against.get("note", "")) if words),
+        note="; ".join(words for words in (f"{ends}{source}", against.get("note", "")) if words),
         mark="estimated" if row["estimated"] else "",
         tone=against.get("tone", ""),
         bars=_bars(ranked, recommended, name, 1.0),
@@ -176,7 +185,11 @@ def _trust(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Til
     ran = sum(each.looked_at > 0 for each in found.values())
     warnings = sum(len(each.findings) for each in found.values())
     words = f"{warnings} warning{'' if warnings == 1 else 's'}" if warnings else "no warning"
-    notes = [noise, f"{ran} of {len(found)} checks ran: {words}"]
+    why = [guard.title.lower() for guard in GUARDS if found[guard.name].findings]
+    of = f" ({', '.join(why)})" if why else ""
+    notes = [noise, f"{words} from {ran} checks{of}"]
+    if (idle := len(found) - ran) > 0:
+        notes.append(f"{idle} more had no data to check")
     if view.record.simulated:
         notes.insert(0, "simulated")
     if view.end is None or view.end.status == "interrupted":
@@ -221,6 +234,9 @@ def _gain(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list
         return []
     if found is None or not found.changes:
         label = "Gain" if found is None else "Gain at equal precision"
+        if not ranked.replicated and abs(recommended["gain"]) < view.spec.search.margin:
+            note = f"{percent(recommended['gain'])} {_gain_note(ranked, recommended)}"
+            return [Tile(label=label, value=f"within {view.spec.search.margin:.0%}", note=note)]
         return [Tile(label=label, value=percent(recommended["gain"]), note=_gain_note(ranked, recommended))]
     return [_equal_precision(ranked, found), _changed_precision(ranked, recommended, found)]
 
@@ -263,7 +279,8 @@ def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
     confidence = recommended["slo_sure"]
     note = f"at {view.objective_place}"
     if recommended["slo_met"] and isinstance(confidence, float):
-        note += f", {confidence_words(confidence)} confidence"
+        which = "this" if recommended["n"] == 1 else "each"
+        note += f"; {confidence_words(confidence)} confidence in {which} launch"
     if not recommended["slo_met"]:
         return Tile(label="SLO", value=BROKEN, note=note, bars=bars, tone="worse")
     is_proven = not isinstance(confidence, float) or confidence >= CONFIDENCE
@@ -298,8 +315,15 @@ def _rate(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile
         label="Rate within SLO",
         value=trimmed(row["holds"]) if row["holds"] is not None else "none",
         unit="req/s" if row["holds"] is not None else "",
-        note=f"breaks at {trimmed(row['breaks'])} req/s" if row["breaks"] is not None else "no rate judged breaks it",
+        note=_rate_note(row),
     )
+
+
+def _rate_note(row: dict[str, Any]) -> str:
+    """Where the limit lies, as far as the rates that were judged say."""
+    if row["breaks"] is not None:
+        return f"breaks at {trimmed(row['breaks'])} req/s"
+    return "the limit was not reached" + (f"; {row['untold']} could not be judged" if row["untold"] else "")
 
 
 def _show(value: object, scale: float = 1.0) -> str:

@@ -256,7 +256,7 @@ class SweepView:
         if self.runs.height and (self.runs["energy_source"] == "estimated_tdp").any():
             found.append("energy estimated")
         if self.end is None or self.end.status == "interrupted":
-            found.append("interrupted" if self.end else "not ended")
+            found.append("interrupted" if self.end else "unfinished")
         return tuple(found)
 
 

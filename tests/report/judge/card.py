@@ -23,7 +23,8 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
     words, base, base_label = raw.baseline(hw)
     means = raw.means(hw, raw.metric)
     text = " | ".join(rest)
-    plain = {"TTFT p95": ("ttft_s_p95", 1000.0), "TPOT p95": ("tpot_s_p95", 1000.0)}
+    at = {"ttft": "p95", "tpot": "p95"} | {name: percentile for name, percentile, _ in reversed(list(limits(raw)))}
+    plain = {f"{name.upper()} {at[name]}": (f"{name}_s_{at[name]}", 1000.0) for name in ("ttft", "tpot")}
     if title == first_tile(raw):
         yield value, means[label]
         yield from bars(text, means[label], base if base_label != label else None)
@@ -47,7 +48,12 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
             assert shown is not None
             yield shown[1].replace("no", "0"), len(others)
             return
-        yield value, (means[label] / base - 1) * 100
+        gain = (means[label] / base - 1) * 100
+        if value.startswith("within"):
+            must(raw.spread(hw)[0] is None and abs(gain) < raw.margin * 100, "the gain is beyond the margin")
+            yield value.removeprefix("within "), raw.margin * 100
+            value = text.split()[0]
+        yield value, gain
         if shown := re.search(rf"({P}) to ({P}) \(95%\) over", text):
             values = raw.values(hw, raw.metric)
             deviation, freedom = raw.spread(hw)
@@ -75,6 +81,7 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
         if shown := re.search(rf"({N})% confidence", text):
             lowest = min(confidence(run, raw) for run in own)
             must(number(shown[1])[0] == min(math.floor(lowest * 1000), 999) / 10, f"confidence {lowest}")
+            must(("in this launch" in text) == (len(raw.values(hw, raw.metric)[label]) == 1), "launches of the SLO")
         return
     if title in plain:
         name, scale = plain[title]
@@ -185,6 +192,10 @@ def energy_tile(site: Site, hw: str, label: str, base_label: str | None, value: 
     yield from compared_values(value, text, means[label], base)
     measured = energy.is_measured(site.raw, hw)
     must(("estimated" in text) != measured, "how the energy is known")
+    simulated = site.raw.sweep["simulated"]
+    must(("measured at" in text) == (measured and not simulated), "whether a device was measured")
+    must(("simulated at" in text) == (measured and simulated), "whether the energy is simulated")
+    must(f"at {site.raw.level}" in text, "the load of the energy")
     if shown := re.search(rf"({N}) to ({N}) \(95%(, launches assumed to vary by 1\.5%)?\)", text):
         is_alone = all(len(own) == 1 for own in launches.values())
         must(bool(shown[3]) == is_alone, "what the interval of the energy covers")
@@ -206,5 +217,6 @@ def rate_tile(site: Site, hw: str, label: str, value: str, text: str) -> Figures
     must((value == "none") == (holds is None), "whether any rate is sustainable")
     if holds is not None:
         yield value, holds
+    must(("the limit was not reached" in text) == (breaks == math.inf), "whether a rate broke the SLO")
     if shown := re.search(rf"breaks at ({N})", text):
         yield shown[1], breaks

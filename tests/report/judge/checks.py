@@ -9,7 +9,7 @@ from judge.text import Figures
 def checks(raw: Raw, text: str) -> Figures:
     """How many of the ten checks have something to look at, and whether an axis has no matched pair."""
     shown = re.search(r"(\d+) of (\d+) checks", text)
-    assert shown is not None
+    card = re.search(r"from (\d+) checks(?:[^;]*; (\d+) more had no data)?", text)
     runs = [run for trial in raw.trials if trial["status"] == "ok" for run in trial["runs"]]
     repeated = any(raw.spread(hw)[0] is not None for hw in raw.hardware)
     given = [
@@ -26,8 +26,13 @@ def checks(raw: Raw, text: str) -> Figures:
         repeated,
         len({trial["config"]["config_id"] for trial in raw.trials}) > 1,
     ]
-    yield shown[1], sum(given)
-    yield shown[2], len(given)
+    if shown:
+        yield shown[1], sum(given)
+        yield shown[2], len(given)
+    else:
+        assert card is not None
+        yield card[1], sum(given)
+        yield card[2] or "0", len(given) - sum(given)
     unmatched = sum(1 for axis in raw.axes if not _has_pair(raw, axis))
     warnings = re.search(r"(\d+|no) warning", text)
     assert warnings is not None

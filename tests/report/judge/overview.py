@@ -9,8 +9,8 @@ from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, patte
 
 @pattern(
     rf"On (?P<hw>{HW}), run ⟦(?P<said>[^⟧]+)⟧ ?: (?P<value>{N}) (?:{UNIT}) at (?P<level>{LEVEL})"
-    rf"(?:, (?P<gain>{P}) over (?P<base>the engine's defaults|production|the median of the configs tried)(?P<once> "
-    rf"in one launch)?\."
+    rf"(?:, (?:(?P<gain>{P}) over|within (?P<margin>\d+)% of) "
+    rf"(?P<base>the engine's defaults|production|the median of the configs tried)(?P<once>; each launched once)?\."
     r"|\. Nothing tried beats (?P<own>the engine's defaults|production)(?P<tie> beyond a tie)?\.)(?= |$)"
 )
 def headline(site: Site, found: re.Match[str]) -> Figures:
@@ -29,7 +29,12 @@ def headline(site: Site, found: re.Match[str]) -> Figures:
     else:
         must(found["base"] == raw.baseline_phrase(hw), "the baseline's name")
         must(bool(found["once"]) == (raw.half(hw, 1) is None), "launched once")
-        yield found["gain"], (means[label] / base - 1) * 100
+        gain = (means[label] / base - 1) * 100
+        if found["margin"]:
+            must(bool(found["once"]) and abs(gain) < raw.margin * 100, "the gain is beyond the margin")
+            yield found["margin"], raw.margin * 100
+        else:
+            yield found["gain"], gain
 
 
 @pattern(
@@ -96,8 +101,9 @@ def alone(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    r"(?P<n>\d+) (?P<how>tie|are within (?P<margin>\d+)%); this one measured (?:best|the same as the best|"
-    r"(?P<behind>[\d.]+)% below the best) and (?:is closest to|changes nothing of) the engine's defaults\."
+    r"(?P<n>\d+) configs (?P<how>tie|are within (?P<margin>\d+)% of the best); this one measured "
+    r"(?:best|the same as the best|(?P<behind>[\d.]+)% below the best) "
+    r"and (?:is closest to|changes nothing of) the engine's defaults\."
 )
 def tie(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
