@@ -8,6 +8,7 @@
     │   ├── PlanError       nothing feasible, or a plan that breaks a rule
     │   └── WorkloadError   a workload that cannot be offered as it was given; a LoadError too
     ├── StoppedError        ended by the user before anything was begun; the command line exits 130
+    ├── FencedError         another controller has the sweep; the command line exits 5
     ├── NodeError           a node that could not be reached, probed or restored
     ├── LoadError           a load that could not be offered
     ├── ArchiveError        a raw file that cannot be read, or is of a newer format
@@ -55,6 +56,12 @@ class StoppedError(TokenpeakError):
     """Ended by the user before anything was begun."""
 
     exit_status = ExitStatus.INTERRUPTED
+
+
+class FencedError(TokenpeakError):
+    """Another controller has the sweep, so that this one may not go on with it."""
+
+    exit_status = ExitStatus.FENCED
 
 
 class NodeError(TokenpeakError):

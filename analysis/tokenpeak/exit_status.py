@@ -16,5 +16,7 @@ class ExitStatus(IntEnum):
     """What was measured misses the SLO, or regressed."""
     INVALID = 4
     """What was measured is invalid, or is not comparable."""
+    FENCED = 5
+    """Another controller has the sweep: one that was stopped touches nothing any more, one that would resume waits."""
     INTERRUPTED = 130
     """Ended by Ctrl-C, SIGTERM or a closed terminal, in order."""

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import lock
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
 from tokenpeak.sweep import controller
-from tokenpeak.sweep.resume import holder
+from tokenpeak.sweep.claim import SweepClaim
+from tokenpeak.sweep.interrupt import Interrupt
 
 WORDS = "20261121-010000-quick-sim"
 
@@ -23,16 +21,12 @@ def test_sweeps_of_one_second_have_ids_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_copied_archive_is_not_the_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One id on two controllers of one host name: the node goes on with whoever has it, and refuses the other."""
-    state = State.make(tmp_path / "node")
+    """One id on two controllers of one host name: neither is the other to a node, nor is a later generation."""
     holders = []
-    for home in ("one", "two"):
+    for home, generation in (("one", 1), ("two", 1), ("one", 2)):
         monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path / home))
-        holders.append(holder(f"{WORDS}-4f2a9c"))
-        assert holders[-1] == holder(f"{WORDS}-4f2a9c")
-    lock.take(state, holders[0])
-    state.write("record.json", {"holder": holders[0]})
-    lock.take(state, holders[0])
+        holders.append(SweepClaim(tmp_path / f"{WORDS}-4f2a9c", generation, Interrupt()).holder)
+        assert holders[-1] == SweepClaim(tmp_path / f"{WORDS}-4f2a9c", generation, Interrupt()).holder
 
-    with pytest.raises(ScriptError, match="is held by sweep 20261121-010000-quick-sim-4f2a9c from"):
-        lock.take(state, holders[1])
+    assert 3 == len(set(holders))
+    assert all(each.startswith(f"sweep {WORDS}-4f2a9c from ") for each in holders)

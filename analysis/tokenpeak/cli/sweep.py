@@ -81,7 +81,7 @@ def sweep(
             else:
                 outcome = _begin(inventory_name, sweep_name, nodes, parallel, progress, interrupt)
         finally:
-            if interrupt.let_go():
+            if interrupt.let_go() and interrupt.fenced is None:
                 name = (
                     inventory_name
                     if sweep_id is None

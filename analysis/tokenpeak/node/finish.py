@@ -6,13 +6,13 @@ import base64
 import zlib
 from dataclasses import replace
 
-from tokenpeak.node import launch, lease, lock, overlap, telemetry
+from tokenpeak.node import fence, launch, lease, lock, overlap, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import NO_SAMPLES, FinishAnswer, RestoreOutcome, picked
-from tokenpeak.node.protocol.requests import FinishRequest
+from tokenpeak.node.protocol.requests import FinishRequest, sweep_of
 from tokenpeak.node.restore import OUTCOME, not_touched, restore, stop_engine
 from tokenpeak.node.state import Json, State
 
@@ -28,8 +28,11 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
     phases = Phases(state)
     trial_id, holder = request.trial_id, request.holder
     with state.exclusive():
+        fence.refuse_older(state, request.claim, holder)
         record = records.read_if_possible(state)
-        if lock.is_of_another(state, holder) or (record is not None and record["trial_id"] != trial_id):
+        if lock.is_of_another(state, holder, sweep_of(request.claim)) or (
+            record is not None and record["trial_id"] != trial_id
+        ):
             return FinishAnswer(
                 phases=phases.spans,
                 started_at_unix_s=phases.started_at_unix_s,

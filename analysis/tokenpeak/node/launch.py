@@ -8,7 +8,20 @@ import time
 from pathlib import Path
 from typing import Mapping
 
-from tokenpeak.node import boards, clock, drain, guard, lease, lock, machine, memory, production, serving, telemetry
+from tokenpeak.node import (
+    boards,
+    clock,
+    drain,
+    fence,
+    guard,
+    lease,
+    lock,
+    machine,
+    memory,
+    production,
+    serving,
+    telemetry,
+)
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, declared_environment, read_environment_file, trial_key
 from tokenpeak.node.engine_builds import engine_build, is_version
@@ -19,7 +32,7 @@ from tokenpeak.node.images import container_start
 from tokenpeak.node.models import model_digest, model_problem
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
-from tokenpeak.node.protocol.requests import LaunchRequest, as_json
+from tokenpeak.node.protocol.requests import LaunchRequest, as_json, sweep_of
 from tokenpeak.node.restore import restore, stop_engine
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.version import entry_digest
@@ -152,8 +165,9 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
 
     Production that this sweep stopped already is left so.
     """
+    fence.enter(state, request.claim, request.holder)
     state.require_room(LEAST_ROOM_BYTES)
-    lock.take(state, request.holder)
+    lock.take(state, request.holder, sweep_of(request.claim))
     record = records.read(state)
     if record is not None and guard.is_due(state, record):
         # The guard is about to give this back, or waits for its turn: a trial must not begin under its hands.
@@ -179,7 +193,6 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
             was = production.at_sweep_start(found, request.production_at_start)
             record = {
                 "nonce": secrets.token_hex(8),
-                "holder": request.holder,
                 "armed_at_unix_s": time.time(),
                 "boot_id": clock.boot_id(),
                 "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
@@ -223,6 +236,8 @@ def _stopped_production(state: State, record: Json, phases: Phases) -> Json:
 def _trial_part(request: LaunchRequest, declaration: Json) -> Json:
     return {
         "gpus": boards.chosen_boards(declaration),
+        "holder": request.holder,
+        "sweep_id": sweep_of(request.claim),
         "trial_id": request.trial_id,
         "secret": request.secret,
         "deadline_boot_s": clock.boot_s() + request.trial_deadline_s,

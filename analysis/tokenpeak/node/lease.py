@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 
-from tokenpeak.node import clock, overlap
+from tokenpeak.node import clock, fence, overlap
 from tokenpeak.node.protocol import requests
 from tokenpeak.node.protocol.answers import (
     HeardAnswer,
@@ -58,8 +58,8 @@ def listen(state: State) -> LeaseAnswer:
     live on with its channel open while the one that has it now is dead. Each is answered by a HeardAnswer; an
     overlap by an OverlapAnswer of its own, as soon as it is noted.
 
-    Raises ScriptError for a line that is no heartbeat, and when a trial has the node, no guard watches and none can be
-    started.
+    Raises ScriptError for a line that is no heartbeat, for one of an older generation than was here, and when a trial
+    has the node, no guard watches and none can be started.
     """
     from tokenpeak.node import guard
 
@@ -69,6 +69,7 @@ def listen(state: State) -> LeaseAnswer:
     try:
         for line in sys.stdin:
             beat = requests.parse(requests.HeartbeatRequest, requests.parsed(line))
+            fence.refuse_older(state, beat.claim, beat.holder)
             lease = state.read(FILE)
             if lease is not None and not has_lapsed(state) and lease.get("holder") == beat.holder:
                 guard.keep_armed(state)

@@ -6,18 +6,18 @@ import time
 
 from tokenpeak.node import lease, record
 from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
+from tokenpeak.node.state import Json, State
 
 FILE = "lock.json"
 
 
-def take(state: State, holder: str) -> None:
-    """Take the node for `holder`, who may hold it already.
+def take(state: State, holder: str, sweep_id: str | None = None) -> None:
+    """Take the node for `holder`, who may hold it already, or whose sweep an older controller held it for.
 
     A holder who was not heard of within its lease and left nothing to restore has lost it.
     """
     held = state.read(FILE) or {}
-    if held.get("holder", holder) != holder and (state.has(record.NAME) or not lease.has_lapsed(state)):
+    if _is_other(held, holder, sweep_id) and (state.has(record.NAME) or not lease.has_lapsed(state)):
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.get("taken_at_unix_s", 0)))
         raise ScriptError(
             "locked",
@@ -25,13 +25,18 @@ def take(state: State, holder: str) -> None:
             "or run `make restore` to break the lock and give the node back.",
         )
     if held.get("holder") != holder:
-        state.write(FILE, {"holder": holder, "taken_at_unix_s": time.time()})
+        state.write(FILE, {"holder": holder, "sweep_id": sweep_id, "taken_at_unix_s": time.time()})
 
 
-def is_of_another(state: State, holder: str) -> bool:
-    """Whether somebody else than `holder` has the node."""
+def is_of_another(state: State, holder: str, sweep_id: str | None = None) -> bool:
+    """Whether somebody else than `holder` has the node; the fence has refused who is older in the same sweep."""
     noted = (state.read(FILE), record.read_if_possible(state))
-    return any(held is not None and held.get("holder", holder) != holder for held in noted)
+    return any(held is not None and _is_other(held, holder, sweep_id) for held in noted)
+
+
+def _is_other(held: Json, holder: str, sweep_id: str | None) -> bool:
+    is_same_sweep = sweep_id is not None and held.get("sweep_id") == sweep_id
+    return held.get("holder", holder) != holder and not is_same_sweep
 
 
 def release(state: State) -> None:

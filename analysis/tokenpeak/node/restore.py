@@ -11,13 +11,13 @@ import os
 import time
 from dataclasses import replace
 
-from tokenpeak.node import boards, clock, drain, lock, memory, overlap, production, put_back, record, telemetry
+from tokenpeak.node import boards, clock, drain, fence, lock, memory, overlap, production, put_back, record, telemetry
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, picked
-from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest
+from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest, sweep_of
 from tokenpeak.node.state import Json, State, UnreadableError
 
 OUTCOME = "outcome.json"
@@ -205,7 +205,12 @@ def restore_command(state: State, declaration: Json, request: RestoreRequest) ->
     phases = Phases(state)
     holder = request.holder
     with state.exclusive():
-        if holder and lock.is_of_another(state, holder):
+        try:
+            fence.enter(state, request.claim, holder)
+        except OSError:
+            # A full disk keeps no production away; a launch needs room and is refused.
+            fence.refuse_older(state, request.claim, holder)
+        if holder and lock.is_of_another(state, holder, sweep_of(request.claim)):
             return RestoreAnswer(phases=phases.spans, restoration=not_touched(state))
         before = state.read(OUTCOME)
         outcome = restore(state, phases, by="restore", at_start=request.production_at_start)

@@ -5,6 +5,7 @@
     record.json       production as it was; present exactly while a trial has the node in its hands ("armed")
     lease.json        when the controller was last heard of
     lock.json         which sweep has the node
+    generations.json  the newest controller of each sweep that was resumed
     engine.json       the engine under test: unit or process, log
     guard.json        the watchdog that is watching, where no systemd does
     production.json   production's own process, where the node script starts it itself
@@ -40,7 +41,7 @@ Json = Dict[str, Any]
 DECLARATION = "node.json"
 SPARE_BYTES = 64 * 1024
 DECLARATION_BYTES = 1 << 20
-KEPT_TWICE = ("record.json", "engine.json", "production.json", "applied.json")
+KEPT_TWICE = ("record.json", "engine.json", "production.json", "applied.json", "generations.json")
 _CHECKSUM = "checksum"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import guard, lease, lock, phases, production
+from tokenpeak.node import fence, guard, lease, lock, phases, production
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.error import ScriptError
@@ -37,6 +37,7 @@ def status(state: State, declaration: Json) -> StatusAnswer:
         trial_id=record["trial_id"] if record else None,
         drained=tuple(str(member) for member in (record or {}).get("drained") or ()),
         secret=record.get("secret") if record else None,
+        generations=fence.generations(state),
         phase=phases.now(state),
         last_restoration=picked(RestoreOutcome, last) if last else None,
     )

@@ -45,9 +45,11 @@ class Malformed:
 class Archive:
     """The folder of raw files of one sweep. Reading changes nothing; `malformed` names the files that were skipped."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, require_claim: Callable[[], None] = lambda: None) -> None:
         self.path = path
         self.malformed: list[Malformed] = []
+        self._require_claim = require_claim
+        """Called when a file is written and not yet in its place; it raises where that is no longer allowed."""
 
     def __repr__(self) -> str:
         return f"Archive({str(self.path)!r})"
@@ -58,7 +60,7 @@ class Archive:
         if target.exists():
             raise ArchiveError(f"{target} exists already. Resume that sweep, or let a new one take another id.")
         _make_folder(self.path / "trials")
-        _write_record(target, record)
+        self._write_record(target, record)
 
     def write_trial(
         self,
@@ -73,28 +75,28 @@ class Archive:
             raise ArchiveError(f"{target} exists already; trial ids are given once.")
         _make_folder(target.parent)
         if requests_parquet is not None:
-            with _replacing(self.requests_path(record.trial_id)) as part:
+            with self._replacing(self.requests_path(record.trial_id)) as part:
                 shutil.copyfile(requests_parquet, part)
         if answers is not None:
-            with _replacing(self.answers_path(record.trial_id)) as part:
+            with self._replacing(self.answers_path(record.trial_id)) as part:
                 shutil.copyfile(answers, part)
         if log_text:
             packed = zstandard.ZstdCompressor().compress(_log_bytes(log_text))
-            _write(self.log_path(record.trial_id), packed)
-        _write_record(target, record)
+            self._write(self.log_path(record.trial_id), packed)
+        self._write_record(target, record)
 
     def write_quality(self, record: SweepQuality) -> None:
         """Write quality.json, replacing the one of fewer trials."""
-        _write_record(self.path / "quality.json", record)
+        self._write_record(self.path / "quality.json", record)
 
     def write_end(self, record: EndRecord) -> None:
         """Write end.json, replacing the one of an earlier interruption."""
-        _write_record(self.path / "end.json", record)
+        self._write_record(self.path / "end.json", record)
 
     def write_apply(self, record: ApplyRecord) -> None:
         """Write what came of an apply on a node."""
         _make_folder(self.path / "applies")
-        _write_record(self.apply_path(record.apply_id), record)
+        self._write_record(self.apply_path(record.apply_id), record)
 
     def apply_path(self, apply_id: str) -> Path:
         """Where an apply's JSON is."""
@@ -181,6 +183,25 @@ class Archive:
         """The same with the verdicts on their answers: runs of a config that did not pass are not to be ranked."""
         quality = self.read_quality()
         return (with_verdict(trial, quality) for trial in self.trials())
+
+    @contextmanager
+    def _replacing(self, target: Path) -> Iterator[Path]:
+        """What is written to the path that this gives is then at `target`: all of it, or nothing."""
+        try:
+            with replacing(target) as part:
+                yield part
+                self._require_claim()
+        except OSError as error:
+            raise ArchiveError(
+                f"Could not write {target}: {error.strerror or error}. Make room or give access."
+            ) from error
+
+    def _write(self, target: Path, data: bytes) -> None:
+        with self._replacing(target) as part:
+            part.write_bytes(data)
+
+    def _write_record(self, target: Path, record: Record) -> None:
+        self._write(target, record.model_dump_json().encode() + b"\n")
 
 
 def find_archives(paths: list[Path]) -> list[Archive]:
@@ -287,25 +308,6 @@ def _refuse_newer(path: Path | str, version: object) -> None:
             f"{path}: format version {version}, and this TokenPeak reads up to {FORMAT_VERSION}. "
             "Install the TokenPeak that wrote it, or a newer one."
         )
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    """What is written to the path that this gives is then at `target`: all of it, or nothing."""
-    try:
-        with replacing(target) as part:
-            yield part
-    except OSError as error:
-        raise ArchiveError(f"Could not write {target}: {error.strerror or error}. Make room or give access.") from error
-
-
-def _write(target: Path, data: bytes) -> None:
-    with _replacing(target) as part:
-        part.write_bytes(data)
-
-
-def _write_record(target: Path, record: Record) -> None:
-    _write(target, record.model_dump_json().encode() + b"\n")
 
 
 def _make_folder(folder: Path) -> None:

@@ -3,12 +3,13 @@
 Records of trials are held in memory as long as the sweep runs, their requests and logs are not.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tokenpeak.errors import ArchiveError
+from tokenpeak.errors import ArchiveError, FencedError
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
 from tokenpeak.records.quality import QualityPasses, SweepQuality
 from tokenpeak.store.archive import Archive
@@ -63,7 +64,7 @@ class KeptArchive:
 
     def check(self) -> None:
         """Write what has gone; where that cannot be done, say so once and leave it to the next call."""
-        with self._lock:
+        with self._lock, contextlib.suppress(FencedError):
             if not self._is_gone():
                 self._gone_since_s = None
                 return

@@ -26,6 +26,7 @@ from tokenpeak.sweep.inventory_variables import (
     keys_of,
 )
 from tokenpeak.sweep.max_unavailable import value_mistake
+from tokenpeak.sweep.model_store import value_mistakes
 
 _GROUP_KEYS = ("hosts", "children", "vars")
 _ONE_OF = {"hosts": "host", "children": "group"}
@@ -182,6 +183,8 @@ def _content(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
             yield (), text
     if name == "tokenpeak_engines":
         yield from _engines(value)
+    if name == "tokenpeak_model_store":
+        yield from value_mistakes(value)
     if name == "tokenpeak_max_unavailable":
         for group, limit in value.items():
             mistake = value_mistake(limit) if "{{" not in str(limit) else None

@@ -1,18 +1,14 @@
 """Controller of a sweep: one spec carried out on one inventory, from probing to the end record, new or resumed."""
 
-import fcntl
-import os
 import secrets
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
-from tokenpeak.errors import InputError, NodeError, PlanError, suggestion
+from tokenpeak.errors import FencedError, InputError, NodeError, PlanError, suggestion
 from tokenpeak.loadgen.calibration import calibration_record, checked
 from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
@@ -27,6 +23,7 @@ from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.answers_keeper import AnswersKeeper, recorded
 from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.calibration import calibrate_command, network_paths
+from tokenpeak.sweep.claim import SweepClaim, alone, begin
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
 from tokenpeak.sweep.declared import declared_model
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, require_deadlines
@@ -35,6 +32,7 @@ from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.load_hosts import prepare_load_hosts
 from tokenpeak.sweep.max_unavailable import group_limits
+from tokenpeak.sweep.model_store import StoreLimiter, lease_offset_s, model_stores
 from tokenpeak.sweep.node_failures import NodeFailures
 from tokenpeak.sweep.node_screening import ComparedNodes
 from tokenpeak.sweep.node_worker import NodeWorker
@@ -42,7 +40,7 @@ from tokenpeak.sweep.notification import Notifier, lacking
 from tokenpeak.sweep.probe import Probe, ReadyNode, not_serving, probe
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.provenance import read_provenance
-from tokenpeak.sweep.resume import downtime_before_s, give_back, holder, open_before_s, unchanged
+from tokenpeak.sweep.resume import downtime_before_s, give_back, open_before_s, taken_over, unchanged
 from tokenpeak.sweep.secret import master_secret
 from tokenpeak.sweep.terminal_summary import Describer
 from tokenpeak.sweep.trial import TrialSite
@@ -78,6 +76,7 @@ def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrup
     Raises InventoryError before the first is asked when the inventory limits what no group or number can be.
     """
     group_limits(inventory)
+    model_stores(inventory)
     progress.say(f"Probing {', '.join(node.name for node in inventory.nodes)}")
     found = probe(inventory, on_event=None, cancelled=interrupt.gentle)
     if not found.usable:
@@ -91,7 +90,7 @@ def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrup
 def plan_sweep(spec: SweepSpec, inventory: Inventory, found: Probe) -> tuple[Plan, ...]:
     """The matrix for the nodes that can be worked on; raises PlanError when nothing is feasible anywhere."""
     for name, ready in found.usable.items():
-        require_deadlines(spec, name, ready.declaration)
+        require_deadlines(spec, name, ready.declaration, lease_offset_s(inventory, name))
     facts = [ready.facts for ready in found.usable.values()]
     model = declared_model(inventory)
     known = model_facts_of(spec, model)
@@ -146,6 +145,8 @@ def new_sweep(
         load_hosts=tuple(host.name for host in inventory.load_hosts),
         calibration=calibration_record(calibrations),
     )
+    claim = begin(archive.path, interrupt)
+    archive = Archive(archive.path, claim.require)
     archive.write_sweep(record)
     job = _Job(
         record=record,
@@ -153,28 +154,29 @@ def new_sweep(
         inventory=inventory,
         usable=usable,
         archive=archive,
+        claim=claim,
         earlier=(),
         parallel=parallel,
         left_out=tuple(found.complaints()),
         not_serving=not_serving(inventory, found.answered),
     )
-    with _alone(record.sweep_id) as folder:
+    with alone(record.sweep_id) as folder, claim.kept():
         return _carry_out(job, folder, progress, interrupt)
 
 
 def resume_sweep(
     sweep_id: str, *, parallel: int, progress: ProgressDisplay, interrupt: Interrupt, results: Path = paths.RESULTS
 ) -> SweepOutcome:
-    """Go on with a sweep that was interrupted: its own spec and plan, without the trials that are recorded."""
+    """Go on with a sweep that was interrupted: its own spec and plan, without the trials that are recorded.
+
+    Its controller may have been another machine's; raises FencedError where that one lives.
+    """
     archive = Archive(inside(results, sweep_id, may_link=True))
     if not (archive.path / "sweep.json").is_file():
         known = sorted(path.parent.name for path in results.glob("*/sweep.json"))
         raise InputError(f"No sweep {sweep_id!r} in {results}. {suggestion(sweep_id, known)}")
     record = archive.read_sweep()
     spec = parse_spec(record.spec, archive.path / "sweep.json")
-    trials = tuple(archive.trials())
-    for malformed in archive.malformed:
-        progress.say(f"PROBLEM {malformed} Its trial is made again.")
     planned = {name for plan in record.plans for name in plan.nodes}
     if spec.endpoint is not None:
         inventory = endpoint_inventory(spec.endpoint)
@@ -188,14 +190,18 @@ def resume_sweep(
             )
         inventory = inventory.limited_to(there)
     _check_files(spec, inventory)
-    with _alone(sweep_id) as folder:
+    with alone(sweep_id) as folder, taken_over(archive.path, spec, inventory, progress, interrupt) as (claim, answers):
+        archive = Archive(archive.path, claim.require)
+        trials = tuple(archive.trials())
+        for malformed in archive.malformed:
+            progress.say(f"PROBLEM {malformed} Its trial is made again.")
         if spec.endpoint is not None:
             found = look_at(spec.endpoint)
         else:
-            give_back(inventory, archive, trials, progress, interrupt)
+            give_back(inventory, archive, trials, answers, claim, progress, interrupt)
             found = prepare(inventory, progress, interrupt)
             for name, ready in found.usable.items():
-                require_deadlines(spec, name, ready.declaration)
+                require_deadlines(spec, name, ready.declaration, lease_offset_s(inventory, name))
         prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
         job = _Job(
             record=record,
@@ -203,6 +209,7 @@ def resume_sweep(
             inventory=inventory,
             usable=unchanged(found.usable, record, progress),
             archive=archive,
+            claim=claim,
             earlier=trials,
             parallel=parallel,
             is_resumed=True,
@@ -238,6 +245,7 @@ class _Job:
     inventory: Inventory
     usable: Mapping[str, ReadyNode]
     archive: Archive
+    claim: SweepClaim
     earlier: tuple[TrialRecord, ...]
     parallel: int
     left_out: tuple[str, ...]
@@ -253,6 +261,8 @@ def _carry_out(job: _Job, folder: Path, progress: ProgressDisplay, interrupt: In
     notifier = Notifier(job.inventory, job.record.sweep_id)
     try:
         outcome = _trials(job, folder, progress, interrupt, notifier)
+    except FencedError:
+        raise  # the sweep goes on elsewhere, and that controller notifies
     except BaseException as error:
         notifier.aborted(error)
         raise
@@ -291,7 +301,8 @@ def _trials(
         inventory=job.inventory,
         folder=folder,
         secret=master_secret(),
-        holder=holder(sweep_id),
+        claim=job.claim,
+        stores=StoreLimiter(job.inventory),
         provenance=read_provenance(),
         interrupt=interrupt,
         production_at_start={facts.node: facts.production for facts in job.record.nodes if facts.production},
@@ -329,6 +340,7 @@ def _trials(
         for worker in workers:
             worker.start()
         _join(workers, trial_queue, kept, interrupt)
+    job.claim.require()
     complaints = list(dict.fromkeys(problem for worker in workers for problem in worker.problems))
     if node_failures.too_many is not None:
         complaints.insert(0, node_failures.too_many)
@@ -384,24 +396,3 @@ def new_archive(results: Path, words: str) -> Archive:
         except FileExistsError:
             continue
         return Archive(path)
-
-
-@contextmanager
-def _alone(sweep_id: str) -> Iterator[Path]:
-    """The private folder of a sweep, emptied, and locked against another controller on this machine."""
-    folder = inside(paths.state_dir() / "work", sweep_id)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder.chmod(0o700)
-    descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise NodeError(f"Sweep {sweep_id} is running already; follow or end that one.") from error
-        for left in folder.iterdir():
-            if left.is_dir():
-                shutil.rmtree(left)
-        yield folder
-        shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(descriptor)

@@ -64,11 +64,11 @@ def longest_trial_s(spec: SweepSpec) -> float:
     )
 
 
-def require_deadlines(spec: SweepSpec, node: str, declaration: Mapping[str, Any]) -> None:
-    """Raise PlanError for a lease or deadlines beyond what the node's declaration allows."""
+def require_deadlines(spec: SweepSpec, node: str, declaration: Mapping[str, Any], lease_offset_s: float = 0.0) -> None:
+    """Raise PlanError for a lease, longer by its offset, or deadlines beyond what the node's declaration allows."""
     if spec.endpoint is not None:
         return
-    wrong = requests.too_long(dict(declaration), spec.deadlines.lease_s, longest_trial_s(spec))
+    wrong = requests.too_long(dict(declaration), spec.deadlines.lease_s + lease_offset_s, longest_trial_s(spec))
     if wrong:
         raise PlanError(
             f"{node} would refuse every trial of sweep {spec.name}: {'; '.join(wrong)}. Lower the sweep's deadlines "

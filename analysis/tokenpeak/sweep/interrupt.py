@@ -22,12 +22,20 @@ class Interrupt:
     def __init__(self) -> None:
         self._level = 0
         self.asked = threading.Event()
+        self.fenced: str | None = None
+        """Why nothing may be touched any more: another controller has the sweep."""
 
     def ask(self) -> str:
         """Raise the level by one and return its name."""
         self._level = min(self._level + 1, len(NAMES) - 1)
         self.asked.set()
         return NAMES[self._level]
+
+    def fence(self, reason: str) -> None:
+        """End at once and leave everything to the controller that has the sweep now."""
+        self.fenced = self.fenced or reason
+        self._level = len(NAMES) - 1
+        self.asked.set()
 
     def gentle(self) -> bool:
         """Somebody asked at least once."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _WANTED = (
     "^(tokenpeak_(apply_command|bake|become|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version"
-    "|engines|facts|gpus|guard_command|lease_max_s|load_home|load_python|max_unavailable|model|notify|simulated|tdp_w"
+    "|engines|facts|gpus|guard_command|lease_max_s|load_home|load_python|max_unavailable|model|model_store|notify|simulated|tdp_w"
     "|trial_deadline_max_s)"
     "|ansible_(become|host|port|user|connection|private_key_file|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
 )

@@ -17,6 +17,10 @@ CONTROLLER: Mapping[str, tuple[str, str]] = {
         "dict",
         "Group of the inventory → how many of its nodes may be unavailable at a time, as a number or a share.",
     ),
+    "tokenpeak_model_store": (
+        "dict",
+        "The model store that the node shares with others: production of its nodes starts one after the other.",
+    ),
     "tokenpeak_produce": ("bool", "Whether production is a demonstration that the inventory starts itself."),
     "tokenpeak_setup_roles": ("list", "Roles that `install` applies first: `simulator`, `cpu_engine`."),
     "tokenpeak_tdp_w": ("float", "Power of the processors at full load, for estimates where nothing measures energy."),
@@ -26,6 +30,7 @@ is."""
 
 BY_CONTROLLER = (
     "tokenpeak_apply_request",
+    "tokenpeak_claim",
     "tokenpeak_finish_request",
     "tokenpeak_launch_request",
     "tokenpeak_load_bundle",

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tokenpeak.node.protocol.answers import HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
+from tokenpeak.node import fence
+from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
 from tokenpeak.node.protocol.requests import HeartbeatRequest, as_json
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained
@@ -77,7 +78,8 @@ class LeaseChannel:
 
     Each names the `holder`, whose lease alone it renews. The node answers each, so that `problem` can say whether it
     hears them now. `on_loss` gets the process's last words when it ends by itself, once for each that differ;
-    `on_overlap` what the node noted of production that somebody started during a trial.
+    `on_overlap` what the node noted of production that somebody started during a trial; `on_fenced` the node's sentence
+    where it refuses the `claim` because another controller has the sweep, after which nothing is sent any more.
     """
 
     def __init__(
@@ -88,10 +90,15 @@ class LeaseChannel:
         on_loss: Callable[[str], None],
         on_overlap: Callable[[Overlap], None] = lambda _: None,
         login: Login = ANYWHERE,
+        *,
+        claim: dict[str, Any] | None = None,
+        on_fenced: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._argv = list(argv)
         self._login = login
         self._holder = holder
+        self._claim = claim
+        self._on_fenced = on_fenced
         self._on_loss = on_loss
         self._on_overlap = on_overlap
         self._reported: set[str] = set()
@@ -149,7 +156,12 @@ class LeaseChannel:
                 reader.join(timeout=_CLOSE_TIMEOUT_S)
                 if not self._closing.is_set():
                     said.seek(0)
-                    self._report(_ending(said.read() + b"".join(other), process.returncode, self._login))
+                    words = said.read() + b"".join(other)
+                    refusal = _refusal(words)
+                    if refusal is not None and refusal.code == fence.CODE:
+                        self._on_fenced(refusal.text)
+                        return
+                    self._report(_ending(words, process.returncode, self._login))
             self._closing.wait(min(1.0, self._beat_s))
 
     def _report(self, words: str) -> None:
@@ -187,12 +199,13 @@ class LeaseChannel:
                 self._beats += 1
                 number = self._beats
             try:
-                beat = as_json(HeartbeatRequest(number=number, holder=self._holder))
+                beat = as_json(HeartbeatRequest(number=number, holder=self._holder, claim=self._claim))
                 process.stdin.write(f"{json.dumps(beat)}\n".encode())
                 process.stdin.flush()
             except OSError:
                 return
-            self._is_wanted.wait(self._beat_s)
+            # On the same beat as this controller's other nodes, so that their leases lapse by their offsets alone.
+            self._is_wanted.wait(self._beat_s - time.monotonic() % self._beat_s)
             if self._closing.is_set():
                 return
 
@@ -205,14 +218,18 @@ def _ending(said: bytes, status: int, login: Login) -> str:
 def _last_words(said: bytes) -> str:
     """The last line that is not empty; of a node command's answer, its error."""
     lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
-    if not lines:
-        return ""
+    refusal = _refusal(said)
+    return refusal.text if refusal is not None else lines[-1].strip() if lines else ""
+
+
+def _refusal(said: bytes) -> CommandFailure | None:
+    """The error of a node command whose answer is the last line; None where that is no such answer."""
+    lines = said.split(b"\n")
     try:
-        answer = json.loads(lines[-1])
+        answer = json.loads(next((line for line in reversed(lines) if line.strip()), b""))
     except ValueError:
-        answer = None
-    refusal = parse(LeaseAnswer, answer).error if isinstance(answer, dict) else None
-    return lines[-1].strip() if refusal is None else refusal.text
+        return None
+    return parse(LeaseAnswer, answer).error if isinstance(answer, dict) else None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

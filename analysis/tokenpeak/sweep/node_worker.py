@@ -8,6 +8,7 @@ from tokenpeak.node.protocol.answers import Overlap
 from tokenpeak.sweep.downtime_budget import Later
 from tokenpeak.sweep.lease import LeaseChannel, lease_command
 from tokenpeak.sweep.login_failures import Login
+from tokenpeak.sweep.model_store import lease_offset_s
 from tokenpeak.sweep.restoration import restored_by, unrestored
 from tokenpeak.sweep.runner import Event, run_playbook
 from tokenpeak.sweep.trial import TrialResult, run_trial
@@ -45,11 +46,13 @@ class NodeWorker(Worker):
             node = self._site.inventory.node(self.node)
             self._channel = LeaseChannel(
                 lease_command(node, dict(self._ready.declaration)),
-                self._site.holder,
+                self._site.claim.holder,
                 self._spec.deadlines.lease_s,
                 self._warn_of_lease,
                 self._take_overlap,
                 Login.of(node.name, node.variables),
+                claim=self._site.claim.on_node,
+                on_fenced=self._site.claim.lose,
             )
             self._channel.__enter__()
         until_s = time.monotonic() + _HEARD_WITHIN_S
@@ -91,7 +94,7 @@ class NodeWorker(Worker):
 
     def _take_overlap(self, noted: Overlap) -> None:
         """The node has seen production run in the midst of a trial: end the trial, if it is still the one."""
-        if self._is_overlapped or (noted.trial_id, noted.holder) != (self._trial_id, self._site.holder):
+        if self._is_overlapped or (noted.trial_id, noted.holder) != (self._trial_id, self._site.claim.holder):
             return
         self._is_overlapped = True
         self._progress.say(
@@ -100,7 +103,7 @@ class NodeWorker(Worker):
         )
 
     def _warn_of_lease(self, words: str) -> None:
-        lease_s = self._spec.deadlines.lease_s
+        lease_s = self._spec.deadlines.lease_s + lease_offset_s(self._site.inventory, self.node)
         self._progress.say(
             f"WARNING {self.node}: the connection that renews its lease ended: {words}. It is opened anew; should that "
             f"go on for {lease_s:g} s, the node gives itself back and the trial is lost."
@@ -109,18 +112,25 @@ class NodeWorker(Worker):
     def _restore(self) -> None:
         """Give the node back for good: production as recorded, lock released.
 
-        A node that is free, or that another sweep has, stays as it is. Should this not get through, the guard acts.
+        A node that is free, or that another sweep or controller has, stays as it is. Should this not get through, the
+        guard acts.
         """
         self._let_lapse()
+        if self._site.claim.is_lost:
+            return
         try:
-            result = run_playbook(
-                "restore.yml",
-                self._site.inventory,
-                nodes=[self.node],
-                extravars=self._site.restore_extravars(self.node),
-                cancelled=self._site.interrupt.let_go,
-            ).nodes[self.node]
-            outcome = restored_by(result, self._site.holder, self._trial_id if self._is_down else None)
+            with self._site.stores.restoring(self.node, self._site.interrupt.let_go):
+                result = run_playbook(
+                    "restore.yml",
+                    self._site.inventory,
+                    nodes=[self.node],
+                    extravars=self._site.restore_extravars(self.node),
+                    cancelled=self._site.interrupt.let_go,
+                ).nodes[self.node]
+            if result.fenced is not None:
+                self._site.claim.lose(result.fenced)
+                return
+            outcome = restored_by(result, self._site.claim.holder, self._trial_id if self._is_down else None)
         except TokenpeakError as error:
             outcome = unrestored(str(error))
         is_counted = outcome.trial_id in self._over

@@ -1,55 +1,87 @@
-"""Resume of a sweep whose controller has gone: nodes that it still holds, and the downtime of production so far."""
+"""Resume of a sweep whose controller has gone: its claim, nodes that it still holds, downtime so far."""
 
-import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 from tokenpeak.errors import NodeError
 from tokenpeak.node.protocol.answers import StatusAnswer
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.archive import Archive
+from tokenpeak.sweep.claim import SweepClaim, holder_of, require_silence, take_over
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.probe import ReadyNode
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.restoration import restored_by
 from tokenpeak.sweep.runner import run_playbook
-from tokenpeak.sweep.secret import master_secret
+
+_MOST_GENERATIONS = 1_000_000
+"""A node that says more is not heard."""
 
 
-def holder(sweep_id: str) -> str:
-    """Who has a node, in words for whoever finds it locked; the same after a resume by this controller.
+@contextmanager
+def taken_over(
+    archive: Path, spec: SweepSpec, inventory: Inventory, progress: ProgressDisplay, interrupt: Interrupt
+) -> Iterator[tuple[SweepClaim, Mapping[str, StatusAnswer]]]:
+    """The claim on a sweep whose controller has gone, and how its nodes stand.
 
-    Its last word is of this controller's secret: host names repeat, and an archive can be copied.
+    Raises FencedError where it lives, or another one resumes the sweep at this moment.
     """
-    return f"sweep {sweep_id} from {socket.gethostname()} ({master_secret().name.removeprefix('secret-')})"
+    require_silence(archive, interrupt, progress.say)
+    answers = _node_status(inventory, interrupt) if spec.endpoint is None else {}
+    claim = take_over(archive, interrupt, above=_highest_generation(answers, archive.name))
+    with claim.kept():
+        yield claim, answers
+
+
+def _node_status(inventory: Inventory, interrupt: Interrupt) -> dict[str, StatusAnswer]:
+    """How each node stands that answers."""
+    done = run_playbook("status.yml", inventory, cancelled=interrupt.gentle)
+    answers = {name: result.answer(StatusAnswer) for name, result in done.nodes.items()}
+    return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+def _highest_generation(answers: Mapping[str, StatusAnswer], sweep_id: str) -> int:
+    """The highest generation of the sweep that a node knows; the archive may be a copy that knows a lower one."""
+    known = ((answer.generations or {}).get(sweep_id) for answer in answers.values())
+    return max((each for each in known if isinstance(each, int) and each < _MOST_GENERATIONS), default=0)
 
 
 def give_back(
     inventory: Inventory,
     archive: Archive,
     trials: Sequence[TrialRecord],
+    answers: Mapping[str, StatusAnswer],
+    claim: SweepClaim,
     progress: ProgressDisplay,
     interrupt: Interrupt,
 ) -> None:
-    """Give back the nodes that this sweep still holds from when its controller died, and note what that time cost."""
-    done = run_playbook("status.yml", inventory, cancelled=interrupt.gentle)
-    answers = {name: result.answer(StatusAnswer) or StatusAnswer() for name, result in done.nodes.items()}
-    ours = holder(archive.path.name)
-    held = [name for name, answer in answers.items() if answer.holder == ours]
+    """Give back the nodes that this sweep still holds from when its controller died, and note what that time cost.
+
+    Every node that answers learns the generation of `claim`, so that it refuses the controllers before. Raises
+    FencedError where a node knows a newer one.
+    """
+    held = [name for name, answer in answers.items() if (answer.holder or "").startswith(holder_of(claim.sweep_id))]
     open_s = open_before_s(archive, trials)
     over_s = _given_back_meanwhile_s(answers, archive, trials, open_s)
     if held:
         progress.say(f"Giving back {', '.join(held)}, held since this sweep was cut off")
+    if answers:
         given = run_playbook(
             "restore.yml",
             inventory,
-            nodes=held,
-            extravars={"tokenpeak_restore_holder": ours},
+            nodes=list(answers),
+            extravars={"tokenpeak_restore_holder": claim.holder, "tokenpeak_claim": claim.on_node},
             cancelled=interrupt.abrupt,
         )
+        for reason in filter(None, (result.fenced for result in given.nodes.values())):
+            claim.lose(reason)
+        claim.require()
         for name in held:
-            outcome = restored_by(given.nodes[name])
+            outcome = restored_by(given.nodes[name], answers[name].holder or "", answers[name].trial_id)
             if outcome.restored and outcome.downtime_s is not None:
                 over_s[name] = over_s.get(name, 0.0) + outcome.downtime_s
     if not over_s:
@@ -80,12 +112,12 @@ def _given_back_meanwhile_s(
     """How long production was down for a trial of which nobody recorded the end, where the node was given back."""
     before = archive.read_end()
     since_unix_s = before.ended_at.timestamp() if before else 0.0
-    ours = holder(archive.path.name)
+    ours = holder_of(archive.path.name)
     recorded = {trial.trial_id for trial in trials if trial.restoration is not None and trial.restoration.restored}
     found = {}
     for name, answer in answers.items():
         last = answer.last_restoration
-        if last is None or last.holder != ours or not last.restored or last.trial_id in recorded:
+        if last is None or not (last.holder or "").startswith(ours) or not last.restored or last.trial_id in recorded:
             continue
         if name in open_s or (last.at_unix_s or 0.0) > since_unix_s:
             found[name] = last.downtime_s or 0.0

@@ -24,6 +24,7 @@ import ansible_runner
 
 from tokenpeak import paths
 from tokenpeak.errors import NodeError
+from tokenpeak.node import fence
 from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, parse
 from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.sweep.inventory import Inventory
@@ -80,6 +81,12 @@ class NodeResult:
     def ok(self) -> bool:
         """Every task that ran succeeded."""
         return self.unreachable is None and self.failure is None
+
+    @property
+    def fenced(self) -> str | None:
+        """The node's sentence where it refuses this controller, because another one has the sweep."""
+        errors = (answer.error for answer in self.answers.values())
+        return next((error.text for error in errors if error is not None and error.code == fence.CODE), None)
 
     @property
     def is_not_installed(self) -> bool:

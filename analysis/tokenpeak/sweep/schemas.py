@@ -29,6 +29,7 @@ from tokenpeak.sweep.inventory_variables import (
     declared_variables,
     keys_of,
 )
+from tokenpeak.sweep.model_store import KEYS as STORE_KEYS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SPAN = {"type": "string", "description": "A span of time: 90m, 2h, 1h30m."}
@@ -106,6 +107,7 @@ def inventory_schema() -> dict[str, Any]:
         "Facts": {"type": "object", "properties": {name: facts["properties"][name] for name in FACTS}},
         "Gpu": facts["$defs"]["Gpu"],
         "Model": model,
+        "ModelStore": {**_mapping(STORE_KEYS), "required": ["name"]},
         "Receiver": _receiver(),
         "Production": _object({key: _production_key(key) for key in _production_keys()}),
     }
@@ -113,6 +115,7 @@ def inventory_schema() -> dict[str, Any]:
     found["tokenpeak_drain"]["anyOf"][0] = {"$ref": "#/$defs/Drain"}
     found["tokenpeak_facts"]["anyOf"][0] = {"$ref": "#/$defs/Facts"}
     found["tokenpeak_model"]["anyOf"][0] = {"$ref": "#/$defs/Model"}
+    found["tokenpeak_model_store"]["anyOf"][0] = {"$ref": "#/$defs/ModelStore"}
     found["tokenpeak_notify"]["anyOf"][0] = {"type": "array", "items": {"$ref": "#/$defs/Receiver"}}
     found["tokenpeak_production"] = {"$ref": "#/$defs/Production", **words["tokenpeak_production"]}
     head = {"$schema": _DIALECT, "title": "Variables of a TokenPeak inventory", "type": "object"}

@@ -19,8 +19,10 @@ from tokenpeak.errors import NodeError, PlanError
 from tokenpeak.names import inside
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
 from tokenpeak.records import Production, Provenance, TrialRecord
+from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory
+from tokenpeak.sweep.model_store import StoreLimiter
 from tokenpeak.sweep.probe import install
 from tokenpeak.sweep.restoration import restored_by
 from tokenpeak.sweep.runner import Event, NodeResult, run_playbook
@@ -42,7 +44,8 @@ class TrialSite:
     inventory: Inventory
     folder: Path
     secret: MasterSecret
-    holder: str
+    claim: SweepClaim
+    stores: StoreLimiter
     provenance: Provenance
     interrupt: Interrupt
     production_at_start: Mapping[str, Production]
@@ -51,7 +54,8 @@ class TrialSite:
     def restore_extravars(self, node: str) -> dict[str, Any]:
         """What restore.yml needs: for whom the node is given back, and what it served when the sweep began."""
         return {
-            "tokenpeak_restore_holder": self.holder,
+            "tokenpeak_restore_holder": self.claim.holder,
+            "tokenpeak_claim": self.claim.on_node,
             "tokenpeak_production_at_start": at_start(self.production_at_start.get(node)),
         }
 
@@ -93,7 +97,7 @@ def run_trial(
             argv=argv,
             started_at_unix_s=evidence.started_at.timestamp(),
             secret=site.secret,
-            holder=site.holder,
+            claim=site.claim,
             production_at_start=site.production_at_start.get(request.node.name),
         )
     except PlanError as error:
@@ -175,19 +179,21 @@ def _give_back(
     """
     _end_client(files)
     request = evidence.request
-    write_finish(request, files, holder=site.holder, restore_production=True, keep_lock=False)
+    write_finish(request, files, claim=site.claim, restore_production=True, keep_lock=False)
     deadlines = request.spec.deadlines
-    longest_s = deadlines.lease_s + deadlines.engine_stop_s + deadlines.production_ready_s
+    longest_s = request.lease_s + deadlines.engine_stop_s + deadlines.production_ready_s
     until_s = time.monotonic() + min(_LONGEST_WAIT_S, longest_s)
     while True:
-        again = _play("finish.yml", request, site, files, on_event, site.interrupt.abrupt)
+        with site.stores.restoring(request.node.name, site.interrupt.abrupt):
+            again = _play("finish.yml", request, site, files, on_event, site.interrupt.abrupt)
         if (answer := again.answer(FinishAnswer)) is not None:
             return replace(evidence, finish=answer, spans={**evidence.spans, **again.spans})
         if site.interrupt.abrupt() or time.monotonic() >= until_s:
             break
         time.sleep(_AGAIN_S)
-    restored = _play("restore.yml", request, site, files, on_event, site.interrupt.let_go)
-    outcome = restored_by(restored, site.holder, request.trial_id)
+    with site.stores.restoring(request.node.name, site.interrupt.let_go):
+        restored = _play("restore.yml", request, site, files, on_event, site.interrupt.let_go)
+    outcome = restored_by(restored, site.claim.holder, request.trial_id)
     if not outcome.restored and outcome.downtime_s is None:
         outcome = replace(outcome, downtime_s=_down_at_least_s(evidence, heard_at_unix_s))
     return replace(
@@ -260,7 +266,10 @@ def _play(
         )
     except NodeError as error:
         return NodeResult(failure=str(error))
-    return done.nodes[request.node.name]
+    result = done.nodes[request.node.name]
+    if result.fenced is not None:
+        site.claim.lose(result.fenced)
+    return result
 
 
 def _node_trouble(evidence: TrialEvidence, record: TrialRecord) -> str | None:

@@ -26,6 +26,7 @@ from tokenpeak.records import Config, NodeFacts, PlannedConfig, Production
 from tokenpeak.spec.quality import QualityJob
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.secret import MasterSecret
 from tokenpeak.sweep.version import own_script
@@ -65,6 +66,8 @@ class TrialRequest:
     """How long the node's idle power is measured before the engine starts."""
     quality: QualityJob | None = None
     """What is measured of its answers; None: nothing."""
+    lease_offset_s: float = 0.0
+    """How much longer than the sweep's lease the node's is."""
     early_stop_threshold: float | None = None
     """An objective worse than this makes the other runs superfluous."""
 
@@ -72,6 +75,11 @@ class TrialRequest:
     def config(self) -> Config:
         """What is launched."""
         return self.planned.config
+
+    @property
+    def lease_s(self) -> float:
+        """After so long without a sign of the controller, the node gives itself back."""
+        return self.spec.deadlines.lease_s + self.lease_offset_s
 
     @property
     def asked_version(self) -> str | None:
@@ -168,7 +176,7 @@ def write_requests(
     argv: Sequence[str],
     started_at_unix_s: float,
     secret: MasterSecret,
-    holder: str,
+    claim: SweepClaim,
     production_at_start: Production | None,
 ) -> RequestFiles:
     """Write the request files of a trial into `folder`, readable by this user alone.
@@ -182,7 +190,8 @@ def write_requests(
     nonce = secrets.token_hex(16)
     launch = requests.LaunchRequest(
         trial_id=request.trial_id,
-        holder=holder,
+        holder=claim.holder,
+        claim=claim.on_node,
         secret=secret.name,
         key_nonce=nonce,
         script=own_script(),
@@ -194,7 +203,7 @@ def write_requests(
         engine_digest=build_of(request.config, request.facts).digest,
         model=request.served_model(),
         deadline_s=deadlines.engine_ready_s,
-        lease_s=deadlines.lease_s,
+        lease_s=request.lease_s,
         trial_deadline_s=request.trial_deadline_s,
         # The guard gives the node back by these.
         engine_stop_s=deadlines.engine_stop_s,
@@ -207,8 +216,8 @@ def write_requests(
     except ScriptError as error:
         raise PlanError(error.text) from error
     restores, keeps = request.restore_production, request.keep_lock
-    write_finish(request, files, holder=holder, restore_production=restores, keep_lock=keeps)
-    key = trial_key(secret.of_node(request.node).encode(), request.trial_id, holder, nonce)
+    write_finish(request, files, claim=claim, restore_production=restores, keep_lock=keeps)
+    key = trial_key(secret.of_node(request.node).encode(), request.trial_id, claim.holder, nonce)
     write_private(files.api_key, key + "\n")
     write_private(files.job, _load_job(request, files, started_at_unix_s).model_dump_json())
     return files
@@ -220,12 +229,13 @@ def at_start(production: Production | None) -> dict[str, Any] | None:
 
 
 def write_finish(
-    request: TrialRequest, files: RequestFiles, *, holder: str, restore_production: bool, keep_lock: bool
+    request: TrialRequest, files: RequestFiles, *, claim: SweepClaim, restore_production: bool, keep_lock: bool
 ) -> None:
     """Write the request of the finish command, replacing an earlier one."""
     finish = requests.FinishRequest(
         trial_id=request.trial_id,
-        holder=holder,
+        holder=claim.holder,
+        claim=claim.on_node,
         restore_production=restore_production,
         keep_lock=keep_lock,
         engine_stop_s=request.spec.deadlines.engine_stop_s,

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from tokenpeak.errors import ArchiveError
+from tokenpeak.errors import ArchiveError, FencedError
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.plan.node_screening import screening_spec
 from tokenpeak.records import TrialRecord
@@ -18,6 +18,7 @@ from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, Granted, Later, Never
 from tokenpeak.sweep.load_hosts import load_hosts
+from tokenpeak.sweep.model_store import lease_offset_s
 from tokenpeak.sweep.node_failures import NodeFailures
 from tokenpeak.sweep.notification import Notifier
 from tokenpeak.sweep.probe import ReadyNode
@@ -97,6 +98,8 @@ class Worker(threading.Thread, ABC):
             while later is not None:
                 self._pause(later)
                 later = self._session()
+        except FencedError:
+            self._site.interrupt.asked.set()  # the controller says why, once, at the end
         except Exception as error:  # whatever it was, the other nodes go on and the sweep says so at its end
             words = f"{self.node}: this node's worker crashed: {type(error).__name__}: {error}"
             self._complain(words + "\n" + "".join(traceback.format_exception(error)))
@@ -226,6 +229,7 @@ class Worker(threading.Thread, ABC):
             keep_lock=True,
             trial_deadline_s=min(allowed.deadline_s, limits(dict(self._ready.declaration))["trial_deadline_max_s"]),
             load_hosts=load_hosts(self._site.inventory),
+            lease_offset_s=lease_offset_s(self._site.inventory, self.node),
             holdout=proposal.holdout,
             node_screening=proposal.node_screening,
             quality=None if proposal.node_screening else self._answers.job(hardware, proposal.config_id),

@@ -312,6 +312,8 @@ class StatusAnswer(NodeAnswer):
     drained: tuple[str, ...] = bound(_sentences, ())
     """What of the node is out of its load balancer."""
     secret: str | None = bound(_word)
+    generations: Json | None = bound(mapping)
+    """The highest generation of each resumed sweep's controllers that was here."""
     phase: PhaseName | None = bound(optional(_phase))
     last_restoration: RestoreOutcome | None = bound(_outcome)
 

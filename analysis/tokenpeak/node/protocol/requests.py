@@ -92,6 +92,15 @@ def _number(value: Any) -> str | None:
     return None if type(value) is int and 0 <= value < 1 << 63 else f"is {value!r:.80}, not a number of a heartbeat"
 
 
+def _claim(value: Any) -> str | None:
+    if not isinstance(value, dict) or set(value) != {"sweep_id", "generation"}:
+        return f"is {value!r:.80}, not {{sweep_id, generation}}"
+    generation = value["generation"]
+    if type(generation) is not int or not 0 < generation < 1 << 31:
+        return f"has the generation {generation!r:.80}, not a whole number from 1 on"
+    return _text(value["sweep_id"])
+
+
 def _nonce(value: Any) -> str | None:
     if isinstance(value, str) and re.fullmatch("[0-9a-f]{32,64}", value):
         return None
@@ -157,6 +166,7 @@ def _edit(value: Any) -> str | None:
 CHECKS: dict[str, Check] = {
     "trial_id": _trial_id,
     "holder": _text,
+    "claim": _claim,
     "number": _number,
     "argv": _words,
     "env": _variables,
@@ -230,6 +240,8 @@ class LaunchRequest(NodeRequest):
     """Whether production ran when the sweep began, and its model: what it is to be again."""
     idle_s: float = 0.0
     """How long the node is left idle, with its sampler running, before the engine starts."""
+    claim: Json | None = None
+    """The sweep and the generation of its controller: a newer one's node refuses this."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +254,7 @@ class FinishRequest(NodeRequest):
     keep_lock: bool = False
     engine_stop_s: float = ENGINE_STOP_S
     production_ready_s: float = PRODUCTION_READY_S
+    claim: Json | None = None
 
 
 @dataclass(frozen=True)
@@ -250,6 +263,7 @@ class RestoreRequest(NodeRequest):
 
     holder: str | None = None
     production_at_start: Json | None = None
+    claim: Json | None = None
 
 
 @dataclass(frozen=True)
@@ -265,6 +279,12 @@ class HeartbeatRequest(NodeRequest):
 
     number: int
     holder: str
+    claim: Json | None = None
+
+
+def sweep_of(claim: Json | None) -> str | None:
+    """The sweep that a claim is on; None without one."""
+    return None if claim is None else str(claim["sweep_id"])
 
 
 Request = TypeVar("Request", bound=NodeRequest)

@@ -1,0 +1,120 @@
+"""Model stores that nodes share: how their leases differ, how many start at once, and what no store can be."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpeak import paths
+from tokenpeak.errors import InventoryError
+from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.model_store import VARIABLE, StoreLimiter, lease_offset_s, model_stores
+
+
+def inventory_with(*declared: Any) -> Inventory:
+    """Nodes n0, n1, … with these stores declared."""
+    nodes = tuple(Node(name=f"n{number}", variables={VARIABLE: value}) for number, value in enumerate(declared))
+    return Inventory(name="x", hosts_path=Path("hosts.yml"), nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("store", "offsets_s"),
+    [
+        ({"name": "nfs"}, [0, 10, 20, 30]),
+        ({"name": "nfs", "stagger_s": 4}, [0, 4, 8, 12]),
+        # Three steps of 10 s are more than 15 s: they are made smaller, and stay even.
+        ({"name": "nfs", "most_s": 15}, [0, 5, 10, 15]),
+        ({"name": "nfs", "most_s": 0}, [0, 0, 0, 0]),
+    ],
+)
+def test_leases_of_a_store(store: dict[str, Any], offsets_s: list[float]) -> None:
+    """Each node's lease is longer than the one's before it, up to the bound."""
+    inventory = inventory_with(store, store, store, store)
+
+    assert offsets_s == [lease_offset_s(inventory, node.name) for node in inventory.nodes]
+
+
+def test_stores_count_by_themselves() -> None:
+    """Two stores begin at nought each; a node without one has the sweep's own lease."""
+    left, right = {"name": "left"}, {"name": "right", "stagger_s": 3}
+    inventory = inventory_with(left, right, None, left, right)
+
+    assert [0, 0, 0, 10, 3] == [lease_offset_s(inventory, node.name) for node in inventory.nodes]
+    assert {"left": ("n0", "n3"), "right": ("n1", "n4")} == {each.name: each.nodes for each in model_stores(inventory)}
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        (["nfs"], "'nfs' is no store; write {name: NAME"),
+        ([{"stagger_s": 3}], "tokenpeak_model_store has no name"),
+        ([{"name": "nfs", "at_once": 0}], "at_once is 0; give a number of nodes from 1 on"),
+        ([{"name": "nfs", "stagger_s": "3s"}], "stagger_s is '3s'; give seconds"),
+        ([{"name": "nfs", "stager_s": 3}], "has no key stager_s. Did you mean stagger_s"),
+        ([{"name": "nfs"}, {"name": "nfs", "most_s": 9}], "differ in tokenpeak_model_store of the store nfs"),
+    ],
+)
+def test_what_no_store_can_be(declared: list[Any], words: str) -> None:
+    """The sentence says what to write."""
+    with pytest.raises(InventoryError) as refused:
+        model_stores(inventory_with(*declared))
+
+    assert words in str(refused.value)
+
+
+def test_no_more_than_so_many_are_given_back_at_once() -> None:
+    """Of six nodes of a store two at a time; nodes of no store do not wait."""
+    store = {"name": "nfs", "at_once": 2}
+    limiter = StoreLimiter(inventory_with(*[store] * 6, None))
+    lock, now, most = threading.Lock(), 0, 0
+
+    def give_back(node: str) -> None:
+        nonlocal now, most
+        with limiter.restoring(node, lambda: False):
+            with lock:
+                now, most = now + 1, max(most, now + 1)
+            time.sleep(0.05)
+            with lock:
+                now -= 1
+
+    threads = [threading.Thread(target=give_back, args=(f"n{number}",)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    with limiter.restoring("n6", lambda: False):
+        pass
+    for thread in threads:
+        thread.join()
+
+    assert 2 == most
+
+
+def test_who_waits_no_more_goes_on() -> None:
+    """A sweep that is ended at once does not wait for others."""
+    limiter = StoreLimiter(inventory_with(*[{"name": "nfs", "at_once": 1}] * 2))
+
+    with limiter.restoring("n0", lambda: False), limiter.restoring("n1", lambda: True):
+        pass
+
+
+def test_check_names_the_line_of_a_store_that_cannot_be(tmp_path: Path) -> None:
+    """`tokenpeak check` says so without a node, and what to write."""
+    for folder in ("playbooks", "analysis"):
+        (tmp_path / folder).symlink_to(paths.ROOT / folder)
+    shutil.copytree(paths.INVENTORIES / "sim", tmp_path / "inventory" / "sim")
+    variables = tmp_path / "inventory" / "sim" / "group_vars" / "all.yml"
+    variables.write_text(variables.read_text() + f"\n{VARIABLE}:\n  name: nfs-1\n  at_once: none\n")
+    environment = {**os.environ, "TOKENPEAK_HOME": str(tmp_path), "TOKENPEAK_STATE": str(tmp_path / "state")}
+    tokenpeak = Path(sys.executable).with_name("tokenpeak")
+    argv = [tokenpeak, "check", str(variables)]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    line = variables.read_text().splitlines().index("  at_once: none") + 1
+
+    assert 2 == done.returncode, done.stdout + done.stderr
+    assert f":{line}" in done.stdout + done.stderr
+    assert "at_once is 'none'; give a number of nodes from 1 on" in done.stdout + done.stderr
