@@ -27,6 +27,7 @@ class Launch:
     slo_met: bool | None
     cost_per_1m_output_tok: float | None
     energy_j_per_output_tok: float | None
+    node: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,13 +135,15 @@ def _least(
     }
     kind = kinds[prefer]
     values: dict[str, list[float]] = {}
+    nodes: dict[str, list[str]] = {}
     for config_id in group:
-        own = [kind.quantity(launch) for launch in launches if launch.config.config_id == config_id]
-        if known := [value for value in own if value]:
-            values[config_id] = known
+        own = [launch for launch in launches if launch.config.config_id == config_id]
+        if known := [(launch.node, value) for launch in own if (value := kind.quantity(launch))]:
+            nodes[config_id] = [node for node, _ in known]
+            values[config_id] = [value for _, value in known]
     if not values:
         return list(group), [kind.unknown], []
-    found = winner_group(values, higher_is_better=False, margin=spec.search.margin)
+    found = winner_group(values, nodes=nodes, higher_is_better=False, margin=spec.search.margin)
     least = [standing.config for standing in found.standings if standing.may_be_recommended]
     if len(least) > 1:
         return [each for each in group if each in least], [f"{kind.word} does not separate {len(least)}"], []

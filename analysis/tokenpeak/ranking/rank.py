@@ -1,4 +1,4 @@
-"""Ranking of configs by the geometric mean of the objective over their launches.
+"""Ranking of configs by the geometric mean of the objective over their launches, without what nodes differ by.
 
 The one ranking: ties, the terminal, the site's pages and its CSVs, and the column `rank` of the configs in exports and
 in Postgres take it from here.
@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+
+from tokenpeak.ranking.node_effects import NodeEffects, node_effects
 
 NOTHING = "a launch achieved nothing"
 """Why a config with a value has no rank: a launch gave 0, as a goodput may be."""
@@ -23,15 +25,23 @@ class RankedConfig:
     launches: int
 
 
-def ranks(launches: Mapping[str, Sequence[float]], *, higher_is_better: bool = True) -> tuple[RankedConfig, ...]:
+def ranks(
+    launches: Mapping[str, Sequence[float]],
+    *,
+    effects: NodeEffects[str] | None = None,
+    higher_is_better: bool = True,
+) -> tuple[RankedConfig, ...]:
     """The configs that have values, best first and those without a rank last, by each launch's value of the objective.
 
-    Equal means keep the order in which the configs are given, which is that of their first launches.
+    With `effects` of the nodes means are on the mean of all nodes. Equal means keep the order in which the configs are
+    given, which is that of their first launches.
     """
     sign = -1.0 if higher_is_better else 1.0
     logs = {
         config: fmean(math.log(value) for value in values) for config, values in launches.items() if _is_ranked(values)
     }
+    if effects is not None:
+        logs = {config: effects.means[config] for config in logs}
     found = [
         RankedConfig(config=config, rank=rank, mean=math.exp(logs[config]), launches=len(launches[config]))
         for rank, config in enumerate(sorted(logs, key=lambda config: sign * logs[config]), start=1)
@@ -42,6 +52,25 @@ def ranks(launches: Mapping[str, Sequence[float]], *, higher_is_better: bool = T
         if len(values) and config not in logs
     ]
     return tuple(found)
+
+
+def effects_of(
+    launches: Mapping[str, Sequence[float]], nodes: Mapping[str, Sequence[str]] | None
+) -> NodeEffects[str] | None:
+    """The effects of the nodes on which the launches of ranked configs were made; None where nothing shows them.
+
+    `nodes` are those of each config's launches, in their order, all of one kind of hardware.
+    """
+    if nodes is None or len({node for own in nodes.values() for node in own}) < 2:
+        return None
+    return node_effects(
+        [
+            (node, config, math.log(value))
+            for config, values in launches.items()
+            if _is_ranked(values)
+            for node, value in zip(nodes[config], values, strict=True)
+        ]
+    )
 
 
 def _is_ranked(values: Sequence[float]) -> bool:

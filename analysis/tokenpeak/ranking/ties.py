@@ -1,6 +1,7 @@
 """Winner and tie group: the configs that the launches cannot separate from the best, or that are as good in practice.
 
 Launches are the unit. Configs are ranked by geometric mean; the spread between launches is pooled over all of them.
+Where several nodes made them, means and standard errors are those of `node_effects`.
 A single winner is named in two ways. It beats each other config by more than the margin and by Student's t at the
 two-sided level: with two configs tied for best that is wrong as often as the level says, with more of them less often,
 and whatever the rest is (Gutmann and Maymin, 1987). Or it stands out: the others are not distinguishable, it is
@@ -13,13 +14,15 @@ ranked below it (Newman and Keuls's steps).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean
 from typing import Literal
 
 from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
-from tokenpeak.ranking.rank import ranks
+from tokenpeak.ranking.node_effects import NodeEffects
+from tokenpeak.ranking.rank import effects_of, ranks
 from tokenpeak.spec.sweep import MARGIN
 
 OUTLIER_GAP = 1.25
@@ -30,6 +33,9 @@ WIDEST = math.log(2)
 
 ROUNDING = 1e-12
 """Log values that differ by less are the same number."""
+
+StandardError = Callable[..., float | None]
+"""Of the difference of a config's mean from that of the launches of others; None where nothing shows it."""
 
 Standing = Literal["winner", "tied", "equal", "worse", "unknown"]
 """winner: the best, alone or first of its group. tied: not distinguishable from it. equal: worse with confidence, by
@@ -66,6 +72,7 @@ class Verdicts:
     """All configs, best first, and how much launches vary (standard deviation of log; None when that is not known).
 
     `spread` is that deviation as it was seen, also where it is too wide, or of too few launches, to decide anything.
+    Both are of launches on whichever node.
     """
 
     standings: tuple[Standings, ...]
@@ -74,6 +81,18 @@ class Verdicts:
     noise: float | None
     spread: float | None
     freedom: int
+    node_effects: NodeEffects[str] | None = None
+    """None: one node made all launches, or nothing shows what nodes differ by."""
+
+    def half_width(self, config: str, other: str | None = None) -> float | None:
+        """Half of the 95% interval (log) of a config's mean, or of its difference from another's; None without one."""
+        if self.noise is None:
+            return None
+        if self.node_effects is not None:
+            return self.node_effects.half_width(config, [other] if other else [])
+        launches = {standing.config: standing.launches for standing in self.standings}
+        share = 1 / launches[config] + (1 / launches[other] if other else 0.0)
+        return t_critical(self.freedom) * self.noise * math.sqrt(share)
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -89,39 +108,55 @@ class Verdicts:
 def winner_group(
     launches: Mapping[str, Sequence[float]],
     *,
+    nodes: Mapping[str, Sequence[str]] | None = None,
     higher_is_better: bool = True,
     margin: float = MARGIN,
     confidence: float = CONFIDENCE,
 ) -> Verdicts:
-    """The standings of configs by their launches' values, one for each launch; those without a rank have none."""
+    """The standings of configs by their launches' values, one for each launch; those without a rank have none.
+
+    `nodes` are those of the launches, in the same order, all of one kind of hardware; None: one node.
+    """
     sign = 1.0 if higher_is_better else -1.0
-    ranked = ranks(launches, higher_is_better=higher_is_better)
+    effects = effects_of(launches, nodes)
+    ranked = ranks(launches, effects=effects, higher_is_better=higher_is_better)
     order = [one.config for one in ranked if one.rank is not None]
     logs = {config: [math.log(value) for value in launches[config]] for config in order}
-    means = {config: fmean(values) for config, values in logs.items()}
+    plain = {config: fmean(values) for config, values in logs.items()}
+    means = plain if effects is None else effects.means
     freedom = sum(len(values) - 1 for values in logs.values())
-    squares = sum((value - means[config]) ** 2 for config, values in logs.items() for value in values)
+    squares = sum((value - plain[config]) ** 2 for config, values in logs.items() for value in values)
     spread = math.sqrt(squares / freedom) if freedom else None
     noise = None if spread is None or t_critical(freedom, confidence) * spread > WIDEST else spread
     counts = {config: len(values) for config, values in logs.items()}
     critical = t_critical(freedom, confidence) if freedom else math.inf
-    if _beats_all(order, means, counts, noise, critical, margin):
+
+    @cache
+    def error(first: str, *others: str) -> float | None:
+        """Standard error of the difference of a config's mean from that of the launches of others."""
+        if noise is None:
+            return None
+        if effects is not None:
+            return effects.error(first, others, confidence=confidence)
+        return noise * math.sqrt(1 / counts[first] + 1 / sum(counts[other] for other in others))
+
+    if _beats_all(order, means, error, critical, margin):
         alone = True
     else:
-        alone = _beats_all(order, means, counts, noise, OUTLIER_GAP, margin) and _stands_out(
-            order, means, counts, noise, freedom, confidence
+        alone = _beats_all(order, means, error, OUTLIER_GAP, margin) and _stands_out(
+            order, means, counts, error, freedom, confidence
         )
     found: list[Standings] = []
     below_out = True
     for rank in range(len(order), 0, -1):
         config, best = order[rank - 1], order[0]
         behind = _behind(means, best, config, sign)
-        error = _error(noise, len(logs[best]), len(logs[config]))
-        is_behind = error is not None and _beyond(_studentized(behind, error), rank, len(order), freedom, confidence)
+        apart = error(best, config)
+        is_behind = apart is not None and _beyond(_studentized(behind, apart), rank, len(order), freedom, confidence)
         standing: Standing
         if rank == 1:
             standing = "winner"
-        elif error is None:
+        elif apart is None:
             standing = "unknown"
         elif alone or (is_behind and behind > math.log1p(margin) and below_out):
             standing = "worse"
@@ -142,23 +177,27 @@ def winner_group(
         )
     without_rank = tuple(one.config for one in ranked if one.rank is None)
     return Verdicts(
-        standings=tuple(reversed(found)), without_rank=without_rank, noise=noise, spread=spread, freedom=freedom
+        standings=tuple(reversed(found)),
+        without_rank=without_rank,
+        noise=noise,
+        spread=spread,
+        freedom=freedom,
+        node_effects=effects,
     )
 
 
 def _beats_all(
     order: Sequence[str],
     means: Mapping[str, float],
-    counts: Mapping[str, int],
-    noise: float | None,
+    error: StandardError,
     critical: float,
     margin: float,
 ) -> bool:
     """Whether the first is ahead of each other by more than the margin and by `critical` standard errors."""
     best = order[0] if order else ""
     for config in order[1:]:
-        error = _error(noise, counts[best], counts[config])
-        if error is None or abs(means[best] - means[config]) <= max(math.log1p(margin), critical * error):
+        apart = error(best, config)
+        if apart is None or abs(means[best] - means[config]) <= max(math.log1p(margin), critical * apart):
             return False
     return len(order) > 1
 
@@ -167,24 +206,21 @@ def _stands_out(
     order: Sequence[str],
     means: Mapping[str, float],
     counts: Mapping[str, int],
-    noise: float | None,
+    error: StandardError,
     freedom: int,
     confidence: float,
 ) -> bool:
     """Whether the others are alike, and the first is too far from their common mean to be the best of as many alike."""
     best, others = order[0], order[1:]
-    if noise is None or len(others) < 2:
+    if len(others) < 2 or (widest := error(others[0], others[-1])) is None:
         return False
-    widest = _error(noise, counts[others[0]], counts[others[-1]])
-    assert widest is not None, "there is noise"
     apart = _studentized(abs(means[others[0]] - means[others[-1]]), widest)
     if _beyond(apart, len(others), len(others), freedom, confidence):
         return False
     launches = sum(counts[config] for config in others)
     common = sum(counts[config] * means[config] for config in others) / launches
-    error = noise * math.sqrt(1 / counts[best] + 1 / launches)
     critical = t_critical(freedom, 1 - 2 * (1 - confidence) / len(order))
-    return abs(means[best] - common) > critical * error
+    return abs(means[best] - common) > critical * (error(best, *others) or 0.0)
 
 
 def _behind(means: Mapping[str, float], best: str, config: str, sign: float) -> float:
@@ -209,11 +245,6 @@ def _beyond(studentized: float, means: int, most: int, freedom: int, confidence:
     if means > 1 and studentized <= _range_critical(2, freedom, confidence):
         return False
     return studentized > _range_critical(means, freedom, confidence)
-
-
-def _error(noise: float | None, first: int, second: int) -> float | None:
-    """Standard error of the difference of two means."""
-    return None if noise is None else noise * math.sqrt(1 / first + 1 / second)
 
 
 def _range_critical(means: int, freedom: int, confidence: float) -> float:

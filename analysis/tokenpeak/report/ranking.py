@@ -11,7 +11,6 @@ import polars as pl
 
 from tokenpeak.metrics import PER_GPU, metric_of
 from tokenpeak.ranking.choice import Choice, Launch, choose
-from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.objective import column_of, objective_directions
 from tokenpeak.ranking.pareto import trade_offs
 from tokenpeak.ranking.rank import NOTHING
@@ -216,11 +215,13 @@ def _baseline(view: SweepView, frame: pl.DataFrame) -> Baseline | None:
 
 
 def _verdicts(view: SweepView, launches: pl.DataFrame) -> Verdicts:
-    values = {
-        str(config_id): group["objective"].to_list()
-        for (config_id,), group in launches.group_by("config_id", maintain_order=True)
-    }
-    return winner_group(values, higher_is_better=view.higher_is_better, margin=view.spec.search.margin)
+    groups = {str(key): own for (key,), own in launches.group_by("config_id", maintain_order=True)}
+    return winner_group(
+        {config_id: own["objective"].to_list() for config_id, own in groups.items()},
+        nodes={config_id: own["node"].to_list() for config_id, own in groups.items()},
+        higher_is_better=view.higher_is_better,
+        margin=view.spec.search.margin,
+    )
 
 
 def _choice(view: SweepView, hardware: str, found: Verdicts, launches: pl.DataFrame) -> Choice | None:
@@ -235,8 +236,9 @@ def _choice(view: SweepView, hardware: str, found: Verdicts, launches: pl.DataFr
             slo_met=slo_met,
             cost_per_1m_output_tok=cost,
             energy_j_per_output_tok=energy if source != "estimated_tdp" else None,
+            node=node,
         )
-        for config_id, slo_met, cost, energy, source in launches.select("config_id", *costs).iter_rows()
+        for config_id, node, slo_met, cost, energy, source in launches.select("config_id", "node", *costs).iter_rows()
     ]
     version = nodes[0].engine_version if nodes else None
     return choose(view.spec, found, rows, tuple(configs.values()), version)
@@ -258,12 +260,12 @@ def _standings(view: SweepView, frame: pl.DataFrame, found: Verdicts, baseline: 
     The spread of launches is pooled over all configs, so that a config launched once has an interval too as soon as
     any other was launched again; where none was, there is none, and configs within the margin of the best are tied.
     """
-    launches = {standing.config: standing.launches for standing in found.standings}
+    ranked = {standing.config for standing in found.standings}
     rows = []
     for standing in found.standings:
-        half = _half(found, 1 / standing.launches)
-        against = launches.get(baseline.config_id) if baseline and baseline.config_id else None
-        gap = _half(found, 1 / standing.launches + 1 / against) if against else None
+        half = found.half_width(standing.config)
+        against = baseline.config_id if baseline and baseline.config_id in ranked else None
+        gap = found.half_width(standing.config, against) if against else None
         gain = standing.mean / baseline.value if baseline else None
         rows.append(
             {
@@ -281,10 +283,3 @@ def _standings(view: SweepView, frame: pl.DataFrame, found: Verdicts, baseline: 
     )
     joined = frame.join(pl.DataFrame(rows, schema=schema), on="config_id", how="left", maintain_order="left")
     return joined.with_columns(pl.col("group").fill_null(""))
-
-
-def _half(found: Verdicts, share: float) -> float | None:
-    """Half the 95% interval of a log mean (or of a difference) with this sum of 1/launches; None without a spread."""
-    if found.noise is None:
-        return None
-    return t_critical(found.freedom) * found.noise * math.sqrt(share)

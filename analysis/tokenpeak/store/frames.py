@@ -15,7 +15,7 @@ from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.quality.applied import verdict_of, with_verdict
 from tokenpeak.ranking.objective import objective_direction, objective_value
-from tokenpeak.ranking.rank import ranks
+from tokenpeak.ranking.rank import effects_of, ranks
 from tokenpeak.records import (
     Config,
     EndRecord,
@@ -248,14 +248,17 @@ def _config_rows(sweep: SweepRecord) -> dict[tuple[str, str], Row]:
 
 def _rank(configs: dict[tuple[str, str], Row], trials: Sequence[Row], spec: SweepSpec) -> None:
     """Give each config of which launches may be ranked its rank on its hardware and the objective's mean."""
-    launches: dict[str, dict[str, list[float]]] = {}
+    launches: dict[str, dict[str, list[tuple[str, float]]]] = {}
     for trial in trials:
         value = trial["objective"]
         if isinstance(value, int | float) and not trial["holdout"]:
             own = launches.setdefault(str(trial["hardware"]), {})
-            own.setdefault(str(trial["config_id"]), []).append(value)
-    for hardware, values in launches.items():
-        for one in ranks(values, higher_is_better=objective_direction(spec) != "lower"):
+            own.setdefault(str(trial["config_id"]), []).append((str(trial["node"]), value))
+    for hardware, made in launches.items():
+        values = {config: [value for _, value in own] for config, own in made.items()}
+        nodes = {config: [node for node, _ in own] for config, own in made.items()}
+        higher = objective_direction(spec) != "lower"
+        for one in ranks(values, effects=effects_of(values, nodes), higher_is_better=higher):
             configs[hardware, one.config].update(rank=one.rank, objective_mean=one.mean)
     unproven: dict[tuple[str, str], list[float]] = {}
     for trial in trials:

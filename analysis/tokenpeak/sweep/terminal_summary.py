@@ -1,8 +1,9 @@
 """What a sweep found, in lines for a terminal: the ranking, the failures with their causes, the recommended config."""
 
+import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,7 +14,7 @@ from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.ranking.choice import Choice, Launch, choose
 from tokenpeak.ranking.drift import drift_words
-from tokenpeak.ranking.intervals import ratio_interval
+from tokenpeak.ranking.intervals import Interval, ratio_interval
 from tokenpeak.ranking.objective import (
     metric_value,
     objective_direction,
@@ -54,17 +55,18 @@ class RankedConfigs:
 def ranking(spec: SweepSpec, trials: Iterable[TrialRecord], hardware: str) -> RankedConfigs:
     """The standings of this hardware's configs, by launches on the same requests."""
     values: dict[str, list[float]] = {}
+    nodes: dict[str, list[str]] = {}
     measured = []
     for trial in sorted(trials, key=lambda trial: trial.trial_id):
         counts = trial.status == "ok" and not trial.holdout
         value = objective_value(trial, spec) if counts else None
         if trial.hardware == hardware and value is not None:
             values.setdefault(trial.config.config_id, []).append(value)
+            nodes.setdefault(trial.config.config_id, []).append(trial.node)
             measured.append(trial)
     higher = objective_direction(spec) != "lower"
-    return RankedConfigs(
-        trials=tuple(measured), verdicts=winner_group(values, higher_is_better=higher, margin=spec.search.margin)
-    )
+    verdicts = winner_group(values, nodes=nodes, higher_is_better=higher, margin=spec.search.margin)
+    return RankedConfigs(trials=tuple(measured), verdicts=verdicts)
 
 
 def choice(spec: SweepSpec, ranked: RankedConfigs, plan: Plan, engine_version: str | None) -> Choice | None:
@@ -82,6 +84,7 @@ def _launch(spec: SweepSpec, trial: TrialRecord) -> Launch:
         slo_met=run.slo_met if run is not None else None,
         cost_per_1m_output_tok=metric_value(run, "cost_per_1m_output_tok", spec.energy) if run is not None else None,
         energy_j_per_output_tok=energy.energy_j_per_output_tok if energy and energy.source != "estimated_tdp" else None,
+        node=trial.node,
     )
 
 
@@ -251,12 +254,12 @@ def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str
             since_s = (trial.started_at - own[0].started_at).total_seconds()
             launches.setdefault(trial.config.config_id, []).append((since_s, value))
     names = {trial.config.name: trial.config.config_id for trial in own}
+    verdicts = ranking(spec, trials, hardware).verdicts
     lines = []
     for baseline in spec.search.baseline:
         config_id = names.get(baseline)
         if config_id in launches and config_id != recommended.config_id:
-            own_values, others = ([value for _, value in launches[each]] for each in (recommended.config_id, config_id))
-            gain = ratio_interval(own_values, others)
+            gain = _gain(launches, verdicts, recommended.config_id, config_id)
             bounds = "" if gain.low is None or gain.high is None else f" ({gain.low - 1:+.1%} to {gain.high - 1:+.1%})"
             lines.append(f"{gain.estimate - 1:+.1%}{bounds} against {baseline}")
     for trial in ended:
@@ -272,6 +275,21 @@ def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str
     ]
     lines += drift_words(timed, baseline=spec.search.baseline, margin=spec.search.margin)
     return lines
+
+
+def _gain(
+    launches: Mapping[str, Sequence[tuple[float, float]]], verdicts: Verdicts, config_id: str, other: str
+) -> Interval:
+    """How many times the other's value a config's is; on several nodes without what these differ by."""
+    own, others = ([value for _, value in launches[each]] for each in (config_id, other))
+    means = {standing.config: standing.mean for standing in verdicts.standings}
+    half = (
+        verdicts.half_width(config_id, other) if verdicts.node_effects and {config_id, other} <= means.keys() else None
+    )
+    if half is None:
+        return ratio_interval(own, others)
+    ratio, n = means[config_id] / means[other], min(len(own), len(others))
+    return Interval(estimate=ratio, low=ratio * math.exp(-half), high=ratio * math.exp(half), n=n)
 
 
 def _without_value(trials: Sequence[TrialRecord], spec: SweepSpec) -> list[str]:

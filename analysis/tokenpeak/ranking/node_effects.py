@@ -1,0 +1,137 @@
+"""Node effects: by how much each node of one kind of hardware is faster or slower, whatever the config.
+
+log value of a launch = config + node + launch. Configs are fixed; nodes are random, with a variance of their own, so
+that a node's effect is shrunk as far as launches cannot tell it from chance. All comes from launches of one config on
+several nodes (the restricted likelihood): a node that shares no config with another has no effect that could be known.
+
+Few nodes say little of their variance, and its likeliest value is often 0, which makes intervals too short. So it is
+averaged over instead: the ratio of the standard deviations, node ÷ launch, has the half-Cauchy distribution of scale 1
+before any launch (Gelman, Bayesian Analysis 1 (2006) 515), and the launches weigh each ratio. Given the ratio all is
+linear: means of configs are generalized least squares, and differences follow Student's t. An interval is of the
+mixture of these. With ratio 0 alone it would be that of launches without nodes. Pure; NumPy is imported for several
+nodes alone.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+Config = TypeVar("Config", bound=Hashable)
+
+RATIOS = 64
+"""Equally likely ratios of the standard deviations that stand for all."""
+LEAST_WEIGHT = 1e-9
+"""Ratios that weigh less than this share of the weightiest count for nothing."""
+LEAST_SQUARES = 1e-24
+"""Launches without any spread are as if rounding were their spread."""
+PRECISION = 1e-6
+"""Of an interval's half width, as a share of it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NodeEffects(Generic[Config]):
+    """What launches of configs on several nodes show; `n` ratios of node ÷ launch have the `weights` (n,).
+
+    Values are logarithms. Directions are those of the nodes' information matrix: along them effects are independent.
+    """
+
+    effects: dict[str, float]
+    """Node → its effect, over the mean of all nodes."""
+    means: dict[Config, float]
+    """Config → its value on the mean of all nodes."""
+    freedom: int
+    """Launches beyond the first of each config."""
+    weights: "Floats"
+    deviations: "Floats"
+    """(n,): standard deviation between launches on one node."""
+    variances: "Floats"
+    """(n, directions): variance of the nodes' effects along each direction, in variances of a launch."""
+    along: "Floats"
+    """(n, directions): the nodes' effects."""
+    shares: dict[Config, "Floats"]
+    """Config → (directions,): its launches' nodes over the mean of all nodes."""
+    launches: dict[Config, int]
+    """Config → how many launches."""
+
+    def half_width(self, config: Config, others: Sequence[Config] = (), *, confidence: float = CONFIDENCE) -> float:
+        """Half of the interval of a config's value, or of its difference from the mean of the launches of `others`."""
+        import numpy as np
+        from scipy.special import stdtr
+
+        total = sum(self.launches[other] for other in others)
+        share = self.shares[config] - sum(self.shares[other] * (self.launches[other] / total) for other in others)
+        own = 1 / self.launches[config] + (1 / total if total else 0.0)
+        centres = -(self.along @ share)
+        away = np.abs(centres - self.weights @ centres)
+        scales = self.deviations * np.sqrt(own + self.variances @ share**2)
+
+        def beyond(half: float) -> float:
+            """The probability outside of the interval."""
+            tails = stdtr(self.freedom, (away - half) / scales) + stdtr(self.freedom, (-away - half) / scales)
+            return float(self.weights @ tails)
+
+        low, high = 0.0, float((t_critical(self.freedom, confidence) * scales + away).max())
+        while high - low > PRECISION * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if beyond(middle) > 1 - confidence else (low, middle)
+        return high
+
+    def error(self, config: Config, others: Sequence[Config], *, confidence: float = CONFIDENCE) -> float:
+        """The standard error by which Student's t of `freedom` gives that half width."""
+        return self.half_width(config, others, confidence=confidence) / t_critical(self.freedom, confidence)
+
+
+def node_effects(launches: Sequence[tuple[str, Config, float]]) -> NodeEffects[Config] | None:
+    """The effects that `launches` of one kind of hardware show: (node, config, log value).
+
+    None where one node made all launches, and where no config was launched again: nothing can be estimated.
+    """
+    nodes = list(dict.fromkeys(node for node, _, _ in launches))
+    configs = list(dict.fromkeys(config for _, config, _ in launches))
+    freedom = len(launches) - len(configs)
+    if len(nodes) < 2 or not freedom:
+        return None
+    import numpy as np
+
+    node_of = np.array([nodes.index(node) for node, _, _ in launches])
+    config_of = np.array([configs.index(config) for _, config, _ in launches])
+    values = np.array([value for _, _, value in launches])
+    counts = np.zeros((len(configs), len(nodes)))
+    np.add.at(counts, (config_of, node_of), 1.0)
+    made = counts.sum(axis=1)
+    plain = np.bincount(config_of, values) / made
+    within = values - plain[config_of]
+    shares = counts / made[:, None]
+    information, directions = np.linalg.eigh(np.diag(counts.sum(axis=0)) - counts.T @ shares)
+    information = np.where(information > 1e-9 * len(launches), information, 0.0)
+    score = directions.T @ np.bincount(node_of, within, len(nodes))
+    ratios = np.tan((np.arange(RATIOS) + 0.5) * (math.pi / 2 / RATIOS)) ** 2
+    variances = ratios[:, None] / (1 + ratios[:, None] * information)
+    squares = np.maximum(within @ within - variances @ score**2, max(LEAST_SQUARES, 1e-12 * float(within @ within)))
+    likelihood = -0.5 * np.log1p(ratios[:, None] * information).sum(axis=1) - freedom / 2 * np.log(squares)
+    weights = np.exp(likelihood - likelihood.max())
+    kept = weights > LEAST_WEIGHT
+    weights, variances, squares = weights[kept] / weights[kept].sum(), variances[kept], squares[kept]
+    along = variances * score
+    rows = (shares - 1 / len(nodes)) @ directions
+    effects = directions @ (weights @ along)
+    return NodeEffects(
+        effects=dict(zip(nodes, (effects - effects.mean()).tolist(), strict=True)),
+        means=dict(zip(configs, (plain - rows @ (weights @ along)).tolist(), strict=True)),
+        freedom=freedom,
+        weights=weights,
+        deviations=np.sqrt(squares / freedom),
+        variances=variances,
+        along=along,
+        shares=dict(zip(configs, rows, strict=True)),
+        launches=dict(zip(configs, map(int, made), strict=True)),
+    )
