@@ -28,19 +28,24 @@ def load_of(workload: str, level: str) -> Load:
     )
 
 
-def side_of(name: str, figures: Figures, configs: Sequence[np.ndarray]) -> Side:
-    """A side whose configs were launched with these log values: for each config launches × figures; nan: no figure."""
+def side_of(
+    name: str, figures: Figures, configs: Sequence[np.ndarray], nodes: Sequence[Sequence[str]] | None = None
+) -> Side:
+    """A side whose configs were launched with these log values: for each config launches × figures; nan: no figure.
+
+    `nodes` are those of each config's launches; without them one node made all.
+    """
     made = {}
     for number, values in enumerate(configs):
         launches = []
-        for row in values:
+        for place, row in enumerate(values):
             runs: dict[Load, dict[str, object]] = {}
             for (workload, level, metric), value in zip(figures, row, strict=True):
                 assert metric in figures_of("open" if level.startswith("rate") else "closed", level)
                 verdict = {"verdict": "valid", "well_measured": True, "verdict_codes": []}
                 known = runs.setdefault(load_of(workload, level), dict(verdict))
                 known[metric] = None if np.isnan(value) else float(np.exp(value))
-            launches.append(SideLaunch(node="node 1", fault=None, runs=runs))
+            launches.append(SideLaunch(node=nodes[number][place] if nodes else "node 1", fault=None, runs=runs))
         made[HARDWARE, f"config-{number}"] = SideConfig(
             hardware=HARDWARE,
             config_id=f"config-{number}",

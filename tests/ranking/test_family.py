@@ -10,7 +10,14 @@ from tokenpeak.ranking.spread import Spread
 
 def compared(old: list[float], new: list[float], figure: str = "figure") -> Compared:
     """A comparison of what is better when it is higher."""
-    return Compared(figure=figure, old=old, new=new, higher_is_better=True)
+    return Compared(
+        figure=figure,
+        old=old,
+        new=new,
+        higher_is_better=True,
+        old_nodes=["node"] * len(old),
+        new_nodes=["node"] * len(new),
+    )
 
 
 def test_each_interval_is_the_t_test_at_the_family_s_confidence() -> None:

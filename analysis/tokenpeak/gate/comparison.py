@@ -280,6 +280,8 @@ def _compared(blank: ConfigComparison, metric: str, sides: tuple[FigureValues, F
         figure=(blank.hardware, blank.load, metric),
         old=old.measured,
         new=new.measured,
+        old_nodes=old.nodes,
+        new_nodes=new.nodes,
         higher_is_better=metric_direction(metric) == "higher",
     )
 

@@ -12,6 +12,7 @@ from tokenpeak.ranking.family import FEWEST_LAUNCHES, smallest_change
 from tokenpeak.ranking.figures import figures_of
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.ranking.spread import Spread, spreads
+from tokenpeak.ranking.within_nodes import by_node
 
 MOST_LAUNCHES = 60
 """No night has more of one config."""
@@ -29,6 +30,8 @@ class PowerFigure:
     """None: no config was launched twice."""
     launches: int
     """Of the config of which the old side has fewest."""
+    nodes: int
+    """Of the config that was launched on most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,9 @@ class Power:
         if figure.spread is None:
             return None
         old = launches if both else figure.launches
-        change = smallest_change(figure.spread, old, launches, comparisons=self.comparisons, margin=self.margin)
+        change = smallest_change(
+            figure.spread, old, launches, comparisons=self.comparisons, nodes=figure.nodes, margin=self.margin
+        )
         return None if change is None else as_share(change, figure.metric)
 
     def needed(self, regression: float, *, both: bool = False) -> int | None:
@@ -100,22 +105,19 @@ def _figures(
         here = [config for config in configs if config.hardware == hardware]
         own = {config.config_id for config in wanted if config.hardware == hardware}
         for metric in metrics or figures_of(load.kind, load.level):
-            given = {config.config_id: config.values(load, metric).measured for config in here}
-            given = {config: values for config, values in given.items() if values}
+            found = {config.config_id: config.values(load, metric) for config in here}
+            given = {config: by_node(own.measured, own.nodes) for config, own in found.items() if own.measured}
             if not own & given.keys():
                 continue
-            known = [
-                spread
-                for config, spread in spreads({config: [values] for config, values in given.items()}).items()
-                if config in own
-            ]
-            counts = [len(given[config]) for config in own & given.keys()]
+            known = [spread for config, spread in spreads(given).items() if config in own]
+            counts = [len(found[config].measured) for config in own & given.keys()]
             yield PowerFigure(
                 hardware=hardware,
                 load=load,
                 metric=metric,
                 spread=max(known, key=lambda spread: spread.deviation, default=None),
                 launches=min((count for count in counts if count >= FEWEST_LAUNCHES), default=1),
+                nodes=max(len(given[config]) for config in own & given.keys()),
             )
 
 

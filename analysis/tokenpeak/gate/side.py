@@ -48,6 +48,8 @@ class FigureValues:
     """One figure of one config under one load, launch by launch."""
 
     measured: tuple[float, ...]
+    nodes: tuple[str, ...]
+    """Where each of them was measured."""
     broken: tuple[str, ...]
     """For each launch that gave none by its own fault, why."""
     unusable: int
@@ -76,7 +78,7 @@ class SideConfig:
 
     def values(self, load: Load, metric: str) -> FigureValues:
         """A metric's column under a load."""
-        measured, broken, unusable = [], [], 0
+        measured, nodes, broken, unusable = [], [], [], 0
         for launch in self.launches:
             run = launch.runs.get(load)
             if run is None:
@@ -86,12 +88,13 @@ class SideConfig:
             value = run.get(metric)
             if run["verdict"] != "invalid" and isinstance(value, int | float) and value > 0:
                 measured.append(float(value))
+                nodes.append(launch.node)
             elif run["well_measured"] and run["verdict"] == "invalid":
                 codes = [code for code in _texts(run["verdict_codes"]) if code in BY_THE_ENGINE]
                 broken.append(", ".join(codes).replace("_", " "))
             else:
                 unusable += 1
-        return FigureValues(measured=tuple(measured), broken=tuple(broken), unusable=unusable)
+        return FigureValues(measured=tuple(measured), nodes=tuple(nodes), broken=tuple(broken), unusable=unusable)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ own launches (`upgrade` of one pair), at a confidence by which all intervals of 
 and however much configs differ in their noise. The spread that configs of a figure share makes an interval wider where
 a few launches happen to be alike, as they do where launches come in two sorts; it makes none narrower: a pooled spread
 alone calls a noisy config changed far more often (two thirds of families of forty configs that differ twofold).
+Where launches were made on several nodes, both the difference and the spreads are within nodes.
 """
 
 import math
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 
 from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
 from tokenpeak.ranking.spread import Spread, spreads
-from tokenpeak.ranking.upgrade import Upgrade, upgrade
+from tokenpeak.ranking.upgrade import Upgrade, shown, upgrade
+from tokenpeak.ranking.within_nodes import by_node, within_nodes
 from tokenpeak.spec.sweep import MARGIN
 
 FEWEST_LAUNCHES = 2
@@ -36,6 +38,9 @@ class Compared:
     old: Sequence[float]
     new: Sequence[float]
     higher_is_better: bool
+    old_nodes: Sequence[str]
+    """The node of each launch."""
+    new_nodes: Sequence[str]
 
     @property
     def is_repeated(self) -> bool:
@@ -48,20 +53,39 @@ def changes(compared: Sequence[Compared], *, margin: float = MARGIN, confidence:
     each = of_each(sum(one.is_repeated for one in compared), confidence)
     known: dict[int, Spread] = {}
     for figure in dict.fromkeys(one.figure for one in compared):
-        sides = {number: (one.old, one.new) for number, one in enumerate(compared) if one.figure == figure}
-        known |= spreads(sides)
-    found = []
-    for number, one in enumerate(compared):
+        groups = {
+            number: [*by_node(one.old, one.old_nodes), *by_node(one.new, one.new_nodes)]
+            for number, one in enumerate(compared)
+            if one.figure == figure
+        }
+        known |= spreads(groups)
+    return [_change(one, known.get(number), margin, each) for number, one in enumerate(compared)]
+
+
+def _change(one: Compared, spread: Spread | None, margin: float, confidence: float) -> Upgrade:
+    """What one comparison shows: within nodes where there are several, of which the sides share one."""
+    found = within_nodes(one.old, one.new, one.old_nodes, one.new_nodes)
+    if found is None:
         change = upgrade(
             [(one.old, one.new)],
             higher_is_better=one.higher_is_better,
             margin=margin,
-            confidence=each,
-            spread=known.get(number),
+            confidence=confidence,
+            spread=spread,
         )
         assert change is not None, "both sides have values"
-        found.append(change)
-    return found
+        return change
+    half = t_critical(found.freedom, confidence) * found.deviation * found.launches
+    if spread is not None:
+        half = max(half, t_critical(spread.freedom, confidence) * spread.deviation * found.launches)
+    return shown(
+        found.effect,
+        half,
+        higher_is_better=one.higher_is_better,
+        margin=margin,
+        pairs=1,
+        launches=len(one.old) + len(one.new),
+    )
 
 
 def of_each(comparisons: int, confidence: float = CONFIDENCE) -> float:
@@ -75,6 +99,7 @@ def smallest_change(
     new: int,
     *,
     comparisons: int,
+    nodes: int = 1,
     margin: float = MARGIN,
     confidence: float = CONFIDENCE,
     power: float = POWER + SURPLUS,
@@ -82,16 +107,16 @@ def smallest_change(
     """The smallest change (log) that `changes` finds with this power; None with too few launches to find any.
 
     `spread` is what is known of the config's launches beforehand, with its own uncertainty; `old` and `new` launches
-    are compared, in a family of so many `comparisons`.
+    are compared, in a family of so many `comparisons`. Of several `nodes` each launches both sides as often.
     """
-    if min(old, new) < FEWEST_LAUNCHES:
+    freedom = old + new - nodes - 1
+    if min(old, new) < FEWEST_LAUNCHES or freedom < 1:
         return None
     if spread.deviation == 0:
         return math.log1p(margin)
     import numpy as np
     from scipy.special import chdtri, ndtr
 
-    freedom = old + new - 2
     each = of_each(comparisons, confidence)
     critical, shared = t_critical(freedom, each), t_critical(max(spread.freedom, freedom), each)
     error = spread.deviation * math.sqrt(1 / old + 1 / new)

@@ -52,8 +52,20 @@ def upgrade(
     if not logs:
         return None
     differences = [fmean(new) - fmean(old) for old, new in logs]
-    effect = fmean(differences)
-    half = _half_width(logs, differences, confidence, spread)
+    return shown(
+        fmean(differences),
+        _half_width(logs, differences, confidence, spread),
+        higher_is_better=higher_is_better,
+        margin=margin,
+        pairs=len(logs),
+        launches=sum(len(side) for pair in logs for side in pair),
+    )
+
+
+def shown(
+    effect: float, half: float | None, *, higher_is_better: bool, margin: float, pairs: int, launches: int
+) -> Upgrade:
+    """What an effect (log) shows whose interval has this half width; None: it has none."""
     is_apart = half is not None and abs(effect) > max(half, math.log1p(margin))
     if half is not None and half > WIDEST and not is_apart:
         half = None  # it says nothing
@@ -64,8 +76,8 @@ def upgrade(
         ratio=math.exp(effect),
         low=None if half is None else math.exp(effect - half),
         high=None if half is None else math.exp(effect + half),
-        pairs=len(logs),
-        launches=sum(len(side) for pair in logs for side in pair),
+        pairs=pairs,
+        launches=launches,
         outcome=outcome,
     )
 
