@@ -1,12 +1,14 @@
 """Node effects: by how much each node of one kind of hardware is faster or slower, whatever the config.
 
 log value of a launch = config + node + launch. Configs are fixed; nodes are random, with a variance of their own, so
-that a node's effect is shrunk as far as launches cannot tell it from chance. All comes from launches of one config on
-several nodes (the restricted likelihood): a node that shares no config with another has no effect that could be known.
+that a node's effect is shrunk as far as launches cannot separate it from chance. All comes from launches of one config
+on several nodes (the restricted likelihood): a node that shares no config with another has no effect that could be
+known.
 
 Few nodes say little of their variance, and its likeliest value is often 0, which makes intervals too short. So it is
 averaged over instead: the ratio of the standard deviations, node ÷ launch, has the half-Cauchy distribution of scale 1
-before any launch (Gelman, Bayesian Analysis 1 (2006) 515), and the launches weigh each ratio. Given the ratio all is
+before any launch (Gelman, Bayesian Analysis 1 (2006) 515), or less where launches vary by more than boards of a kind
+do; the launches weigh each ratio. Given the ratio all is
 linear: means of configs are generalized least squares, and differences follow Student's t. An interval is of the
 mixture of these. With ratio 0 alone it would be that of launches without nodes. Pure; NumPy is imported for several
 nodes alone.
@@ -29,6 +31,8 @@ Config = TypeVar("Config", bound=Hashable)
 
 RATIOS = 64
 """Equally likely ratios of the standard deviations that stand for all."""
+NODES_DIFFER = 0.03
+"""Standard deviation (log) between nodes that is usual at most: in noisier launches the scale of the ratio is less."""
 LEAST_WEIGHT = 1e-9
 """Ratios that weigh less than this share of the weightiest count for nothing."""
 LEAST_SQUARES = 1e-24
@@ -117,8 +121,10 @@ def node_effects(launches: Sequence[tuple[str, Config, float]]) -> NodeEffects[C
     ratios = np.tan((np.arange(RATIOS) + 0.5) * (math.pi / 2 / RATIOS)) ** 2
     variances = ratios[:, None] / (1 + ratios[:, None] * information)
     squares = np.maximum(within @ within - variances @ score**2, max(LEAST_SQUARES, 1e-12 * float(within @ within)))
+    scale = np.minimum(1.0, NODES_DIFFER / np.sqrt(squares / freedom))
+    prior = np.log(scale * (1 + ratios) / (scale**2 + ratios))
     likelihood = -0.5 * np.log1p(ratios[:, None] * information).sum(axis=1) - freedom / 2 * np.log(squares)
-    weights = np.exp(likelihood - likelihood.max())
+    weights = np.exp(prior + likelihood - (prior + likelihood).max())
     kept = weights > LEAST_WEIGHT
     weights, variances, squares = weights[kept] / weights[kept].sum(), variances[kept], squares[kept]
     along = variances * score
