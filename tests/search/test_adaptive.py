@@ -1,6 +1,8 @@
 """Adaptive search: its hit rates on landscapes whose truth its predictor does not know."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,6 +76,35 @@ def test_resume_with_trials_on_several_nodes_gives_the_same_remaining_trials(nod
             running.append(step)
         else:
             history.append(measured(running.pop(0), known))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_finalists_are_spread_evenly_over_nodes(count: int) -> None:
+    """No node launches a finalist again that it launched more often than another one that is still to come."""
+    known = landscape("H100", 1)
+    strategy = make_strategy(ADAPTIVE, known.plan)
+    nodes = [f"node {number}" for number in range(count)]
+    history: list[Outcome] = []
+    free, running = list(nodes), dict[str, Proposal]()
+    while True:
+        for node in tuple(free):
+            step = strategy.propose(history, {trial.key for trial in running.values()}, node)
+            if isinstance(step, Proposal):
+                free.remove(node)
+                running[node] = step
+        if not running:
+            break
+        node, step = next(iter(running.items()))
+        history.append(replace(measured(running.pop(node), known), node=node))
+        free.append(node)
+    final = [outcome for outcome in history if outcome.replicate >= 2][:9]
+    finalists = {outcome.config_id for outcome in final}
+    times = Counter((outcome.node, outcome.config_id) for outcome in final)
+
+    assert 3 == len(finalists)
+    assert all(3 == sum(times[node, config_id] for node in nodes) for config_id in finalists)
+    assert max(times.values()) - min(times[node, each] for node in nodes[:3] for each in finalists) <= 1 + (count < 3)
+    assert all(len({node for node in nodes if times[node, each]}) >= min(count, 3) for each in finalists)
 
 
 def test_finalists_are_launched_again_in_blocks_and_the_choice_in_a_holdout_run() -> None:

@@ -40,6 +40,27 @@ MOST_CSV_ROWS, MOST_CSV_CELLS = 100_000, 2_000_000
     show_default=True,
     help="Trials at once: a round on so many nodes.",
 )
+@click.option(
+    "--slow-nodes",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="How many of the nodes are slow; which, is drawn for each search.",
+)
+@click.option(
+    "--slow-by",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    default=0.08,
+    show_default=True,
+    help="By which share they are slower, whatever the config.",
+)
+@click.option(
+    "--node-screening",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Launches of one config on each node before the search, which excludes none.",
+)
 @click.option("--seeds", type=click.IntRange(min=1), default=200, show_default=True, help="Searches.")
 @click.option(
     "--prior",
@@ -72,6 +93,9 @@ def replay(
     strategy: str,
     trials: int,
     nodes: int,
+    slow_nodes: int,
+    slow_by: float,
+    node_screening: int,
     seeds: int,
     prior: str,
     metric: str | None,
@@ -89,6 +113,8 @@ def replay(
     how much it falls short, and how many trials it takes to meet such a config, beside random and grid search.
     With several nodes it is beside greedy rounds too: a copy of one step on each node, blind to the others' results.
     """
+    if slow_nodes > nodes:
+        raise click.UsageError(f"--slow-nodes is {slow_nodes}, of {nodes} nodes. Give --nodes as many at least.")
     # One thread for each process: the matrices are small.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -111,6 +137,9 @@ def replay(
                 trials=trials,
                 seeds=seeds,
                 nodes=nodes,
+                slow=slow_nodes,
+                slow_by=slow_by,
+                screening=node_screening,
                 prior=prior,  # type: ignore[arg-type]
                 jobs=jobs,
             )

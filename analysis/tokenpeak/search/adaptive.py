@@ -103,7 +103,9 @@ class Adaptive:
     def _generator(self, purpose: str) -> np.random.Generator:
         return np.random.default_rng(random.Random(f"{self._seed} {purpose}").getrandbits(64))  # noqa: S311
 
-    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Finished:
+    def propose(
+        self, history: Sequence[Outcome], pending: Collection[tuple[str, int]], node: str = ""
+    ) -> Proposal | Wait | Finished:
         """The next trial, from all trials so far."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]
         if spent := self._budget.spent(done, pending):
@@ -117,7 +119,7 @@ class Adaptive:
             return Wait(reason=f"{step}; what follows depends on trials that are running")
         if self._finalists == 0:
             return Finished(reason=step)
-        return self._finals.step(self._pick_finalists(screened), step, done, pending)
+        return self._finals.step(self._pick_finalists(screened), step, done, pending, node)
 
     def choose(self, history: Sequence[Outcome]) -> str | None:
         """The recommended config after all trials; None when none ran within the SLO."""

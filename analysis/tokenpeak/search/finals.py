@@ -1,12 +1,14 @@
 """Finals: the finalists are launched again in randomized blocks, and the choice in a holdout run.
 
 Blocks are fresh launches that did not select the finalists, in an order drawn anew for each block, so that what changes
-on the node meanwhile favours none of them. The holdout run measures the choice on fresh requests, which did not select
-it.
+on the node meanwhile favours none of them. Of several nodes each is given the finalist that it launched least often, so
+that every finalist meets fast and slow ones, and each node shows how finalists differ on it. The holdout run measures
+the choice on fresh requests, which did not select it.
 """
 
 import math
 import random
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -34,21 +36,34 @@ class Finals:
     """Which configs answer alike; see `alike_by_answers`."""
 
     def step(
-        self, finalists: Sequence[str], why: str, done: Sequence[Outcome], pending: Collection[tuple[str, int]]
+        self,
+        finalists: Sequence[str],
+        why: str,
+        done: Sequence[Outcome],
+        pending: Collection[tuple[str, int]],
+        node: str,
     ) -> Proposal | Wait | Finished:
-        """The next launch of a finalist, of the choice, or the end; `why` is why the search went no further."""
+        """The next launch of a finalist by `node`, of the choice, or the end.
+
+        `why` is why the search went no further.
+        """
         if not finalists:
             return Finished(reason=f"{why}; no config ran within the SLO")
         final = self._final(len(finalists))
         blocks = len(final)
         used = {(outcome.config_id, outcome.replicate) for outcome in done} | set(pending)
         failed = by_own_fault(done, self.alike)
-        for block, replicate in enumerate(final):
-            order = random.Random(f"{self.seed} block {block}").sample(finalists, len(finalists))  # noqa: S311
-            for config_id in order:
-                if (config_id, replicate) not in used and config_id not in failed:
-                    reason = f"finalist, block {block + 1} of {blocks} ({why})"
-                    return Proposal(config_id=config_id, replicate=replicate, reason=reason)
+        here = Counter(outcome.config_id for outcome in done if outcome.node == node and outcome.replicate in final)
+        missing = [
+            (block, replicate, config_id)
+            for block, replicate in enumerate(final)
+            for config_id in random.Random(f"{self.seed} block {block}").sample(finalists, len(finalists))  # noqa: S311
+            if (config_id, replicate) not in used and config_id not in failed
+        ]
+        if missing:
+            block, replicate, config_id = min(missing, key=lambda launch: here[launch[2]])
+            reason = f"finalist, block {block + 1} of {blocks} ({why})"
+            return Proposal(config_id=config_id, replicate=replicate, reason=reason)
         if any(config_id in finalists and replicate in final for config_id, replicate in pending):
             return Wait(reason="the choice depends on finalists that are running")
         choice = self._choice(finalists, final, done)

@@ -35,7 +35,9 @@ class Grid:
         seed = f"{search.seed} {plan.hardware}"
         self._finals = Finals(search=search, seed=seed, first=first, sign=sign, alike=self._alike)
 
-    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Finished:
+    def propose(
+        self, history: Sequence[Outcome], pending: Collection[tuple[str, int]], node: str = ""
+    ) -> Proposal | Wait | Finished:
         """The first trial of the order that was not made and is not running; after the last, those of finalists."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]
         if spent := self._budget.spent(done, pending):
@@ -51,7 +53,7 @@ class Grid:
             return Wait(reason=f"{step}; finalists depend on trials that are running")
         means = self._means(tried)
         best = sorted(means, key=means.__getitem__, reverse=True)[: self._finalists]
-        return self._finals.step(best, step, done, pending)
+        return self._finals.step(best, step, done, pending, node)
 
     def remaining(self, done: Sequence[Outcome]) -> int:
         """How many launches are still to come if all of them work, without a budget of time."""

@@ -201,7 +201,9 @@ class Highest:
         self._baseline = [config.config_id for config in found if plan.highest not in config.choices]
         self._made: dict[tuple[str, int], Strategy] = {}
 
-    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Finished:
+    def propose(
+        self, history: Sequence[Outcome], pending: Collection[tuple[str, int]], node: str = ""
+    ) -> Proposal | Wait | Finished:
         """The next launch of the climb, or what the strategy proposes among the configs with the value found."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]
         if spent := self._budget.spent(done, pending):
@@ -211,7 +213,7 @@ class Highest:
         assert made is not None, "only a plan with such an axis is searched so"
         if (name := found_name(self._plan, made)) is not None:
             strategy, searched = self._strategy(name, done)
-            return strategy.propose(*_within(searched, done, pending))
+            return strategy.propose(*_within(searched, done, pending), node)
         for config_id in self._baseline:
             if config_id not in launched:
                 return self._proposal(config_id, done, pending, "baseline: gains are stated against it")

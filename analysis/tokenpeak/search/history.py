@@ -1,12 +1,19 @@
-"""History of a search: outcomes in; a proposal, a wait or the end out; and the protocol of a strategy."""
+"""History of a search: outcomes in; a proposal, a wait or the end out; and the protocol of a strategy.
 
+Values of several nodes are as on the mean of them: launches of one config on several nodes, first of all those of a
+node screening, show by how much each node is faster or slower.
+"""
+
+import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, Protocol
 
 from tokenpeak.predict.demand import objective_run
-from tokenpeak.ranking.objective import objective_value
+from tokenpeak.ranking.node_effects import node_effects
+from tokenpeak.ranking.objective import objective_value, screened_value
 from tokenpeak.records import QUALITY_FAILED, Plan, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
 
@@ -91,11 +98,13 @@ class Strategy(Protocol):
     as if it had not been interrupted, and a recorded sweep can be replayed.
     """
 
-    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Wait | Finished:
+    def propose(
+        self, history: Sequence[Outcome], pending: Collection[tuple[str, int]], node: str = ""
+    ) -> Proposal | Wait | Finished:
         """The next trial, from the trials that ended, in the order in which they ended, and those that run now.
 
         `pending` holds their (config_id, replicate). Interrupted trials are not in the history. `Wait` is given only
-        while something is pending.
+        while something is pending, whichever `node` asks.
         """
         ...
 
@@ -142,11 +151,42 @@ def judged_slo(spec: SweepSpec, slo_met: bool | None) -> bool | None:
 def history_of(trials: Iterable[TrialRecord], spec: SweepSpec, hardware: str) -> list[Outcome]:
     """What the trials of one hardware taught, in the order in which they ended; interrupted ones taught nothing.
 
-    Those of a node screening are no part of the search.
+    Values are as on the mean of the nodes. The trials of a node screening show these, and are no part of the history.
     """
-    own = [trial for trial in trials if trial.hardware == hardware and not trial.node_screening]
-    ended = [trial for trial in own if trial.status != "interrupted"]
-    return [outcome_of(trial, spec) for trial in sorted(ended, key=lambda trial: trial.ended_at)]
+    own = [trial for trial in trials if trial.hardware == hardware and trial.status != "interrupted"]
+    ended = [trial for trial in own if not trial.node_screening]
+    outcomes = [outcome_of(trial, spec) for trial in sorted(ended, key=lambda trial: trial.ended_at)]
+    return on_mean_node(outcomes, [trial for trial in own if trial.node_screening], spec)
+
+
+def on_mean_node(outcomes: Sequence[Outcome], screening: Iterable[TrialRecord], spec: SweepSpec) -> list[Outcome]:
+    """The outcomes of one hardware as on the mean of its nodes, by their own launches and those of a node screening."""
+    launches = [(trial.node, trial.config.config_id, screened_value(trial, spec)) for trial in screening]
+    return without_node_effects(outcomes, [(node, config_id, value) for node, config_id, value in launches if value])
+
+
+def without_node_effects(outcomes: Sequence[Outcome], screened: Sequence[tuple[str, str, float]]) -> list[Outcome]:
+    """The outcomes without the effects of their nodes, which repeated launches and `screened` show.
+
+    `screened` are launches beside the search: (node, config, value above 0). Holdout runs met fresh requests, so they
+    show nothing of nodes.
+    """
+    # What comes before the objective's run differs between a screening and a trial, so their configs are held apart.
+    launches = [(node, (config_id, "screened"), math.log(value)) for node, config_id, value in screened]
+    launches += [
+        (outcome.node, (outcome.config_id, "searched"), math.log(outcome.value))
+        for outcome in outcomes
+        if outcome.status == "ok" and not outcome.holdout and outcome.value is not None and outcome.value > 0
+    ]
+    made = Counter(key for _, key, _ in launches)
+    found = node_effects([launch for launch in launches if made[launch[1]] > 1])
+    effects = found.effects if found is not None else {}
+    return [
+        replace(outcome, value=outcome.value / math.exp(effects[outcome.node]))
+        if outcome.value is not None and outcome.node in effects
+        else outcome
+        for outcome in outcomes
+    ]
 
 
 def next_replicate(config_id: str, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> int:

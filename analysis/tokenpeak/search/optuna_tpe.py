@@ -43,7 +43,9 @@ class OptunaTpe:
             for axis in self._space.axes
         }
 
-    def propose(self, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> Proposal | Finished:
+    def propose(
+        self, history: Sequence[Outcome], pending: Collection[tuple[str, int]], node: str = ""
+    ) -> Proposal | Finished:
         """The next config that TPE asks for."""
         tried = {outcome.config_id for outcome in history} | {config_id for config_id, _ in pending}
         limit = min(self._search.trials or self._space.size, self._space.size)

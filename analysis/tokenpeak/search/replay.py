@@ -1,7 +1,7 @@
 """Replay: what a strategy would have done on a known landscape, over many seeds.
 
-Each seed draws anew which launch of a config a trial meets, and the strategy's own lots. A hit is a choice whose true
-mean is within the margin of the best.
+Each seed draws anew which launch of a config a trial meets, which nodes are slow and in which order they ask, and the
+strategy's own lots. A hit is a choice whose true mean is within the margin of the best.
 """
 
 import math
@@ -9,6 +9,7 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, median
 from typing import Literal
 
@@ -16,7 +17,7 @@ from tokenpeak.metrics import Direction
 from tokenpeak.ranking.intervals import clopper_pearson_interval
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import Plan, PlannedConfig, Prediction
-from tokenpeak.search.history import Outcome, Proposal, Strategy
+from tokenpeak.search.history import Outcome, Proposal, Strategy, without_node_effects
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.strategy import make_strategy
 from tokenpeak.spec.sweep import SearchSpec
@@ -27,6 +28,9 @@ comparison; `optuna-shipped` has the settings it comes with."""
 
 Prior = Literal["recorded", "wrong", "none"]
 """The predictions as recorded, turned upside down, or left out."""
+
+SLOW_BY = 0.08
+"""By which share a slow board of a kind is slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,19 +63,24 @@ def replay(
     trials: int,
     seeds: int,
     nodes: int = 1,
+    slow: int = 0,
+    slow_by: float = SLOW_BY,
+    screening: int = 0,
     prior: Prior = "recorded",
     jobs: int = 1,
 ) -> list[Replay]:
     """A search for each of `seeds` seeds, on `jobs` processes; the same whatever `jobs` is.
 
     With several `nodes` trials are made in rounds, one on each node: a round is proposed before its results are known.
+    `slow` of the nodes are slower than the others by the share `slow_by`, whatever the config. A node screening of so
+    many launches on each node comes first, and excludes none.
     """
     landscape = _with_prior(landscape, prior)
+    one = partial(_replay_one, landscape, searcher, trials, nodes, slow, slow_by, screening)
     if jobs <= 1:
-        return [_replay_one(landscape, searcher, trials, nodes, seed) for seed in range(seeds)]
+        return [one(seed) for seed in range(seeds)]
     with ProcessPoolExecutor(jobs) as pool:
-        again = [landscape] * seeds, [searcher] * seeds, [trials] * seeds, [nodes] * seeds, range(seeds)
-        return list(pool.map(_replay_one, *again, chunksize=max(1, seeds // (4 * jobs))))
+        return list(pool.map(one, range(seeds), chunksize=max(1, seeds // (4 * jobs))))
 
 
 def summarize(replays: Sequence[Replay]) -> Summary:
@@ -91,30 +100,51 @@ def summarize(replays: Sequence[Replay]) -> Summary:
     )
 
 
-def _replay_one(landscape: Landscape, searcher: Searcher, trials: int, nodes: int, seed: int) -> Replay:
+def _replay_one(
+    landscape: Landscape,
+    searcher: Searcher,
+    trials: int,
+    nodes: int,
+    slow: int,
+    slow_by: float,
+    screening: int,
+    seed: int,
+) -> Replay:
     truth = landscape.truth()
     best, margin = max(truth.values()), landscape.margin()
     strategy = _strategy(landscape, searcher, trials, seed)
     lots = random.Random(f"replay {seed}")  # noqa: S311 - which launch is met, not a secret
     drawn = {key: lots.sample(launches, len(launches)) for key, launches in sorted(landscape.launches.items())}
+    names = [f"node {number}" for number in range(1, nodes + 1)]
+    asking = random.Random(f"nodes {seed}")  # noqa: S311
+    factors = dict.fromkeys(names, 1.0) | dict.fromkeys(asking.sample(names, slow), (1 - slow_by) ** landscape.sign)
+    screened = [
+        (node, config_id, asking.choice([value for value in landscape.launches[config_id] if value]) * factors[node])
+        for config_id in [next(key for key in drawn if key in truth)]
+        for node in names
+        for _ in range(screening)
+    ]
     history: list[Outcome] = []
     first_hit: int | None = None
-    while steps := _round(strategy, history, nodes):
-        for step in steps:
+    while steps := _round(strategy, without_node_effects(history, screened), nodes):
+        for step, node in zip(steps, asking.sample(names, len(steps)), strict=True):
             launches = drawn[step.config_id]
             value = launches[step.replicate % len(launches)]
+            if value is not None:
+                value *= factors[node]
             history.append(
                 Outcome(
                     config_id=step.config_id,
                     replicate=step.replicate,
                     status="failed" if value is None else "ok",
                     value=value,
+                    node=node,
                     failure_cause="crashed" if value is None else None,
                 )
             )
             if first_hit is None and value is not None and truth.get(step.config_id, -math.inf) >= best - margin:
                 first_hit = len(history)
-    choice = strategy.choose(history)
+    choice = strategy.choose(without_node_effects(history, screened))
     reached = truth.get(choice, -math.inf) if choice else -math.inf
     regret = 1.0 - math.exp(reached - best)
     return Replay(hit=reached >= best - margin, regret=regret, first_hit=first_hit, trials=len(history))

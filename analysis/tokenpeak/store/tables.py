@@ -125,7 +125,7 @@ CONFIGS = SqlTable(
         *_PREDICTION,
         *columns_of(
             "rank int 1 is best on this hardware; null when nothing was measured, or a launch achieved nothing",
-            "objective_mean float Geometric mean of the objective over launches, less its holdout run",
+            "objective_mean float Geometric mean of the objective over launches, less holdout runs and node effects",
             "engine_build text The name of the engine build that it is launched with; null where a node has but one",
             _DRAFTING,
             "objective_unproven_mean float The same of launches whose answers failed or are not proven right",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenpeak.records import NodeFacts, Plan, PlannedConfig, TrialRecord
 from tokenpeak.results.node_screening import NodeScreening
-from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, outcome_of
+from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, on_mean_node, outcome_of
 from tokenpeak.search.remaining import TrialCount, trial_count
 from tokenpeak.search.strategy import make_strategy
 from tokenpeak.spec.sweep import SweepSpec
@@ -51,6 +51,8 @@ class TrialQueue:
         }
         self._judged = judged
         self._ended: dict[str, list[TrialRecord]] = {plan.hardware: [] for plan in plans}
+        self._screened: dict[str, list[TrialRecord]] = {plan.hardware: [] for plan in plans}
+        """The launches of node screenings."""
         self._history: dict[str, list[Outcome]] = {plan.hardware: [] for plan in plans}
         self._pending: dict[str, set[tuple[str, int]]] = {plan.hardware: set() for plan in plans}
         self._lost: dict[str, dict[tuple[str, int], None]] = {plan.hardware: {} for plan in plans}
@@ -80,7 +82,7 @@ class TrialQueue:
     def claim(self, hardware: str, node: str = "") -> tuple[Proposal, str] | Wait | Finished:
         """The next trial of this hardware and its id; Wait while that depends on a trial that still runs.
 
-        Which `node` asks matters to a node screening alone.
+        Which `node` asks matters to a node screening and to finals.
         """
         with self._changed:
             if self._closed:
@@ -92,7 +94,7 @@ class TrialQueue:
                 return screened
             if waiting := self._waits.get(hardware):
                 return waiting
-            answer = self._strategies[hardware].propose(self._history[hardware], self._pending[hardware])
+            answer = self._strategies[hardware].propose(self._history[hardware], self._pending[hardware], node)
             if isinstance(answer, Proposal):
                 answer = self._lost_first(hardware, answer)
                 self._pending[hardware].add(answer.key)
@@ -201,6 +203,7 @@ class TrialQueue:
             return
         if record.node_screening:
             self._screenings[record.hardware].enter(record)
+            self._screened[record.hardware].append(record)
             return
         key = record.config.config_id, record.replicate
         if record.status == "interrupted":
@@ -208,9 +211,8 @@ class TrialQueue:
         else:
             self._lost[record.hardware].pop(key, None)
             self._ended[record.hardware].append(record)
-            self._history[record.hardware] = [
-                outcome_of(self._judged(ended), self._spec) for ended in self._ended[record.hardware]
-            ]
+            outcomes = [outcome_of(self._judged(ended), self._spec) for ended in self._ended[record.hardware]]
+            self._history[record.hardware] = on_mean_node(outcomes, self._screened[record.hardware], self._spec)
 
 
 def last_number(archive: Path) -> int:
