@@ -27,9 +27,9 @@ def test_an_invalid_run_is_no_failed_config(code: str, cause: str | None) -> Non
     assert not outcome.feasible
 
 
-def launch(config_id: str, node: str, value: float, *, holdout: bool = False) -> Outcome:
+def launch(config_id: str, node: str, value: float) -> Outcome:
     """A launch that went well."""
-    return Outcome(config_id=config_id, replicate=0, status="ok", value=value, node=node, holdout=holdout)
+    return Outcome(config_id=config_id, replicate=0, status="ok", value=value, node=node)
 
 
 def values(outcomes: list[Outcome]) -> list[float]:
@@ -48,14 +48,14 @@ def test_a_screening_corrects_what_slow_nodes_measure() -> None:
     assert [110 * centre, 104 * centre, 103 * centre] == pytest.approx(found, rel=0.005)
 
 
-def test_a_config_that_several_nodes_launched_shows_what_they_differ_by() -> None:
-    """Without a screening, too; a holdout run, on fresh requests, shows nothing of its node."""
-    again = [launch("base", node, 100 * SPEEDS[node] + 0.1 * number) for node in SPEEDS for number in range(3)]
-    corrected = values(without_node_effects([*again, launch("good", "slow", 92.0), launch("bad", "one", 97.0)], []))
-    once = [launch("good", "slow", 92.0), launch("bad", "one", 97.0), launch("good", "one", 50.0, holdout=True)]
+def test_later_launches_change_nothing_of_earlier_ones() -> None:
+    """What the search decided by a trial stays so: its value depends on itself and on the screening."""
+    screened = [(node, "base", 100 * speed * noise) for node, speed in SPEEDS.items() for noise in (0.998, 1.002)]
+    early = [launch("base", node, 100 * SPEEDS[node]) for node in SPEEDS]
+    late = [launch("base", node, 120.0 + number) for number, node in enumerate(SPEEDS)]
 
-    assert corrected[-2] > corrected[-1]
-    assert once == without_node_effects(once, [])
+    for known in (screened, []):
+        assert values(without_node_effects(early, known)) == values(without_node_effects([*early, *late], known))[:4]
 
 
 def test_launches_of_one_node_are_as_they_were_measured() -> None:

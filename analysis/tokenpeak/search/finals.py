@@ -2,8 +2,8 @@
 
 Blocks are fresh launches that did not select the finalists, in an order drawn anew for each block, so that what changes
 on the node meanwhile favours none of them. Of several nodes each is given the finalist that it launched least often, so
-that every finalist meets fast and slow ones, and each node shows how finalists differ on it. The holdout run measures
-the choice on fresh requests, which did not select it.
+that every finalist meets fast and slow ones; what they differ by is not in its mean. The holdout run measures the
+choice on fresh requests, which did not select it.
 """
 
 import math
@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from tokenpeak.ranking.node_effects import node_effects
 from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, by_own_fault
 from tokenpeak.spec.sweep import SearchSpec
 
@@ -90,18 +91,18 @@ class Finals:
         return range(self.first, self.first + (max(self.search.replicates, FINAL_LAUNCHES) if finalists > 1 else 0))
 
     def _choice(self, finalists: Sequence[str], final: range, done: Sequence[Outcome]) -> str | None:
-        """The finalist with the best mean over the blocks alone; None when all failed."""
+        """The finalist with the best mean over the blocks alone, without what nodes differ by; None when all failed."""
         failed = by_own_fault(done, self.alike)
+        launches = [
+            (outcome.node, outcome.config_id, self.sign * math.log(outcome.value))
+            for outcome in done
+            if outcome.replicate in final and outcome.feasible and outcome.value is not None and not outcome.holdout
+        ]
+        effects = node_effects(launches)
         means: dict[str, float] = {}
         for config_id in finalists:
-            values = [
-                self.sign * math.log(outcome.value)
-                for outcome in done
-                if outcome.config_id == config_id
-                and outcome.replicate in final
-                and outcome.feasible
-                and outcome.value is not None
-            ]
-            if config_id not in failed and (values or not final):
-                means[config_id] = fmean(values) if values else 0.0
+            values = [value for _, launched, value in launches if launched == config_id]
+            if config_id in failed or (final and not values):
+                continue
+            means[config_id] = effects.means[config_id] if effects and values else fmean(values or [0.0])
         return max(means, key=means.__getitem__, default=None)

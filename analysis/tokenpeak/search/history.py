@@ -1,11 +1,9 @@
 """History of a search: outcomes in; a proposal, a wait or the end out; and the protocol of a strategy.
 
-Values of several nodes are as on the mean of them: launches of one config on several nodes, first of all those of a
-node screening, show by how much each node is faster or slower.
+Where a node screening was made, values are as on the mean of its nodes: it shows by how much each is faster or slower.
 """
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -160,26 +158,18 @@ def history_of(trials: Iterable[TrialRecord], spec: SweepSpec, hardware: str) ->
 
 
 def on_mean_node(outcomes: Sequence[Outcome], screening: Iterable[TrialRecord], spec: SweepSpec) -> list[Outcome]:
-    """The outcomes of one hardware as on the mean of its nodes, by their own launches and those of a node screening."""
+    """The outcomes of one hardware as on the mean of its nodes, by the launches of a node screening."""
     launches = [(trial.node, trial.config.config_id, screened_value(trial, spec)) for trial in screening]
     return without_node_effects(outcomes, [(node, config_id, value) for node, config_id, value in launches if value])
 
 
 def without_node_effects(outcomes: Sequence[Outcome], screened: Sequence[tuple[str, str, float]]) -> list[Outcome]:
-    """The outcomes without the effects of their nodes, which repeated launches and `screened` show.
+    """The outcomes without the effects of their nodes that `screened` shows: (node, config, value above 0).
 
-    `screened` are launches beside the search: (node, config, value above 0). Holdout runs met fresh requests, so they
-    show nothing of nodes.
+    Launches of the search itself show effects too, and would change what earlier trials said: what the search has
+    decided would be decided anew.
     """
-    # What comes before the objective's run differs between a screening and a trial, so their configs are held apart.
-    launches = [(node, (config_id, "screened"), math.log(value)) for node, config_id, value in screened]
-    launches += [
-        (outcome.node, (outcome.config_id, "searched"), math.log(outcome.value))
-        for outcome in outcomes
-        if outcome.status == "ok" and not outcome.holdout and outcome.value is not None and outcome.value > 0
-    ]
-    made = Counter(key for _, key, _ in launches)
-    found = node_effects([launch for launch in launches if made[launch[1]] > 1])
+    found = node_effects([(node, config_id, math.log(value)) for node, config_id, value in screened])
     effects = found.effects if found is not None else {}
     return [
         replace(outcome, value=outcome.value / math.exp(effects[outcome.node]))
