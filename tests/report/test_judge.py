@@ -15,11 +15,12 @@ ARCHIVES = {
     "h100": LANDSCAPES / "search-h100.tar.zst",
     "cpu": LANDSCAPES / "search-cpu.tar.zst",
     "v100": paths.ARCHIVES / "v100-deepseek-r1-32b",
+    "quick": paths.ROOT / "tests" / "archives" / "sweeps" / "20261121-122043-quick-cpu.tar.zst",
     "sim": LANDSCAPES / "requests-sim.tar.zst",
     # Archives of one's own, such as that of `make sweep`.
     **{Path(each).name: Path(each) for each in os.environ.get("TOKENPEAK_JUDGED", "").split(":") if each},
 }
-LEAST = {"h100": 60, "cpu": 50, "v100": 25, "sim": 50}
+LEAST = {"h100": 60, "cpu": 50, "v100": 25, "quick": 40, "sim": 50}
 """Figures that a site says at least: a judge that finds fewer has not read it."""
 
 

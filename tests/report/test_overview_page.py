@@ -228,3 +228,36 @@ def test_nothing_is_said_of_a_production_that_there_was_not() -> None:
     assert "no node served a production" == facts["Production not serving"]
     assert not re.search(r"\b0 s\b", " ".join(facts.values()))
     assert "Production restored" not in facts
+
+
+def test_a_published_figure_is_not_called_a_launch(tmp_path: Path) -> None:
+    """The V100's source does not say how often a config was launched: no text of its overview says once."""
+    blocks = shown("overview", SITES["v100"], tmp_path)
+    (card,) = [block for block in blocks if block["kind"] == "tiles"]
+    tiles = {tile["label"]: tile for tile in card["tiles"]}
+    texts = json.dumps([{**block, "spec": None} for block in blocks])
+
+    assert not re.search(r"launched once|one launch|1 launch\b", texts, re.IGNORECASE)
+    assert "1 figure" == tiles["Trust"]["value"]
+    assert "one figure a config, launches unknown: noise unknown" in tiles["Trust"]["note"]
+
+
+def test_no_gain_over_a_median_that_is_tied() -> None:
+    """Where half of the configs or more tie, the median is among them: neither headline nor card shows a gain."""
+    view = open_archive(paths.ROOT / "analysis" / "landscapes" / "search-cpu.tar.zst")
+    ranked = rank(view, view.hardware[0])
+    card = score_card(view, ranked)
+    assert card is not None
+
+    assert answers.recommendation(view, ranked).words().endswith("; no gain shown: 8 of 10 configs tie.")
+    assert ["none shown"] == [tile.value for tile in card.tiles if tile.label == "Gain"]
+
+
+def test_configs_that_broke_the_slo_are_counted_beside_a_gain_over_their_median() -> None:
+    """The median of the configs tried holds four that broke the SLO."""
+    view = open_archive(SITES["cpu"])
+    card = score_card(view, rank(view, view.hardware[0]))
+    assert card is not None
+
+    (gain,) = [tile for tile in card.tiles if tile.label == "Gain"]
+    assert gain.note.endswith("; 4 of 8 broke the SLO")

@@ -95,6 +95,21 @@ def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:
     assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate that could be judged." == both
 
 
+def test_configs_whose_rates_could_not_be_judged_are_not_said_to_be_worse() -> None:
+    """One held 16; of two others 16 could not be judged, so they may hold it too; the fourth broke it."""
+    found = highest_rates(
+        runs(
+            *(("a", 8, True, True), ("a", 16, True, True), ("b", 8, True, True), ("b", 16, None, False)),
+            *(("c", 8, None, False), ("c", 16, None, False), ("d", 8, True, True), ("d", 16, False, True)),
+        )
+    )
+
+    assert {"a": [], "b": [16.0], "c": [8.0, 16.0], "d": []} == dict(found.select("label", "unjudged").iter_rows())
+    assert plain(answers.rates("L4", found, "TTFT p95 ≤ 500 ms").parts).endswith(
+        "the limit is not reached. 2 others may hold it too: their runs could not be judged."
+    )
+
+
 def test_no_key_figure_of_rates_that_could_not_be_judged(tmp_path: Path) -> None:
     """Where no run at a rate was judged, the recommended config has no sustainable rate, rather than none."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
@@ -187,7 +202,9 @@ def test_whose_limit_is_not_reached_is_said(breaks: list[float | None], said: st
     """Of one config, of all that held the highest rate, or of some of them."""
     count = len(breaks)
     columns = {"label": ["a"] * count, "holds": [8.0] * count, "sure": [0.99] * count, "n": [3] * count}
-    highest = pl.DataFrame({**columns, "untold": [0] * count, "breaks": pl.Series(breaks, dtype=pl.Float64)})
+    highest = pl.DataFrame(
+        {**columns, "untold": [0] * count, "unjudged": [[]] * count, "breaks": pl.Series(breaks, dtype=pl.Float64)}
+    )
 
     assert said in plain(answers.rates("L4", highest, "TTFT p95 ≤ 500 ms").parts)
 

@@ -115,26 +115,40 @@ def _gain_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]
         return [". It is the only config with a result, so there is no gain to state"]
     if recommended["config_id"] == ranked.baseline.config_id:
         return [f". Nothing tried beats {ranked.baseline.phrase}{' beyond a tie' if ranked.ties.height else ''}"]
+    if ranked.tied_with_median:
+        return [f"; no gain shown: {group_words(view, ranked)}"]
+    once = view.lone_words("each launched once")
     gain = percent(_float(recommended["gain"]))
     if ranked.vague and ranked.spread is not None:
         return [f". Launches of one config differ by {ranked.spread:.0%}, so a gain of {gain} shows nothing"]
     if not ranked.replicated:
         margin = view.spec.search.margin
         if abs(_float(recommended["gain"])) < margin:
-            return [f", within {margin:.0%} of {ranked.baseline.phrase}; each launched once"]
-        return [f", {gain} over {ranked.baseline.phrase}; each launched once"]
+            return [f", within {margin:.0%} of {ranked.baseline.phrase}; {once}"]
+        return [f", {gain} over {ranked.baseline.phrase}; {once}"]
     return [", ", strong(gain), f" over {ranked.baseline.phrase}"]
+
+
+def group_words(view: SweepView, ranked: Ranking) -> str:
+    """How many of the configs with a result tie, the recommended one among them."""
+    tie = "tie" if ranked.replicated else f"are within {view.spec.search.margin:.0%} of the best"
+    return f"{ranked.ties.height + 1} of {ranked.frame.filter(pl.col('state') == 'ok').height} configs {tie}"
 
 
 def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[Part]:
     """Why it is this config of those tied; or that no other reaches it."""
     if ranked.choice is not None and ranked.choice.words:
         return [f"{ranked.choice.words}."]
-    if ranked.frame.filter(pl.col("state") == "ok").height == 1:
+    others = ranked.frame.filter(pl.col("state") == "ok", pl.col("config_id") != recommended["config_id"])
+    if others.is_empty():
         return []
-    if recommended["low"] is None:
-        return [f"No other is within {view.spec.search.margin:.0%} of it."]
-    return ["No other config ties with it."]
+    if recommended["low"] is not None:
+        return ["No other config ties with it."]
+    ratio = _float(others["objective"][0]) / _float(recommended["objective"])
+    behind = f"{abs(ratio - 1):.1%} behind"
+    lone = "one launch each" if view.launches_known else "one figure a config"
+    why = "launches differ by so much that it may be noise" if ranked.vague else f"with {lone} that may be noise"
+    return ["The next, ", code(others["label"][0]), f", is {behind}; {why}."]
 
 
 def _holdout_words(view: SweepView, ranked: Ranking) -> list[Part]:
@@ -284,7 +298,15 @@ def rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
         parts.append(f". {whose} held every rate that could be judged, so the limit is not reached.")
     else:
         parts.append(f". The limit lies between {trimmed(best['holds'])} and {trimmed(best['breaks'])} req/s.")
-    return answer(*parts)
+    return answer(*parts, *_open_rates(highest, best["holds"]))
+
+
+def _open_rates(highest: pl.DataFrame, top: float) -> list[Part]:
+    """How many configs that are not shown to hold the highest rate may hold it, as theirs was not judged."""
+    below = pl.col("holds").is_null() | (pl.col("holds") < top)
+    unknown = highest.filter(below, pl.col("breaks").is_null(), pl.col("unjudged").list.contains(top)).height
+    whose = "their runs" if unknown > 1 else "its run"
+    return [f" {_count(unknown, 'other', 'others')} may hold it too: {whose} could not be judged."] if unknown else []
 
 
 def found_rate(hardware: str, found: pl.DataFrame) -> Sentence:

@@ -266,6 +266,11 @@ def trimmed(value: float) -> str:
     return f"{value:,.4g}"
 
 
+def listed(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: `a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 def shared_digits(values: pl.Series) -> int:
     """Digits after the point that give a column's typical value three significant ones, so that points line up."""
     numbers = values.drop_nulls().drop_nans() if values.dtype.is_float() else values.drop_nulls()

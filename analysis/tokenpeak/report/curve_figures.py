@@ -119,7 +119,11 @@ def _caption(
 ) -> str:
     points = pl.concat([frame.select("low", "high", "holds", "state", "seconds", "n") for frame in frames])
     most = max(points["n"].to_list())
-    words = ["One launch each." if most == 1 else f"Geometric means of up to {most} launches."]
+    words = [
+        f"{view.lone_words('One launch each').capitalize()}."
+        if most == 1
+        else f"Geometric means of up to {most} launches."
+    ]
     if pale:
         words.append(f"{pale} other config{' is' if pale == 1 else 's are'} pale.")
     if has_unjudged:

@@ -28,7 +28,9 @@ def efficiency(
     sources, boundaries = (" and ".join(sorted({*frame[name]})) for name in ("source", "boundary"))
     known = frame["low"].is_not_null().any()
     by = "spread of launches" if frame["estimated"].all() else "sensor and spread of launches"
-    bars = f"Bars: 95% intervals by {by}." if known else "One launch each: no interval."
+    bars = (
+        f"Bars: 95% intervals by {by}." if known else f"{view.lone_words('One launch each').capitalize()}: no interval."
+    )
     shown = frame.with_columns(series="label", value="energy_j_per_output_tok")
     against = shown["output_tok_per_s"].is_not_null().all()
     chart = (

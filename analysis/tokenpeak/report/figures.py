@@ -14,7 +14,7 @@ from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.standing_words import COMPLETED
 from tokenpeak.report.view import SweepView, short_names
 
-SINGLE = "Each was launched once: no interval, and differences below {margin:.0%} are not distinguished."
+SINGLE = "{once}: no interval, and differences below {margin:.0%} are not distinguished."
 VAGUE = "Launches are too few or too unlike for an interval: differences below {margin:.0%} are not distinguished."
 REPLICATED = "Bars: 95% intervals of means over launches, by a spread that is pooled over all configs."
 
@@ -46,7 +46,8 @@ def interval_words(view: SweepView, ranked: Ranking) -> str:
     """What the intervals of a figure are, or why it has none."""
     if ranked.replicated:
         return REPLICATED
-    return (VAGUE if ranked.vague else SINGLE).format(margin=view.spec.search.margin)
+    once = view.lone_words("Each was launched once").capitalize()
+    return (VAGUE if ranked.vague else SINGLE).format(once=once, margin=view.spec.search.margin)
 
 
 def standings(ranked: Ranking) -> pl.DataFrame:

@@ -132,14 +132,16 @@ def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:
         name=f"interactivity-{slug(ranked.hardware)}",
         title=f"Throughput against a user's speed{view.where(ranked.hardware)}",
         caption=f"Each point is a config at a load level of {workload}: up and to the right is better."
-        f"{joined}{unproven} {_interval_words(ranked)}",
+        f"{joined}{unproven} {_interval_words(view, ranked)}",
         span="half",
         scope=slug(ranked.hardware),
     )
 
 
-def _interval_words(ranked: Ranking) -> str:
-    return "Means over launches." if ranked.replicated else "One launch each, so points have no interval."
+def _interval_words(view: SweepView, ranked: Ranking) -> str:
+    if ranked.replicated:
+        return "Means over launches."
+    return f"{view.lone_words('One launch each').capitalize()}, so points have no interval."
 
 
 def fastest_users(speeds: pl.DataFrame) -> Sentence:

@@ -105,6 +105,12 @@ class Ranking:
         return self.baseline.value, "median" if self.baseline.config_id is None else self.baseline.words
 
     @property
+    def tied_with_median(self) -> bool:
+        """Whether the baseline is the median, and half of the configs or more tie with the recommended one."""
+        tied, ok = self.ties.height, self.frame.filter(pl.col("state") == "ok").height
+        return self.baseline is not None and self.baseline.config_id is None and tied > 0 and ok <= 2 * (tied + 1)
+
+    @property
     def ties(self) -> pl.DataFrame:
         """The other configs that are tied with the winner."""
         return self.frame.filter(pl.col("group") == "tie")

@@ -134,8 +134,8 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
     """For each config: the sustainable rate, below the first that was not sustained, and that first one.
 
     Columns: config_id, label, holds (null: none did), "sure" (lowest confidence of the SLO at that rate), breaks
-    (null: none did), n (rates judged), untold (rates not judged), launches. The true highest rate
-    lies between holds and breaks.
+    (null: none did), n (rates judged), untold (rates not judged), unjudged (those rates), launches. The
+    true highest rate lies between holds and breaks.
     """
     config = ("config_id", "label")
     decided = (
@@ -150,13 +150,26 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
         sure=pl.col("slo_sure").filter(below).sort_by(pl.col("rate_per_s").filter(below)).last(),
         breaks=pl.col("breaks").first().cast(pl.Float64),
         n=pl.len().cast(pl.Int64),
+        judged=pl.col("rate_per_s").cast(pl.Float64),
         launches=pl.col("launches").max(),
     )
     return (
         runs.group_by(config, maintain_order=True)
-        .agg(rates=pl.col("rate_per_s").n_unique().cast(pl.Int64))
+        .agg(rates=pl.col("rate_per_s").unique().sort().cast(pl.Float64))
         .join(found, on=config, how="left", maintain_order="left")
-        .with_columns(pl.col("n").fill_null(0))
-        .select(*config, "holds", "sure", "breaks", "n", untold=pl.col("rates") - pl.col("n"), launches="launches")
+        .with_columns(
+            pl.col("n").fill_null(0),
+            unjudged=pl.col("rates").list.set_difference(pl.col("judged").fill_null([])).list.sort(),
+        )
+        .select(
+            *config,
+            "holds",
+            "sure",
+            "breaks",
+            "n",
+            "unjudged",
+            "launches",
+            untold=pl.col("unjudged").list.len().cast(pl.Int64),
+        )
         .sort("holds", "breaks", descending=True, nulls_last=True, maintain_order=True)
     )

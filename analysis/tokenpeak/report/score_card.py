@@ -10,8 +10,8 @@ from tokenpeak.ranking.energy_intervals import USUAL_SPREAD
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.report import rates
-from tokenpeak.report.answers import confidence_words
-from tokenpeak.report.blocks import Bar, Tile, Tiles, Tone, number, percent, trimmed
+from tokenpeak.report.answers import confidence_words, group_words
+from tokenpeak.report.blocks import Bar, Tile, Tiles, Tone, listed, number, percent, trimmed
 from tokenpeak.report.claims import checked
 from tokenpeak.report.energy import rounded
 from tokenpeak.report.energy_configs import energy_configs
@@ -179,7 +179,9 @@ def _trust(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Til
     """On how many launches it rests, and what the checks of the figures found."""
     n = recommended["n"]
     noise = (
-        f"launches vary by {ranked.spread:.1%}" if ranked.spread is not None else "each launched once: noise unknown"
+        f"launches vary by {ranked.spread:.1%}"
+        if ranked.spread is not None
+        else f"{view.lone_words('each launched once')}: noise unknown"
     )
     found = checked(view)
     ran = sum(each.looked_at > 0 for each in found.values())
@@ -194,7 +196,8 @@ def _trust(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Til
         notes.insert(0, "simulated")
     if view.end is None or view.end.status == "interrupted":
         notes.append("the sweep did not end" if view.end is None else "the sweep was interrupted")
-    return Tile(label="Trust", value=f"{n} launch{'' if n == 1 else 'es'}", note="; ".join(notes))
+    rests = f"{n} launch{'' if n == 1 else 'es'}" if view.launches_known else f"{n} figure{'' if n == 1 else 's'}"
+    return Tile(label="Trust", value=rests, note="; ".join(notes))
 
 
 def _baseline(ranked: Ranking, recommended: dict[str, Any], name: str) -> tuple[str, float] | None:
@@ -234,21 +237,34 @@ def _gain(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list
         return []
     if found is None or not found.changes:
         label = "Gain" if found is None else "Gain at equal precision"
+        if ranked.tied_with_median:
+            note = f"{group_words(view, ranked)}, the median among them{_broken(view, ranked)}"
+            return [Tile(label=label, value="none shown", note=note)]
         if not ranked.replicated and abs(recommended["gain"]) < view.spec.search.margin:
-            note = f"{percent(recommended['gain'])} {_gain_note(ranked, recommended)}"
+            note = f"{percent(recommended['gain'])} {_gain_note(view, ranked, recommended)}"
             return [Tile(label=label, value=f"within {view.spec.search.margin:.0%}", note=note)]
-        return [Tile(label=label, value=percent(recommended["gain"]), note=_gain_note(ranked, recommended))]
-    return [_equal_precision(ranked, found), _changed_precision(ranked, recommended, found)]
+        return [Tile(label=label, value=percent(recommended["gain"]), note=_gain_note(view, ranked, recommended))]
+    return [_equal_precision(view, ranked, found), _changed_precision(view, ranked, recommended, found)]
 
 
-def _gain_note(ranked: Ranking, row: dict[str, Any]) -> str:
+def _broken(view: SweepView, ranked: Ranking) -> str:
+    """How many of the configs that the median is of broke the SLO; empty where none did, or of another baseline."""
+    ok = ranked.frame.filter(pl.col("state") == "ok")
+    broke = ok.filter(~pl.col("slo_met")).height
+    if ranked.baseline is None or ranked.baseline.config_id is not None or view.spec.objective.is_rate or not broke:
+        return ""
+    return f"; {broke} of {ok.height} broke the SLO"
+
+
+def _gain_note(view: SweepView, ranked: Ranking, row: dict[str, Any]) -> str:
     assert ranked.baseline is not None, "a gain is over a baseline"
     if row["gain_low"] is not None:
         return f"{percent(row['gain_low'])} to {percent(row['gain_high'])} (95%) over {ranked.baseline.phrase}"
-    return f"over {ranked.baseline.phrase}{'' if ranked.replicated else ', one launch each, no interval'}"
+    lone = "" if ranked.replicated else f", {view.lone_words('one launch each')}, no interval"
+    return f"over {ranked.baseline.phrase}{lone}{_broken(view, ranked)}"
 
 
-def _equal_precision(ranked: Ranking, found: PrecisionGain) -> Tile:
+def _equal_precision(view: SweepView, ranked: Ranking, found: PrecisionGain) -> Tile:
     """The best config at the baseline's precision over the baseline."""
     assert ranked.baseline is not None, "a gain is over a baseline"
     if found.best["config_id"] == ranked.baseline.config_id:
@@ -256,16 +272,16 @@ def _equal_precision(ranked: Ranking, found: PrecisionGain) -> Tile:
         return Tile(
             label="Gain at equal precision", value="none", note=f"nothing beats {ranked.baseline.phrase}, {tried}"
         )
-    note = f"{found.best['label']}: {_gain_note(ranked, found.best)}"
+    note = f"{found.best['label']}: {_gain_note(view, ranked, found.best)}"
     return Tile(label="Gain at equal precision", value=percent(found.best["gain"]), note=note)
 
 
-def _changed_precision(ranked: Ranking, recommended: dict[str, Any], found: PrecisionGain) -> Tile:
+def _changed_precision(view: SweepView, ranked: Ranking, recommended: dict[str, Any], found: PrecisionGain) -> Tile:
     quality = f"quality {QUALITY[found.quality]}" if found.quality else "quality not measured"
     return Tile(
         label=f"With {' and '.join(found.changes)}",
         value=percent(recommended["gain"]),
-        note=f"{_gain_note(ranked, recommended)}; {quality}",
+        note=f"{_gain_note(view, ranked, recommended)}; {quality}",
     )
 
 
@@ -311,9 +327,11 @@ def _rate(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile
     if not found["n"].sum():
         return None
     row = found.row(0, named=True)
+    # The limit was not reached: the sustainable rate is this one or higher.
+    least = "≥ " if row["breaks"] is None else ""
     return Tile(
         label="Rate within SLO",
-        value=trimmed(row["holds"]) if row["holds"] is not None else "none",
+        value=f"{least}{trimmed(row['holds'])}" if row["holds"] is not None else "none",
         unit="req/s" if row["holds"] is not None else "",
         note=_rate_note(row),
     )
@@ -321,9 +339,9 @@ def _rate(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile
 
 def _rate_note(row: dict[str, Any]) -> str:
     """Where the limit lies, as far as the rates that were judged say."""
-    if row["breaks"] is not None:
-        return f"breaks at {trimmed(row['breaks'])} req/s"
-    return "the limit was not reached" + (f"; {row['untold']} could not be judged" if row["untold"] else "")
+    limit = f"breaks at {trimmed(row['breaks'])} req/s" if row["breaks"] is not None else "the limit was not reached"
+    below = [trimmed(rate) for rate in row["unjudged"] if row["breaks"] is None or rate < row["breaks"]]
+    return f"{limit}; {listed(below)} req/s could not be judged" if below else limit
 
 
 def _show(value: object, scale: float = 1.0) -> str:

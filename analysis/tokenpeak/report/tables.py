@@ -100,6 +100,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
     scale = 1000.0 if view.metric.name in MILLI else 1.0
     frame = frame.with_columns(pl.col("objective", "low", "high", "objective_holdout", "objective_unproven") * scale)
     unit = "ms" if scale != 1.0 else view.metric.unit
+    rests_on = "Launches with a result" if view.launches_known else "Published figures; launches are not known"
     against = f"Against {ranked.baseline.words if ranked.baseline and ranked.baseline.config_id else 'median'}"
     return table(
         frame,
@@ -113,7 +114,7 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="gain", title=against, unit="%", kind="number", digits=1, signed=True),
-            Column(key="n", title="n", kind="number", help="Launches with a result"),
+            Column(key="n", title="n", kind="number", help=rests_on),
             *(
                 [Column(key="objective_holdout", title="Holdout run", unit=unit, kind="number", help=HOLDOUT)]
                 if frame["objective_holdout"].is_not_null().any()

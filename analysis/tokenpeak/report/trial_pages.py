@@ -51,7 +51,7 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
         yield {
             "trial": trial,
             "label": labels[trial.trial_id],
-            "launch": launches[trial.trial_id],
+            "launch": launches[trial.trial_id] if view.launches_known else "launches not known",
             "engine": engine_words(trial.startup.engine_version or trial.config.engine_version)
             + (f", build {trial.config.engine}" if trial.config.engine else "")
             + (f", {trial.startup.engine_digest[:_DIGEST_SHOWN]}" if trial.startup.engine_digest else ""),

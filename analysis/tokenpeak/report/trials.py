@@ -41,7 +41,7 @@ def answer_trials(view: SweepView) -> Sentence:
         return answer("No trial has ended yet.")
     if not timed(view):
         return answer(
-            strong(f"{number(trials.height)} launches"),
+            strong(f"{number(trials.height)} {'launches' if view.launches_known else 'configs'}"),
             " have published figures; when each was made and how long it took is not known.",
         )
     total = float(trials["duration_s"].sum())

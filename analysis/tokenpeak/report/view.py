@@ -240,6 +240,16 @@ class SweepView:
         return ", ".join([*map(engine_words, known), *others]) or "unknown"
 
     @property
+    def launches_known(self) -> bool:
+        """Whether the archive says how often a config was launched; a published table need not say it."""
+        imported = self.record.imported
+        return imported is None or imported.format != "table" or "replicate" in imported.mapping
+
+    def lone_words(self, words: str) -> str:
+        """These words, which say that each config was launched once, or that its launches are not known."""
+        return words if self.launches_known else "one figure a config, launches unknown"
+
+    @property
     def date_words(self) -> str:
         """When it was measured; an import's source may not say."""
         if self.record.imported:

@@ -6,8 +6,9 @@ from statistics import median
 
 from scipy import stats
 
-from judge import energy
+from judge import energy, rates
 from judge.checks import checks
+from judge.ranking import group, tied_with_median
 from judge.raw import Raw, geometric
 from judge.text import Figures, N, P, Site, WrongError, confidence, current, limits, must, number, own_runs, pattern
 
@@ -38,6 +39,17 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
             config = raw.config(hw, label)["config_id"]
             (planned,) = (each for each in plan["feasible"] if each["config"]["config_id"] == config)
             yield shown[1], means[label] / planned["prediction"]["limit_output_tok_per_s"] * 100
+        return
+    if title.startswith("Gain"):
+        broke = {raw.label(trial["config"]) for trial, run in raw.runs(hw) if run["slo_met"] is False} & set(means)
+        shown = re.search(r"(\d+) of (\d+) broke the SLO", text)
+        must(bool(shown) == bool(broke and base_label is None), "configs that broke the SLO")
+        if shown:
+            yield shown[1], len(broke)
+            yield shown[2], len(means)
+        must((value == "none shown") == tied_with_median(raw, hw), "whether half of the configs tie")
+    if value == "none shown":
+        yield from group(raw, hw, text)
         return
     if title.startswith(("Gain", "With")):
         if value == "none":
@@ -109,8 +121,9 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
     if title == "Trust":
         yield re.match(r"\d+", value)[0], len(raw.values(hw, raw.metric)[label])  # type: ignore[index]
         deviation, _ = raw.spread(hw)
+        must(("launches unknown" in text) == (raw.launches_unknown and deviation is None), "whether launches are known")
         if deviation is None:
-            must("each launched once: noise unknown" in text, "noise is known")
+            must("each launched once: noise unknown" in text or raw.launches_unknown, "noise is known")
         else:
             shown = re.search(r"launches vary by ([\d.]+)%", text)
             assert shown is not None
@@ -206,17 +219,14 @@ def energy_tile(site: Site, hw: str, label: str, base_label: str | None, value: 
 
 def rate_tile(site: Site, hw: str, label: str, value: str, text: str) -> Figures:
     """The sustainable rate: the highest within the SLO in every launch, below the first that was not."""
-    held: dict[float, bool] = {}
-    for trial in site.raw.trials:
-        for run in trial["runs"]:
-            rate = run["level"].get("rate_per_s")
-            if rate and trial["hardware"] == hw and site.raw.label(trial["config"]) == label:
-                held[rate] = held.get(rate, True) and bool(run["slo_met"]) and run["verdict"]["status"] != "invalid"
-    breaks = min((rate for rate, kept in held.items() if not kept), default=math.inf)
-    holds = max((rate for rate, kept in held.items() if kept and rate < breaks), default=None)
-    must((value == "none") == (holds is None), "whether any rate is sustainable")
-    if holds is not None:
-        yield value, holds
+    own = rates.states(site.raw, hw)[label]
+    holds, breaks = rates.ends(own)
+    must((value == "none") == (not holds), "whether any rate is sustainable")
+    if holds:
+        must(value.startswith("≥ ") == (breaks == math.inf), "an open end")
+        yield value.removeprefix("≥ "), holds
     must(("the limit was not reached" in text) == (breaks == math.inf), "whether a rate broke the SLO")
     if shown := re.search(rf"breaks at ({N})", text):
         yield shown[1], breaks
+    unknown = re.search(r"([\d., and]+) req/s could not be judged", text)
+    yield from zip(re.findall(N, unknown[1]) if unknown else [], rates.unjudged(own), strict=True)

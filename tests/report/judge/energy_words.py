@@ -51,7 +51,8 @@ def temperatures(site: Site, found: re.Match[str]) -> Figures:
 @pattern(
     rf"(?P<ok>\d+) of (?P<all>\d+) configs at (?P<level>{LEVEL}); .+?; boundary: [\w ]+, before "
     rf"PUE\.(?: Down and to the right is "
-    r"better\.)? (?:Bars: 95% intervals by (?P<sensor>sensor and )?spread of launches\.|One launch each: no interval\.)"
+    r"better\.)? (?:Bars: 95% intervals by (?P<sensor>sensor and )?spread of launches\."
+    r"|(?P<lone>One launch each|One figure a config, launches unknown): no interval\.)"
 )
 def energy_caption(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
@@ -59,6 +60,7 @@ def energy_caption(site: Site, found: re.Match[str]) -> Figures:
     must((int(found["ok"]), int(found["all"])) in pairs, f"one of {pairs}")
     if "Bars" in found[0]:
         must(bool(found["sensor"]) == energy.is_measured(raw, raw.hardware[0]), "what the bars hold")
+    must(not found["lone"] or ("unknown" in found["lone"]) == raw.launches_unknown, "whether launches are known")
     return iter(())
 
 

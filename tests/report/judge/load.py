@@ -6,6 +6,7 @@ from statistics import fmean
 
 import polars as pl
 
+from judge import rates
 from judge.raw import Raw, geometric
 from judge.text import HW, LEVEL, Figures, N, Site, agrees, confidence, must, number, own_runs, pattern
 
@@ -46,21 +47,14 @@ def fastest(site: Site, found: re.Match[str]) -> Figures:
 @pattern(rf"On (?P<hw>{HW}), (?P<rate>{N}) req/s is the highest rate tried within (?P<slo>.+?)\. (?P<rest>.+)$")
 def tried_rate(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, found["hw"]
-    held: dict[str, dict[float, bool]] = {}
+    every = rates.states(raw, hw)
+    ends = {label: rates.ends(own) for label, own in every.items()}
     confidences: dict[tuple[str, float], list[float]] = {}
     for trial in raw.trials:
         for run in trial["runs"]:
             rate = run["level"].get("rate_per_s")
-            if rate and trial["hardware"] == hw:
-                label = raw.label(trial["config"])
-                kept = bool(run["slo_met"]) and run["verdict"]["status"] != "invalid"
-                held.setdefault(label, {})[rate] = held.get(label, {}).get(rate, True) and kept
-                if kept:
-                    confidences.setdefault((label, rate), []).append(confidence(run, raw))
-    ends = {}
-    for label, rates in held.items():
-        breaks = min((rate for rate, kept in rates.items() if not kept), default=math.inf)
-        ends[label] = (max((rate for rate, kept in rates.items() if kept and rate < breaks), default=0.0), breaks)
+            if rate and trial["hardware"] == hw and every[raw.label(trial["config"])][rate]:
+                confidences.setdefault((raw.label(trial["config"]), rate), []).append(confidence(run, raw))
     top = max(low for low, _ in ends.values())
     same = [label for label, (low, _) in ends.items() if low == top]
     yield found["rate"], top
@@ -78,6 +72,11 @@ def tried_rate(site: Site, found: re.Match[str]) -> Figures:
         yield shown[2], min(ends[label][1] for label in same)
     else:
         must(all(ends[label][1] == math.inf for label in same) or "of them held every rate" in rest, "an open end")
+    unknown = [label for label in ends if label not in same and top in rates.unjudged(every[label])]
+    shown = re.search(r"(\d+) others? may hold it too: (?:its run|their runs) could not be judged", rest)
+    must(bool(shown) == bool(unknown), "rates that were not judged")
+    if shown:
+        yield shown[1], len(unknown)
 
 
 @pattern(
@@ -116,7 +115,8 @@ def ttft_tail(raw: Raw, hw: str, label: str) -> float:
 
 
 @pattern(
-    r"(?:One launch each|Geometric means of up to (?P<n>\d+) launches)\.(?: (?P<pale>\d+) other "
+    r"(?:(?P<lone>One launch each|One figure a config, launches unknown)"
+    r"|Geometric means of up to (?P<n>\d+) launches)\.(?: (?P<pale>\d+) other "
     r"configs? (?:is|are) pale\.)?(?P<unjudged> Runs that could not be judged are not drawn\.)?"
     r"(?: Bars are 95% intervals(?: \(an arrow: that end is open\))?\.)?(?: Hollow points broke the "
     r"(?:SLO|limits)\.)?"
@@ -127,6 +127,7 @@ def curve_caption(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
     runs = [(trial, run) for hw in raw.hardware for trial, run in raw.runs(hw, "*")]
     invalid = [run for trial in raw.trials for run in trial["runs"] if run["verdict"]["status"] == "invalid"]
+    must(not found["lone"] or ("unknown" in found["lone"]) == raw.launches_unknown, "whether launches are known")
     if found["unjudged"]:
         # At a rate, a run that is excluded by the engine's own doing is drawn.
         engine = {"overloaded", "preemptions", "quality_failed", "quality_unknown"}

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from judge.ranking import group, tied_with_median
 from judge.raw import Raw, geometric
 from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, pattern, reread
 
@@ -10,14 +11,16 @@ from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, patte
 @pattern(
     rf"On (?P<hw>{HW}), run ⟦(?P<said>[^⟧]+)⟧ ?: (?P<value>{N}) (?:{UNIT}) at (?P<level>{LEVEL})"
     rf"(?:, (?:(?P<gain>{P}) over|within (?P<margin>\d+)% of) "
-    rf"(?P<base>the engine's defaults|production|the median of the configs tried)(?P<once>; each launched once)?\."
+    rf"(?P<base>the engine's defaults|production|the median of the configs tried)"
+    r"(?P<once>; each launched once|; one figure a config, launches unknown)?\."
+    r"|; no gain shown: (?P<half>\d+ of \d+ configs (?:tie|are within \d+% of the best))\."
     r"|\. Nothing tried beats (?P<own>the engine's defaults|production)(?P<tie> beyond a tie)?\.)(?= |$)"
 )
 def headline(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, found["hw"]
     label = site.config(found["said"], hw)
-    means, group = raw.means(hw, raw.metric), raw.group(hw)
-    must(label in group, f"{label} is worse than another")
+    means, tied = raw.means(hw, raw.metric), raw.group(hw)
+    must(label in tied, f"{label} is worse than another")
     site.recommended[hw] = label
     must(found["level"].split(", ")[-1] == raw.level, "the objective's level")
     yield found["value"], means[label]
@@ -25,10 +28,15 @@ def headline(site: Site, found: re.Match[str]) -> Figures:
     if found["own"]:
         must(found["own"] == raw.baseline_phrase(hw), "the baseline's name")
         must(own == label, "the baseline is recommended")
-        must(bool(found["tie"]) == (len(group) > 1), "there is a tie")
+        must(bool(found["tie"]) == (len(tied) > 1), "there is a tie")
+    elif found["half"]:
+        must(tied_with_median(raw, hw), "a gain")
+        yield from group(raw, hw, found["half"])
     else:
         must(found["base"] == raw.baseline_phrase(hw), "the baseline's name")
+        must(not tied_with_median(raw, hw), "half of the configs tie")
         must(bool(found["once"]) == (raw.half(hw, 1) is None), "launched once")
+        must(not found["once"] or ("unknown" in found["once"]) == raw.launches_unknown, "whether launches are known")
         gain = (means[label] / base - 1) * 100
         if found["margin"]:
             must(bool(found["once"]) and abs(gain) < raw.margin * 100, "the gain is beyond the margin")
@@ -93,11 +101,19 @@ def broken(site: Site, found: re.Match[str]) -> Figures:
         yield shown[1], limit
 
 
-@pattern(r"No other is within (?P<margin>\d+)% of it\.|No other config ties with it\.")
+@pattern(
+    r"The next, ⟦(?P<next>[^⟧]+)⟧, is (?P<behind>[\d.]+)% behind; "
+    r"with (?P<lone>one launch each|one figure a config) that may be noise\.|No other config ties with it\."
+)
 def alone(site: Site, found: re.Match[str]) -> Figures:
-    must(len(site.raw.group(site.only)) == 1, "another ties")
-    if found["margin"]:
-        yield found["margin"], site.raw.margin * 100
+    raw, hw = site.raw, list(site.recommended)[-1]
+    must(len(raw.group(hw)) == 1, "another ties")
+    if found["next"]:
+        must(raw.half(hw, 1) is None, "there are intervals")
+        must((found["lone"] == "one figure a config") == raw.launches_unknown, "whether launches are known")
+        best, second = sorted(raw.means(hw, raw.metric).values(), reverse=True)[:2]
+        must(raw.means(hw, raw.metric)[found["next"]] == second, "the next")
+        yield found["behind"], (1 - second / best) * 100
 
 
 @pattern(

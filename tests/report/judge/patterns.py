@@ -14,7 +14,9 @@ SENTENCES: Patterns = [
     fixed("No run that may be ranked has both a throughput and the speed of its requests."),
     overview.simulated, overview.caution,
 ]  # fmt: skip
-INTERVALS = r"(?:One launch each, so points have no interval|Means over launches)\."
+INTERVALS = (
+    r"(?:(?:One launch each|One figure a config, launches unknown), so points have no interval|Means over launches)\."
+)
 CAPTIONS: Patterns = [
     (re.compile(
         r"Each point is a config at a load level of [\w-]+: up and to the right is better\.(?: The thin "

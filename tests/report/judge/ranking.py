@@ -39,7 +39,8 @@ def span(site: Site, found: re.Match[str]) -> Figures:
     rf"give (?P<axes>[^.]+)\."
     r"(?P<band> Blue band: where those tied with the best lie\. Diamond: recommended\.)?"
     r"(?: Dashed: (?P<base>[^.]+)\.)? "
-    r"(?:Each was launched once: no interval, and differences below (?P<margin>\d+)% are not distinguished\."
+    r"(?:(?P<once>Each was launched once|One figure a config, launches unknown): no interval, and differences below "
+    r"(?P<margin>\d+)% are not distinguished\."
     r"|Bars: 95% intervals of means over launches, by a spread that is pooled over all configs\.)"
     r"(?: The (?P<drawn>\d+) best are drawn; the table has all (?P<rows>\d+)\.)?"
 )
@@ -50,6 +51,7 @@ def ranking_caption(site: Site, found: re.Match[str]) -> Figures:
         for each in raw.hardware
         if len(raw.means(each, raw.metric)) == int(found["ok"]) and _configs(raw, each) == int(found["all"])
     )
+    must(found["once"] is None or (found["once"][0] == "O") == raw.launches_unknown, "whether launches are known")
     must(found["axes"] == " / ".join(raw.axes), "the axes")
     must(bool(found["band"]) == (len(raw.group(hw)) > 1), "a band")
     must(found["base"] in (None, raw.baseline_phrase(hw)), "the baseline")
@@ -57,6 +59,23 @@ def ranking_caption(site: Site, found: re.Match[str]) -> Figures:
         must(int(found["drawn"]) < int(found["rows"]) == int(found["all"]), "how many are drawn")
     if found["margin"]:
         yield found["margin"], raw.margin * 100
+
+
+def tied_with_median(raw: Raw, hw: str) -> bool:
+    """Whether gains are against the median, and half of the configs or more tie."""
+    group = raw.group(hw)
+    return raw.baseline(hw)[2] is None and 1 < len(group) and 2 * len(group) >= len(raw.means(hw, raw.metric))
+
+
+def group(raw: Raw, hw: str, text: str) -> Figures:
+    """How many of the configs tie."""
+    shown = re.search(r"(\d+) of (\d+) configs (?:tie|are within (\d+)% of the best)", text)
+    assert shown is not None
+    yield shown[1], len(raw.group(hw))
+    yield shown[2], len(raw.means(hw, raw.metric))
+    must(bool(shown[3]) == (raw.half(hw, 1) is None), "whether they tie by intervals")
+    if shown[3]:
+        yield shown[3], raw.margin * 100
 
 
 def _configs(raw: Raw, hw: str) -> int:

@@ -68,6 +68,12 @@ class Raw:
         """Whether somebody else measured it."""
         return self.sweep.get("imported") is not None
 
+    @cached_property
+    def launches_unknown(self) -> bool:
+        """Whether it is a published table without a column of launches."""
+        imported = self.sweep.get("imported") or {}
+        return imported.get("format") == "table" and "replicate" not in imported["mapping"]
+
     def label(self, config: Json) -> str:
         """A config as tables name it: its alternatives in the order of the axes, or its name."""
         choices = [str(config["choices"][axis]) for axis in self.axes if axis in config["choices"]]

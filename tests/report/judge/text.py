@@ -120,12 +120,15 @@ def own_runs(site: Site, hw: str, label: str) -> list[dict[str, Any]]:
 
 
 def confidence(run: dict[str, Any], raw: Raw) -> float:
-    """The least confidence that a limit's percentile lies within it, by the beta distribution of order statistics."""
+    """The least confidence that a limit's percentile lies within it, by the beta distribution of order statistics.
+
+    1 of old runs, which did not record how many requests were within.
+    """
     found = []
     for name, percentile, _ in limits(raw):
-        within = run["summary"]["within_limits"].get(f"{name}_s_{percentile}")
+        within = (run["summary"].get("within_limits") or {}).get(f"{name}_s_{percentile}")
         if within is not None:
             share = int(percentile[1:]) / 100
             sent = run["summary"]["requests_sent"]
             found.append(float(stats.beta.sf(share, within, sent - within + 1)))
-    return min(found)
+    return min(found, default=1.0)

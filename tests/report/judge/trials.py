@@ -34,8 +34,12 @@ def launches(site: Site, found: re.Match[str]) -> Figures:
     yield found["own"], median(seconds(trial, "orchestration") for trial in trials)
 
 
-@pattern(r"(?P<n>\d+) launches have published figures; when each was made and how long it took is not known\.")
+@pattern(
+    r"(?P<n>\d+) (?P<what>launches|configs) have published figures; "
+    r"when each was made and how long it took is not known\."
+)
 def published(site: Site, found: re.Match[str]) -> Figures:
+    must((found["what"] == "configs") == site.raw.launches_unknown, "whether launches are known")
     yield found["n"], len(site.raw.trials)
 
 
