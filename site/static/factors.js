@@ -97,7 +97,7 @@
         }
         for (const key of Object.keys(columns)) for (const side of ["low", "high"]) toggle(ranges, `${key}_${side}`, !wide[key]);
         toggle(months, "month_cost", rows.every(({ month }) => value(whole(month, "month_cost")) === null));
-        for (const key of ["market", "embodied"]) toggle(grid, columns[key], rows.every(({ row }) => value(cell(row, columns[key])) === null));
+        for (const key of ["market", "embodied", "cost"]) toggle(grid, columns[key], rows.every(({ row }) => value(cell(row, columns[key])) === null));
       }
       for (const { cell, known, own } of hours) {
         const now = figures(known, own, null);

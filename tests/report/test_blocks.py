@@ -15,12 +15,19 @@ from tokenpeak.report.blocks import Column, number, percent, shared_digits, tabl
         (0.13249, "0.132"),
         (0.0030127, "0.00301"),
         (-4.0, "−4"),
+        (55.05, "55.05"),
         (None, "–"),
     ],
 )
 def test_numbers_have_four_significant_digits(value: float | None, text: str) -> None:
     """A number alone shows four digits at most, thin thousands and a real minus."""
     assert text == number(value)
+
+
+@pytest.mark.parametrize("value", [55.05, 55.05000000000002, 55.04999999999998, -55.05])
+def test_a_half_is_rounded_up_whatever_its_last_bits(value: float) -> None:
+    """A figure of one launch and the mean of it, which differ in their last bits, read alike in all tables."""
+    assert "55.1" == number(value, 1).lstrip("−")
 
 
 def test_a_column_shares_its_digits() -> None:
@@ -38,7 +45,7 @@ def test_a_table_keeps_values_beside_texts() -> None:
         hrefs={"x": "href"},
     )
 
-    assert (({"text": "1,234", "value": 1234.5, "href": "a.html"},), ({"text": "–"},)) == found.rows
+    assert (({"text": "1,235", "value": 1234.5, "href": "a.html"},), ({"text": "–"},)) == found.rows
     assert 1 == len(found.columns)
 
 

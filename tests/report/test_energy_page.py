@@ -18,6 +18,8 @@ from scipy.stats import t
 
 from archive_factory import make_archive
 from shown_pages import shown, table_of
+from tokenpeak import paths
+from tokenpeak.report.blocks import plain
 from tokenpeak.report.energy import places
 from tokenpeak.report.site import build_site
 
@@ -247,7 +249,9 @@ def test_the_sentence_says_least_and_tied(built: tuple[Path, Path]) -> None:
     tied = sum(figures["low"] <= least["high"] for _, figures in wanted[1:])
     words = unescape(re.sub(r"<[^>]+>", "", page.read_text()))
 
-    assert f"{config} needs least of those with a figure: {least['energy_j_per_output_tok']:.3f}"[:-1] in words
+    assert (
+        f"{config} uses the least energy of those with a figure: {least['energy_j_per_output_tok']:.3f}"[:-1] in words
+    )
     assert (f"{tied} other is tied" in words) == (tied == 1)
     assert (f"{tied} others are tied" in words) == (tied > 1)
 
@@ -442,3 +446,29 @@ def test_the_drift_of_power_with_temperature_is_said(built: tuple[Path, Path]) -
 
     assert f"boards were at {min(degrees):.0f} to {max(degrees):.0f} °C when runs began" in words
     assert f"power changed with it by {np.expm1(slope):+.2%} per °C" in words
+
+
+def test_less_power_at_a_higher_rate_is_no_statement(tmp_path: Path) -> None:
+    """A run of seconds that drew more power at the lower rate says nothing of how power follows the load."""
+    quick = paths.ROOT / "tests" / "archives" / "sweeps" / "20261121-105900-quick-sim.tar.zst"
+    texts = [plain(block["parts"]) for block in shown("energy", quick, tmp_path) if block["kind"] == "sentence"]
+    shares = [int(found) for text in texts for found in re.findall(r"draws (\d+)% of the power", text)]
+
+    assert shares
+    assert max(shares) <= 100
+
+
+def test_one_figure_of_energy_reads_alike_on_every_page(tmp_path: Path) -> None:
+    """The V100's 55.05 J are 55.1 in the headline, in the ranking, on the page of energy and on the trial's own."""
+    archive = paths.ARCHIVES / "v100-deepseek-r1-32b"
+    build_site([archive], tmp_path)
+    (sweep,) = [path.parent for path in tmp_path.glob("*/ranking.html")]
+    pages = [sweep / f"{name}.html" for name in ("energy", "ranking", "load")]
+    pages.append(next(sweep.glob("trials/0001-*.html")))
+    figures = []
+    for page in pages:
+        words = re.sub(r"<script.*?</script>|<[^>]+>", " ", page.read_text(), flags=re.DOTALL)
+        figures += re.findall(r"(?<![\d.])55\.[01]\d*", words)
+
+    assert {"55.1"} == set(figures)
+    assert len(figures) >= len(pages)

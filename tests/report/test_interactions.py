@@ -48,6 +48,7 @@ def test_what_trials_cannot_separate_is_not_estimable(tmp_path: Path) -> None:
     assert (None, "not estimable") == tuple(effects["enforce_eager"][key] for key in ("effect", "remark"))
     pair = pairs["max_num_seqs × enforce_eager"]
     assert (None, "not estimable") == (pair["effect"], pair["cell"])
+    assert pair["p_value"] is None
     wanted = "in no mean: max_num_seqs = 8, max_num_seqs = 64, enforce_eager = true, enforce_eager = false."
     assert wanted in str(figure["caption"])
 
@@ -142,3 +143,11 @@ def test_the_first_of_an_axis_has_no_pairs_with_itself() -> None:
     place = [column.key for column in shown_as.columns].index("n")
 
     assert ["–", "2"] == [row[place]["text"] for row in shown_as.rows]
+
+
+def test_no_test_of_a_pair_of_which_nothing_can_be_estimated() -> None:
+    """Of the V100's published rows no pair has an estimable cell: an F test of it is no sign of an interaction."""
+    pairs = interactions.beyond(open_archive(paths.ARCHIVES / "v100-deepseek-r1-32b"))
+
+    assert ["not estimable"] * 3 == pairs["cell"].to_list()
+    assert [None] * 3 == pairs["p_value"].to_list()

@@ -104,14 +104,17 @@ def test_a_gain_at_equal_precision_is_called_that(tmp_path: Path) -> None:
 
 
 def test_alternatives_name_what_they_trade() -> None:
-    """On the H100, half the time to first token costs 2% of the throughput; the figures are from raw JSON."""
+    """On the H100, half the time to first token costs 2% of the throughput; the figures are from raw JSON.
+
+    The SLO limits the 99th percentile.
+    """
     view = open_archive(H100)
     found = alternatives(view, rank(view, view.hardware[0]))
     raw = {}
     for path in (unpacked(H100) / "trials").glob("*.json"):
         trial = json.loads(path.read_text())
         (run,) = [run for run in trial["runs"] if run["level"]["concurrency"] == 256]
-        raw[trial["config"]["config_id"]] = (run["summary"]["output_tok_per_s"], run["summary"]["ttft_s"]["p95"])
+        raw[trial["config"]["config_id"]] = (run["summary"]["output_tok_per_s"], run["summary"]["ttft_s"]["p99"])
     best = max(raw.values())
 
     assert ["512 / 2048 / fp8 / fp8", "512 / 2048 / fp8 / auto"] == [each.row["label"] for each in found]
@@ -119,7 +122,7 @@ def test_alternatives_name_what_they_trade() -> None:
         throughput, ttft_s = raw[each.row["config_id"]]
         assert pytest.approx(1 - throughput / best[0]) == each.loss
         assert pytest.approx(1 - ttft_s / best[1]) == each.gain
-        assert f"−{1 - ttft_s / best[1]:.0%} TTFT p95" == each.words
+        assert f"−{1 - ttft_s / best[1]:.0%} TTFT p99" == each.words
 
 
 def test_an_alternative_keeps_the_slo(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from archive_factory import make_archive
 from shown_pages import shown, table_of
 from tokenpeak import paths
-from tokenpeak.report import SweepView, answers, figures, open_archive, tables
+from tokenpeak.report import SweepView, answers, figures, open_archive, overview, tables
+from tokenpeak.report.alternatives import alternatives_table
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.next_steps import next_steps
 from tokenpeak.report.ranking import Ranking, rank
@@ -64,7 +65,7 @@ def test_a_single_config_is_shown_without_others(tmp_path: Path) -> None:
     sentence = said(view, rank(view, view.hardware[0]))
 
     assert "It is the only config with a result, so there is no gain to state." in sentence
-    assert "no other" not in sentence
+    assert "The next" not in sentence
     assert "launched once" not in sentence
     assert plain(answers.standing(view, [rank(view, view.hardware[0])]).parts).startswith("1 config gave a result on 1")
     assert ("n", "1 trial, 4 runs") in view.facts()
@@ -247,3 +248,24 @@ def test_a_lower_objective_wins_when_lower_is_better(tmp_path: Path) -> None:
 
     assert sorted(values) == values
     assert values[0] == pytest.approx(view.trials["objective"].min())
+
+
+def test_latencies_are_shown_at_the_percentiles_that_the_slo_limits(tmp_path: Path) -> None:
+    """The H100's SLO limits the 99th percentiles; without an SLO the 95th are shown, and the others are off."""
+    limited = open_archive(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst")
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
+    sweep = json.loads((archive.path / "sweep.json").read_text())
+    sweep["spec"]["slo"] = {}
+    (archive.path / "sweep.json").write_text(json.dumps(sweep))
+
+    for view, percentile in ((limited, "p99"), (open_archive(archive.path), "p95")):
+        ranked = rank(view, view.hardware[0])
+        for table in (tables.ranking(view, ranked), overview.first_rows(view, ranked)):
+            on = [column.key for column in table.columns if not column.hidden]
+            assert [f"ttft_s_{percentile}", f"tpot_s_{percentile}"] == [
+                key for key in on if key.startswith(("ttft_s", "tpot_s"))
+            ]
+    alternatives = alternatives_table(limited, rank(limited, limited.hardware[0]))
+    assert alternatives is not None
+    keys = [column.key for column in alternatives.columns]
+    assert [True, False] == ["ttft_s_p99" in keys, "ttft_s_p95" in keys]

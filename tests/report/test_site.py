@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -212,3 +213,26 @@ def test_a_sweep_without_an_end_is_said_once_on_the_index(tmp_path: Path) -> Non
 
     card, row = (tmp_path / "site" / "index.html").read_text().split("<table", 1)
     assert [1, 1] == [card.count(">unfinished<"), row.count(">unfinished<")]
+
+
+def test_what_became_of_a_trial_is_said_in_its_own_words(tmp_path: Path) -> None:
+    """Production that was down stays so, rather than being restored; a trial far behind ended early."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]})
+    first, second = sorted(archive.path.glob("trials/*.json"))
+    record = json.loads(first.read_text())
+    record["restoration"] = {
+        "restored": True, "was_running": False, "message": "Production was down before and was left down."
+    }  # fmt: skip
+    first.write_text(json.dumps(record))
+    second.write_text(json.dumps(json.loads(second.read_text()) | {"left_out": "Far behind."}))
+    build_site([archive.path], tmp_path / "site")
+    (sweep,) = [page.parent for page in (tmp_path / "site").glob("*/trials.html")]
+    afterwards = [
+        re.search(r"Production afterwards</dt><dd>(.*?)</dd>", (sweep / "trials" / f"{path.stem}.html").read_text())
+        for path in (first, second)
+    ]
+
+    assert ["as before (down)", "restored, down 80 s"] == [found[1] for found in afterwards if found]
+    assert ["completed", "ended early"] == re.findall(
+        r'class="k-state s-[\w-]+">(completed|ended early)<', (sweep / "trials.html").read_text()
+    )

@@ -11,7 +11,7 @@ from tokenpeak.report.figures import slug
 from tokenpeak.report.load_levels import level_means
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.tables import trial_href
-from tokenpeak.report.view import SweepView
+from tokenpeak.report.view import SweepView, latency_words
 
 MOST = 2
 """How many are named."""
@@ -22,14 +22,13 @@ LEAST_GAIN = 0.15
 FREE_LOSS = 0.02
 """A loss as small as this weighs nothing: gains are ranked by gain ÷ (loss + this)."""
 GAINED = {
-    "ttft_s_p95": ("TTFT p95", "lower"),
-    "tpot_s_p95": ("TPOT p95", "lower"),
     "energy_j_per_output_tok": ("energy per token", "lower"),
     "cost_per_1m_output_tok": ("cost per token", "lower"),
     "output_tok_per_s": ("output throughput", "higher"),
     "request_output_tok_per_s_p50": ("speed of a request", "higher"),
 }
-"""Columns of the objective's run in which an alternative may be better: words, and which way is better."""
+"""Columns of the objective's run in which an alternative may be better, beside the latencies that the SLO limits:
+words, and which way is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,8 @@ def _loss(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) -> 
 def _gains(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) -> list[tuple[float, str]]:
     """What the config is better in under the objective's load, as shares with their words."""
     found = []
-    for name, (words, direction) in GAINED.items():
+    latencies = {name: (latency_words(name), "lower") for name in view.latency_columns}
+    for name, (words, direction) in (latencies | GAINED).items():
         ours, theirs = row.get(name), recommended.get(name)
         if name == view.spec.objective.metric or not ours or not theirs:
             continue
@@ -110,7 +110,7 @@ def alternatives_table(view: SweepView, ranked: Ranking) -> Table | None:
     if not found or recommended is None:
         return None
     own = metric_of(view.spec.objective.metric)
-    shown = {"ttft_s_p95": "TTFT p95", "tpot_s_p95": "TPOT p95", "energy_j_per_output_tok": "J/token"}
+    shown = {name: latency_words(name) for name in view.latency_columns} | {"energy_j_per_output_tok": "J/token"}
     rows = []
     for each in found:
         changes = {

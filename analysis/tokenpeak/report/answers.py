@@ -367,7 +367,7 @@ def energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
     parts: list[Part] = [
         f"On {hardware}, ",
         code(first["label"]),
-        " needs least of those with a figure: " if frame.height > 1 else " needs ",
+        " uses the least energy of those with a figure: " if frame.height > 1 else " uses ",
         strong(f"{per_token} J per output token"),
     ]
     if first["low"] is not None:

@@ -191,6 +191,10 @@ class Table(Block):
         return f"{self.title}: {len(self.rows)} rows, {len(self.columns)} columns"
 
 
+ROUND_UP = 1 + 1e-14
+"""Half of a last digit is rounded up, whatever the last bits are: 55.05 is 55.1, as a mean of launches and alone."""
+
+
 def number(value: float | None, digits: int | None = None) -> str:
     """A number for reading: thin thousands, `digits` after the point or at most four significant ones; – for none."""
     if value is None or value != value:
@@ -198,7 +202,7 @@ def number(value: float | None, digits: int | None = None) -> str:
     size = abs(value)
     whole = size >= 1000 or size == int(size)
     most = 0 if whole else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 0.1 else _places(size)
-    text = f"{value:,.{most if digits is None else digits}f}"
+    text = f"{value * ROUND_UP:,.{most if digits is None else digits}f}"
     if digits is None and "." in text:
         text = text.rstrip("0").rstrip(".")
     return "0" if text == "-0" else text.replace("-", "−")
@@ -266,18 +270,18 @@ def trimmed(value: float) -> str:
     return f"{value:,.4g}"
 
 
-def listed(words: Sequence[str]) -> str:
-    """Words as a sentence lists them: `a, b and c`."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
 def shared_digits(values: pl.Series) -> int:
     """Digits after the point that give a column's typical value three significant ones, so that points line up."""
     numbers = values.drop_nulls().drop_nans() if values.dtype.is_float() else values.drop_nulls()
     if numbers.is_empty() or numbers.dtype.is_integer():
         return 0
     size = abs(float(numbers.abs().median() or 0.0))  # type: ignore[arg-type]
-    return max(0, _places(size / 2)) if size else 4
+    return three_digits(size / 2) if size else 4
+
+
+def three_digits(value: float) -> int:
+    """Digits after the point that give a value, which is not 0, three significant ones."""
+    return max(0, _places(abs(value)))
 
 
 def _places(size: float) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.report.blocks import Column, number
+from tokenpeak.report.blocks import Column, number, three_digits
 
 _SOURCES = {
     "energy_counter": "measured (energy counter)",
@@ -42,14 +42,15 @@ def digits_left(half: float | None) -> int | None:
 
 
 def rounded(value: float, low: float | None, high: float | None) -> str:
-    """A figure with the digits that its interval leaves."""
-    return number(value, digits_left(None if low is None or high is None else (high - low) / 2))
+    """A figure with the digits that its interval leaves; without one, as many as a table of it has."""
+    left = digits_left(None if low is None or high is None else (high - low) / 2)
+    return number(value, three_digits(value) if left is None and value else left)
 
 
 def figure_words(row: Mapping[str, Any], key: str) -> str:
     """A figure that goes with the row's energy, with the digits that the energy's interval leaves."""
     if row["low"] is None or row["high"] is None:
-        return number(row[key])
+        return rounded(row[key], None, None)
     share = (row["high"] - row["low"]) / 2 / row["energy_j_per_output_tok"]
     return number(row[key], digits_left(share * row[key]))
 

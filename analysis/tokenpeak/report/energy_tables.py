@@ -13,7 +13,7 @@ from tokenpeak.report.view import SweepView
 
 JOULE = "energy_j_per_output_tok"
 INTERVAL_NOTE = (
-    "A figure has the digits that its interval leaves; without one, those that the widest of the others would leave. "
+    "Digits follow the interval; without one, the widest of the others. "
     "Configs whose intervals reach into that of a rank's first share the rank."
 )
 RANGE_NOTE = (
@@ -28,8 +28,8 @@ _TITLES = {
     "embodied": ("CO₂, embodied", "kg/1M tokens"),
     "cost": ("Cost", "{currency}/1M tokens"),
 }
-_OPTIONAL = ("market", "embodied")
-"""Figures whose factor has no default."""
+_OPTIONAL = ("market", "embodied", "cost")
+"""Figures whose factor has no default: hidden until one is given."""
 
 
 def energy(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:

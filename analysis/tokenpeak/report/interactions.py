@@ -167,8 +167,8 @@ def beyond(view: SweepView) -> pl.DataFrame:
     """What each pair of axes does beyond what its two do by themselves, by its strongest cell.
 
     Columns: hardware, pair, cell (in the order of the pair; `not estimable` where no cell is), effect, low, high and n
-    as `effects` has them, of that cell; p_value (F test of the whole pair; null where there is no test). The lowest
-    p-value of each hardware first.
+    as `effects` has them, of that cell; p_value (F test of the whole pair; null without a test, and where no cell is
+    estimable). The lowest p-value of each hardware first.
     """
     rows = []
     for hardware in view.hardware:
@@ -187,10 +187,10 @@ def beyond(view: SweepView) -> pl.DataFrame:
                 words = " × ".join(strongest.values if axes == pair else strongest.values[::-1])
                 missing = sum(not effect.estimable for effect in cells)
                 words += f" ({missing} of {len(cells)} not estimable)" if missing else ""
+            # Where nothing can be estimated, a test of the pair says nothing of an interaction.
+            p_value = p_values.get(axes) if strongest is not None else None
             shares = _shares(strongest) | ({} if strongest else {"n": sum(effect.launches for effect in cells)})
-            rows.append(
-                {"hardware": hardware, "pair": " × ".join(pair), "cell": words, **shares, "p_value": p_values.get(axes)}
-            )
+            rows.append({"hardware": hardware, "pair": " × ".join(pair), "cell": words, **shares, "p_value": p_value})
     frame = pl.DataFrame(rows, schema=PAIRS)
     return frame.sort("hardware", "p_value", nulls_last=True, maintain_order=True).drop("remark")
 

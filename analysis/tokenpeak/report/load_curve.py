@@ -164,7 +164,8 @@ def _proportionality(found: pl.DataFrame, names: Sequence[str]) -> list[Sentence
     for name in names:
         own = found.filter(label=name)
         low, high = own.row(0, named=True), own.row(-1, named=True)
-        if high["at_per_s"] >= SPAN * low["at_per_s"]:
+        # More power at a lower rate is the noise of short runs.
+        if high["at_per_s"] >= SPAN * low["at_per_s"] and round(low["power"] / high["power"], 2) <= 1:
             return [
                 note(
                     f"At {low['at_per_s'] / high['at_per_s']:.0%} of its highest rate shown here, ",

@@ -70,8 +70,6 @@ FIRST_COLUMNS = (
     "quality",
     "output_tok_per_s",
     "output_tok_per_s_per_gpu",
-    "ttft_s_p95",
-    "tpot_s_p95",
     "energy_j_per_output_tok",
 )
 
@@ -79,7 +77,7 @@ FIRST_COLUMNS = (
 def first_rows(view: SweepView, ranked: Ranking) -> Table:
     """The ranking's first rows with its main columns; the recommended config is among them."""
     full = tables.ranking(view, ranked)
-    kept = [index for index, column in enumerate(full.columns) if column.key in FIRST_COLUMNS]
+    kept = [index for index, column in enumerate(full.columns) if column.key in {*FIRST_COLUMNS, *view.latency_columns}]
     chosen = list(range(min(FIRST_ROWS, len(full.rows))))
     recommended = next((index for index, tone in enumerate(full.row_tones) if tone == "best"), None)
     if recommended is not None and recommended not in chosen:

@@ -1,5 +1,6 @@
 """Score card of the recommended config: gain, SLO, latency, energy and cost, each drawn against the baseline."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -11,7 +12,7 @@ from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.report import rates
 from tokenpeak.report.answers import confidence_words, group_words
-from tokenpeak.report.blocks import Bar, Tile, Tiles, Tone, listed, number, percent, trimmed
+from tokenpeak.report.blocks import Bar, Tile, Tiles, Tone, number, percent, trimmed
 from tokenpeak.report.claims import checked
 from tokenpeak.report.energy import rounded
 from tokenpeak.report.energy_configs import energy_configs
@@ -19,11 +20,9 @@ from tokenpeak.report.precision_gain import PrecisionGain, precision_gain
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.standing_words import BROKEN, HELD, NOT_PROVEN
 from tokenpeak.report.tables import MILLI
-from tokenpeak.report.view import SweepView, metric_word
+from tokenpeak.report.view import SweepView, latency_words, metric_word
 from tokenpeak.spec.workload import Slo
 
-DEFAULT_PERCENTILE = "p95"
-"""Of a latency that the SLO does not limit."""
 QUALITY = {"pass": "passed", "fail": "failed", "unknown": "not proven"}
 ALIKE = 0.02
 """A difference from the baseline below this share is neither better nor worse."""
@@ -65,11 +64,9 @@ def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
 
 def _compared(view: SweepView) -> list[tuple[str, str, str, float]]:
     """Column of the ranking, label, unit and the factor to it; a latency by the percentile that the SLO limits."""
-    limited = {name.removesuffix("_s"): percentile for name, percentile, _ in reversed(list(view.spec.slo.limits()))}
-    latencies = ((name, limited.get(name, DEFAULT_PERCENTILE)) for name in ("ttft", "tpot"))
     return [
         ("output_tok_per_s", "Output throughput", "tok/s", 1.0),
-        *((f"{name}_s_{at}", f"{name.upper()} {at}", "ms", 1000.0) for name, at in latencies),
+        *((name, latency_words(name), "ms", 1000.0) for name in view.latency_columns),
     ]
 
 
@@ -341,7 +338,12 @@ def _rate_note(row: dict[str, Any]) -> str:
     """Where the limit lies, as far as the rates that were judged say."""
     limit = f"breaks at {trimmed(row['breaks'])} req/s" if row["breaks"] is not None else "the limit was not reached"
     below = [trimmed(rate) for rate in row["unjudged"] if row["breaks"] is None or rate < row["breaks"]]
-    return f"{limit}; {listed(below)} req/s could not be judged" if below else limit
+    return f"{limit}; {_listed(below)} req/s could not be judged" if below else limit
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: `a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _show(value: object, scale: float = 1.0) -> str:

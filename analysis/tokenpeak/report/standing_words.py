@@ -6,10 +6,12 @@ from tokenpeak.ranking.intervals import CONFIDENCE
 
 COMPLETED = "completed"
 """It gave a result; whether that is good is said by other columns."""
+ENDED_EARLY = "ended early"
+"""It gave a result, so far behind that its other load levels were left out."""
 BEHIND = "behind"
 """Ranked, and not tied with the best."""
 RESULT = f"recommended, best, tied, or {BEHIND}: ranked and not tied with the best; else why it is not ranked"
-STATUS = "Whether it ran to its end; whether its result is good is said elsewhere"
+STATUS = f"Whether it ran to its end, or {ENDED_EARLY}, far behind; whether its result is good is said elsewhere"
 HELD, BROKEN, NOT_PROVEN = "held", "broken", "held, not proven"
 RANK = "By the objective's mean before rounding; equal means in the order of their first launches, as in exports"
 SLO = f"{NOT_PROVEN}: within its limits, with less than {CONFIDENCE:.0%} confidence that more requests would be"

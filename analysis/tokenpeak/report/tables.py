@@ -10,11 +10,9 @@ from tokenpeak.records import OVERLOADED
 from tokenpeak.report.blocks import Column, Table, table
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import MEASURED, NOT_RUN, Ranking, reason_words
-from tokenpeak.report.standing_words import BEHIND, COMPLETED, RANK, RESULT, SLO, STATUS, slo_word
+from tokenpeak.report.standing_words import BEHIND, COMPLETED, ENDED_EARLY, RANK, RESULT, SLO, STATUS, slo_word
 from tokenpeak.report.view import LAUNCH, SweepView, metric_word
 
-SHOWN = ("ttft_s_p95",)
-"""Metrics that the ranking shows at first beside the objective."""
 HOLDOUT = "One more launch of the search's choice, on fresh requests, which selected nothing"
 MILLI = ("ttft_s", "tpot_s", "itl_s")
 
@@ -95,7 +93,10 @@ def ranking(view: SweepView, ranked: Ranking) -> Table:
     for whole, per_gpu in PER_GPU.items():
         if whole in frame.columns and per_gpu in measured and frame[whole].equals(frame[per_gpu]):
             measured.remove(per_gpu)
-    shown = {*SHOWN, *(each for pair in PER_GPU.items() for each in pair if view.differ_in_gpus(ranked.hardware))}
+    shown = {
+        *view.latency_columns,
+        *(each for pair in PER_GPU.items() for each in pair if view.differ_in_gpus(ranked.hardware)),
+    }
     axes = [Column(key=f"axis_{axis}", title=axis, kind="code", hidden=True) for axis in view.axes]
     scale = 1000.0 if view.metric.name in MILLI else 1.0
     frame = frame.with_columns(pl.col("objective", "low", "high", "objective_holdout", "objective_unproven") * scale)
@@ -374,7 +375,9 @@ def trials(view: SweepView) -> Table:
         href=trial_href(pl.col("trial_id")),
         cause=pl.col("failure_cause").str.replace_all("_", " "),
         started=pl.col("started_at").dt.strftime("%H:%M:%S"),
-        status=pl.col("status").replace("ok", COMPLETED),
+        status=pl.when((pl.col("status") == "ok") & pl.col("left_out").is_not_null())
+        .then(pl.lit(ENDED_EARLY))
+        .otherwise(pl.col("status").replace("ok", COMPLETED)),
         launch=LAUNCH,
         requests=pl.when("holdout").then(pl.lit("fresh")).otherwise(pl.lit("same")),
     )

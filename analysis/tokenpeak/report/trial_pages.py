@@ -11,7 +11,7 @@ from tokenpeak.predict.correction import measured_as_predicted
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.slo_confidence import requests_needed, share, slo_confidence
-from tokenpeak.records import RunRecord, TrialRecord
+from tokenpeak.records import Restoration, RunRecord, TrialRecord
 from tokenpeak.report import tables
 from tokenpeak.report.answers import choices, confidence_words
 from tokenpeak.report.blocks import Part, answer, code, link, number, strong
@@ -24,6 +24,8 @@ from tokenpeak.vllm.startup_log import LEAKED
 ACCESS = re.compile(r'"(?:GET|POST) /\S* HTTP/')
 LOG_LINES = 40
 """Lines of the engine's log that a page shows, from its end, without those that requests and Python's leaks leave."""
+LEFT_DOWN = "was left down."
+"""How a node's message of a production ends that was down before and that nobody started."""
 _DIGEST_SHOWN = len("sha256:") + 12
 """As many digits as runtimes show of an image's id."""
 
@@ -65,7 +67,15 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
             "requests": archive.requests_path(trial.trial_id).is_file(),
             "log": _log_end(archive, trial.trial_id),
             "split": split(trial),
+            "afterwards": _afterwards(trial.restoration) if trial.restoration is not None else "",
         }
+
+
+def _afterwards(found: Restoration) -> str:
+    """What became of production after the trial; one that was down before may still be down."""
+    if not found.restored:
+        return "NOT restored"
+    return "as before (down)" if not found.was_running and found.message.endswith(LEFT_DOWN) else "restored"
 
 
 def _answer(view: SweepView, trial: TrialRecord) -> dict[str, Any] | None:

@@ -158,6 +158,13 @@ class SweepView:
         return f"under {workload}" if self.spec.objective.is_rate else f"at {self.objective_place}"
 
     @property
+    def latency_columns(self) -> tuple[str, str]:
+        """The columns of TTFT and TPOT at the percentiles that the SLO limits; p95 of one that it does not limit."""
+        limited = {name: percentile for name, percentile, _ in reversed(list(self.spec.slo.limits()))}
+        ttft, tpot = (f"{name}_{limited.get(name, DEFAULT_PERCENTILE)}" for name in ("ttft_s", "tpot_s"))
+        return ttft, tpot
+
+    @property
     def slo_words(self) -> str:
         """The SLO in words; empty when none is given."""
         return limits_words(self.spec.slo)
@@ -290,6 +297,14 @@ def metric_word(name: str) -> str:
     return stem.upper() if stem in ("ttft", "tpot", "itl") else stem
 
 
+def latency_words(column: str) -> str:
+    """A latency's column as a tile or a table calls it: ttft_s_p95 is TTFT p95."""
+    name, percentile = column.rsplit("_", 1)
+    return f"{metric_word(name)} {percentile}"
+
+
+DEFAULT_PERCENTILE = "p95"
+"""Of a latency that the SLO does not limit."""
 LONG = 24
 """Most letters of an alternative that a label or an axis gives in full."""
 

@@ -9,7 +9,8 @@ from judge.text import HW, LEVEL, Figures, N, Site, must, pattern
 
 
 @pattern(
-    rf"On (?P<hw>{HW}), ⟦(?P<label>[^⟧]+)⟧ needs (?:least of those with a figure: )?(?P<joule>{N}) J per output token"
+    rf"On (?P<hw>{HW}), ⟦(?P<label>[^⟧]+)⟧ uses (?:the least energy of those with a figure: )?"
+    rf"(?P<joule>{N}) J per output token"
     rf"(?: \((?P<low>{N}) to (?P<high>{N})\))?\. At the meter that is (?P<kwh>{N}) kWh per million\."
     r"(?: (?P<tied>\d+) others? (?:is|are) tied with it\.)?(?P<own> It is also the recommended one\.)?"
     r"(?: The recommended config needs (?:(?P<more>[\d.]+)% more|(?P<same>as much))\.)?"
