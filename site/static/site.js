@@ -48,6 +48,14 @@
     const grid = section.querySelector("table");
     const tools = section.querySelector(".tools");
     if (!name || !grid || !tools || !grid.tBodies.length) return;
+    // On a phone, what a run came to stands beside its config.
+    const isPhone = matchMedia("(max-width: 640px)").matches;
+    if (isPhone && grid.querySelector("th[data-key=verdict]")) {
+      for (const key of ["output_tok_per_s", "slo", "verdict"]) {
+        const at = grid.querySelector(`th[data-key=${key}]`)?.cellIndex;
+        if (at > 1) for (const row of grid.rows) row.cells[0].after(row.cells[at]);
+      }
+    }
     const heads = all("thead th", grid);
     const rows = [...grid.tBodies[0].rows];
     const original = [...rows];
@@ -72,7 +80,7 @@
     });
 
     const count = make("span", { class: "unit", role: "status" });
-    const filter = make("input", { type: "search", placeholder: "Filter rows", "aria-label": `Filter rows of ${section.querySelector("h2,h3")?.textContent || name}` });
+    const filter = make("input", { type: "search", placeholder: "Filter rows", "aria-label": `Filter rows of ${section.querySelector("h2,h3")?.firstChild.textContent.trim() || name}` });
     const apply = () => {
       const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
@@ -92,7 +100,7 @@
       rows.forEach((row) => row.cells[index].toggleAttribute("data-off", !on));
     };
     // Rows are in the ranking's order; on a phone its number would stand in the figures' place.
-    const ranked = matchMedia("(max-width: 640px)").matches && keyed.length > 5 ? "rank" : null;
+    const ranked = isPhone && keyed.length > 5 ? "rank" : null;
     heads.forEach((head, index) => { if (head.hasAttribute("data-off") || head.dataset.key === ranked) show(index, false); });
     if (keyed.length > 5) {
       const usual = keyed.map((head) => !head.hasAttribute("data-off"));

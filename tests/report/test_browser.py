@@ -544,6 +544,44 @@ def test_figures_fit_a_phone(browser: Browser, site: Path, name: str) -> None:
     assert [] == wide
 
 
+def test_what_a_run_came_to_stands_beside_its_config_on_a_phone(browser: Browser, site: Path) -> None:
+    """On a phone verdict, SLO and throughput follow the config, in heads and rows; on a desk the load does."""
+    orders = {}
+    for width in (390, 1280):
+        context = browser.new_context(offline=True, viewport={"width": width, "height": 800})
+        page = context.new_page()
+        page.goto((site / SIM / "load.html").as_uri())
+        grid = page.locator("section.table[data-name^='runs-'] table").first
+        keys = grid.locator("thead th").evaluate_all("heads => heads.map(head => head.dataset.key)")
+        place = keys.index("verdict")
+        verdicts = grid.locator("tbody tr").evaluate_all(f"rows => rows.map(row => row.cells[{place}].className)")
+        orders[width] = keys[:4]
+        assert all("k-state" in each for each in verdicts)
+        context.close()
+
+    assert ["label", "verdict", "slo", "output_tok_per_s"] == orders[390]
+    assert ["label", "level_label", "verdict"] == orders[1280][:3]
+
+
+def test_a_table_that_goes_on_has_a_shadow_on_its_edge(browser: Browser, site: Path) -> None:
+    """The covers of the shadows move with the table, cells let them through, and the title gives the rows."""
+    context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
+    page = context.new_page()
+    page.goto((site / RIG / "load.html").as_uri())
+    section = page.locator("section.table[data-name^='runs-']").first
+    cell = section.locator("tbody tr:not([class]) td:nth-child(3)").first
+    beyond = section.locator(".scroll").evaluate("box => box.scrollWidth - box.clientWidth")
+    attachment = section.locator(".scroll").evaluate("box => getComputedStyle(box).backgroundAttachment")
+    paper = cell.evaluate("cell => getComputedStyle(cell).backgroundColor")
+    rows, said = section.locator("tbody tr").count(), section.locator("h3 .unit").inner_text()
+    context.close()
+
+    assert beyond > 100
+    assert "local, local, scroll, scroll" == attachment
+    assert "rgba(0, 0, 0, 0)" == paper
+    assert f"{rows} rows" == said
+
+
 def test_paper_is_light(browser: Browser, site: Path) -> None:
     """A page printed from a dark screen has the light scheme's colours."""
     context = browser.new_context(offline=True, color_scheme="dark")

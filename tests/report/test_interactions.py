@@ -92,7 +92,7 @@ def test_the_best_of_a_cell_is_the_lowest_where_lower_is_better(tmp_path: Path) 
 
     assert [2] * 4 == cells["n"].to_list()
     assert (cells["best"] < cells["value"]).all()
-    assert ", lower is better." in figures.heatmap(view, "max_num_seqs", "enforce_eager", 0.1).caption
+    assert "; lower is better." in figures.heatmap_legend(view, 0.1).words()
 
 
 def test_a_sweep_without_axes_says_so(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_cells_over_other_settings_are_marked() -> None:
     (alone,) = cells.filter(across="32", down="bf16").iter_rows(named=True)
 
     assert alone["mixed"] and alone["under"].endswith("n=1*")
-    assert "each cell the mean over max_num_batched_tokens, kv_cache_dtype, of 1 to 4 configs" in drawn.caption
-    assert "*: of other settings of those axes than other cells" in drawn.caption
+    assert "Means over max_num_batched_tokens, kv_cache_dtype; 1 to 4 configs a cell." == drawn.caption
+    assert "*: other cells differ from this one in more than the two axes." in figures.heatmap_legend(view, 0.6).words()
 
 
 def test_cells_of_a_full_grid_are_not_marked(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_cells_of_a_full_grid_are_not_marked(tmp_path: Path) -> None:
     drawn = figures.heatmap(view, "max_num_seqs", "enforce_eager", 0.6)
 
     assert not interactions.cells(view, "max_num_seqs", "enforce_eager", 0.6)["mixed"].any()
-    assert "each cell the mean over gpu_memory_utilization, of 2 configs;" in drawn.caption
-    assert "*" not in drawn.caption
+    assert "Means over gpu_memory_utilization; 2 configs a cell." == drawn.caption
+    assert "*" not in figures.heatmap_legend(view, 0.6).words()
 
 
 def test_the_first_of_an_axis_has_no_pairs_with_itself() -> None:

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from archive_factory import START, make_archive
+from tokenpeak import paths
 from tokenpeak.errors import ReportError
 from tokenpeak.records import EndRecord
 from tokenpeak.report.links import broken_links
@@ -213,6 +214,35 @@ def test_a_sweep_without_an_end_is_said_once_on_the_index(tmp_path: Path) -> Non
 
     card, row = (tmp_path / "site" / "index.html").read_text().split("<table", 1)
     assert [1, 1] == [card.count(">unfinished<"), row.count(">unfinished<")]
+    assert ">running<" not in card + row
+    assert '<span class="mark mark-unfinished">unfinished</span>' in card
+
+
+def test_sweeps_of_one_name_are_apart_on_the_index(tmp_path: Path) -> None:
+    """Of two sweeps of one name cards give the inventory too; of a third the name alone."""
+    archives = []
+    for name, inventory in (("quick", "cpu"), ("quick", "sim"), ("rates", "sim")):
+        archive = make_archive(tmp_path / f"{name}-{inventory}", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]})
+        sweep = json.loads((archive.path / "sweep.json").read_text())
+        sweep |= {"name": name, "inventory": inventory, "sweep_id": f"20261120-220000-{name}-{inventory}"}
+        (archive.path / "sweep.json").write_text(json.dumps(sweep))
+        archives.append(archive.path)
+    build_site(archives, tmp_path / "site")
+
+    cards = re.findall(r'<h2><a href="[^"]+/index\.html">([^<]+)</a>', (tmp_path / "site" / "index.html").read_text())
+    assert ["quick (cpu)", "quick (sim)", "rates"] == sorted(cards)
+
+
+def test_no_page_has_a_sentence_only(tmp_path: Path) -> None:
+    """The V100's publication has no single requests and one kind of hardware: no pages that say no more than that."""
+    build_site([paths.ARCHIVES / "v100-deepseek-r1-32b"], tmp_path)
+    (index,) = tmp_path.glob("*/index.html")
+    pages = {page.stem: page.read_text() for page in index.parent.glob("*.html")}
+    linked = re.findall(r'<li><a href="([a-z]+)\.html"', index.read_text().partition('class="pages"')[2])
+
+    assert not {"requests", "hardware"} & (pages.keys() | {*linked})
+    for text in pages.values():
+        assert re.search(r'<(?:figure id=|section class="(?:table|facts|tiles))', text)
 
 
 def test_what_became_of_a_trial_is_said_in_its_own_words(tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def _overview(claims: list[Judged]) -> Table:
         frame,
         [
             Column(key="id", title="Claim", kind="code"),
-            Column(key="statement", title="What is said"),
             Column(key="verdict", title="Verdict", kind="state"),
+            Column(key="statement", title="What is said"),
             Column(key="corrected", title="What holds"),
             Column(key="check", title="Check", hidden=True),
         ],
@@ -156,10 +156,10 @@ def check_blocks(found: dict[str, Guarded]) -> list[Block]:
             frame,
             [
                 Column(key="title", title="Check"),
+                Column(key="state", title="Result", kind="state"),
                 Column(key="mistake", title="Guards against"),
                 Column(key="looked_at", title="Looked at", kind="number"),
                 Column(key="findings", title="Found", kind="number"),
-                Column(key="state", title="Result", kind="state"),
             ],
             name="checks",
             title="Checks of this sweep's own figures",

@@ -9,7 +9,7 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.report import charts, interactions, theme
-from tokenpeak.report.blocks import Column, Figure, Span, Table, table
+from tokenpeak.report.blocks import Column, Figure, Sentence, Span, Table, note, table
 from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.standing_words import COMPLETED
 from tokenpeak.report.view import SweepView, short_names
@@ -135,7 +135,7 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
     counts: list[int] = cells.filter(state="value")["n"].to_list()
     least, most = min(counts, default=0), max(counts, default=0)
     over = f"{least} to {most} configs" if least != most else f"{most} config{'' if most == 1 else 's'}"
-    mean = f"each cell the mean over {', '.join(others)}, of {over}" if others else "a cell is a config"
+    caption = f"Means over {', '.join(others)}; {over} a cell." if others else "A cell is a config."
     names = {axis: short_names(view.axes[axis]) for axis in (across, down)}
     chart = charts.heatmap(
         cells.with_columns(
@@ -148,20 +148,10 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
         across_order=list(names[across].values()),
         down_order=list(names[down].values()),
     )
-    legend = {
-        " Where n is a of b, the others of the b configs have no result.": pl.col("why").str.contains("more without"),
-        " *: of other settings of those axes than other cells, so more than these two axes differs.": pl.col("mixed"),
-        " Hatched: not tried.": pl.col("state") == "untried",
-        " Outlined: no result.": pl.col("state") == "failed",
-    }
     return Figure(
         name=f"heatmap-{slug(across)}-{slug(down)}",
         title=f"{across} × {down}",
-        caption=(
-            f"{view.metric.unit} {view.objective_at}, {mean}; percent against {_baseline_words(view)}"
-            f"{'' if view.higher_is_better else ', lower is better'}."
-            + "".join(words for words, where in legend.items() if cells.filter(where).height)
-        ),
+        caption=caption,
         spec=charts.spec_of(chart),
         span=_heatmap_span(len(view.axes[across]) * len(view.hardware)),
         data=table(
@@ -179,6 +169,25 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
             name="data",
             title=f"Data of the figure: {across} × {down}",
         ),
+    )
+
+
+def heatmap_legend(view: SweepView, widest: float) -> Sentence:
+    """What the cells of all heatmaps show, and each sign that occurs in one."""
+    cells = pl.concat(
+        [interactions.cells(view, *pair, widest) for pair in interactions.pairs(view)], how="diagonal_relaxed"
+    )
+    signs = {
+        " n=a of b: the other configs of the b have no result.": pl.col("why").str.contains("more without"),
+        " *: other cells differ from this one in more than the two axes.": pl.col("mixed"),
+        " Hatched: not tried.": pl.col("state") == "untried",
+        " Outlined: no result.": pl.col("state") == "failed",
+    }
+    lower = "" if view.higher_is_better else "; lower is better"
+    return note(
+        f"A cell: the mean in {view.metric.unit} {view.objective_at}, its difference from {_baseline_words(view)}, and "
+        f"how many configs (n){lower}.",
+        *(words for words, where in signs.items() if cells.filter(where).height),
     )
 
 

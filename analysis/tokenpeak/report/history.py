@@ -1,5 +1,6 @@
 """What holds over several sweeps: the index, the history of each spec on each hardware, methodology."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,17 +21,20 @@ from tokenpeak.report.view import SweepView
 
 
 def entries(views: Sequence[SweepView], *, live: bool = False) -> list[dict[str, Any]]:
-    """For each sweep, in the order given: what the index says of it. With `live` the first may still be running."""
+    """For each sweep, in the order given: what the index says of it. With `live` the first may still be running.
+
+    Sweeps of one name are apart by their inventories.
+    """
+    names = Counter(view.record.name for view in views)
     return [
         {
             "sweep_id": view.sweep_id,
-            "name": view.record.name,
+            "name": view.record.name + (f" ({view.record.inventory})" if names[view.record.name] > 1 else ""),
             "inventory": view.record.inventory,
             "started_at": view.record.started_at,
             "date": view.date_words.removesuffix(" UTC").partition(", imported")[0],
             "facts": view.facts(),
-            # The status stands beside them, and is said once.
-            "marks": tuple(mark for mark in view.marks() if mark != status),
+            "marks": view.marks(),
             "trials": view.trials.height,
             "failed": int((view.trials["status"] != "ok").sum()),
             "answers": [each.payload() for each in answers_of(view)],

@@ -1,8 +1,10 @@
 """The interactions page's sentences and captions."""
 
 import re
+from itertools import combinations, product
 
 from judge import effects
+from judge.raw import Raw
 from judge.text import HW, LEVEL, Figures, P, Site, must, pattern
 
 
@@ -69,33 +71,63 @@ def effects_caption(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    rf".+? at {LEVEL}, (?:each cell the mean over (?P<others>[^;]+?), of (?P<least>\d+)(?: to (?P<most>\d+))? configs?"
-    r"|a cell is a config); percent against [^.]+?(?:, lower is better)?\."
-    r"(?: Where n is a of b, the others of the b configs have no result\.)?"
-    r"(?P<mixed> \*: of other settings of those axes than other cells, so more than these two axes differs\.)?"
-    r"(?: Hatched: not tried\.)?(?: Outlined: no result\.)?"
+    r"(?:Means over (?P<others>[^;]+?); (?P<least>\d+)(?: to (?P<most>\d+))? configs? a cell|A cell is a config)\."
 )
 def heatmap_caption(site: Site, found: re.Match[str]) -> Figures:
-    """The axes of the mean leave the two that are drawn; how many configs a cell has, and whether cells differ."""
+    """The axes of the mean leave the two that are drawn; how many configs a cell has."""
     raw = site.raw
     if found["others"] is None:
         return
     others = found["others"].split(", ")
     must(set(others) <= set(raw.axes), "axes")
     drawn = [axis for axis, choices in raw.axes.items() if len(choices) > 1 and axis not in others]
-    counts, settings = set(), []
+    counts = {len(own) for each in _cells(raw, drawn, others) for own in each.values()}
+    yield found["least"], min(counts)
+    yield found["most"] or found["least"], max(counts)
+
+
+Place = tuple[str | None, ...]
+
+
+def _cells(raw: Raw, drawn: list[str], others: list[str]) -> list[dict[Place, set[Place]]]:
+    """On each hardware, by the values of the axes that are drawn: the values of the others of configs with a result."""
+    found = []
     for hw in raw.hardware:
-        cells: dict[tuple[str | None, ...], set[tuple[str | None, ...]]] = {}
+        cells: dict[Place, set[Place]] = {}
         for label in raw.means(hw, raw.metric):
             config = raw.config(hw, label)["choices"]
             place = tuple(config.get(axis) for axis in drawn)
             cells.setdefault(place, set()).add(tuple(config.get(axis) for axis in others))
-        cells = {place: own for place, own in cells.items() if None not in place}
-        counts |= {len(own) for own in cells.values()}
-        settings.append(list(cells.values()))
-    yield found["least"], min(counts)
-    yield found["most"] or found["least"], max(counts)
-    must(
-        bool(found["mixed"]) == any(own != set.union(*cells) for cells in settings for own in cells),
-        "whether cells are of different settings",
-    )
+        found.append({place: own for place, own in cells.items() if None not in place})
+    return found
+
+
+@pattern(
+    rf"A cell: the mean in .+? at (?P<level>{LEVEL}), its difference from (?P<base>.+?), and how many configs "
+    r"\(n\)(?:; lower is better)?\."
+    r"(?P<lost> n=a of b: the other configs of the b have no result\.)?"
+    r"(?P<mixed> \*: other cells differ from this one in more than the two axes\.)?"
+    r"(?P<untried> Hatched: not tried\.)?(?: Outlined: no result\.)?"
+)
+def heatmap_legend(site: Site, found: re.Match[str]) -> Figures:
+    """Whether some pair has a cell that was not tried, or cells of different settings of the other axes."""
+    raw = site.raw
+    must(found["level"].split(", ")[-1] == raw.level, "the objective's level")
+    must(found["base"] == raw.baseline_phrase(site.only), "the baseline")
+    axes = [axis for axis, choices in raw.axes.items() if len(choices) > 1]
+    mixed = untried = False
+    for pair in combinations(axes, 2):
+        others = [axis for axis in axes if axis not in pair]
+        cells = _cells(raw, list(pair), others)
+        mixed |= bool(others) and any(own != set.union(*each.values()) for each in cells for own in each.values())
+        tried = {
+            (trial["hardware"], *(str(trial["config"]["choices"].get(axis)) for axis in pair)) for trial in raw.trials
+        }
+        untried |= any(
+            (hw, first, second) not in tried
+            for hw in raw.hardware
+            for first, second in product(*(raw.axes[axis] for axis in pair))
+        )
+    must(bool(found["mixed"]) == mixed, "whether cells are of different settings")
+    must(bool(found["untried"]) == untried, "whether every cell was tried")
+    return iter(())
