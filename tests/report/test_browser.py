@@ -490,6 +490,17 @@ def h100(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*h100*"))
 
 
+def test_the_latencies_of_the_ranking_are_seen_on_a_desk(browser: Browser, h100: Path) -> None:
+    """Beside the figure, all columns shown of the ranking fit a window of 1280 pixels."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((h100 / "ranking.html").as_uri())
+    box = page.locator("section.table[data-name^='ranking-'] .scroll").first
+    beyond = box.evaluate("box => box.scrollWidth - box.clientWidth")
+    page.close()
+
+    assert beyond <= 1
+
+
 @pytest.mark.parametrize("name", ["index", "load", "requests", "energy"])
 def test_plots_have_room_on_a_phone(browser: Browser, h100: Path, name: str) -> None:
     """A legend of long names takes nothing of a plot's width."""
