@@ -147,7 +147,7 @@ def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, object])
     ratio = _float(others["objective"][0]) / _float(recommended["objective"])
     behind = f"{abs(ratio - 1):.1%} behind"
     lone = "one launch each" if view.launches_known else "one figure a config"
-    why = "launches differ by so much that it may be noise" if ranked.vague else f"with {lone} that may be noise"
+    why = "launches differ by so much that it may be noise" if ranked.vague else f"with {lone}, noise is unknown"
     return ["The next, ", code(others["label"][0]), f", is {behind}; {why}."]
 
 

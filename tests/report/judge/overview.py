@@ -103,7 +103,7 @@ def broken(site: Site, found: re.Match[str]) -> Figures:
 
 @pattern(
     r"The next, ⟦(?P<next>[^⟧]+)⟧, is (?P<behind>[\d.]+)% behind; "
-    r"with (?P<lone>one launch each|one figure a config) that may be noise\.|No other config ties with it\."
+    r"with (?P<lone>one launch each|one figure a config), noise is unknown\.|No other config ties with it\."
 )
 def alone(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, list(site.recommended)[-1]
