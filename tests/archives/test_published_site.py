@@ -81,7 +81,7 @@ def test_claims_hold_without_node_names(tmp_path: Path) -> None:
 def test_pages_show_what_they_are_for(site: Path) -> None:
     """Ranking, energy, SLO rates, presets and comparison have the published figures in them."""
     assert "21.8" in words(site / V100 / "ranking.html")
-    assert "55.05 J per output token" in words(site / V100 / "energy.html")
+    assert "55.1 J per output token" in words(site / V100 / "energy.html")
     assert "moderate" in words(site / H200 / "ranking.html")
     assert "gpu-large" in words(site / PRESETS / "hardware.html")
     assert "492.47" in words(site / PRESETS / "hardware.html")

@@ -133,7 +133,7 @@ def _preset_answer(view: SweepView) -> Sentence:
     parts: list[Part] = [
         "On several GPUs, tensor parallel gives ",
         strong(f"{percent(min(several))} to {percent(max(several))}"),
-        f" output over pipeline parallel ({len(several)} presets, one launch each)",
+        f" output over pipeline parallel ({len(several)} presets, {view.lone_words('one launch each')})",
     ]
     if single:
         parts.append(f"; on one GPU, where both are the same engine, {percent(min(single))} to {percent(max(single))},")
@@ -174,7 +174,8 @@ def _preset_figure(view: SweepView) -> Figure:
     return Figure(
         name="tensor-over-pipeline",
         title="Tensor against pipeline parallel",
-        caption="Difference of output and prompt throughput between the two, equal in all else; one launch each.",
+        caption="Difference of output and prompt throughput between the two, equal in all else; "
+        f"{view.lone_words('one launch each')}.",
         spec=charts.spec_of(alt.layer(zero, points).properties(width=theme.WIDTH - 140, height=alt.Step(26))),
         data=table(
             frame.with_columns(pl.col("speedup") * 100),
@@ -206,5 +207,5 @@ def _preset_table(view: SweepView) -> Table:
         ],
         name="pipeline-against-tensor",
         title="Tensor and pipeline parallel, preset by preset",
-        note="One launch each.",
+        note=f"{view.lone_words('One launch each').capitalize()}.",
     )

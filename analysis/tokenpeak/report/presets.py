@@ -102,7 +102,7 @@ def highest(view: SweepView) -> Table:
         ],
         name="highest",
         title="The highest throughputs of each model and context",
-        note="One launch each, over the presets on which it was measured.",
+        note=f"{view.lone_words('One launch each').capitalize()}, over the presets on which it was measured.",
     )
 
 
@@ -178,7 +178,8 @@ def _bars(view: SweepView, model: str, context: str) -> Figure:
         name=f"presets-{model}-{context}".replace(".", "-"),
         title=f"{model} at a context of {int(context):,}",
         caption=(
-            f"Output throughput of each preset, one launch each. Highest output {seen.output_node} "
+            f"Output throughput of each preset, {view.lone_words('one launch each')}. "
+            f"Highest output {seen.output_node} "
             f"({number(seen.output_tok_per_s, 2)} tok/s), highest prompt {seen.prompt_node} "
             f"({number(seen.prompt_tok_per_s, 2)} tok/s). "
             + (f"Paler where requests failed: {_failed_words(seen)}." if seen.errors else "No request failed.")
