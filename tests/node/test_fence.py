@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 import pytest
+from tests.node.conftest import Node
 
-from conftest import Node
 from tokenpeak.node import fence, lease, process
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import State
