@@ -138,7 +138,7 @@ def test_dataset_that_is_not_there_costs_no_downtime(home: Home) -> None:
     path = write_dataset_sweep(home)
     done = home.run("sweep", "--inventory", "lone", "--sweep", "asked", "--no-report")
 
-    assert 1 == done.returncode
+    assert 2 == done.returncode
     assert f"The dataset {path} of workload 'asked' does not exist; correct its path." in done.stdout
     assert "begins" not in done.stdout
 
