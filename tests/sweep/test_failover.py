@@ -18,7 +18,7 @@ CONFIGS = [8, 16, 32, 64]
 EACH_ONCE = {f"max_num_seqs={value}": 1 for value in CONFIGS}
 FENCED = 5
 
-pytestmark = [pytest.mark.faults, pytest.mark.faults_ci]
+pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
@@ -39,6 +39,7 @@ def begun(bench: Bench) -> "tuple[subprocess.Popen[str], Path]":
     return process, archive
 
 
+@pytest.mark.faults_ci
 def test_killed_controller_is_followed_by_another_machines(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +89,7 @@ def test_stopped_controller_that_wakes_up_is_fenced(bench: Bench, wakes: str) ->
     assert bench.all_answer_within(5)
 
 
+@pytest.mark.faults_ci
 def test_controller_that_lives_keeps_its_sweep(bench: Bench) -> None:
     """A second one that resumes the sweep meanwhile ends with status 5, and the first one completes it."""
     process, archive = begun(bench)

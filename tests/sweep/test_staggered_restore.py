@@ -20,7 +20,7 @@ BEAT_S = LEASE_S / 4
 SLACK_S = 6.0
 """Of a machine with two cores: the guard looks once a second, and four start processes of their own."""
 
-pytestmark = [pytest.mark.faults, pytest.mark.faults_ci]
+pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def killed(bench: Bench) -> float:
     return died_s
 
 
+@pytest.mark.faults_ci
 def test_guards_start_production_one_after_the_other(bench: Bench) -> None:
     """Node k of the store starts k steps after its lease; the last is back within lease, steps and its own start."""
     died_s = killed(bench)
