@@ -203,7 +203,9 @@ def test_a_node_screening_makes_up_for_slow_nodes() -> None:
     known = landscape("V100", 1)
 
     def hits(slow: int, screening: int) -> int:
-        found = replay(known, "adaptive", trials=10, seeds=24, nodes=5, slow=slow, screening=screening, jobs=2)
+        found = replay(
+            known, "adaptive", trials=10, seeds=24, nodes=5, slow=slow, slow_by=0.08, screening=screening, jobs=2
+        )
         return sum(one.hit for one in found)
 
     alike, unknown, screened = hits(0, 4), hits(2, 0), hits(2, 4)

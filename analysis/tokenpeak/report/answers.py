@@ -25,11 +25,6 @@ def confidence_words(confidence: float) -> str:
     return f"{min(math.floor(confidence * 1000), 999) / 10:.1f}%"
 
 
-def launches(row: dict[str, object]) -> str:
-    """How many launches a row of a ranking rests on, in words."""
-    return "one launch" if row["n"] == 1 else f"{row['n']} launches"
-
-
 def choices(view: SweepView, row: dict[str, object]) -> str:
     """A config as a reader would say it: each axis with its alternative."""
     pairs = [f"{axis}={row[f'axis_{axis}']}" for axis in view.axes if row.get(f"axis_{axis}") is not None]

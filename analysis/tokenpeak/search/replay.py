@@ -29,9 +29,6 @@ comparison; `optuna-shipped` has the settings it comes with."""
 Prior = Literal["recorded", "wrong", "none"]
 """The predictions as recorded, turned upside down, or left out."""
 
-SLOW_BY = 0.08
-"""By which share a slow board of a kind is slower."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
@@ -64,7 +61,7 @@ def replay(
     seeds: int,
     nodes: int = 1,
     slow: int = 0,
-    slow_by: float = SLOW_BY,
+    slow_by: float = 0.0,
     screening: int = 0,
     prior: Prior = "recorded",
     jobs: int = 1,
