@@ -13,9 +13,9 @@ import pytest
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
 from tokenpeak.spec.sweep import ModelSpec
+from tokenpeak.sweep.connection import node_command
 from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of
 from tokenpeak.sweep.inventory import nodes_by_name, read_inventory
-from tokenpeak.sweep.lease import node_command
 from tokenpeak.sweep.load_hosts import load_hosts
 from tokenpeak.sweep.resolution import Resolution, as_extravars, hosts_path, inventory_names
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.node.protocol.answers import Overlap
+from tokenpeak.sweep.connection import node_command
 from tokenpeak.sweep.inventory import Node
-from tokenpeak.sweep.lease import LeaseChannel, lease_command, lease_problem, node_command
+from tokenpeak.sweep.lease import LeaseChannel, lease_command, lease_problem
 
 LISTENER = """
 import os, sys

@@ -11,7 +11,7 @@ from tokenpeak.search.history import Proposal
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
 from tokenpeak.sweep.downtime_budget import Granted
 from tokenpeak.sweep.node_failures import NodeFailures
-from tokenpeak.sweep.runner import Event
+from tokenpeak.sweep.node_result import Event
 from tokenpeak.sweep.trial import TrialResult
 from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest
 from tokenpeak.sweep.worker import Worker

@@ -13,7 +13,7 @@ from tokenpeak.node import bundle
 from tokenpeak.node.protocol.answers import ProbeAnswer
 from tokenpeak.sweep import probe, secret, version
 from tokenpeak.sweep.inventory import read_inventory
-from tokenpeak.sweep.runner import NodeResult
+from tokenpeak.sweep.node_result import NodeResult
 
 
 def secrets_on(node: Path) -> dict[str, str]:

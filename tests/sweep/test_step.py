@@ -8,7 +8,8 @@ import pytest
 from tokenpeak import paths
 from tokenpeak.node.protocol.answers import StatusAnswer
 from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.runner import Event, run_playbook
+from tokenpeak.sweep.node_result import Event
+from tokenpeak.sweep.runner import run_playbook
 from tokenpeak.sweep.step import Step, _steps, step_of
 
 LONE = "all: {hosts: {one: {ansible_connection: local, ansible_python_interpreter: /usr/bin/python3}}}\n"

@@ -33,7 +33,8 @@ from tokenpeak.sweep.bake_settings import MOST_ROUNDS, BakeSettings
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.lease import LeaseChannel, lease_command
-from tokenpeak.sweep.runner import NodeResult, run_playbook
+from tokenpeak.sweep.node_result import NodeResult
+from tokenpeak.sweep.runner import run_playbook
 from tokenpeak.sweep.trial_request import write_private
 from tokenpeak.sweep.version import own_script
 

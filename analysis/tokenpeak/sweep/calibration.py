@@ -13,8 +13,8 @@ from tokenpeak.errors import NodeError
 from tokenpeak.loadgen.calibration import HERE, NetworkPath, Setup
 from tokenpeak.loadgen.test_server_process import program, serving_argv, started
 from tokenpeak.spec.endpoint import EndpointSpec
+from tokenpeak.sweep.connection import host_command
 from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.lease import host_command
 from tokenpeak.sweep.load_hosts import load_hosts
 from tokenpeak.sweep.probe import ReadyNode
 

@@ -28,8 +28,8 @@ from tokenpeak.records import Gpu, NodeFacts
 from tokenpeak.spec.endpoint import REFERENCE, EndpointSpec
 from tokenpeak.sweep.declared import declared_facts
 from tokenpeak.sweep.inventory import Inventory, Node, read_inventory
+from tokenpeak.sweep.node_result import Event
 from tokenpeak.sweep.probe import Probe, ReadyNode, last_facts
-from tokenpeak.sweep.runner import Event
 from tokenpeak.sweep.trial import TrialResult, TrialSite
 from tokenpeak.sweep.trial_failure import TrialEvidence
 from tokenpeak.sweep.trial_record import trial_record

@@ -6,17 +6,17 @@ channel is separate from Ansible's, so that neither a long task nor a lost one s
 """
 
 import json
-import shlex
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from tokenpeak.node import fence
 from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
 from tokenpeak.node.protocol.requests import HeartbeatRequest, as_json
+from tokenpeak.sweep.connection import script_command
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained
 
@@ -27,33 +27,9 @@ _CLOSE_TIMEOUT_S = 3.0
 _TRY_TIMEOUT_S = 60.0
 
 
-def node_command(node: Node, arguments: Sequence[str]) -> list[str]:
-    """`arguments` as an argv that runs on the node, as root where the inventory says that it takes sudo."""
-    return host_command(node, [*(["sudo", "-n"] if node.becomes_root else []), *arguments])
-
-
-def host_command(host: Node, arguments: Sequence[str]) -> list[str]:
-    """`arguments` as an argv that runs on the host with the connection that its inventory describes."""
-    variables = host.variables
-    if host.is_local:
-        return list(arguments)
-    command = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ConnectTimeout=10"]
-    key = variables.get("ansible_ssh_private_key_file") or variables.get("ansible_private_key_file")
-    for option, value in (("-p", variables.get("ansible_port")), ("-l", variables.get("ansible_user")), ("-i", key)):
-        if value:
-            command += [option, str(value)]
-    for variable in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
-        command += shlex.split(str(variables.get(variable) or ""))
-    return [*command, str(variables.get("ansible_host") or host.name), shlex.join(arguments)]
-
-
-def lease_command(node: Node, declaration: dict[str, Any]) -> list[str]:
-    """The argv that renews the node's lease, from where install.yml put the node's command."""
-    state_dir = str(declaration["state_dir"])
-    python = str(declaration.get("python") or "python3")
-    if node.guard_command:
-        return node_command(node, ["sudo", "-n", node.guard_command, "lease"])
-    return node_command(node, [python, "-I", f"{state_dir}/tokenpeak-node.pyz", "lease", "--state", state_dir])
+def lease_command(node: Node, declaration: Mapping[str, Any]) -> list[str]:
+    """The argv that renews the node's lease."""
+    return script_command(node, declaration, "lease")
 
 
 def lease_problem(argv: Sequence[str], login: Login = ANYWHERE) -> str | None:

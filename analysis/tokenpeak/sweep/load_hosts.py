@@ -13,8 +13,8 @@ from tokenpeak import paths
 from tokenpeak.atomic import replacing
 from tokenpeak.errors import LoadError, NodeError
 from tokenpeak.loadgen.remote_worker_pool import HostLostError, LoadHost, RemoteWorkerPool
+from tokenpeak.sweep.connection import host_command
 from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.lease import host_command
 from tokenpeak.sweep.login_failures import Login, explained
 from tokenpeak.sweep.runner import run_playbook
 

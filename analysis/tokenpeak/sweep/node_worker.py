@@ -9,8 +9,8 @@ from tokenpeak.sweep.downtime_budget import Later
 from tokenpeak.sweep.lease import LeaseChannel, lease_command
 from tokenpeak.sweep.login_failures import Login
 from tokenpeak.sweep.model_store import lease_offset_s
+from tokenpeak.sweep.node_result import Event
 from tokenpeak.sweep.restoration import restored_by, unrestored
-from tokenpeak.sweep.runner import Event, run_playbook
 from tokenpeak.sweep.trial import TrialResult, run_trial
 from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest
 from tokenpeak.sweep.worker import Worker
@@ -119,16 +119,8 @@ class NodeWorker(Worker):
         if self._site.claim.is_lost:
             return
         try:
-            with self._site.stores.restoring(self.node, self._site.interrupt.let_go):
-                result = run_playbook(
-                    "restore.yml",
-                    self._site.inventory,
-                    nodes=[self.node],
-                    extravars=self._site.restore_extravars(self.node),
-                    cancelled=self._site.interrupt.let_go,
-                ).nodes[self.node]
+            result = self._site.restore(self._site.inventory.node(self.node), self._ready.declaration)
             if result.fenced is not None:
-                self._site.claim.lose(result.fenced)
                 return
             outcome = restored_by(result, self._site.claim.holder, self._trial_id if self._is_down else None)
         except TokenpeakError as error:

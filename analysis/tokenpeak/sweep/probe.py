@@ -25,7 +25,8 @@ from tokenpeak.sweep.declared import declared_container, declared_facts, plannin
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.lease import lease_command, lease_problem
 from tokenpeak.sweep.login_failures import Login
-from tokenpeak.sweep.runner import Event, NodeResult, PlaybookResult, run_playbook
+from tokenpeak.sweep.node_result import Event, NodeResult
+from tokenpeak.sweep.runner import PlaybookResult, run_playbook
 
 _TRIED_AT_ONCE = 16
 _LACKS_RIGHTS = "Permission denied"

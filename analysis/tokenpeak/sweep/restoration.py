@@ -1,7 +1,7 @@
 """Restoration: how production stands after a node was given back, as the node reports."""
 
 from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome
-from tokenpeak.sweep.runner import NodeResult
+from tokenpeak.sweep.node_result import NodeResult
 
 
 def unrestored(reason: str) -> RestoreOutcome:
@@ -10,10 +10,10 @@ def unrestored(reason: str) -> RestoreOutcome:
 
 
 def restored_by(result: NodeResult, holder: str = "", trial_id: str | None = None) -> RestoreOutcome:
-    """How production stands after restore.yml; where the guard was first, its own account of this trial counts."""
+    """How production stands after a restore; where the guard was first, its own account of this trial counts."""
     answer = result.answer(RestoreAnswer) or RestoreAnswer()
     not_usable = f"its answer is not usable: {', '.join(answer.unusable)}" if answer.unusable else ""
-    reason = result.unreachable or result.failure or not_usable or "restore.yml gave no answer"
+    reason = result.unreachable or result.failure or not_usable or "the restore gave no answer"
     outcome = answer.restoration or unrestored(reason)
     last = answer.last_restoration
     if (

@@ -6,16 +6,14 @@ paths, and the environment is cut to what Ansible and SSH need.
 """
 
 import contextlib
-import json
 import os
 import re
 import signal
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -24,79 +22,23 @@ import ansible_runner
 
 from tokenpeak import paths
 from tokenpeak.errors import NodeError
-from tokenpeak.node import fence
-from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, parse
+from tokenpeak.node.protocol.answers import NodeAnswer, parse
 from tokenpeak.node.protocol.commands import ANSWERS
+from tokenpeak.sweep.connection import is_kept, search_path
 from tokenpeak.sweep.inventory import Inventory
-from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained, logins_of, missing_python, with_remedy
+from tokenpeak.sweep.login_failures import Login, logins_of, with_remedy
+from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult, as_object, failure_words
 from tokenpeak.sweep.resolution import as_extravars
 from tokenpeak.sweep.step import Step, step_of
 
-_KEPT_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "LANG", "TZ", "VIRTUAL_ENV")
-_KEPT_PREFIXES = ("LC_", "SSH_", "SSL_", "XDG_", "ANSIBLE_", "TOKENPEAK_", "PIP_", "UV_")
-_KEPT_SUFFIXES = ("_proxy", "_PROXY")
 _CANCEL_POLL_S = 0.5
 _TAIL_LINES = 12
-_WORDS_CHARACTERS = 4000
 _ANSIBLE_MEMORY_BYTES = 1 << 30
 """Of Ansible's processes together, beyond what each of them usually has; they hold a node's output several times over.
 Their children may have more: on a local node the engine is one, so that no limit is set that children inherit."""
 _USUAL_BYTES = 150 << 20
 _FLOOD_POLL_S = 0.1
 """Output that is cut into lines takes gigabytes in seconds, and events may keep the thread that runs Ansible busy."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Event:
-    """A task that starts or ends on a node."""
-
-    kind: str
-    """started, ok, failed, skipped or unreachable."""
-    step: Step | None
-    """What the task does; None for one without a mark."""
-    node: str
-    answer: NodeAnswer | None = None
-    """The node command's, once it has ended."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeResult:
-    """What came of a run on one node."""
-
-    answers: Mapping[Step, NodeAnswer] = field(default_factory=dict)
-    spans: Mapping[Step, tuple[float, float]] = field(default_factory=dict)
-    """Step → when its task started and ended, unix seconds on the controller."""
-    has_run: bool = False
-    """A task ended there, marked or not."""
-    unreachable: str | None = None
-    """Ansible's words when the node could not be reached."""
-    failure: str | None = None
-    """What a failed task said, when one failed."""
-
-    def answer(self, kind: type[AnyAnswer]) -> AnyAnswer | None:
-        """The node command's answer of this kind; None when it gave none, or an error."""
-        return next((one for one in self.answers.values() if isinstance(one, kind) and one.error is None), None)
-
-    @property
-    def ok(self) -> bool:
-        """Every task that ran succeeded."""
-        return self.unreachable is None and self.failure is None
-
-    @property
-    def fenced(self) -> str | None:
-        """The node's sentence where it refuses this controller, because another one has the sweep."""
-        errors = (answer.error for answer in self.answers.values())
-        return next((error.text for error in errors if error is not None and error.code == fence.CODE), None)
-
-    @property
-    def is_not_installed(self) -> bool:
-        """TokenPeak's command is not on the node: nothing was ever borrowed there."""
-        failure = self.failure or ""
-        return (
-            any(answer.error is not None and answer.error.code == "not_installed" for answer in self.answers.values())
-            or "tokenpeak-node.pyz': [Errno 2]" in failure
-            or ("sudo:" in failure and "command not found" in failure)
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +84,11 @@ class _Collector:
             self._take_answer(node, step, result)
         if kind == "unreachable":
             self.unreachable[node] = with_remedy(
-                str(result.get("msg", "unreachable"))[:_WORDS_CHARACTERS], self._login(node)
+                str(result.get("msg", "unreachable"))[:WORDS_CHARACTERS], self._login(node)
             )
         if kind == "failed" and not data.get("ignore_errors"):
-            self.failures[node] = _words(str(data.get("task", "")), result, self._login(node))
+            title = str(data.get("task", "")).rsplit(" : ", 1)[-1]
+            self.failures[node] = failure_words(title, result, self._login(node))
         if self._on_event is not None:
             answer = self.answers.get(node, {}).get(step) if step is not None and kind != "start" else None
             self._on_event(Event(kind="started" if kind == "start" else kind, step=step, node=node, answer=answer))
@@ -159,8 +102,8 @@ class _Collector:
         return self._find_logins()
 
     def _take_answer(self, node: str, step: Step, result: Mapping[str, Any]) -> None:
-        answer = _json(result.get("stdout"))
-        if isinstance(answer, dict) and step in ANSWERS:
+        answer = as_object(result.get("stdout"))
+        if answer is not None and step in ANSWERS:
             self.answers.setdefault(node, {})[step] = parse(ANSWERS[step], answer)
 
     def result(self, node: str) -> NodeResult:
@@ -291,60 +234,12 @@ def _resident_bytes(pid: str) -> int:
 
 def _environment(prepared: Mapping[str, str]) -> dict[str, str]:
     """Ansible's environment: what ansible-runner prepared, without whatever else this process happens to hold."""
-    kept = {
-        name: value
-        for name, value in prepared.items()
-        if name in _KEPT_VARIABLES
-        or name.startswith(_KEPT_PREFIXES)
-        or name.endswith(_KEPT_SUFFIXES)
-        or os.environ.get(name) != value
-    }
-    kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    kept = {name: value for name, value in prepared.items() if is_kept(name) or os.environ.get(name) != value}
+    kept["PATH"] = search_path()
     kept["ANSIBLE_CONFIG"] = str(paths.PLAYBOOKS / "ansible.cfg")
     # ansible-runner says False here, which is stronger than ansible.cfg.
     kept["ANSIBLE_HOST_KEY_CHECKING"] = "True"
     return kept
-
-
-def _json(text: object) -> Any:
-    """What was printed as JSON; None for what is none."""
-    try:
-        return json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def _words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE) -> str:
-    """The most useful words of a failed task: its own sentence, else its title with what it or Ansible printed.
-
-    A command that did not get to the node at all has the reason.
-    """
-    task = title.rsplit(" : ", 1)[-1]
-    answer = _json(result.get("stdout"))
-    if isinstance(answer, dict) and (refusal := parse(NodeAnswer, answer).error) is not None:
-        return refusal.text[:_WORDS_CHARACTERS]
-    if isinstance(answer, dict) and isinstance(said := answer.get("message"), str):
-        return f"{task}: {said[:_WORDS_CHARACTERS]}"
-    if reason := _login_failure(result, login):
-        return reason
-    if timed_out := result.get("timedout"):
-        return f"{task}: nothing came back within {timed_out['period']} s: log in there and see what hangs"
-    for key in ("stderr", "stdout", "module_stderr", "msg"):
-        if text := str(result.get(key) or "").strip():
-            return f"{task}: " + "\n".join(text[-_WORDS_CHARACTERS:].splitlines()[-_TAIL_LINES:])
-    return f"{task}: failed without a word"
-
-
-def _login_failure(result: Mapping[str, Any], login: Login) -> str | None:
-    """Why the task's command did not run there; None where it ran and failed."""
-    command = result.get("cmd")
-    if result.get("rc") == 2 and result.get("msg") == "Error executing command." and not result.get("stderr"):
-        words = command if isinstance(command, list) else str(command).split()
-        return missing_python(words[0]) if words else None
-    printed = "\n".join(
-        str(result.get(key) or "")[-_WORDS_CHARACTERS:] for key in ("msg", "module_stdout", "module_stderr", "stderr")
-    )
-    return explained(printed, login)
 
 
 def _tail(private: Path) -> str:

@@ -1,13 +1,12 @@
-"""One trial from its request to its record: launch, load, finish in one Ansible run, whatever happens in between.
+"""One trial from its request to its record: launch, load, finish, whatever happens in between.
 
-Measured on two cores with a local node, three playbook runs cost 5.3 s of Ansible and one run of the same three tasks
-2.3 s; over SSH the difference grows. So a trial is one run of trial.yml, whose finish task always runs. When that run
-is cut short (a signal, Ansible's death, a network that went), the lease is renewed no more, so that the node's guard
-gives production back should nobody else; finish.yml is run by itself until it gets through, then restore.yml.
+Each step is one command, without Ansible (see node_command). The finish always follows. When the node cannot be
+reached, or the trial is cut short (a signal, production that somebody started), the lease is renewed no more, so that
+the node's guard gives production back should nobody else; the finish is tried until it gets through, then a restore.
 """
 
-import os
-import signal
+import json
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,18 +14,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.errors import NodeError, PlanError
+from tokenpeak import paths
+from tokenpeak.errors import PlanError
 from tokenpeak.names import inside
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
+from tokenpeak.node.protocol.requests import RestoreRequest, as_json
 from tokenpeak.records import Production, Provenance, TrialRecord
 from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.interrupt import Interrupt
-from tokenpeak.sweep.inventory import Inventory
+from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.model_store import StoreLimiter
+from tokenpeak.sweep.node_command import run_here, run_node_command
+from tokenpeak.sweep.node_result import Event, NodeResult
 from tokenpeak.sweep.probe import install
 from tokenpeak.sweep.restoration import restored_by
-from tokenpeak.sweep.runner import Event, NodeResult, run_playbook
 from tokenpeak.sweep.secret import MasterSecret
+from tokenpeak.sweep.step import Step
 from tokenpeak.sweep.trial_failure import TrialEvidence
 from tokenpeak.sweep.trial_record import failed_before_launch, trial_record
 from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest, at_start, write_finish, write_requests
@@ -51,13 +54,32 @@ class TrialSite:
     production_at_start: Mapping[str, Production]
     """What production was on each node when the sweep began: decided once, whatever happens to it since."""
 
-    def restore_extravars(self, node: str) -> dict[str, Any]:
-        """What restore.yml needs: for whom the node is given back, and what it served when the sweep began."""
-        return {
-            "tokenpeak_restore_holder": self.claim.holder,
-            "tokenpeak_claim": self.claim.on_node,
-            "tokenpeak_production_at_start": at_start(self.production_at_start.get(node)),
-        }
+    def on_node(
+        self,
+        step: Step,
+        node: Node,
+        declaration: Mapping[str, Any],
+        request: bytes,
+        on_event: Callable[[Event], None],
+        cancelled: Callable[[], bool],
+    ) -> NodeResult:
+        """The step's command on the node, where the sweep is still this controller's."""
+        if cancelled():
+            return NodeResult(failure=f"The {step} was not asked for: the sweep was interrupted")
+        result = run_node_command(node, declaration, step, request, on_event=on_event, cancelled=cancelled)
+        if result.fenced is not None:
+            self.claim.lose(result.fenced)
+        return result
+
+    def restore(
+        self, node: Node, declaration: Mapping[str, Any], on_event: Callable[[Event], None] = lambda _: None
+    ) -> NodeResult:
+        """Ask the node to give itself back: for whom, and as what it served when the sweep began."""
+        began = at_start(self.production_at_start.get(node.name))
+        request = RestoreRequest(holder=self.claim.holder, claim=self.claim.on_node, production_at_start=began)
+        content = json.dumps(as_json(request)).encode()
+        with self.stores.restoring(node.name, self.interrupt.let_go):
+            return self.on_node("restore", node, declaration, content, on_event, self.interrupt.let_go)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +134,10 @@ def run_trial(
     def is_cut_short() -> bool:
         return site.interrupt.gentle() or is_overlapped()
 
-    main = _play("trial.yml", request, site, files, _without_skipped_load(on_event), is_cut_short)
+    main = _steps(request, site, files, on_event, is_cut_short)
     if _is_refused(main):
         _renew(request, site)
-        main = _play("trial.yml", request, site, files, _without_skipped_load(on_event), is_cut_short)
+        main = _steps(request, site, files, on_event, is_cut_short)
     launch, finished, failure = _of_this_version(main, request, site)
     evidence = replace(
         evidence,
@@ -140,6 +162,28 @@ def run_trial(
         answers=files.answers,
         node_trouble=_node_trouble(evidence, record),
     )
+
+
+def _steps(
+    request: TrialRequest,
+    site: TrialSite,
+    files: RequestFiles,
+    on_event: Callable[[Event], None],
+    cancelled: Callable[[], bool],
+) -> NodeResult:
+    """Launch, load where the engine is ready, finish; no further than to a node out of reach, or to `cancelled`."""
+
+    def ask(step: Step, file: Path) -> NodeResult:
+        return site.on_node(step, request.node, request.declaration, file.read_bytes(), on_event, cancelled)
+
+    done = ask("launch", files.launch)
+    launch = done.answer(LaunchAnswer)
+    if launch is not None and launch.ready and not cancelled():
+        client = [str(Path(sys.executable).with_name("tokenpeak")), "load", "--job", str(files.job)]
+        done = done.then(
+            run_here(client, request.node, "load", folder=paths.HOME, on_event=on_event, cancelled=cancelled)
+        )
+    return done if done.unreachable or cancelled() else done.then(ask("finish", files.finish))
 
 
 def _is_refused(result: NodeResult) -> bool:
@@ -173,11 +217,10 @@ def _give_back(
     *,
     heard_at_unix_s: float | None,
 ) -> TrialEvidence:
-    """Tear down a trial whose own finish did not answer: finish.yml until the guard must have acted, else restore.yml.
+    """Tear down a trial whose own finish did not answer: ask for it until the guard must have acted, else restore.
 
     Either answers for the guard too, with how long production was down.
     """
-    _end_client(files)
     request = evidence.request
     write_finish(request, files, claim=site.claim, restore_production=True, keep_lock=False)
     deadlines = request.spec.deadlines
@@ -185,14 +228,14 @@ def _give_back(
     until_s = time.monotonic() + min(_LONGEST_WAIT_S, longest_s)
     while True:
         with site.stores.restoring(request.node.name, site.interrupt.abrupt):
-            again = _play("finish.yml", request, site, files, on_event, site.interrupt.abrupt)
+            content, cancelled = files.finish.read_bytes(), site.interrupt.abrupt
+            again = site.on_node("finish", request.node, request.declaration, content, on_event, cancelled)
         if (answer := again.answer(FinishAnswer)) is not None:
             return replace(evidence, finish=answer, spans={**evidence.spans, **again.spans})
         if site.interrupt.abrupt() or time.monotonic() >= until_s:
             break
         time.sleep(_AGAIN_S)
-    with site.stores.restoring(request.node.name, site.interrupt.let_go):
-        restored = _play("restore.yml", request, site, files, on_event, site.interrupt.let_go)
+    restored = site.restore(request.node, request.declaration, on_event)
     outcome = restored_by(restored, site.claim.holder, request.trial_id)
     if not outcome.restored and outcome.downtime_s is None:
         outcome = replace(outcome, downtime_s=_down_at_least_s(evidence, heard_at_unix_s))
@@ -215,61 +258,6 @@ def _down_at_least_s(evidence: TrialEvidence, heard_at_unix_s: float | None) -> 
     if began is None or not stops:
         return None
     return max(0.0, max(began[1], heard_at_unix_s or 0.0) - began[0] - stops[0].started_s)
-
-
-def _without_skipped_load(on_event: Callable[[Event], None]) -> Callable[[Event], None]:
-    """`on_event`, less the start of a load that Ansible announces and then skips because the engine is not ready."""
-    ready = False
-
-    def hear(event: Event) -> None:
-        nonlocal ready
-        if isinstance(event.answer, LaunchAnswer):
-            ready = bool(event.answer.ready)
-        if ready or event.step != "load":
-            on_event(event)
-
-    return hear
-
-
-def _end_client(files: RequestFiles) -> None:
-    """End the load client that a killed Ansible left behind: the process here that was started with this job's path.
-
-    Without /proc nothing is ended, and the client's requests fail one by one once the engine has gone.
-    """
-    for command_line in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if str(files.job).encode() in command_line.read_bytes().split(b"\0"):
-                os.kill(int(command_line.parent.name), signal.SIGTERM)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-
-
-def _play(
-    playbook: str,
-    request: TrialRequest,
-    site: TrialSite,
-    files: RequestFiles,
-    on_event: Callable[[Event], None],
-    cancelled: Callable[[], bool],
-) -> NodeResult:
-    """The playbook on the request's node; an Ansible that could not run is a failure of the node's."""
-    if cancelled():
-        return NodeResult(failure=f"{playbook} was not run: the sweep was interrupted")
-    try:
-        done = run_playbook(
-            playbook,
-            site.inventory,
-            nodes=[request.node.name],
-            extravars={**files.extravars(), **site.restore_extravars(request.node.name)},
-            on_event=on_event,
-            cancelled=cancelled,
-        )
-    except NodeError as error:
-        return NodeResult(failure=str(error))
-    result = done.nodes[request.node.name]
-    if result.fenced is not None:
-        site.claim.lose(result.fenced)
-    return result
 
 
 def _node_trouble(evidence: TrialEvidence, record: TrialRecord) -> str | None:

@@ -20,10 +20,10 @@ from tokenpeak.sweep.downtime_budget import DowntimeBudget, Granted, Later, Neve
 from tokenpeak.sweep.load_hosts import load_hosts
 from tokenpeak.sweep.model_store import lease_offset_s
 from tokenpeak.sweep.node_failures import NodeFailures
+from tokenpeak.sweep.node_result import Event
 from tokenpeak.sweep.notification import Notifier
 from tokenpeak.sweep.probe import ReadyNode
 from tokenpeak.sweep.progress import ProgressDisplay
-from tokenpeak.sweep.runner import Event
 from tokenpeak.sweep.trial import TrialResult, TrialSite
 from tokenpeak.sweep.trial_queue import TrialQueue
 from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest

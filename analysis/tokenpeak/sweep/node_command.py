@@ -1,0 +1,204 @@
+"""Node command: a step that is one command, carried to a node by SSH itself.
+
+A trial's steps are one command each. A playbook run for them would cost 200 MB and a second or two of processor time
+on this machine for each node at work; a process of SSH costs a twentieth of the one and a fiftieth of the other, so
+that a small controller drives hundreds. Playbooks do what takes several tasks, or many nodes at once.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tokenpeak.node.protocol.answers import RestoreAnswer, parse
+from tokenpeak.node.protocol.commands import ANSWERS
+from tokenpeak.sweep.connection import environment, script_command
+from tokenpeak.sweep.inventory import Node
+from tokenpeak.sweep.login_failures import Login, with_remedy
+from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult, as_object, failure_words
+from tokenpeak.sweep.step import Step
+
+_CANCEL_POLL_S = 0.5
+_END_S = 5.0
+"""For a process that was asked to end."""
+_STDERR_S = 1.0
+"""For the rest of what was said: a process that SSH leaves behind may hold that pipe for ever."""
+_MOST_PRINTED_BYTES = 256 << 20
+"""Of an answer, whose largest part is an engine's packed log."""
+_MOST_SAID_BYTES = 1 << 20
+_SSH_FAILED = 255
+_KEEPALIVES = 6
+"""Half a minute without a word: a network that comes back sooner costs no trial."""
+_TITLES: Mapping[Step, str] = {
+    "launch": "Launch the engine in production's place",
+    "load": "Run the load client",
+    "finish": "Stop the engine and give the node back",
+    "restore": "Restore production",
+}
+
+
+def run_node_command(
+    node: Node,
+    declaration: Mapping[str, Any],
+    step: Step,
+    request: bytes,
+    *,
+    on_event: Callable[[Event], None] = lambda _: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> NodeResult:
+    """Run the node script's command of `step` with this request, and wait for its answer.
+
+    Once `cancelled` answers True, nothing is waited for, within half a second; what was started on the node is left to
+    it.
+    """
+    options = ("--request", "-") if step == "restore" else ()
+    argv = script_command(node, declaration, step, *options, keepalives=_KEEPALIVES)
+    return _run(argv, node, step, request, on_event, cancelled)
+
+
+def run_here(
+    argv: Sequence[str],
+    node: Node,
+    step: Step,
+    *,
+    folder: Path,
+    on_event: Callable[[Event], None],
+    cancelled: Callable[[], bool],
+) -> NodeResult:
+    """Run a step's command on this machine, for a node; once `cancelled` answers True it is asked to end, and ended."""
+    return _run(argv, node, step, b"", on_event, cancelled, folder=folder)
+
+
+def _run(
+    argv: Sequence[str],
+    node: Node,
+    step: Step,
+    request: bytes,
+    on_event: Callable[[Event], None],
+    cancelled: Callable[[], bool],
+    folder: Path | None = None,
+) -> NodeResult:
+    on_event(Event(kind="started", step=step, node=node.name))
+    began = time.time()
+    try:
+        ended = _carried(argv, request, cancelled, folder)
+    except OSError as error:
+        ended = _Ended(status=None, said=str(error))
+    result = _result(argv, node, step, ended, (began, time.time()))
+    kind = "unreachable" if result.unreachable else "failed" if result.failure else "ok"
+    on_event(Event(kind=kind, step=step, node=node.name, answer=result.answers.get(step)))
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ended:
+    """How a process ended; `status` is None where it did not by itself, and `said` is empty where it was cancelled."""
+
+    status: int | None
+    printed: str = ""
+    said: str = ""
+
+
+def _result(argv: Sequence[str], node: Node, step: Step, ended: _Ended, span: tuple[float, float]) -> NodeResult:
+    if ended.status is None and not ended.said:
+        return NodeResult(spans={step: span})
+    login = Login.of(node.name, node.variables)
+    if ended.status == _SSH_FAILED and argv[0] == "ssh":
+        said = ended.said.strip()[-WORDS_CHARACTERS:] or "SSH ended without a word"
+        return NodeResult(spans={step: span}, has_run=True, unreachable=with_remedy(said, login))
+    found = as_object(ended.printed)
+    answer = parse(ANSWERS[step], found) if found is not None and step in ANSWERS else None
+    failure = None
+    if ended.status != 0 or _is_unrestored(answer):
+        told = {"cmd": list(argv), "rc": ended.status, "stdout": ended.printed, "stderr": ended.said}
+        failure = failure_words(_TITLES[step], told, login)
+    return NodeResult(
+        answers={} if answer is None else {step: answer}, spans={step: span}, has_run=True, failure=failure
+    )
+
+
+def _is_unrestored(answer: object) -> bool:
+    return isinstance(answer, RestoreAnswer) and (answer.restoration is None or not answer.restoration.restored)
+
+
+def _carried(argv: Sequence[str], request: bytes, cancelled: Callable[[], bool], folder: Path | None) -> _Ended:
+    """The process from its start to its end, or to `cancelled`. Its output is read as it comes, up to a bound."""
+    process = subprocess.Popen(
+        list(argv),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env=environment(),
+        start_new_session=True,  # Ctrl-C is this controller's to answer
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    threading.Thread(target=_feed, args=(process.stdin, request), name="request", daemon=True).start()
+    printed = _Reader(process.stdout, _MOST_PRINTED_BYTES)
+    said = _Reader(process.stderr, _MOST_SAID_BYTES, is_tail=True)
+    # Waiting for the end of its output costs nothing; waiting for a process with a limit of time is a loop.
+    while not printed.has_ended.wait(_CANCEL_POLL_S):
+        if cancelled():
+            _end(process)
+            return _Ended(status=None)
+    if printed.is_full:
+        _end(process)
+        words = f"it printed more than {_MOST_PRINTED_BYTES >> 20} MiB, more than any answer has"
+        return _Ended(status=None, said=words)
+    status = process.wait()
+    said.has_ended.wait(_STDERR_S)
+    return _Ended(status=status, printed=printed.text(), said=said.text())
+
+
+def _feed(pipe: IO[bytes], request: bytes) -> None:
+    """Write the request; a process that ends without reading it says why itself."""
+    with contextlib.suppress(OSError), pipe:
+        pipe.write(request)
+
+
+class _Reader:
+    """What a process writes into a pipe, read by a thread; of more than `most` bytes the last, or it ends as full."""
+
+    def __init__(self, pipe: IO[bytes], most: int, *, is_tail: bool = False) -> None:
+        self.has_ended = threading.Event()
+        self.is_full = False
+        self._pipe = pipe
+        self._most = most
+        self._is_tail = is_tail
+        self._data = bytearray()
+        threading.Thread(target=self._read, name="output", daemon=True).start()
+
+    def _read(self) -> None:
+        with self._pipe, contextlib.suppress(OSError):
+            while chunk := os.read(self._pipe.fileno(), 1 << 16):
+                self._data += chunk
+                if len(self._data) <= self._most:
+                    continue
+                if not self._is_tail:
+                    self.is_full = True
+                    break
+                del self._data[: -self._most]
+        self.has_ended.set()
+
+    def text(self) -> str:
+        """All that was read so far."""
+        return self._data.decode(errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask the process to end, and end it with all of its session that is left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_S)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

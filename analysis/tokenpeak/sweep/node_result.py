@@ -1,0 +1,119 @@
+"""Node result: what came of the steps that ran on a node, and the events on the way, whoever carried them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenpeak.node import fence
+from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, parse
+from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained, missing_python
+from tokenpeak.sweep.step import Step
+
+WORDS_CHARACTERS = 4000
+_TAIL_LINES = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A step that starts or ends on a node."""
+
+    kind: str
+    """started, ok, failed, skipped or unreachable."""
+    step: Step | None
+    """What the step does; None for a playbook's task without a mark."""
+    node: str
+    answer: NodeAnswer | None = None
+    """The node command's, once it has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeResult:
+    """What came of a run on one node."""
+
+    answers: Mapping[Step, NodeAnswer] = field(default_factory=dict)
+    spans: Mapping[Step, tuple[float, float]] = field(default_factory=dict)
+    """Step → when it started and ended, unix seconds on the controller."""
+    has_run: bool = False
+    """A step ended there, marked or not."""
+    unreachable: str | None = None
+    """SSH's or Ansible's words when the node could not be reached."""
+    failure: str | None = None
+    """What a failed step said, when one failed."""
+
+    def then(self, later: "NodeResult") -> "NodeResult":
+        """What came of these steps and of those after them."""
+        return NodeResult(
+            answers={**self.answers, **later.answers},
+            spans={**self.spans, **later.spans},
+            has_run=self.has_run or later.has_run,
+            unreachable=later.unreachable or self.unreachable,
+            failure=later.failure or self.failure,
+        )
+
+    def answer(self, kind: type[AnyAnswer]) -> AnyAnswer | None:
+        """The node command's answer of this kind; None when it gave none, or an error."""
+        return next((one for one in self.answers.values() if isinstance(one, kind) and one.error is None), None)
+
+    @property
+    def ok(self) -> bool:
+        """Every step that ran succeeded."""
+        return self.unreachable is None and self.failure is None
+
+    @property
+    def fenced(self) -> str | None:
+        """The node's sentence where it refuses this controller, because another one has the sweep."""
+        errors = (answer.error for answer in self.answers.values())
+        return next((error.text for error in errors if error is not None and error.code == fence.CODE), None)
+
+    @property
+    def is_not_installed(self) -> bool:
+        """TokenPeak's command is not on the node: nothing was ever borrowed there."""
+        failure = self.failure or ""
+        return (
+            any(answer.error is not None and answer.error.code == "not_installed" for answer in self.answers.values())
+            or "tokenpeak-node.pyz': [Errno 2]" in failure
+            or ("sudo:" in failure and "command not found" in failure)
+        )
+
+
+def as_object(printed: object) -> dict[str, Any] | None:
+    """The JSON object that was printed; None for what is none."""
+    try:
+        found = json.loads(printed) if isinstance(printed, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def failure_words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE) -> str:
+    """The most useful words of a failed step: its own sentence, else its title with what it printed.
+
+    `result` has cmd, rc, stdout, stderr and msg, as far as they are known. A command that did not get to the node at
+    all has the reason.
+    """
+    answer = as_object(result.get("stdout"))
+    if answer is not None and (refusal := parse(NodeAnswer, answer).error) is not None:
+        return refusal.text[:WORDS_CHARACTERS]
+    if answer is not None and isinstance(said := answer.get("message"), str):
+        return f"{title}: {said[:WORDS_CHARACTERS]}"
+    if reason := _login_failure(result, login):
+        return reason
+    if timed_out := result.get("timedout"):
+        return f"{title}: nothing came back within {timed_out['period']} s: log in there and see what hangs"
+    for key in ("stderr", "stdout", "module_stderr", "msg"):
+        if text := str(result.get(key) or "").strip():
+            return f"{title}: " + "\n".join(text[-WORDS_CHARACTERS:].splitlines()[-_TAIL_LINES:])
+    return f"{title}: failed without a word"
+
+
+def _login_failure(result: Mapping[str, Any], login: Login) -> str | None:
+    """Why the step's command did not run there; None where it ran and failed."""
+    command = result.get("cmd")
+    if result.get("rc") == 2 and result.get("msg") == "Error executing command." and not result.get("stderr"):
+        words = command if isinstance(command, list) else str(command).split()
+        return missing_python(words[0]) if words else None
+    printed = "\n".join(
+        str(result.get(key) or "")[-WORDS_CHARACTERS:] for key in ("msg", "module_stdout", "module_stderr", "stderr")
+    )
+    return explained(printed, login)
