@@ -463,7 +463,7 @@ ENTRIES = (
     Entry(
         line="pipx install dist/tokenpeak-0.1.0-py3-none-any.whl",
         typed=".venv/bin/python -m zipfile -l dist/tokenpeak-0.1.0-py3-none-any.whl",
-        check=has_words("tokenpeak/shipped/playbooks/trial.yml"),
+        check=has_words("tokenpeak/shipped/playbooks/restore.yml"),
     ),
     Entry(
         line="tokenpeak init my-gpus --like v100",

@@ -1,4 +1,4 @@
-"""The playbooks over SSH, on nodes with a real sshd and systemd."""
+"""Playbooks and node commands over SSH, on nodes with a real sshd and systemd."""
 
 import json
 import os
@@ -17,21 +17,13 @@ from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.node import clock, serving
 from tokenpeak.node.bundle import write_bundle
+from tokenpeak.sweep.inventory import Node
+from tokenpeak.sweep.node_command import run_node_command
+from tokenpeak.sweep.step import Step
 
 pytestmark = [pytest.mark.e2e]
 
 ANSWER = re.compile(r"^(?:ok|changed|fatal): \[([^\]]+)\][^=]*=> (\{.*\})$", re.MULTILINE)
-
-
-LAUNCH = """- hosts: all
-  become: "{{ tokenpeak_become | default(false) }}"
-  tasks:
-    - ansible.builtin.import_role:
-        name: engine
-        tasks_from: launch
-        rolespec_validate: false
-"""
-"""A trial up to the engine's start; trial.yml goes on from there."""
 
 
 class Controller:
@@ -64,6 +56,7 @@ class Controller:
             "tokenpeak_host": "{{ ansible_host }}",
             "tokenpeak_port": 8099,
         }
+        self.hosts = [Node(name=name, variables={**shared, **own}) for name, own in hosts.items()]
         self.inventory = folder / "hosts.yml"
         self.inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": shared}}))
         self.secrets = folder / "secrets"
@@ -71,11 +64,6 @@ class Controller:
         for host in hosts:
             write_atomically(self.secrets / host, "canary-in-the-secret-file", mode=0o600)
         self.said = ""
-        self.playbooks = folder / "playbooks"
-        self.playbooks.mkdir()
-        for entry in paths.PLAYBOOKS.iterdir():
-            (self.playbooks / entry.name).symlink_to(entry)
-        (self.playbooks / "launch.yml").write_text(LAUNCH)
 
     def play(self, playbook: str, **extravars: Any) -> dict[str, dict[str, Any]]:
         """Run a playbook; each node's answer to its last node command."""
@@ -92,7 +80,7 @@ class Controller:
                 "-v",
                 "-i",
                 str(self.inventory),
-                str(self.playbooks / playbook),
+                str(paths.PLAYBOOKS / playbook),
                 "-e",
                 json.dumps(extravars),
             ],
@@ -110,11 +98,13 @@ class Controller:
         assert found, done.stdout + done.stderr
         return found
 
-    def request(self, name: str, content: dict[str, Any]) -> str:
-        """Write a request file; its path."""
-        path = self.folder / f"{name}.json"
-        path.write_text(json.dumps(content))
-        return str(path)
+    def ask(self, step: Step, content: dict[str, Any]) -> dict[str, Any]:
+        """Send each node the step's command over SSH as a trial does; each node's answer."""
+        declaration = {"state_dir": STATE, "python": PYTHON}
+        request = json.dumps(content).encode()
+        done = {host.name: run_node_command(host, declaration, step, request) for host in self.hosts}
+        self.said += repr(done)
+        return {name: result.answers[step] for name, result in done.items()}
 
 
 def answers(node: RigNode) -> bool:
@@ -131,23 +121,20 @@ def test_two_nodes(boot: Callable[..., RigNode], tmp_path: Path) -> None:
     controller.play("install.yml")
 
     probed = controller.play("probe.yml")
-    launch = controller.request(
-        "launch", {**nodes[0].launch_request(), "argv": nodes[0].launch_request("--host", "0.0.0.0")["argv"]}
-    )
-    launched = controller.play("launch.yml", tokenpeak_launch_request=launch)
+    launch = {**nodes[0].launch_request(), "argv": nodes[0].launch_request("--host", "0.0.0.0")["argv"]}
+    launched = controller.ask("launch", launch)
     during = controller.play("status.yml")
-    finish = controller.request("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
-    finished = controller.play("finish.yml", tokenpeak_finish_request=finish)
+    finished = controller.ask("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
     restored = controller.play("restore.yml")
 
     assert [("prod", True)] * 2 == [
         (answer["production"]["model"], answer["engine_port_free"]) for answer in probed.values()
     ]
-    assert [True, True] == [answer["ready"] for answer in launched.values()]
+    assert [True, True] == [answer.ready for answer in launched.values()]
     assert [(True, True, False)] * 2 == [
         (answer["armed"], answer["guard_alive"], answer["production"]["running"]) for answer in during.values()
     ]
-    assert [True, True] == [answer["restoration"]["restored"] for answer in finished.values()]
+    assert [True, True] == [answer.restoration.restored for answer in finished.values()]
     assert [True, True] == [answer["restoration"]["restored"] for answer in restored.values()]
     assert [True, True] == [answers(node) for node in nodes]
     assert "canary" not in controller.said
@@ -159,17 +146,15 @@ def test_network_is_cut(rig_node: RigNode, tmp_path: Path) -> None:
     assert clock.wait_until(lambda: answers(rig_node), 10)
     controller = Controller(tmp_path, [rig_node])
     controller.play("install.yml")
-    launch = controller.request("launch", rig_node.launch_request(lease_s=5))
-    launched = controller.play("launch.yml", tokenpeak_launch_request=launch)
+    launched = controller.ask("launch", rig_node.launch_request(lease_s=5))
 
     rig_node.testnode("cut")
     alone = clock.wait_until(lambda: rig_node.read("record.json") is None, 30, poll_s=0.2)
     rig_node.testnode("heal")
-    finish = controller.request("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
-    finished = controller.play("finish.yml", tokenpeak_finish_request=finish)
+    finished = controller.ask("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
 
-    assert (True, True) == (launched["gpu1"]["ready"], alone)
-    assert "Given back by guard" in finished["gpu1"]["restoration"]["message"]
+    assert (True, True) == (launched["gpu1"].ready, alone)
+    assert "Given back by guard" in finished["gpu1"].restoration.message
     assert answers(rig_node)
 
 
@@ -186,7 +171,7 @@ def test_node_that_hangs_keeps_no_other_waiting(boot: Callable[..., RigNode], tm
 
 
 def test_hostile_requests(rig_node: RigNode, tmp_path: Path) -> None:
-    """Request files are no templates: braces and quotes reach the engine as they are."""
+    """Requests are no templates: braces and quotes reach the engine as they are."""
     controller = Controller(tmp_path, [rig_node])
     rig_node.production_unit(enabled=True)
     controller.play("install.yml")
@@ -194,7 +179,7 @@ def test_hostile_requests(rig_node: RigNode, tmp_path: Path) -> None:
     script = "import sys,json; print(json.dumps(sys.argv[1:]))"
     request = {**rig_node.launch_request(), "argv": [PYTHON, "-c", script, *hostile]}
 
-    launched = controller.play("launch.yml", tokenpeak_launch_request=controller.request("launch", request))
+    launched = controller.ask("launch", request)
     controller.play("restore.yml")
 
-    assert hostile == json.loads(launched["gpu1"]["log_tail"])
+    assert hostile == json.loads(launched["gpu1"].log_tail)

@@ -31,12 +31,8 @@ is."""
 BY_CONTROLLER = (
     "tokenpeak_apply_request",
     "tokenpeak_claim",
-    "tokenpeak_finish_request",
-    "tokenpeak_launch_request",
     "tokenpeak_load_bundle",
-    "tokenpeak_load_job",
     "tokenpeak_local_home",
-    "tokenpeak_production_at_start",
     "tokenpeak_pyz",
     "tokenpeak_restore_holder",
     "tokenpeak_retired_secrets",

@@ -116,8 +116,8 @@ def _result(argv: Sequence[str], node: Node, step: Step, ended: _Ended, span: tu
     answer = parse(ANSWERS[step], found) if found is not None and step in ANSWERS else None
     failure = None
     if ended.status != 0 or _is_unrestored(answer):
-        told = {"cmd": list(argv), "rc": ended.status, "stdout": ended.printed, "stderr": ended.said}
-        failure = failure_words(_TITLES[step], told, login)
+        known = {"cmd": list(argv), "rc": ended.status, "stdout": ended.printed, "stderr": ended.said}
+        failure = failure_words(_TITLES[step], known, login)
     return NodeResult(
         answers={} if answer is None else {step: answer}, spans={step: span}, has_run=True, failure=failure
     )

@@ -1,4 +1,4 @@
-"""Step of a playbook: the typed mark of a task, its variable `tokenpeak_step`. Its title is for readers alone."""
+"""Step: a node command that a trial or a task of a playbook runs; a task is marked by its variable `tokenpeak_step`."""
 
 import functools
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ Step = Literal[
     "change",
     "confirm",
 ]
-"""The node command that a task runs; `load` runs the load client."""
+"""The node command that is run; `load` runs the load client."""
 
 _VARIABLE = "tokenpeak_step"
 

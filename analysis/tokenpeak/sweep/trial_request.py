@@ -1,4 +1,4 @@
-"""Trial request: what is to be launched, and the request files from which playbooks and client work.
+"""Trial request: what is to be launched, and the request files from which nodes and client work.
 
 Request files lie in a private folder of the trial outside the archive, because one of them is the trial's API key.
 """
@@ -126,12 +126,12 @@ class RequestFiles:
 
     @property
     def launch(self) -> Path:
-        """Read by the node's launch command."""
+        """Sent to the node's launch command."""
         return self.folder / "launch.json"
 
     @property
     def finish(self) -> Path:
-        """Read by the node's finish command."""
+        """Sent to the node's finish command."""
         return self.folder / "finish.json"
 
     @property
@@ -159,14 +159,6 @@ class RequestFiles:
     def progress(self) -> Path:
         """Rewritten by the load client about once a second."""
         return self.folder / "progress.json"
-
-    def extravars(self) -> dict[str, str]:
-        """Variables of the playbooks: paths."""
-        return {
-            "tokenpeak_launch_request": str(self.launch),
-            "tokenpeak_finish_request": str(self.finish),
-            "tokenpeak_load_job": str(self.job),
-        }
 
 
 def write_requests(
