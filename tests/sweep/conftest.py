@@ -45,6 +45,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         ("mixed", {"one": one, "gone": gone}, {}),
         ("shared", {"one": one}, both),
         ("twins", {"one": one, "two": {**one, "tokenpeak_host": other}}, {}),
+        ("pool", {"one": one, "two": {**one, "tokenpeak_host": other}}, both),
         ("rack", {"one": one, "two": {**one, "tokenpeak_host": other}}, {}),
         ("builds", {"one": one}, {}),
     ):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -31,6 +32,21 @@ def test_load_hosts_offer_a_trial_together(home: Home) -> None:
         [(host["load_host"], host["requests"]) for host in run] for run in hosts
     ]
     assert list(range(24)) == rows["request_index"].to_list()
+
+
+@pytest.mark.e2e
+def test_trials_that_run_together_share_no_load_host(home: Home) -> None:
+    """Two nodes at work and two load hosts: each trial has one of its own, by what the runs themselves recorded."""
+    done = home.run("sweep", "--inventory", "pool", "--sweep", "pair", "--no-report")
+    trials = home.trials(home.archives()[-1])
+    hosts = [[host["load_host"] for host in trial["runs"][0]["client"]["hosts"]] for trial in trials]  # type: ignore[index]
+    began = [datetime.fromisoformat(str(trial["started_at"])) for trial in trials]
+    ended = [at + timedelta(seconds=trial["duration_s"]) for at, trial in zip(began, trials, strict=True)]  # type: ignore[arg-type]
+
+    assert 0 == done.returncode, done.stdout
+    assert {"one", "two"} == {trial["node"] for trial in trials}
+    assert max(began) < min(ended), "both trials ran together"
+    assert [["left"], ["right"]] == sorted(hosts)
 
 
 def children(home: Home) -> list[int]:
@@ -81,5 +97,5 @@ def test_load_host_that_is_not_there_stops_the_sweep_before_it_begins(home: Home
         hosts.write_text(before)
 
     assert 1 == done.returncode
-    assert "Load host gone was lost" in done.stdout
+    assert "Load host gone: " in done.stdout
     assert "begins" not in done.stdout

@@ -18,6 +18,7 @@ from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen import request_rows
 from tokenpeak.loadgen.metrics_page import Scraper
+from tokenpeak.loadgen.processes import most_streams, processes_borne, processes_of_share
 from tokenpeak.loadgen.remote_worker_pool import HostLostError, LoadHost, RemoteWorkerPool
 from tokenpeak.loadgen.run import JobRun, OnStatus, Run, Setting, Status
 from tokenpeak.loadgen.target import Server
@@ -27,9 +28,8 @@ from tokenpeak.ranking.objective import metric_value
 from tokenpeak.records import Reason, RunRecord, Verdict
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.quality import QualityJob
-from tokenpeak.spec.workload import Declaration, LoadLevel, StagedLoad
+from tokenpeak.spec.workload import Declaration
 
-STREAMS_PER_PROCESS = 1024
 OUTCOME = "outcome.json"
 QUALITY, ANSWERS = "quality.json", "quality.json.zst"
 """A QualityMeasurement, and the QualityPasses that it came to, of a job that measures answers."""
@@ -176,11 +176,10 @@ def _early_stop_reason(job: LoadJob, first: RunRecord) -> str | None:
 
 def _workers(job: LoadJob) -> WorkerPool:
     """The workers: processes of this machine, or of each load host."""
-    streams = max(_streams(run.level) for run in job.runs)
+    share = processes_of_share(most_streams(run.level for run in job.runs), max(1, len(job.hosts)))
 
     def processes(cores: int) -> int:
-        share = -(-streams // max(1, len(job.hosts)))
-        return job.processes or max(1, min(cores - 1, -(-share // STREAMS_PER_PROCESS)))
+        return job.processes or min(share, processes_borne(cores))
 
     return RemoteWorkerPool(job.hosts, processes) if job.hosts else WorkerPool(processes(os.cpu_count() or 2))
 
@@ -213,10 +212,3 @@ def job_server(job: LoadJob) -> Server:
 async def _learn(server: Server, model: str) -> Vocabulary:
     async with server.client() as client:
         return await learn(client, model)
-
-
-def _streams(level: LoadLevel) -> int:
-    """The most requests in flight that a level asks for; 1 when it does not say."""
-    if isinstance(level, StagedLoad):
-        return max(stage.concurrency or 1 for stage in level.stages)
-    return getattr(level, "concurrency", None) or getattr(level, "max_concurrency", None) or 1

@@ -131,6 +131,8 @@ class RemoteWorkerPool(WorkerPool):
     def __init__(self, hosts: Sequence[LoadHost], processes: Callable[[int], int] = lambda _cores: 1) -> None:
         """Connect to every host; `processes` says how many one with so many cores is to have. Raises HostLostError."""
         self._hosts = hosts
+        self.cores: dict[str, int] = {}
+        """Host → its cores."""
         self._processes_of = processes
         self.silence_s = SILENCE_S
         super().__init__(0)
@@ -142,6 +144,7 @@ class RemoteWorkerPool(WorkerPool):
             _, hello = channel.expect(Hello, CONNECT_S)
             if hello.source != source_digest():
                 raise HostLostError(channel.name, "another version of TokenPeak is there; make its environment anew.")
+            self.cores[channel.name] = hello.cores
             channel.send(Prepare(processes=self._processes_of(hello.cores)))
         for channel in self._channels:
             self.processes += channel.expect(Prepared, CONNECT_S)[1].processes

@@ -30,7 +30,8 @@ from tokenpeak.sweep.downtime_budget import DowntimeBudget, require_deadlines
 from tokenpeak.sweep.endpoint import EndpointWorker, endpoint_inventory, look_at
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory, read_inventory
-from tokenpeak.sweep.load_hosts import prepare_load_hosts
+from tokenpeak.sweep.load_host_scheduler import scheduler
+from tokenpeak.sweep.load_hosts import PreparedHost, prepare_load_hosts
 from tokenpeak.sweep.max_unavailable import group_limits
 from tokenpeak.sweep.model_store import StoreLimiter, lease_offset_s, model_stores
 from tokenpeak.sweep.node_failures import NodeFailures
@@ -122,7 +123,7 @@ def new_sweep(
 ) -> SweepOutcome:
     """Carry out `spec` on the probed nodes, `parallel` of them at once, into a new archive below `results`."""
     _check_files(spec, inventory)
-    prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
+    hosts = prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
     calibrations, doubts = checked(
         network_paths(inventory, spec.endpoint), [(run.workload, run.level) for run in load_runs(spec)]
     )
@@ -152,6 +153,7 @@ def new_sweep(
         record=record,
         spec=spec,
         inventory=inventory,
+        load_hosts=hosts,
         usable=usable,
         archive=archive,
         claim=claim,
@@ -202,11 +204,12 @@ def resume_sweep(
             found = prepare(inventory, progress, interrupt)
             for name, ready in found.usable.items():
                 require_deadlines(spec, name, ready.declaration, lease_offset_s(inventory, name))
-        prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
+        hosts = prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
         job = _Job(
             record=record,
             spec=spec,
             inventory=inventory,
+            load_hosts=hosts,
             usable=unchanged(found.usable, record, progress),
             archive=archive,
             claim=claim,
@@ -243,6 +246,7 @@ class _Job:
     record: SweepRecord
     spec: SweepSpec
     inventory: Inventory
+    load_hosts: tuple[PreparedHost, ...]
     usable: Mapping[str, ReadyNode]
     archive: Archive
     claim: SweepClaim
@@ -293,9 +297,11 @@ def _trials(
     )
     count = trial_queue.count()
     progress.say(f"Sweep {sweep_id}: {count.ended} trials recorded, about {count.total} in all")
-    at_once = min(job.parallel, len(job.usable))
+    load_hosts = scheduler(job.load_hosts, job.spec, min(job.parallel, len(job.usable)))
+    at_once = load_hosts.trials_at_once
     if at_once < len(job.usable):
-        progress.say(f"{at_once} of {len(job.usable)} nodes work at once (--parallel); the others serve meanwhile")
+        bound = "--parallel" if at_once == job.parallel else "the load hosts have room for no more"
+        progress.say(f"{at_once} of {len(job.usable)} nodes work at once ({bound}); the others serve meanwhile")
     progress.expect(count, tuple(job.usable), at_once)
     site = TrialSite(
         inventory=job.inventory,
@@ -303,6 +309,7 @@ def _trials(
         secret=master_secret(),
         claim=job.claim,
         stores=StoreLimiter(job.inventory),
+        load_hosts=load_hosts,
         provenance=read_provenance(),
         interrupt=interrupt,
         production_at_start={facts.node: facts.production for facts in job.record.nodes if facts.production},
@@ -313,7 +320,7 @@ def _trials(
     limits = group_limits(job.inventory)
     for limit in limits:
         progress.say(f"At most {limit.most} of the {len(limit.nodes)} nodes of {limit.group} are unavailable at a time")
-    limiter = ConcurrencyLimiter(job.parallel, limits, job.not_serving)
+    limiter = ConcurrencyLimiter(at_once, limits, job.not_serving)
     node_failures = NodeFailures(job.spec.max_node_failures)
     worker_of = NodeWorker if job.spec.endpoint is None else EndpointWorker
     workers: list[Worker] = [

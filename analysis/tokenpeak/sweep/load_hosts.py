@@ -7,11 +7,13 @@ Python of an environment that is there already (the same version of TokenPeak), 
 import sys
 import tarfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.atomic import replacing
 from tokenpeak.errors import LoadError, NodeError
+from tokenpeak.loadgen.processes import processes_borne
 from tokenpeak.loadgen.remote_worker_pool import HostLostError, LoadHost, RemoteWorkerPool
 from tokenpeak.sweep.connection import host_command
 from tokenpeak.sweep.inventory import Inventory, Node
@@ -21,6 +23,14 @@ from tokenpeak.sweep.runner import run_playbook
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _SHIPPED = ("Makefile", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
 _HOME = "~/.local/share/tokenpeak/load"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedHost:
+    """A load host that answered, and how many processes of the client it bears."""
+
+    host: LoadHost
+    processes: int
 
 
 def load_hosts(inventory: Inventory) -> tuple[LoadHost, ...]:
@@ -35,10 +45,10 @@ def load_hosts(inventory: Inventory) -> tuple[LoadHost, ...]:
 
 def prepare_load_hosts(
     inventory: Inventory, *, say: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False
-) -> None:
+) -> tuple[PreparedHost, ...]:
     """Install the client where it is not there yet, and see every load host answer; raises NodeError naming one."""
     if not inventory.load_hosts:
-        return
+        return ()
     say(f"Load comes from {', '.join(host.name for host in inventory.load_hosts)}")
     bare = [host.name for host in inventory.load_hosts if _is_bare(host)]
     if bare:
@@ -48,8 +58,9 @@ def prepare_load_hosts(
             if not result.ok:
                 raise NodeError(f"Load host {name}: {result.unreachable or result.failure}. Nothing was stopped.")
     try:
-        with RemoteWorkerPool(load_hosts(inventory)):
-            pass
+        hosts = load_hosts(inventory)
+        with RemoteWorkerPool(hosts) as pool:
+            return tuple(PreparedHost(host=host, processes=processes_borne(pool.cores[host.name])) for host in hosts)
     except HostLostError as error:
         host = next(host for host in inventory.load_hosts if host.name == error.name)
         reason = explained(str(error), Login.of(host.name, host.variables))

@@ -23,6 +23,7 @@ from tokenpeak.records import Production, Provenance, TrialRecord
 from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.load_host_scheduler import LoadHostScheduler
 from tokenpeak.sweep.model_store import StoreLimiter
 from tokenpeak.sweep.node_command import run_here, run_node_command
 from tokenpeak.sweep.node_result import Event, NodeResult
@@ -49,6 +50,7 @@ class TrialSite:
     secret: MasterSecret
     claim: SweepClaim
     stores: StoreLimiter
+    load_hosts: LoadHostScheduler
     provenance: Provenance
     interrupt: Interrupt
     production_at_start: Mapping[str, Production]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from tokenpeak.errors import ArchiveError, FencedError
+from tokenpeak.loadgen.remote_worker_pool import LoadHost
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.plan.node_screening import screening_spec
 from tokenpeak.records import TrialRecord
@@ -17,7 +18,6 @@ from tokenpeak.sweep.answers_keeper import AnswersKeeper
 from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, Granted, Later, Never
-from tokenpeak.sweep.load_hosts import load_hosts
 from tokenpeak.sweep.model_store import lease_offset_s
 from tokenpeak.sweep.node_failures import NodeFailures
 from tokenpeak.sweep.node_result import Event
@@ -196,7 +196,8 @@ class Worker(threading.Thread, ABC):
                 if self._site.interrupt.gentle():
                     return None
             else:
-                trouble = self._trial(hardware, *claim, allowed)
+                with self._site.load_hosts.held(self._site.interrupt.gentle) as hosts:
+                    trouble = self._trial(hardware, *claim, allowed, hosts)
             if not self._is_down:
                 self._release_slot()
             self._failures = self._failures + 1 if trouble else 0
@@ -213,8 +214,10 @@ class Worker(threading.Thread, ABC):
         if event.kind == "started" and event.step is not None:
             self._progress.phase(self.node, event.step)
 
-    def _trial(self, hardware: str, proposal: Proposal, trial_id: str, allowed: Granted) -> str | None:
-        """Make one trial and record it; what is wrong with the node, if anything."""
+    def _trial(
+        self, hardware: str, proposal: Proposal, trial_id: str, allowed: Granted, hosts: tuple[LoadHost, ...]
+    ) -> str | None:
+        """Make one trial, with the load of these hosts, and record it; what is wrong with the node, if anything."""
         request = TrialRequest(
             sweep_id=self._sweep_id,
             trial_id=trial_id,
@@ -228,7 +231,7 @@ class Worker(threading.Thread, ABC):
             restore_production=self._spec.restore == "per_trial",
             keep_lock=True,
             trial_deadline_s=min(allowed.deadline_s, limits(dict(self._ready.declaration))["trial_deadline_max_s"]),
-            load_hosts=load_hosts(self._site.inventory),
+            load_hosts=hosts,
             lease_offset_s=lease_offset_s(self._site.inventory, self.node),
             holdout=proposal.holdout,
             node_screening=proposal.node_screening,
