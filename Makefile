@@ -14,6 +14,7 @@ INSTALL_USER ?=
 ROTATE ?=
 FAULTS ?=
 FAULT_NODES ?= 3
+NODES ?= 1 12 50 200
 SEED ?= 1
 RUNS ?= 5
 ONLY ?=
@@ -177,6 +178,10 @@ faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (
 .PHONY: chaos
 chaos: $(READY) ## Strike at RUNS sweeps with faults drawn from SEED; goes on where it was cut short (ONLY=seed: again)
 	PYTHONPATH=.:tests $(BIN)/python -m tests.chaos.run --seed $(SEED) --runs $(RUNS) $(if $(ONLY),--only $(ONLY))
+
+.PHONY: many-nodes
+many-nodes: $(READY) ## Measure the controller with many nodes, kill it at 50 at work (NODES="1 12 50 200": an hour)
+	NODES="$(NODES)" $(BIN)/pytest -v -s -m e2e tests/many_nodes
 
 .PHONY: front-door
 front-door: $(READY) ## Run every documented command as typed, in a clean clone (FRONT_DOOR=long: the long ones too)

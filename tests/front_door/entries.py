@@ -474,7 +474,10 @@ ENTRIES = (
     Entry(line="tokenpeak demo", typed=".venv/bin/tokenpeak demo --end", check=has_words("sim-a100")),
     Entry(line="make clean", check=cleaned),
 )
-DEVELOP = ("check", "test", "golden", "e2e", "bench", "exhaustive", "faults", "chaos", "front-door", "wheel", "lock")
+DEVELOP = (
+    *("check", "test", "golden", "e2e", "bench", "exhaustive", "faults", "chaos", "many-nodes", "front-door"),
+    *("wheel", "lock"),
+)
 """Development targets: `make -n` expands them to commands that exist."""
 
 

@@ -1,0 +1,158 @@
+"""Figures of many nodes: what each command costs, per node and per trial, from samples of /proc and raw trial files."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from statistics import fmean
+
+from tests.many_nodes.watched import Cost, Sample
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandFigures:
+    """A command on `nodes` nodes; load clients apart."""
+
+    nodes: int
+    command: str
+    wall_s: float
+    controller_cpu_s: float
+    controller_peak_mib: float
+    clients_cpu_s: float
+    clients_peak_mib: float
+    clients: int
+    """Load clients at once."""
+    processes: int
+    """The controller's at once."""
+    left: int
+    """Processes that it leaves running."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepFigures:
+    """What a sweep's trials cost its controller: from the first one's start to the last one's end."""
+
+    nodes: int
+    trials: int
+    at_work: int
+    """Nodes in a trial at once, by the trials' own times."""
+    wall_s: float
+    cpu_s: float
+    cpu_s_per_trial: float
+    whole_cpu_s_per_trial: float
+    """All of the sweep's, its probe and its end too."""
+    clients_cpu_s_per_trial: float
+    idle_mib: float
+    """Before the first trial: the controller's last sample."""
+    peak_mib: float
+    peak_mib_per_node_at_work: float
+    clients_mib_per_client: float
+
+
+def command_figures(nodes: int, command: str, cost: Cost) -> CommandFigures:
+    """The figures of a command."""
+    return CommandFigures(
+        nodes=nodes,
+        command=command,
+        wall_s=cost.wall_s,
+        controller_cpu_s=cost.controller_cpu_s,
+        controller_peak_mib=max(each.controller_bytes for each in cost.samples) / MIB,
+        clients_cpu_s=cost.clients_cpu_s,
+        clients_peak_mib=max(each.clients_bytes for each in cost.samples) / MIB,
+        clients=max(each.clients for each in cost.samples),
+        processes=max(each.processes for each in cost.samples),
+        left=len(cost.left),
+    )
+
+
+def sweep_figures(nodes: int, cost: Cost, archive: Path) -> SweepFigures:
+    """The figures of a sweep's trials."""
+    trials = [json.loads(path.read_text()) for path in sorted((archive / "trials").glob("[!.]*.json"))]
+    began_s = [datetime.fromisoformat(trial["started_at"]).timestamp() for trial in trials]
+    spans = [(began, began + trial["duration_s"]) for began, trial in zip(began_s, trials, strict=True)]
+    first_s, last_s = min(began for began, _ in spans), max(ended for _, ended in spans)
+    before = [each for each in cost.samples if each.at_unix_s <= first_s]
+    within = [each for each in cost.samples if first_s < each.at_unix_s <= last_s]
+    at_work = max(sum(began <= moment < ended for began, ended in spans) for moment, _ in spans)
+    cpu_s = cpu_s_at(cost.samples, last_s) - cpu_s_at(cost.samples, first_s)
+    peak_mib = max(each.controller_bytes for each in within) / MIB
+    return SweepFigures(
+        nodes=nodes,
+        trials=len(trials),
+        at_work=at_work,
+        wall_s=last_s - first_s,
+        cpu_s=cpu_s,
+        cpu_s_per_trial=cpu_s / len(trials),
+        whole_cpu_s_per_trial=cost.controller_cpu_s / len(trials),
+        clients_cpu_s_per_trial=cost.clients_cpu_s / len(trials),
+        idle_mib=before[-1].controller_bytes / MIB,
+        peak_mib=peak_mib,
+        peak_mib_per_node_at_work=peak_mib / at_work,
+        clients_mib_per_client=max(each.clients_bytes / max(1, each.clients) for each in within) / MIB,
+    )
+
+
+def cpu_s_at(samples: Sequence[Sample], at_unix_s: float) -> float:
+    """The controller's processor time at a moment, between the samples around it."""
+    after = next((each for each in samples if each.at_unix_s >= at_unix_s), samples[-1])
+    before = next((each for each in reversed(samples) if each.at_unix_s <= at_unix_s), samples[0])
+    if after.at_unix_s <= before.at_unix_s:
+        return before.controller_cpu_s
+    share = (at_unix_s - before.at_unix_s) / (after.at_unix_s - before.at_unix_s)
+    return before.controller_cpu_s + share * (after.controller_cpu_s - before.controller_cpu_s)
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Of y over x, by least squares."""
+    x_mean, y_mean = fmean(x for x, _ in points), fmean(y for _, y in points)
+    return sum((x - x_mean) * (y - y_mean) for x, y in points) / sum((x - x_mean) ** 2 for x, _ in points)
+
+
+def mib_per_other_node(sweep: SweepFigures, alone: SweepFigures) -> float:
+    """What a node at work takes beside the first: the peak beyond that of a sweep of one node."""
+    return (sweep.peak_mib - alone.peak_mib) / (sweep.at_work - alone.at_work)
+
+
+def slopes(commands: Sequence[CommandFigures], sweeps: Sequence[SweepFigures]) -> dict[str, float]:
+    """Least squares over numbers of nodes; of what trials take in memory, over the nodes at work."""
+    found = {}
+    for command in dict.fromkeys(each.command for each in commands):
+        those = [each for each in commands if each.command == command]
+        found[f"{command}: CPU s per node"] = slope([(each.nodes, each.controller_cpu_s) for each in those])
+        found[f"{command}: MiB per node"] = slope([(each.nodes, each.controller_peak_mib) for each in those])
+        found[f"{command}: wall s per node"] = slope([(each.nodes, each.wall_s) for each in those])
+    found["trials: MiB per node at work"] = slope([(each.at_work, each.peak_mib) for each in sweeps])
+    found["trials: CPU s a trial per node"] = slope([(each.nodes, each.cpu_s_per_trial) for each in sweeps])
+    return found
+
+
+def lines(commands: Sequence[CommandFigures], sweeps: Sequence[SweepFigures]) -> Iterator[str]:
+    """Plain tables of everything."""
+    titles = ("nodes", "command", "wall s", "CPU s", "peak MiB", "processes", "left", "load CPU s", "load MiB", "loads")
+    yield row(titles)
+    for each in commands:
+        cpu_s, mib = f"{each.controller_cpu_s:.1f}", f"{each.controller_peak_mib:.0f}"
+        own = (each.nodes, each.command, f"{each.wall_s:.1f}", cpu_s, mib, each.processes, each.left)
+        yield row((*own, f"{each.clients_cpu_s:.1f}", f"{each.clients_peak_mib:.0f}", each.clients))
+    yield ""
+    titles = ("nodes", "trials", "at work", "wall s", "CPU s/trial", "whole sweep", "load CPU s", "MiB before")
+    yield row((*titles, "peak MiB", "MiB/at work", "MiB/other", "MiB/load"))
+    for found in sweeps:
+        other = "–"
+        if found.at_work > sweeps[0].at_work:
+            other = f"{mib_per_other_node(found, sweeps[0]):.1f}"
+        cpu = (found.cpu_s_per_trial, found.whole_cpu_s_per_trial, found.clients_cpu_s_per_trial)
+        memory = (f"{found.idle_mib:.0f}", f"{found.peak_mib:.0f}", f"{found.peak_mib_per_node_at_work:.1f}", other)
+        own = (found.nodes, found.trials, found.at_work, f"{found.wall_s:.0f}", *(f"{each:.2f}" for each in cpu))
+        yield row((*own, *memory, f"{found.clients_mib_per_client:.0f}"))
+    yield ""
+    if len(sweeps) > 1:
+        yield from (f"{value:>12.3f}  {name} (least squares)" for name, value in slopes(commands, sweeps).items())
+
+
+def row(cells: Sequence[object]) -> str:
+    """Cells of a line, right of one another."""
+    return "".join(f"{cell!s:>12}" for cell in cells)
