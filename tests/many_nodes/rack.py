@@ -40,6 +40,7 @@ ENGINE_PORT = 8099
 BOOTED_AT_ONCE = 4
 RIG_NAME = "many"
 FIRST_ADDRESS = 200
+LIGHT_NETWORK = "127.77"
 START_S = 0.5
 """Of engines and production, beside what a process takes to come up."""
 SSHD = """Port {port}
@@ -257,7 +258,7 @@ def _light_node(number: int) -> RackNode:
     install(machine, {"TOKENPEAK_SIM_GPU": BOARD, "TOKENPEAK_SIM_START_S": str(START_S)})
     (machine / "engine").write_text(ENGINE.format(machine=machine))
     (machine / "engine").chmod(0o755)
-    address = f"127.77.{1 + number // 250}.{1 + number % 250}"
+    address = f"{LIGHT_NETWORK}.{1 + number // 250}.{1 + number % 250}"
     return RackNode(name=name, address=address, production_port=18000, state=machine.with_name("state"))
 
 

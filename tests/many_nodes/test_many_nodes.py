@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.many_nodes.figures import command_figures, lines, mib_per_other_node, slopes, sweep_figures
+from tests.many_nodes.figures import (
+    CommandFigures,
+    SweepFigures,
+    command_figures,
+    lines,
+    mib_per_other_node,
+    slopes,
+    sweep_figures,
+)
 from tests.many_nodes.rack import INVENTORY, START_S, Rack, RackNode, rack_of
 from tests.rig.conftest import why_no_rig
 
@@ -86,31 +94,47 @@ def each_once(archive: Path, trials: int) -> bool:
 def write(key: str, value: object) -> None:
     """Put a value into the result."""
     RESULT.parent.mkdir(exist_ok=True)
-    before = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    RESULT.write_text(json.dumps({**before, key: value}, indent=1))
+    RESULT.write_text(json.dumps({**read(), key: value}, indent=1))
+
+
+def read() -> dict[str, Any]:
+    """The result so far."""
+    found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("count", NODES)
+def test_each_command_with_so_many_nodes(count: int) -> None:
+    """All of them end well; each trial is recorded once, and every node's production answers afterwards."""
+    write(f"{count}", None)
+    commands, sweeps = [], []
+    with rack_of(count) as rack:
+        user = rack.user("home", rack.working_folder({"forty": FORTY}, {"tokenpeak_default_sweep": "forty"}))
+        for command in ("probe", "plan", "sweep", "restore"):
+            options = f" --parallel {count} --no-report" if command == "sweep" else ""
+            cost, said = user.cost_of(f"tokenpeak {command} --inventory {INVENTORY}{options}", LIMIT_S)
+            commands.append(command_figures(count, command, cost))
+            if command == "sweep":
+                sweeps.append(sweep_figures(count, cost, user.archives()[-1]))
+                assert each_once(user.archives()[-1], TRIALS), said
+        assert [] == of_all(rack, RackNode.answers)
+        assert [] == of_all(rack, RackNode.has_free_engine_port)
+    found = {"load_average": os.getloadavg(), "commands": list(map(asdict, commands)), "sweep": asdict(sweeps[0])}
+    write(f"{count}", found)
+    print("\n" + "\n".join(lines(commands, sweeps)), *os.getloadavg(), flush=True)
 
 
 def test_costs_of_the_controller() -> None:
-    """A node at work takes no more than 60 MiB here and a trial 0.4 s, with 1, 12, 50 and 200 nodes."""
-    commands, sweeps = [], []
-    for count in NODES:
-        with rack_of(count) as rack:
-            user = rack.user("home", rack.working_folder({"forty": FORTY}, {"tokenpeak_default_sweep": "forty"}))
-            for command in ("probe", "plan", "sweep", "restore"):
-                options = f" --parallel {count} --no-report" if command == "sweep" else ""
-                cost, said = user.cost_of(f"tokenpeak {command} --inventory {INVENTORY}{options}", LIMIT_S)
-                commands.append(command_figures(count, command, cost))
-                if command == "sweep":
-                    sweeps.append(sweep_figures(count, cost, user.archives()[-1]))
-                    assert each_once(user.archives()[-1], TRIALS), said
-            assert [] == of_all(rack, RackNode.answers)
-            assert [] == of_all(rack, RackNode.has_free_engine_port)
-        print("\n" + "\n".join(lines(commands, sweeps)), os.getloadavg(), flush=True)
-        write("commands", [asdict(each) for each in commands])
-        write("sweeps", [asdict(each) for each in sweeps])
-    if len(sweeps) > 1:
+    """A node at work takes no more than 60 MiB here, and a trial 0.4 s of the controller's processor time."""
+    sizes = [found for count in sorted(NODES) if (found := read().get(f"{count}"))]
+    commands = [CommandFigures(**each) for found in sizes for each in found["commands"]]
+    sweeps = [SweepFigures(**found["sweep"]) for found in sizes]
+    print("\n" + "\n".join(lines(commands, sweeps)))
+    if len(sizes) > 1:
         write("slopes", slopes(commands, sweeps))
 
+    assert len(sizes) == len(NODES)
     assert max(each.cpu_s_per_trial for each in sweeps) <= MOST_CPU_S_PER_TRIAL
     others = [mib_per_other_node(each, sweeps[0]) for each in sweeps if each.at_work > sweeps[0].at_work]
     assert max(others, default=0.0) <= MOST_MIB_PER_NODE_AT_WORK
