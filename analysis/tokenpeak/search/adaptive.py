@@ -82,6 +82,7 @@ class Adaptive:
         self._finals = Finals(
             search=search, seed=self._seed, first=SCREENING_LAUNCHES, sign=self._sign, alike=self._alike
         )
+        self._drawn: tuple[tuple[Outcome, ...], PosteriorSamples] | None = None
         # A predictor makes trends superfluous; they are of throughput.
         self._informed = not np.isnan(self._space.expected).all()
         silent = self._informed or direction == "lower"
@@ -277,7 +278,13 @@ class Adaptive:
         return condition(self._space, components or self._components, self._trend, points, values, running)
 
     def _samples(self, outcomes: Sequence[Outcome]) -> PosteriorSamples:
-        """Posterior samples after these outcomes; in a large space, of the points that matter."""
+        """Posterior samples after these outcomes, drawn once however many nodes ask."""
+        if self._drawn is None or self._drawn[0] != tuple(outcomes):
+            self._drawn = tuple(outcomes), self._draw(outcomes)
+        return self._drawn[1]
+
+    def _draw(self, outcomes: Sequence[Outcome]) -> PosteriorSamples:
+        """Posterior samples; in a large space, of the points that matter."""
         posterior = self._posterior(outcomes, ())
         worked, failed = self._worked_and_failed(outcomes)
         generator = self._generator(f"worlds {len(outcomes)}")

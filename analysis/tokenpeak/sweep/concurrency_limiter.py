@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tokenpeak.sweep.max_unavailable import GroupLimit
 
 PER_CORE = 4
-"""Nodes at work for each core here: a quarter of a core for each load client, whose own delay must stay small. Measured,
-a node takes 20 MB of the controller's and 82 MB of a load client's memory."""
+"""Nodes at work for each core here: a quarter of a core for each load client, whose own delay must stay small.
+Measured, a node takes 20 MB of the controller's and 82 MB of a load client's memory."""
 
 
 def default_parallel() -> int:
