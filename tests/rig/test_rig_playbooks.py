@@ -140,6 +140,27 @@ def test_two_nodes(boot: Callable[..., RigNode], tmp_path: Path) -> None:
     assert "canary" not in controller.said
 
 
+def test_steps_share_a_connection(rig_node: RigNode, tmp_path: Path) -> None:
+    """Steps one after the other log in once, by sshd's own log, and a connection that ended is made anew."""
+    controller = Controller(tmp_path, [rig_node])
+    controller.play("install.yml")
+    before = len(logins(rig_node))
+
+    restored = [controller.ask("restore", {})["gpu1"] for _ in range(3)]
+    shared = logins(rig_node)[before:]
+    rig_node.sh("kill", "-9", *shared)
+    again = controller.ask("restore", {})["gpu1"]
+
+    assert [True] * 4 == [answer.restoration is not None for answer in (*restored, again)]
+    assert 1 == len(shared)
+    assert 2 == len(logins(rig_node)) - before
+
+
+def logins(node: RigNode) -> list[str]:
+    """The process of sshd of each login since the node's boot."""
+    return re.findall(r"sshd\[(\d+)\]: Accepted publickey", node.sh("journalctl", "-q", "--no-pager", "-t", "sshd"))
+
+
 def test_network_is_cut(rig_node: RigNode, tmp_path: Path) -> None:
     """A node that is cut off during a trial gives itself back, and says so when it is reached again."""
     rig_node.production_unit(enabled=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.node.protocol.answers import Overlap
-from tokenpeak.sweep.connection import node_command
+from tokenpeak.sweep.connection import host_command, node_command
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.lease import LeaseChannel, lease_command, lease_problem
 
@@ -176,6 +176,19 @@ def test_lease_is_renewed_with_the_rights_of_ansibles_tasks(variables: dict[str,
     node = Node(name="here", variables={"ansible_connection": "local", **variables})
 
     assert argv == node_command(node, ["id"])
+
+
+def test_inventory_says_where_a_shared_connection_is() -> None:
+    """SSH keeps to the first of several values: what the inventory says of ControlPath is stronger than ours."""
+    own = {"ansible_host": "10.0.0.7", "ansible_ssh_common_args": "-o ControlPath=/mine/%C"}
+    node = Node(name="gpu1", variables=own)
+    shared = host_command(node, ["true"], is_shared=True)
+    paths = [word for word in shared if word.startswith("ControlPath=")]
+
+    assert "ControlPath=/mine/%C" == paths[0]
+    assert 2 == len(paths)
+    assert len(paths[1].removeprefix("ControlPath=").replace("%C", "c" * 40)) + 17 < 108
+    assert not any(word.startswith("ControlMaster") for word in host_command(node, ["true"]))
 
 
 def test_remote_node_is_reached_as_its_inventory_says() -> None:

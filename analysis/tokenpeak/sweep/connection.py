@@ -1,8 +1,12 @@
 """Connection to a host: a command's argv as it runs there, over SSH or here, by what its inventory says."""
 
+import atexit
+import functools
 import os
 import shlex
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +16,20 @@ from tokenpeak.sweep.inventory import Node
 KEEPALIVE_S = 5
 _KEEPALIVES = 3
 """Unanswered ones after which SSH takes the host for gone."""
+_LONGEST_FOLDER = 48
+"""A socket's path has at most 107 characters; SSH adds a digest of 40, and 17 while it makes the socket."""
 _KEPT_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "LANG", "TZ", "VIRTUAL_ENV")
 _KEPT_PREFIXES = ("LC_", "SSH_", "SSL_", "XDG_", "ANSIBLE_", "TOKENPEAK_", "PIP_", "UV_")
 _KEPT_SUFFIXES = ("_proxy", "_PROXY")
 
 
-def host_command(host: Node, arguments: Sequence[str], *, keepalives: int = _KEEPALIVES) -> list[str]:
-    """`arguments` as an argv that runs on the host with the connection that its inventory describes."""
+def host_command(
+    host: Node, arguments: Sequence[str], *, keepalives: int = _KEEPALIVES, is_shared: bool = False
+) -> list[str]:
+    """`arguments` as an argv that runs on the host with the connection that its inventory describes.
+
+    Commands that share a connection end with it, and spare a handshake each.
+    """
     variables = host.variables
     if host.is_local:
         return list(arguments)
@@ -30,25 +41,43 @@ def host_command(host: Node, arguments: Sequence[str], *, keepalives: int = _KEE
             command += [option, str(value)]
     for variable in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
         command += shlex.split(str(variables.get(variable) or ""))
+    if is_shared and (folder := _sockets()) is not None:
+        command += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60s", "-o", f"ControlPath={folder}/%C"]
     return [*command, str(variables.get("ansible_host") or host.name), shlex.join(arguments)]
 
 
-def node_command(node: Node, arguments: Sequence[str], *, keepalives: int = _KEEPALIVES) -> list[str]:
+def node_command(
+    node: Node, arguments: Sequence[str], *, keepalives: int = _KEEPALIVES, is_shared: bool = False
+) -> list[str]:
     """`arguments` as an argv that runs on the node, as root where the inventory says that it takes sudo."""
     become = ["sudo", "-n"] if node.becomes_root else []
-    return host_command(node, [*become, *arguments], keepalives=keepalives)
+    return host_command(node, [*become, *arguments], keepalives=keepalives, is_shared=is_shared)
 
 
 def script_command(
-    node: Node, declaration: Mapping[str, Any], command: str, *options: str, keepalives: int = _KEEPALIVES
+    node: Node,
+    declaration: Mapping[str, Any],
+    command: str,
+    *options: str,
+    keepalives: int = _KEEPALIVES,
+    is_shared: bool = False,
 ) -> list[str]:
     """The argv of a command of the node's script where install.yml put it; root's guard command takes no options."""
     state_dir = str(declaration["state_dir"])
     python = str(declaration.get("python") or "python3")
     if node.guard_command:
-        return node_command(node, ["sudo", "-n", node.guard_command, command], keepalives=keepalives)
+        argv = ["sudo", "-n", node.guard_command, command]
+        return node_command(node, argv, keepalives=keepalives, is_shared=is_shared)
     script = [python, "-I", f"{state_dir}/tokenpeak-node.pyz", command, "--state", state_dir, *options]
-    return node_command(node, script, keepalives=keepalives)
+    return node_command(node, script, keepalives=keepalives, is_shared=is_shared)
+
+
+@functools.cache
+def _sockets() -> Path | None:
+    """The folder of this process for sockets of shared connections; None where their paths would be too long."""
+    folder = Path(tempfile.mkdtemp(prefix="tp-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder if len(str(folder)) <= _LONGEST_FOLDER else None
 
 
 def is_kept(name: str) -> bool:

@@ -58,7 +58,7 @@ def run_node_command(
     it.
     """
     options = ("--request", "-") if step == "restore" else ()
-    argv = script_command(node, declaration, step, *options, keepalives=_KEEPALIVES)
+    argv = script_command(node, declaration, step, *options, keepalives=_KEEPALIVES, is_shared=True)
     return _run(argv, node, step, request, on_event, cancelled)
 
 
