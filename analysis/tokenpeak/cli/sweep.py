@@ -58,7 +58,7 @@ _STOP_WORDS = {
     type=click.IntRange(min=1),
     default=default_parallel,
     show_default=f"{PER_CORE} for each core here",
-    help="How many nodes work at once; each takes some 260 MB of memory here.",
+    help="How many nodes work at once; each takes some 100 MB of memory here.",
 )
 @click.option("--report/--no-report", "with_report", default=True, help="Afterwards load Postgres and build the site.")
 def sweep(
