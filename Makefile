@@ -171,6 +171,10 @@ bench: $(READY) ## Measure the load client and the rate search against targets a
 exhaustive: $(READY) ## Measure the search beside an exhaustive `vllm bench sweep serve` on the CPU engine (an hour)
 	$(BIN)/python -m benchmarks.exhaustive_search
 
+.PHONY: bench-large
+bench-large: $(READY) ## Measure site, Postgres and exports of TRIALS=20000 in SWEEPS=20 (half an hour, 20 GB of disk)
+	$(BIN)/python -m benchmarks.large_results $(addprefix --trials=,$(TRIALS)) $(addprefix --sweeps=,$(SWEEPS))
+
 .PHONY: faults
 faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (FAULTS=ci: a part)
 	$(BIN)/pytest -v -m $(if $(filter ci,$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup tests/faults tests/rig tests/node tests/sweep

@@ -1,1 +1,1 @@
-"""Benchmarks of TokenPeak itself: the load generator and the search, each beside its peers. Not in the package."""
+"""Benchmarks of TokenPeak itself: load generator and search beside their peers, large results. Not in the package."""
