@@ -12,8 +12,9 @@ from tokenpeak import paths
 from tokenpeak.checks.outcome import VERDICT_WORDS
 from tokenpeak.report import claims, open_archive
 from tokenpeak.report.cleaned_copy import release
+from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.publish import leaving
-from tokenpeak.report.site import SWEEP_PAGES, build_site
+from tokenpeak.report.site import build_site
 
 ALL = (V100, A100, H200, T4, PRESETS)
 

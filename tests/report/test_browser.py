@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Page
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.report.site import SWEEP_PAGES, build_site
+from tokenpeak.report.pages import SWEEP_PAGES
+from tokenpeak.report.site import build_site
 
 pytestmark = pytest.mark.timing
 RIG, SIM, EVIL = "20261119-220000-quick-rig", "20261120-220000-quick-sim", "20261121-220000-hostile-sim"

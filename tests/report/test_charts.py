@@ -14,10 +14,10 @@ from archive_factory import make_archive
 from shown_pages import figures_of, rows_of, shown
 from tokenpeak import paths
 from tokenpeak.report import charts, interactivity, open_archive, tables
+from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.render import picture, script_json
 from tokenpeak.report.score_card import score_card
-from tokenpeak.report.site import SWEEP_PAGES
 from tokenpeak.report.view import short_names
 from tokenpeak.store.pack import unpacked
 

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from archive_factory import MANY_AXES, make_archive
-from tokenpeak.report.site import SWEEP_PAGES
+from tokenpeak.report.pages import SWEEP_PAGES
 
 pytestmark = pytest.mark.timing
 

@@ -15,7 +15,8 @@ from tokenpeak import paths
 from tokenpeak.errors import ReportError
 from tokenpeak.records import EndRecord
 from tokenpeak.report.links import broken_links
-from tokenpeak.report.site import SWEEP_PAGES, build_site
+from tokenpeak.report.pages import SWEEP_PAGES
+from tokenpeak.report.site import build_site
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.pack import pack
 

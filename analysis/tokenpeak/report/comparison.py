@@ -28,12 +28,16 @@ MUST_MATCH = ("Simulated", "Model", "Workload", "Load level", "Objective")
 """What two results must share to be ranked."""
 
 
-def comparison(views: Sequence[SweepView]) -> dict[str, Any]:
+def comparison(sides: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Everything that the comparison page needs: sides with their configs, rows to compare, charts without data."""
-    sides = [_side(view, hardware) for view in views for hardware in view.hardware]
     rows = [{"key": key, **_measure(key)} for key in COMPARED]
     charts_of = {"results": charts.spec_of(results_chart()), "speeds": charts.spec_of(speeds_chart())}
     return {"sides": sides, "rows": rows, "must_match": MUST_MATCH, "most": picks.MOST, "charts": charts_of}
+
+
+def sides(view: SweepView) -> list[dict[str, Any]]:
+    """The sweep's configs with their results, for each kind of hardware."""
+    return [_side(view, hardware) for hardware in view.hardware]
 
 
 def _side(view: SweepView, hardware: str) -> dict[str, Any]:

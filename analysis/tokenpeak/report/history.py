@@ -1,7 +1,8 @@
 """What holds over several sweeps: the index, the history of each spec on each hardware, methodology."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import altair as alt
@@ -20,45 +21,54 @@ from tokenpeak.report.ranking import Ranking, rank
 from tokenpeak.report.view import SweepView
 
 
-def entries(views: Sequence[SweepView], *, live: bool = False) -> list[dict[str, Any]]:
-    """For each sweep, in the order given: what the index says of it. With `live` the first may still be running.
+def entry(view: SweepView) -> dict[str, Any]:
+    """What the index says of a sweep, but for what depends on the others."""
+    return {
+        "sweep_id": view.sweep_id,
+        "name": view.record.name,
+        "inventory": view.record.inventory,
+        "started_at": view.record.started_at.isoformat(),
+        "date": view.date_words.removesuffix(" UTC").partition(", imported")[0],
+        "marks": view.marks(),
+        "trials": view.trials.height,
+        "failed": int((view.trials["status"] != "ok").sum()),
+        "answers": [each.payload() for each in answers_of(view)],
+        "cautions": view.record.imported.cautions if view.record.imported else (),
+        "claims": (view.path / CLAIMS_FILE).is_file(),
+        "recommends": recommends(view) and view.spec.endpoint is None,
+        "hardware": view.hardware,
+        "model": view.model_name,
+        "status": _status(view),
+        "pictures": [picture(rank(view, kind), view.metric.unit) for kind in view.hardware],
+    }
+
+
+def entries(found: Sequence[Mapping[str, Any]], *, live: bool = False) -> list[dict[str, Any]]:
+    """The entries as the index shows them, in the order given. With `live` the first may still be running.
 
     Sweeps of one name are apart by their inventories.
     """
-    names = Counter(view.record.name for view in views)
+    names = Counter(each["name"] for each in found)
     return [
         {
-            "sweep_id": view.sweep_id,
-            "name": view.record.name + (f" ({view.record.inventory})" if names[view.record.name] > 1 else ""),
-            "inventory": view.record.inventory,
-            "started_at": view.record.started_at,
-            "date": view.date_words.removesuffix(" UTC").partition(", imported")[0],
-            "facts": view.facts(),
-            "marks": view.marks(),
-            "trials": view.trials.height,
-            "failed": int((view.trials["status"] != "ok").sum()),
-            "answers": [each.payload() for each in answers_of(view)],
-            "imported": view.record.imported is not None,
-            "cautions": view.record.imported.cautions if view.record.imported else (),
-            "claims": (view.path / CLAIMS_FILE).is_file(),
-            "recommends": recommends(view) and view.spec.endpoint is None,
-            "hardware": view.hardware,
-            "model": view.model_name,
-            "status": status,
-            "pictures": [picture(rank(view, kind), view.metric.unit) for kind in view.hardware],
+            **each,
+            "name": each["name"] + (f" ({each['inventory']})" if names[each["name"]] > 1 else ""),
+            "started_at": datetime.fromisoformat(each["started_at"]),
+            "hardware": tuple(each["hardware"]),
+            "status": "running" if live and not place and each["status"] == UNFINISHED else each["status"],
         }
-        for view in views
-        for status in [_status(view, is_running=live and view is views[0])]
+        for place, each in enumerate(found)
     ]
 
 
-def _status(view: SweepView, *, is_running: bool) -> str:
+UNFINISHED = "unfinished"
+
+
+def _status(view: SweepView) -> str:
     """How the sweep stands; of one without an end only a site that is built beside it knows whether it runs."""
     if view.record.imported is not None:
         return "imported"
-    if view.end is None:
-        return "running" if is_running else "unfinished"
-    return view.end.status
+    return UNFINISHED if view.end is None else view.end.status
 
 
 def picture(ranked: Ranking, unit: str) -> dict[str, Any]:
@@ -109,7 +119,7 @@ def best_of(view: SweepView) -> list[dict[str, Any]]:
                         view.slo_words,
                     ),
                     "sweep_id": view.sweep_id,
-                    "date": view.record.started_at,
+                    "date": view.record.started_at.isoformat(),
                     "hardware": hardware,
                     "config": choices(view, best),
                     "value": best["objective"],
@@ -124,15 +134,16 @@ def best_of(view: SweepView) -> list[dict[str, Any]]:
     return rows
 
 
-def trend(views: Sequence[SweepView]) -> list[tuple[Figure, Table]]:
+def trend(best: Sequence[Sequence[Mapping[str, Any]]]) -> list[tuple[Figure, Table]]:
     """Sweeps of one spec on one kind of hardware by date: a figure and its table for each that has more than one.
 
-    A change is a regression or a gain only where intervals are apart, or, without intervals, beyond the margin twice.
+    `best` are the rows of each sweep, oldest sweep first. A change is a regression or a gain only where intervals are
+    apart, or, without intervals, beyond the margin twice.
     """
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for view in sorted(views, key=lambda view: view.record.started_at):
-        for row in best_of(view):
-            groups.setdefault(row["key"], []).append(row)
+    for row in (row for rows in best for row in rows):
+        dated = {**row, "date": datetime.fromisoformat(row["date"])}
+        groups.setdefault(tuple(row["key"]), []).append(dated)
     return [_history(rows) for rows in groups.values() if len(rows) > 1]
 
 
@@ -220,27 +231,29 @@ def _change(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any
     return {"change": ratio * 100, "verdict": verdict}
 
 
-def methodology(views: Sequence[SweepView]) -> dict[str, Any]:
-    """The workloads and factors of each sweep, and the client's own error."""
+FACTORS = (
+    *("pue", "kg_co2_per_kwh", "kg_co2_per_kwh_market", "water_l_per_kwh", "wue_l_per_kwh"),
+    *("price_per_kwh", "price_per_node_hour", "currency"),
+)
+"""Factors of energy that the methodology page shows."""
+
+
+def methodology(view: SweepView) -> dict[str, Any]:
+    """The workloads and factors of a sweep, and the client's own error."""
     return {
-        "sweeps": [
-            {
-                "sweep_id": view.sweep_id,
-                "workloads": [
-                    (
-                        plan.workload.name,
-                        as_written(plan.workload.model_dump(exclude_defaults=True)),
-                        [level.label for level in plan.levels],
-                    )
-                    for plan in view.spec.workloads
-                ],
-                "energy": view.spec.energy.typical,
-                "imported": view.record.imported is not None,
-                "calibrations": calibrations(view.record.calibration),
-                "client": _client(view.runs),
-            }
-            for view in views
+        "sweep_id": view.sweep_id,
+        "workloads": [
+            (
+                plan.workload.name,
+                {key: str(value) for key, value in as_written(plan.workload.model_dump(exclude_defaults=True)).items()},
+                [level.label for level in plan.levels],
+            )
+            for plan in view.spec.workloads
         ],
+        "energy": {name: getattr(view.spec.energy.typical, name) for name in FACTORS},
+        "imported": view.record.imported is not None,
+        "calibrations": calibrations(view.record.calibration),
+        "client": _client(view.runs),
     }
 
 

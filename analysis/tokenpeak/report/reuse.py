@@ -7,13 +7,14 @@ itself holds nothing that its readers have no use for. Without the note everythi
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 
 from tokenpeak import paths
+from tokenpeak.report.front_row import FrontRow
 
 LIBRARIES = ("altair", "jinja2", "markdown-it-py", "polars", "vl-convert-python")
 
@@ -21,11 +22,14 @@ LIBRARIES = ("altair", "jinja2", "markdown-it-py", "polars", "vl-convert-python"
 def origin(archives: Iterable[Path], options: Iterable[object]) -> str:
     """A digest of what a sweep's pages are made of; raw files are never edited, so size and time stand for them."""
     parts = [code_digest(), *map(str, options)]
-    for archive in archives:
-        for path in sorted([*archive.glob("*"), *(archive / "trials").glob("[!.]*")]):
-            if path.is_file():
-                facts = path.stat()
-                parts.append(f"{path} {facts.st_size} {facts.st_mtime_ns}")
+    for folder in (folder for archive in archives for folder in (archive, archive / "trials", archive / "applies")):
+        if not folder.is_dir():
+            continue
+        with os.scandir(folder) as entries:
+            files = [entry for entry in entries if entry.is_file() and not entry.name.startswith(".")]
+        for entry in sorted(files, key=lambda entry: entry.name):
+            facts = entry.stat()
+            parts.append(f"{entry.path} {facts.st_size} {facts.st_mtime_ns}")
     return _digest("\n".join(parts).encode())
 
 
@@ -45,18 +49,28 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read(site: Path) -> dict[str, str]:
-    """The origin of each sweep's pages in the site at `site`; empty where it is not known."""
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A sweep of a site: what its pages are made of, and its row for the pages over all sweeps."""
+
+    origin: str
+    row: FrontRow
+
+
+def read(site: Path) -> dict[str, Made]:
+    """The sweeps of the site at `site`; empty where that is not known."""
     try:
-        known: dict[str, str] = json.loads(_note(site).read_text())
-    except (OSError, ValueError):
+        known = json.loads(_note(site).read_text())
+        made = {sweep_id: Made(origin=each["origin"], row=each["row"]) for sweep_id, each in known.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
-    return {sweep_id: made for sweep_id, made in known.items() if (site / sweep_id / "index.html").is_file()}
+    return {sweep_id: each for sweep_id, each in made.items() if (site / sweep_id / "index.html").is_file()}
 
 
-def write(site: Path, origins: dict[str, str]) -> None:
-    """Note the origin of each sweep's pages."""
-    _note(site).write_text(json.dumps(origins, indent=1) + "\n")
+def write(site: Path, sweeps: Mapping[str, Made]) -> None:
+    """Note what each sweep's pages are made of."""
+    noted = {sweep_id: {"origin": made.origin, "row": made.row} for sweep_id, made in sweeps.items()}
+    _note(site).write_text(json.dumps(noted) + "\n")
 
 
 def forget(site: Path) -> None:
@@ -66,15 +80,3 @@ def forget(site: Path) -> None:
 
 def _note(site: Path) -> Path:
     return site.with_name(f".{site.name}.made.json")
-
-
-def take(former: Path, folder: Path) -> None:
-    """The pages at `former` under `folder` too, without a second copy where the file system can."""
-    shutil.copytree(former, folder, copy_function=_link)
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

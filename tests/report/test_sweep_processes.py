@@ -1,0 +1,71 @@
+"""Sweeps made in processes of their own, and sweeps that stay: the site is the same file by file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from archive_factory import make_archive
+from tokenpeak.errors import SpecError
+from tokenpeak.report import sweep_processes
+from tokenpeak.report.site import build_site
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sweeps of one spec, and two of one study."""
+    folder = tmp_path_factory.mktemp("processes") / "results"
+    for name, study in (("one", None), ("two", None), ("three", "nightly"), ("four", "nightly")):
+        make_archive(folder / name, gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, study=study, seconds=3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(results: Path) -> Path:
+    """The site of them, made in this process."""
+    return build_site([results], results.with_name("alone")).parent
+
+
+def files(site: Path) -> dict[str, bytes]:
+    """Each file of a site, by its path, but for executed notebooks, in which papermill gives a cell a random id."""
+    found = {path.relative_to(site).as_posix(): path for path in site.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if not name.endswith((".ipynb", "SHA256SUMS"))}
+
+
+def test_processes_make_the_same_site(
+    results: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file is equal, whichever process made it, and each sweep is said."""
+    monkeypatch.setattr(sweep_processes, "LARGE", 1)
+    said: list[str] = []
+    site = build_site([results], tmp_path / "site", say=said.append).parent
+
+    assert files(alone) == files(site)
+    assert [f"pages of {name}" for name in ("four", "one", "three", "two")] == sorted(said)
+
+
+def test_sweeps_that_stay_are_shown_as_before(results: Path, tmp_path: Path) -> None:
+    """A site of which one sweep is new and the others stay is, in every file, that of all sweeps made at once."""
+    build_site([results / name for name in ("four", "one", "three")], tmp_path / "site")
+    said: list[str] = []
+    site = build_site([results], tmp_path / "site", say=said.append).parent
+
+    assert files(build_site([results], tmp_path / "fresh").parent) == files(site)
+    assert 3 == sum(line.endswith("stay as they are") for line in said)
+
+
+def test_the_error_of_a_process_is_the_error_of_the_build(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a sweep's pages cannot be made of is said as without processes, and no site is left behind."""
+    monkeypatch.setattr(sweep_processes, "LARGE", 1)
+    archive = make_archive(tmp_path / "in" / "worse", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3)
+    sweep = archive.path / "sweep.json"
+    sweep.write_text(json.dumps(json.loads(sweep.read_text()) | {"spec": {"name": 1}}))
+
+    with pytest.raises(SpecError) as alone:
+        build_site([archive.path], tmp_path / "alone")
+    with pytest.raises(SpecError) as beside:
+        build_site([results / "one", archive.path], tmp_path / "site")
+    assert str(alone.value) == str(beside.value)
+    assert not list(tmp_path.glob("*site*"))
