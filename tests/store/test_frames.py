@@ -6,11 +6,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from archive_factory import MANY_AXES, make_archive
+from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.export import export_tables
 from tokenpeak.records.quality import AnswersQuality, QualityInterval, QualityVerdict, SweepQuality
-from tokenpeak.store.frames import Frames, open_frames
+from tokenpeak.store import requests
+from tokenpeak.store.frames import Frames, frames_of_each, open_frames
 from tokenpeak.store.tables import TABLES
 
 
@@ -139,6 +142,33 @@ def test_malformed_files_are_named(tmp_path: Path) -> None:
     assert {trials[0].name, parquet.name} == {file.path.name for file in frames.malformed}
     assert len(trials) - 1 == frames.trials.height
     assert len(trials) - 2 == frames.requests.select(pl.col("trial_id").n_unique()).collect().item()
+
+
+def test_sweeps_one_after_the_other_have_the_rows_of_all_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each archive's trials, and its requests in parts of three trials, are those of all archives; others are named."""
+    monkeypatch.setattr(requests, "TRIALS_A_PART", 3)
+    for name in ("a", "b"):
+        make_archive(tmp_path / name, seconds=2, seed=ord(name))
+    make_archive(tmp_path / "c", seconds=2).path.joinpath("sweep.json").write_text("{")
+    together, each = open_frames(tmp_path), list(frames_of_each([tmp_path]))
+
+    assert ["a", "b"] == [sweep_id for frames in each for sweep_id in frames.sweeps["sweep_id"]]
+    assert together.malformed == tuple(file for frames in each for file in frames.malformed)
+    assert_frame_equal(together.trials, pl.concat(frames.trials for frames in each if frames.specs))
+    parts = [list(frames.request_parts(name)) for frames, name in zip(each, "ab", strict=False)]
+    assert min(map(len, parts)) > 3
+    assert_frame_equal(together.requests.collect(), pl.concat(part for found in parts for part in found))
+
+
+def test_two_archives_of_one_sweep_are_refused_before_any_is_read(tmp_path: Path) -> None:
+    """Nothing is given of either."""
+    first = make_archive(tmp_path / "a" / "same", axes={"max_num_seqs": [8]}, seconds=2)
+    make_archive(tmp_path / "b" / "same", axes={"max_num_seqs": [8]}, seconds=2)
+
+    with pytest.raises(ArchiveError, match="both hold sweep same"):
+        next(frames_of_each([first.path, tmp_path / "b" / "same"]))
 
 
 def test_left_out_runs_and_the_end_of_a_trial_are_columns(tmp_path: Path) -> None:

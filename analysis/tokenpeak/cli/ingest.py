@@ -1,5 +1,6 @@
 """`tokenpeak ingest`: load archives into Postgres."""
 
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -19,13 +20,17 @@ from tokenpeak.terminal import echo
 def ingest(archives: tuple[Path, ...]) -> None:
     """Load the raw files of ARCHIVES (folders or .tar.zst; default: results/) into Postgres; twice changes nothing."""
     from tokenpeak.store.database import open_database
-    from tokenpeak.store.frames import open_frames
+    from tokenpeak.store.frames import frames_of_each
 
-    frames = open_frames(archives or [paths.RESULTS])
-    for file in frames.malformed:
-        echo(f"skipped {file}", err=True)
+    loaded: list[str] = []
+    counts: Counter[str] = Counter()
     with open_database() as database:
         echo(f"Using {database.description}.")
-        counts = database.ingest(frames)
+        for frames in frames_of_each(archives or [paths.RESULTS]):
+            for file in frames.malformed:
+                echo(f"skipped {file}", err=True)
+            counts.update(database.load(frames))
+            loaded += frames.sweeps["sweep_id"].to_list()
+        database.analyze()
     rows = ", ".join(f"{count:,} {table}" for table, count in counts.items())
-    echo(f"Loaded {', '.join(frames.sweeps['sweep_id'])}: {rows}.")
+    echo(f"Loaded {', '.join(loaded)}: {rows}.")

@@ -26,7 +26,7 @@ from tokenpeak.store.columns import SqlTable
 from tokenpeak.store.embedded import default_folder, running_server
 from tokenpeak.store.frames import Frames, frames_of
 from tokenpeak.store.roles import Purpose, statements
-from tokenpeak.store.tables import TABLES
+from tokenpeak.store.tables import REQUESTS, TABLES
 from tokenpeak.store.views import views
 
 SCHEMA = "tokenpeak"
@@ -246,27 +246,42 @@ class Database:
             )
 
     def ingest(self, frames: Frames) -> dict[str, int]:
+        """Load all that there is to load, and have Postgres look at it; returns rows by table."""
+        counts = self.load(frames)
+        self.analyze()
+        return counts
+
+    def analyze(self) -> None:
+        """Have Postgres look at what was loaded, so that it plans queries well."""
+        with self._reported("load the archives"):
+            self._connection.execute("ANALYZE trials, runs, series, requests")
+
+    def load(self, frames: Frames) -> dict[str, int]:
         """Replace the rows of every sweep in the frames, each sweep in one transaction; returns rows by table."""
         counts = {table.name: 0 for table in TABLES}
         with self._reported("load the archives"):
             for sweep_id in frames.sweeps["sweep_id"]:
                 with self._connection.transaction():
                     self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (sweep_id,))
-                    self._connection.execute("DELETE FROM sweeps WHERE sweep_id = %s", (sweep_id,))
+                    for name in ("requests", "series", "sweeps"):
+                        query = sql.SQL("DELETE FROM {} WHERE sweep_id = %s").format(sql.Identifier(name))
+                        self._connection.execute(query, (sweep_id,))
                     for table in TABLES:
                         counts[table.name] += self._copy(table, _rows_of(frames, table, sweep_id))
-            self._connection.execute("ANALYZE trials, runs, series, requests")
         return counts
 
-    def _copy(self, table: SqlTable, rows: pl.DataFrame) -> int:
-        """Add the rows by binary COPY."""
+    def _copy(self, table: SqlTable, parts: Iterable[pl.DataFrame]) -> int:
+        """Add the rows by binary COPY, those of one part after the other."""
+        count = 0
         columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(sql.Identifier(table.name), columns)
         with self._connection.cursor().copy(statement) as copy:
             copy.set_types([column.kind for column in table.columns])
-            for row in _with_json(table, rows.iter_rows()):
-                copy.write_row(row)
-        return rows.height
+            for rows in parts:
+                for row in _with_json(table, rows.iter_rows()):
+                    copy.write_row(row)
+                count += rows.height
+        return count
 
     def read(self, sweep_id: str) -> tuple[SweepRecord, EndRecord | None, Frames]:
         """A sweep's record, how it ended, and its frames; ArchiveError for one that is not here, or not whole."""
@@ -361,11 +376,14 @@ def _with_json(table: SqlTable, rows: Iterable[tuple[object, ...]]) -> Iterator[
         )
 
 
-def _rows_of(frames: Frames, table: SqlTable, sweep_id: str) -> pl.DataFrame:
-    """The sweep's rows with exactly the table's columns."""
-    frame: pl.DataFrame | pl.LazyFrame = getattr(frames, table.name)
-    chosen = frame.lazy().filter(pl.col("sweep_id") == sweep_id).select(column.name for column in table.columns)
-    return chosen.collect()
+def _rows_of(frames: Frames, table: SqlTable, sweep_id: str) -> Iterator[pl.DataFrame]:
+    """The sweep's rows with exactly the table's columns; requests in parts, which memory need not hold together."""
+    names = [column.name for column in table.columns]
+    if table is REQUESTS:
+        yield from (part.select(names) for part in frames.request_parts(sweep_id))
+        return
+    frame: pl.DataFrame = getattr(frames, table.name)
+    yield frame.filter(pl.col("sweep_id") == sweep_id).select(names)
 
 
 def _where(parts: Mapping[str, object]) -> str:

@@ -5,7 +5,7 @@ sweeps, holding the alternative's name.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +17,8 @@ from tokenpeak.quality.applied import verdict_of, with_verdict
 from tokenpeak.ranking.objective import objective_direction, objective_value
 from tokenpeak.ranking.rank import effects_of, ranks
 from tokenpeak.records import (
-    Config,
     EndRecord,
     NodeFacts,
-    Plan,
-    Prediction,
     Series,
     SweepRecord,
     TrialRecord,
@@ -32,14 +29,14 @@ from tokenpeak.results.slo_met import judged_under
 from tokenpeak.spec.parameters import Parameters
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.spec.workload import Slo
-from tokenpeak.store.archive import Malformed, find_archives
+from tokenpeak.store.archive import Archive, Malformed, find_archives
 from tokenpeak.store.columns import SqlTable, canonical_json
+from tokenpeak.store.configs import Row, config_row, config_rows, predicted
 from tokenpeak.store.parquet import unreadable
 from tokenpeak.store.quality import config_quality, trial_quality
+from tokenpeak.store.requests import RequestFile, parts, scanned
 from tokenpeak.store.runs import idle_powers, run_row, with_idle_power
-from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, REQUESTS, RUNS, SERIES, SWEEPS, TRIALS
-
-Row = dict[str, object]
+from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, RUNS, SERIES, SWEEPS, TRIALS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +55,15 @@ class Frames:
     """Each sweep's spec, by sweep_id."""
     malformed: tuple[Malformed, ...] = ()
     """Raw files that could not be read; everything else is in the frames."""
+    request_files: tuple[RequestFile, ...] = ()
+    """The files that `requests` reads; none of frames from a database."""
+
+    def request_parts(self, sweep_id: str) -> Iterator[pl.DataFrame]:
+        """The requests of a sweep, those of some trials at a time: all of a large one would fill the memory."""
+        if self.request_files:
+            yield from parts([file for file in self.request_files if file[0] == sweep_id])
+        else:
+            yield self.requests.filter(pl.col("sweep_id") == sweep_id).collect()
 
 
 def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = None) -> Frames:
@@ -65,25 +71,31 @@ def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = No
 
     An archive whose sweep.json cannot be read is named in `malformed`; when none can, that is an ArchiveError.
     """
+    found = _read(find_archives([paths] if isinstance(paths, Path) else list(paths)), parameters)
+    if not found.specs:
+        raise ArchiveError("No archive could be read:\n  " + "\n  ".join(str(file) for file in found.malformed))
+    return found
+
+
+def _read(archives: Iterable[Archive], parameters: Parameters | None) -> Frames:
     rows: dict[str, list[Row]] = {table.name: [] for table in (SWEEPS, RECORDS, NODES, CONFIGS, TRIALS, RUNS)}
     series: list[pl.DataFrame] = []
-    requests: list[tuple[str, str, Path]] = []
+    requests: list[RequestFile] = []
     specs: dict[str, SweepSpec] = {}
     folders: dict[str, Path] = {}
     malformed: list[Malformed] = []
-    for archive in find_archives([paths] if isinstance(paths, Path) else list(paths)):
+    for archive in archives:
         try:
             sweep, end, quality = archive.read_sweep(), archive.read_end(), archive.read_quality()
             spec = parse_spec(sweep.spec, archive.path / "sweep.json")
         except (ArchiveError, SpecError) as error:
             malformed.append(Malformed(path=archive.path / "sweep.json", reason=str(error)))
             continue
-        if sweep.sweep_id in folders:
-            raise ArchiveError(f"{archive.path} and {folders[sweep.sweep_id]} both hold sweep {sweep.sweep_id}.")
+        _refuse_second(sweep.sweep_id, archive.path, folders)
         spec = parameters.applied(spec) if parameters else spec
         limits = parameters.limits if parameters else None
-        specs[sweep.sweep_id], folders[sweep.sweep_id] = spec, archive.path
-        planned = _config_rows(sweep)
+        specs[sweep.sweep_id] = spec
+        planned = config_rows(sweep)
         trials, runs_before = 0, len(rows["runs"])
         idles: dict[tuple[str, str], float] = {}
         sensors = {node.node: boards_sensor(node.gpus) for node in sweep.nodes}
@@ -94,7 +106,7 @@ def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = No
             trial = _under(recorded, limits) if limits else recorded
             key = (trial.hardware, trial.config.config_id)
             if key not in planned:
-                planned[key] = _config_row(sweep.sweep_id, trial.hardware, trial.config, "unplanned")
+                planned[key] = config_row(sweep.sweep_id, trial.hardware, trial.config, "unplanned")
             gpus = sweep.gpus_used(trial.config, trial.hardware)
             verdict = verdict_of(quality, trial.hardware, trial.config.config_id)
             unproven = objective_value(_unjudged(read, limits), spec, gpus=gpus) if verdict is not None else None
@@ -124,8 +136,6 @@ def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = No
                 "end_record": end.model_dump_json() if end else None,
             }
         )
-    if not folders:
-        raise ArchiveError("No archive could be read:\n  " + "\n  ".join(str(file) for file in malformed))
     return Frames(
         sweeps=_frame(SWEEPS, rows["sweeps"]),
         records=_frame(RECORDS, rows["records"]),
@@ -134,10 +144,31 @@ def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = No
         trials=_with_axes(_frame(TRIALS, rows["trials"]), specs),
         runs=_run_frame(rows["runs"], specs),
         series=pl.concat(series) if series else _frame(SERIES, []),
-        requests=_requests(requests),
+        requests=scanned(requests),
         specs=specs,
         malformed=tuple(malformed),
+        request_files=tuple(requests),
     )
+
+
+def frames_of_each(paths: Sequence[Path]) -> Iterator[Frames]:
+    """The frames of each archive at or directly below `paths`, one after the other: memory holds one sweep at a time.
+
+    Of an archive whose sweep.json cannot be read they have no row, and name it in `malformed`; when none can, that is
+    an ArchiveError after all. Two of one sweep are an ArchiveError before any.
+    """
+    archives = find_archives(list(paths))
+    folders: dict[str, Path] = {}
+    for archive in archives:
+        try:
+            sweep_id = archive.read_sweep().sweep_id
+        except ArchiveError:
+            continue
+        _refuse_second(sweep_id, archive.path, folders)
+    if not folders:
+        open_frames(paths)
+    for archive in archives:
+        yield _read([archive], None)
 
 
 def frames_of(record: SweepRecord, tables: Mapping[str, pl.DataFrame]) -> Frames:
@@ -156,6 +187,13 @@ def frames_of(record: SweepRecord, tables: Mapping[str, pl.DataFrame]) -> Frames
         requests=tables["requests"].lazy().with_columns(event_times_us=pl.lit(None, dtype=pl.List(pl.Int64))),
         specs=specs,
     )
+
+
+def _refuse_second(sweep_id: str, path: Path, folders: dict[str, Path]) -> None:
+    """Note where a sweep is; ArchiveError where another archive holds it too."""
+    if sweep_id in folders:
+        raise ArchiveError(f"{path} and {folders[sweep_id]} both hold sweep {sweep_id}.")
+    folders[sweep_id] = path
 
 
 def _under(trial: TrialRecord, slo: Slo) -> TrialRecord:
@@ -237,15 +275,6 @@ def _node_row(sweep: SweepRecord, node: NodeFacts) -> Row:
     }
 
 
-def _config_rows(sweep: SweepRecord) -> dict[tuple[str, str], Row]:
-    """The configs of all plans by hardware and id, feasible ones first."""
-    rows: dict[tuple[str, str], Row] = {}
-    for plan in sweep.plans:
-        for row in _plan_rows(sweep.sweep_id, plan):
-            rows.setdefault((plan.hardware, str(row["config_id"])), row)
-    return rows
-
-
 def _rank(configs: dict[tuple[str, str], Row], trials: Sequence[Row], spec: SweepSpec) -> None:
     """Give each config of which launches may be ranked its rank on its hardware and the objective's mean."""
     launches: dict[str, dict[str, list[tuple[str, float]]]] = {}
@@ -268,52 +297,6 @@ def _rank(configs: dict[tuple[str, str], Row], trials: Sequence[Row], spec: Swee
     for key, launched in unproven.items():
         (mean,) = (one.mean for one in ranks({"": launched}, higher_is_better=True))
         configs[key]["objective_unproven_mean"] = mean
-
-
-def _plan_rows(sweep_id: str, plan: Plan) -> Iterable[Row]:
-    for planned in plan.feasible:
-        row = _config_row(sweep_id, plan.hardware, planned.config, "feasible")
-        yield (
-            row
-            | _predicted(planned.prediction)
-            | {
-                "config_class": planned.config_class,
-                "advice": list(planned.advice),
-            }
-        )
-    for dropped in plan.dropped:
-        row = _config_row(sweep_id, plan.hardware, dropped.config, "dropped")
-        yield row | {"dropped_rule": dropped.rule, "dropped_reason": dropped.reason}
-
-
-def _config_row(sweep_id: str, hardware: str, config: Config, status: str) -> Row:
-    return {
-        "sweep_id": sweep_id,
-        "hardware": hardware,
-        "config_id": config.config_id,
-        "config_name": config.name,
-        "config_class": None,
-        "status": status,
-        "dropped_rule": None,
-        "dropped_reason": None,
-        "model_name": config.model.name,
-        "model_revision": config.model.revision,
-        "served_name": config.model.served_name,
-        "engine_version": config.engine_version,
-        "engine_build": config.engine,
-        "forced": config.force,
-        "flags": canonical_json(config.flags),
-        "env": canonical_json(config.env),
-        "choices": canonical_json(config.choices),
-        "advice": [],
-        "rank": None,
-        "objective_mean": None,
-        "objective_unproven_mean": None,
-    } | _predicted(None)
-
-
-def _predicted(prediction: Prediction | None) -> Row:
-    return {f"predicted_{name}": getattr(prediction, name) if prediction else None for name in Prediction.model_fields}
 
 
 def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec, gpus: int | None) -> Row:
@@ -353,7 +336,7 @@ def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec, gpus: int | N
         "choices": canonical_json(trial.config.choices),
         "tokenpeak_version": trial.provenance.tokenpeak_version,
         "git_revision": trial.provenance.git_revision,
-        **_predicted(trial.prediction),
+        **predicted(trial.prediction),
         "holdout": trial.holdout,
         "node_screening": trial.node_screening,
         "left_out": trial.left_out,
@@ -383,25 +366,3 @@ def _run_frame(rows: list[Row], specs: Mapping[str, SweepSpec]) -> pl.DataFrame:
     """The runs with their trials' axes."""
     choices = pl.Series("choices", [row["choices"] for row in rows], dtype=pl.String)
     return _with_axes(_frame(RUNS, rows).with_columns(choices), specs).drop("choices")
-
-
-def _requests(files: Sequence[tuple[str, str, Path]]) -> pl.LazyFrame:
-    """All requests with their sweep and trial; the list of event times is the last column."""
-    if not files:
-        return pl.LazyFrame(schema={**REQUESTS.schema(), "event_times_us": pl.List(pl.Int64)})
-    owner = pl.LazyFrame(
-        {
-            "path": [str(path) for _, _, path in files],
-            "sweep_id": [sweep_id for sweep_id, _, _ in files],
-            "trial_id": [trial_id for _, trial_id, _ in files],
-        }
-    )
-    rows = pl.scan_parquet([path for _, _, path in files], include_file_paths="path", extra_columns="ignore")
-    # Older searches for the highest rate counted the requests of each probe from 0.
-    run = ["path", "run_index", "phase"]
-    again = pl.col("request_index").is_duplicated().any().over(run)
-    rows = rows.with_columns(
-        request_index=pl.when(again).then(pl.int_range(pl.len()).over(run)).otherwise("request_index")
-    )
-    columns = [pl.col(column.name).cast(column.dtype) for column in REQUESTS.columns]
-    return rows.join(owner, on="path", maintain_order="left").select(*columns, "event_times_us")
