@@ -144,6 +144,37 @@ def test_partitions_are_one_table_to_duckdb(archive: Archive, tmp_path: Path) ->
     assert sorted(truth) == found
 
 
+@pytest.mark.parametrize("reader", ["duckdb", "polars"])
+def test_requests_are_one_table_by_sweep_and_trial(archive: Archive, reader: str, tmp_path: Path) -> None:
+    """Each trial's requests are a file in the folders of its sweep and itself, and a reader without our code sees that.
+
+    The truth is DuckDB's, of the archive's own Parquet files.
+    """
+    make_archive(tmp_path / "both" / "other", axes={"max_num_seqs": [16]}, gpus=["NVIDIA L4"], seconds=3, seed=2)
+    shutil.copytree(archive.path, tmp_path / "both" / archive.path.name)
+    export_tables(open_frames(tmp_path / "both"), tmp_path / "out", "hive")
+    connection = duckdb.connect()
+    truth = {}
+    for path in sorted((tmp_path / "both").glob("*/trials/*.requests.parquet")):
+        query = f"SELECT count(*), count(error), sum(output_tokens), max(last_token_s) FROM read_parquet('{path}')"
+        truth[path.parents[1].name, path.name.partition(".")[0]] = connection.execute(query).fetchone()
+    if reader == "duckdb":
+        rows = connection.execute(
+            "SELECT sweep_id, trial_id, count(*), count(error), sum(output_tokens), max(last_token_s) FROM "
+            f"read_parquet('{tmp_path}/out/requests/**/*.parquet', hive_partitioning = true) GROUP BY ALL"
+        ).fetchall()
+    else:
+        frame = pl.scan_parquet(tmp_path / "out" / "requests", hive_partitioning=True)
+        rows = (
+            frame.group_by("sweep_id", "trial_id")
+            .agg(pl.len(), pl.col("error").count(), pl.col("output_tokens").sum(), pl.col("last_token_s").max())
+            .collect()
+            .rows()
+        )
+
+    assert truth == {(sweep_id, trial_id): tuple(figures) for sweep_id, trial_id, *figures in rows}
+
+
 def test_a_table_is_an_archive_again(archive: Archive, tmp_path: Path) -> None:
     """The runs' CSV, imported by a mapping of its columns, has each run's figures, axes and load."""
     export_tables(open_frames(archive.path), tmp_path, "csv")

@@ -21,7 +21,7 @@ FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet", "hive")
 def export(archives: tuple[Path, ...], form: str, output: Path, *, keep_everything: bool) -> None:
     """Write ARCHIVES as tables, with columns.csv to say what each column is, or as results of vllm bench serve.
 
-    hive is Parquet with a folder for each sweep, as DuckDB, Spark and Polars read it.
+    hive is Parquet with a folder for each sweep, of requests for each trial, as DuckDB, Spark and Polars read it.
 
     What names machines, people or secrets is replaced, unless --keep-everything.
     """

@@ -13,7 +13,7 @@ from tokenpeak.metrics import STATISTICS
 from tokenpeak.names import inside
 from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, TrialRecord
 from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
-from tokenpeak.store.analysis import LATENCIES, VALUE, VALUE_MEANING, axes_of, for_analysis
+from tokenpeak.store.analysis import LATENCIES, VALUE, VALUE_MEANING, axes_of, for_analysis, with_latencies
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import Frames
 from tokenpeak.store.parquet import unreadable
@@ -108,17 +108,21 @@ def export_vllm_bench(archive: Archive, folder: Path, *, detailed: bool = False)
 def export_tables(given: Frames, folder: Path, form: str) -> list[Path]:
     """Each table as csv, parquet or hive, and columns.csv: table, column, kind and meaning of each.
 
-    hive: Parquet with a folder for each sweep, `runs/sweep_id=ID/runs.parquet`, which DuckDB, Spark and Polars read
-    as one table with the column sweep_id.
+    hive: Parquet with a folder for each sweep, `runs/sweep_id=ID/runs.parquet`, and of requests for each trial,
+    `requests/sweep_id=ID/trial_id=ID/requests.parquet`, which DuckDB, Spark and Polars read as one table with these
+    columns.
     """
     frames = for_analysis(given)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in EXPORTED:
+        if form == "hive" and table is REQUESTS:
+            written += _write_requests(frames, folder)
+            continue
         frame: pl.DataFrame | pl.LazyFrame = getattr(frames, table.name)
         whole = frame.collect() if isinstance(frame, pl.LazyFrame) else frame
         if form == "hive":
-            written += _write_partitions(whole, table.name, folder)
+            written += _write_partitions(whole, table.name, folder, "sweep_id")
             continue
         path = folder / f"{table.name}.{form}"
         if form == "parquet":
@@ -131,13 +135,24 @@ def export_tables(given: Frames, folder: Path, form: str) -> list[Path]:
     return [*written, columns]
 
 
-def _write_partitions(frame: pl.DataFrame, name: str, folder: Path) -> list[Path]:
-    """The rows of each sweep in a Parquet file of a folder that is named after it."""
+def _write_requests(frames: Frames, folder: Path) -> list[Path]:
+    """The requests of each trial in a file of their own; memory holds those of a few trials."""
     written = []
-    for (sweep_id,), rows in frame.partition_by("sweep_id", as_dict=True, maintain_order=True).items():
-        path = inside(folder / name, f"sweep_id={sweep_id}") / f"{name}.parquet"
+    for sweep_id in frames.sweeps["sweep_id"]:
+        for part in frames.request_parts(sweep_id):
+            rows = with_latencies(part.lazy(), frames.runs).collect()
+            written += _write_partitions(rows, REQUESTS.name, folder, "sweep_id", "trial_id")
+    return written
+
+
+def _write_partitions(frame: pl.DataFrame, name: str, folder: Path, *keys: str) -> list[Path]:
+    """The rows of each value of the keys in a Parquet file of folders that are named after it."""
+    written = []
+    for values, rows in frame.partition_by(*keys, as_dict=True, maintain_order=True).items():
+        place = "/".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
+        path = inside(folder / name, place) / f"{name}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows.drop("sweep_id").write_parquet(path)
+        rows.drop(*keys).write_parquet(path)
         written.append(path)
     return written
 
