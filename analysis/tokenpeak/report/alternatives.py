@@ -48,12 +48,13 @@ def alternatives(view: SweepView, ranked: Ranking) -> list[Trade]:
         return []
     found: dict[str, Trade] = {}
     best_score: dict[str, float] = {}
+    elsewhere = _elsewhere(view, ranked)
     others = ranked.frame.filter(pl.col("state") == "ok", pl.col("config_id") != recommended["config_id"])
     for row in others.iter_rows(named=True):
         loss = _loss(view, recommended, row)
         if loss > MOST_LOSS or (recommended["slo_met"] and row["slo_met"] is False):
             continue
-        for gain, words in [*_gains(view, recommended, row), *_elsewhere(view, ranked, row)]:
+        for gain, words in [*_gains(view, recommended, row), *elsewhere.get(row["config_id"], ())]:
             score = gain / (max(loss, 0.0) + FREE_LOSS)
             if gain >= LEAST_GAIN and score > best_score.get(row["config_id"], 0.0):
                 best_score[row["config_id"]] = score
@@ -82,8 +83,8 @@ def _gains(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) ->
     return found
 
 
-def _elsewhere(view: SweepView, ranked: Ranking, row: dict[str, Any]) -> list[tuple[float, str]]:
-    """What the config gives more of at other loads with a fixed number of users, as shares with their words."""
+def _elsewhere(view: SweepView, ranked: Ranking) -> dict[str, list[tuple[float, str]]]:
+    """What each config gives more of at other loads with a fixed number of users, as shares with their words."""
     assert ranked.recommended is not None, "alternatives are to a recommended config"
     workload, level = view.spec.objective_run()
     means = level_means(view, ranked.hardware).filter(
@@ -91,16 +92,14 @@ def _elsewhere(view: SweepView, ranked: Ranking, row: dict[str, Any]) -> list[tu
     )
     place = ["workload_name", "level_label"]
     mine = means.filter(config_id=ranked.recommended["config_id"]).select(*place, mine="output_tok_per_s")
-    both = means.filter(config_id=row["config_id"]).join(mine, on=place).drop_nulls(["mine", "output_tok_per_s"])
+    both = means.join(mine, on=place, maintain_order="left").drop_nulls(["mine", "output_tok_per_s"])
     several = len(view.spec.workloads) > 1
-    return [
-        (
-            each["output_tok_per_s"] / each["mine"] - 1,
-            f"{percent(each['output_tok_per_s'] / each['mine'] - 1)} output throughput at "
-            + (f"{each['workload_name']}, {each['level_label']}" if several else each["level_label"]),
-        )
-        for each in both.iter_rows(named=True)
-    ]
+    found: dict[str, list[tuple[float, str]]] = {}
+    for each in both.iter_rows(named=True):
+        gain = each["output_tok_per_s"] / each["mine"] - 1
+        at = f"{each['workload_name']}, {each['level_label']}" if several else each["level_label"]
+        found.setdefault(each["config_id"], []).append((gain, f"{percent(gain)} output throughput at {at}"))
+    return found
 
 
 def alternatives_table(view: SweepView, ranked: Ranking) -> Table | None:

@@ -186,6 +186,10 @@ class Table(Block):
     """Whose figures a row's config is picked for, by its first cell; empty: rows are not to be picked."""
     kind = "table"
 
+    def payload(self) -> dict[str, Any]:
+        """The block as JSON; its cells are not copied, which would take longer than to make them."""
+        return {"kind": self.kind, **asdict(replace(self, rows=())), "rows": self.rows}
+
     def words(self) -> str:
         """The title and the table's size."""
         return f"{self.title}: {len(self.rows)} rows, {len(self.columns)} columns"

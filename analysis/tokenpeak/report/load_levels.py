@@ -3,6 +3,8 @@
 A config is recommended by one workload at one level; this table shows what it gives in all others.
 """
 
+from functools import lru_cache
+
 import polars as pl
 
 from tokenpeak.report.blocks import Column, Sentence, Table, code, number, strong, table, warning
@@ -17,6 +19,7 @@ METRICS = ("output_tok_per_s", "ttft_s_p95", "request_output_tok_per_s_p50", "en
 """Of a run, as means over launches."""
 
 
+@lru_cache(maxsize=8)
 def level_means(view: SweepView, hardware: str) -> pl.DataFrame:
     """A row per config, workload and load level: geometric means over its launches that may be ranked.
 

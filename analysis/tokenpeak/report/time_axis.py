@@ -7,6 +7,7 @@ renderer each.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from tokenpeak.report.blocks import number
@@ -116,19 +117,18 @@ def _ticks(end: float) -> list[float]:
 
 
 def _lane(devices: Sequence[pl.DataFrame], title: str, unit: str, scale: float, end: float) -> Lane:
-    values = pl.concat([device["value"] for device in devices]) * scale
-    high = float(values.max() or 0.0)  # type: ignore[arg-type]
+    # NumPy's, and not Polars's: of sixty samples the call is all that an operation takes.
+    values = np.concatenate([device["value"].to_numpy() for device in devices]) * scale
+    high = float(values.max())
     if unit == "GiB" and high < 1:
         return _lane(devices, title, "MiB", scale * 2**10, end)
-    low = float(values.min() or 0.0)  # type: ignore[arg-type]
     top = high or 1.0
     lines = []
-    for device in devices:
-        thin = _thinned(device)
-        xs = (thin["t_s"].clip(0, end) / end * WIDTH).round(1).to_list()
-        ys = (HEIGHT - 2 - thin["value"] * scale / top * (HEIGHT - 6)).round(1).to_list()
-        lines.append(" ".join(f"{a:g},{b:g}" for a, b in zip(xs, ys, strict=True)))
-    return Lane(title=title, unit=unit, low=number(low), high=number(high), lines=tuple(lines))
+    for device in map(_thinned, devices):
+        xs = np.round(np.clip(device["t_s"].to_numpy(), 0, end) * (1 / end) * WIDTH, 1)
+        ys = np.round(HEIGHT - 2 - device["value"].to_numpy() * scale * (1 / top) * (HEIGHT - 6), 1)
+        lines.append(" ".join(f"{a:g},{b:g}" for a, b in zip(xs.tolist(), ys.tolist(), strict=True)))
+    return Lane(title=title, unit=unit, low=number(float(values.min())), high=number(high), lines=tuple(lines))
 
 
 def _thinned(device: pl.DataFrame) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -43,6 +44,8 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
     every_launch = pl.col("trial_id").count().over("hardware", "config_id")
     launches = dict(view.trials.select("trial_id", pl.format("{} of {}", LAUNCH, every_launch)).iter_rows())
     labels = dict(view.trials.select("trial_id", "label").iter_rows())
+    objectives = dict(view.trials.select("trial_id", "objective").iter_rows())
+    head = replace(every, rows=()).payload()
     ids = view.trials["trial_id"].to_list()
     places = {trial_id: place for place, trial_id in enumerate(ids)}
     for trial in archive.judged_trials():
@@ -57,11 +60,11 @@ def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
             "engine": engine_words(trial.startup.engine_version or trial.config.engine_version)
             + (f", build {trial.config.engine}" if trial.config.engine else "")
             + (f", {trial.startup.engine_digest[:_DIGEST_SHOWN]}" if trial.startup.engine_digest else ""),
-            "answer": _answer(view, trial),
+            "answer": _answer(view, trial, objectives[trial.trial_id]),
             "previous": ids[index - 1] if index else None,
             "following": ids[index + 1] if index + 1 < len(ids) else None,
             "picture": _time_axis(trial, series.get((trial.trial_id,))),
-            "runs_table": replace(every, rows=tuple(own)).payload() if own else None,
+            "runs_table": {**head, "rows": own} if own else None,
             "predictions": predictions(view, trial),
             "slo": [slo_sentence(run) for run in trial.runs],
             "requests": archive.requests_path(trial.trial_id).is_file(),
@@ -78,20 +81,18 @@ def _afterwards(found: Restoration) -> str:
     return "as before (down)" if not found.was_running and found.message.endswith(LEFT_DOWN) else "restored"
 
 
-def _answer(view: SweepView, trial: TrialRecord) -> dict[str, Any] | None:
+def _answer(view: SweepView, trial: TrialRecord, objective: float | None) -> dict[str, Any] | None:
     """What the launch gave and where its config stands; None where it failed, which the page says otherwise."""
     if trial.status != "ok" or not trial.runs:
         return None
-    row = view.trials.row(by_predicate=pl.col("trial_id") == trial.trial_id, named=True)
-    frame = rank(view, trial.hardware).frame
-    place = frame.row(by_predicate=pl.col("config_id") == row["config_id"], named=True)
+    places, ranked = _places(view, trial.hardware)
+    place = places[trial.config.config_id]
     parts: list[Part] = [code(choices(view, place))]
-    if row["objective"] is None:
+    if objective is None:
         parts.append(f" gave no result {view.objective_at} that may be ranked")
     else:
-        parts += [" gave ", strong(f"{number(row['objective'])} {view.metric.unit}"), f" {view.objective_at}"]
+        parts += [" gave ", strong(f"{number(objective)} {view.metric.unit}"), f" {view.objective_at}"]
     if place["rank"] is not None:
-        ranked = frame["rank"].drop_nulls().len()
         parts += [
             "; its config is ",
             link(f"number {place['rank']} of {ranked}", "ranking.html"),
@@ -100,6 +101,13 @@ def _answer(view: SweepView, trial: TrialRecord) -> dict[str, Any] | None:
     invalid = sum(run.verdict.status == "invalid" for run in trial.runs)
     parts.append(f". {invalid} of {len(trial.runs)} runs may not be ranked; why is below." if invalid else ".")
     return answer(*parts).payload()
+
+
+@lru_cache(maxsize=8)
+def _places(view: SweepView, hardware: str) -> tuple[dict[str, dict[str, Any]], int]:
+    """The row of each config's standing by its id, and how many have a rank."""
+    frame = rank(view, hardware).frame
+    return {row["config_id"]: row for row in frame.iter_rows(named=True)}, frame["rank"].drop_nulls().len()
 
 
 def _time_axis(trial: TrialRecord, series: pl.DataFrame | None) -> Any:

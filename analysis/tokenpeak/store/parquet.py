@@ -32,8 +32,25 @@ Struct = dict[int, Any]
 """Field's number → value; fields that are not needed included."""
 
 
+_readable: set[tuple[int, int, int, int]] = set()
+"""Files that can be read, by device, inode, size and time: the site's cleaned copy of one is mostly a link to it."""
+
+
 def unreadable(path: Path) -> str | None:
     """Why a file of requests cannot be read; None when it can."""
+    try:
+        facts = path.stat()
+    except OSError as error:
+        return f"not a whole Parquet file ({shown(str(error), 200)})"
+    known = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+    if known not in _readable:
+        if reason := _unreadable(path):
+            return reason
+        _readable.add(known)
+    return None
+
+
+def _unreadable(path: Path) -> str | None:
     try:
         columns = pl.read_parquet_schema(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
