@@ -29,6 +29,7 @@ ALLOWED = (
     "docs/search-index.js",
     "*/*.html",
     "*/trials/*.html",
+    "*/rows/*.html",
     "*/data/index.html",
     "*/data/SHA256SUMS",
     "*/data/csv/*.csv",

@@ -20,6 +20,7 @@ from tokenpeak.report.front_row import FrontRow, front_row
 from tokenpeak.report.opening import open_archive
 from tokenpeak.report.pages import SITE_PAGES, SWEEP_PAGES, Page
 from tokenpeak.report.render import environment
+from tokenpeak.report.row_pages import further_pages
 from tokenpeak.report.view import SweepView
 from tokenpeak.spec.energy_table import read_factor_table
 from tokenpeak.spec.parameters import UNITS as PARAMETERS
@@ -142,6 +143,9 @@ def _make_sweep(writer: PageWriter, options: SiteOptions, view: SweepView, study
     menu = {"sweep": view, "pages": tuple(made)}
     for page, blocks in made.items():
         downloads.write_csv(blocks, data / "csv", page.name, view.marks())
+        for rows in further_pages(page.name, blocks):
+            path = f"{view.sweep_id}/{rows.path}"
+            writer.page(path, "rows.html", page=page, rows=rows, root="../..", here="../", **menu)
         executed = inside(data / "notebooks", f"{page.name}.ipynb")
         writer.page(
             f"{view.sweep_id}/{page.name}.html",

@@ -1,0 +1,76 @@
+"""Tables of more rows than a page shows: the others are on further pages, each with its links."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from archive_factory import make_archive
+from tokenpeak.report import blocks
+from tokenpeak.report.publish import leaving
+from tokenpeak.report.site import build_site
+
+SHOWN = 3
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of a sweep of sixteen trials, of which a page shows three rows."""
+    folder = tmp_path_factory.mktemp("rows")
+    archive = make_archive(folder / "long", seconds=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(blocks.table.__kwdefaults__, "shown", SHOWN)
+        return build_site([archive.path], folder / "site").parent / "long"
+
+
+def trials_of(page: Path) -> list[str]:
+    """The trials in the rows of the table of trials, in its order."""
+    table = re.search(r'<section[^>]* id="table-trials".*?</section>', page.read_text(), re.DOTALL)
+    assert table
+    return re.findall(r'<td class="k-code"><a href="[^"]*trials/[^"]+">([^<]+)</a></td>', table[0])
+
+
+def links_of(page: Path) -> list[str]:
+    """The addresses on a page, without its head and foot."""
+    main = re.search(r"<main.*</main>", page.read_text(), re.DOTALL)
+    assert main
+    return re.findall(r'<a href="([^"#]+)', main[0])
+
+
+def test_every_row_is_on_one_page(sweep: Path) -> None:
+    """The page's own rows and those of its further pages, by its links, are those of the CSV, in its order."""
+    page = sweep / "trials.html"
+    further = [link for link in links_of(page) if link.startswith("rows/trials-trials-")]
+    parts = [trials_of(each) for each in (page, *(sweep / link for link in further))]
+    with (sweep / "data" / "csv" / "trials-trials.csv").open(newline="") as file:
+        _, *written = csv.reader(file)
+
+    assert [SHOWN] * (len(written) // SHOWN) == [len(part) for part in parts if len(part) == SHOWN]
+    assert [row[0] for row in written] == [trial for part in parts for trial in part]
+
+
+def test_links_of_further_pages_lead_to_files(sweep: Path) -> None:
+    """Trials, CSV, the table's own page and the neighbours of every further page are there."""
+    pages = list((sweep / "rows").glob("*.html"))
+
+    assert pages
+    assert [] == [link for page in pages for link in links_of(page) if not (page.parent / link).is_file()]
+
+
+def test_stepping_on_reaches_the_last_row(sweep: Path) -> None:
+    """From the first further page, each page's next leads through all of that table to the last."""
+    page, seen = sweep / "rows" / "trials-trials-2.html", 1
+    while following := re.search(r'<a href="([^"]+)" rel="next">', page.read_text()):
+        page, seen = page.parent / following[1], seen + 1
+
+    assert seen == len(list((sweep / "rows").glob("trials-trials-*.html")))
+    assert trials_of(page)[-1] == trials_of(sweep / "rows" / f"trials-trials-{seen + 1}.html")[-1]
+
+
+def test_further_pages_leave_with_the_site(sweep: Path) -> None:
+    """What is published has them."""
+    pages = {f"long/rows/{page.name}" for page in (sweep / "rows").glob("*.html")}
+
+    assert pages
+    assert pages <= set(leaving(sweep.parent))
