@@ -20,11 +20,12 @@ from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.concurrency_limiter import PER_CORE, default_parallel
-from tokenpeak.sweep.controller import SweepOutcome, new_sweep, plan_sweep, prepare, resume_sweep
+from tokenpeak.sweep.controller import SweepOutcome, new_sweep, plan_sweep, resume_sweep
 from tokenpeak.sweep.declared import declared_model
 from tokenpeak.sweep.endpoint import endpoint_inventory, look_at
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory import Inventory, read_inventory
+from tokenpeak.sweep.preparation import prepare
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.terminal_summary import plan_lines, summary_lines
 from tokenpeak.terminal import echo

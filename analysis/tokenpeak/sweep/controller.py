@@ -33,12 +33,13 @@ from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.load_host_scheduler import scheduler
 from tokenpeak.sweep.load_hosts import PreparedHost, prepare_load_hosts
 from tokenpeak.sweep.max_unavailable import group_limits
-from tokenpeak.sweep.model_store import StoreLimiter, lease_offset_s, model_stores
+from tokenpeak.sweep.model_store import StoreLimiter, lease_offset_s
 from tokenpeak.sweep.node_failures import NodeFailures
 from tokenpeak.sweep.node_screening import ComparedNodes
 from tokenpeak.sweep.node_worker import NodeWorker
 from tokenpeak.sweep.notification import Notifier, lacking
-from tokenpeak.sweep.probe import Probe, ReadyNode, not_serving, probe
+from tokenpeak.sweep.preparation import prepare
+from tokenpeak.sweep.probe import Probe, ReadyNode, not_serving
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.provenance import read_provenance
 from tokenpeak.sweep.resume import downtime_before_s, give_back, open_before_s, taken_over, unchanged
@@ -69,23 +70,6 @@ class SweepOutcome:
     def is_success(self) -> bool:
         """It completed, no node was lost on the way, and production is back everywhere."""
         return self.end.status == "completed" and not self.end.unrestored and not self.complaints
-
-
-def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrupt) -> Probe:
-    """Probe the nodes and say what is wrong with them; raises NodeError when none is left to work on.
-
-    Raises InventoryError before the first is asked when the inventory limits what no group or number can be.
-    """
-    group_limits(inventory)
-    model_stores(inventory)
-    progress.say(f"Probing {', '.join(node.name for node in inventory.nodes)}")
-    found = probe(inventory, on_event=None, cancelled=interrupt.gentle)
-    if not found.usable:
-        lines = "\n  ".join(found.complaints())
-        raise NodeError(f"No node of inventory {inventory.name} can run a trial; nothing was stopped.\n  {lines}")
-    for complaint in found.complaints():
-        progress.say(f"PROBLEM {complaint}")
-    return found
 
 
 def plan_sweep(spec: SweepSpec, inventory: Inventory, found: Probe) -> tuple[Plan, ...]:
