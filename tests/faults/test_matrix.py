@@ -50,7 +50,7 @@ def interrupt(bench: Bench, controller: Controller) -> float:
     """SIGINT: the trial is torn down and production given back before the controller ends."""
     struck = time.monotonic()
     controller.process.send_signal(signal.SIGINT)
-    # The lease is kept meanwhile; it is Ansible that takes its time on a busy machine.
+    # The lease is kept meanwhile; it is a connection that takes its time on a busy machine.
     recovered_s = bench.recovered_s(struck, within_s=LEASE_S + bench.production_start_s + 2 * SLACK_S)
     controller.wait(300)
     return recovered_s
