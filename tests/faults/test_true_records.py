@@ -155,7 +155,7 @@ def test_finish_does_not_get_through(long: Bench, record_property: Record) -> No
 
 
 def hang_ssh(bench: Bench, controller: Controller) -> str:
-    """Cut the connection of the trial's steps and let new ones wait for ever; the lease's stays. The pid of the listener there."""
+    """Cut the connection of a trial's steps and let new ones wait for ever; the lease's stays. The listener's pid."""
 
     def look() -> list[list[str]]:
         return [line.split(None, 2) for line in bench.node.sh("ps", "-ww", "-eo", "pid,ppid,args").splitlines()[1:]]
