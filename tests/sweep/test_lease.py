@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.node.protocol.answers import Overlap
+from tokenpeak.sweep import connection
 from tokenpeak.sweep.connection import host_command, node_command
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.lease import LeaseChannel, lease_command, lease_problem
@@ -189,6 +190,30 @@ def test_inventory_says_where_a_shared_connection_is() -> None:
     assert 2 == len(paths)
     assert len(paths[1].removeprefix("ControlPath=").replace("%C", "c" * 40)) + 17 < 108
     assert not any(word.startswith("ControlMaster") for word in host_command(node, ["true"]))
+
+
+@pytest.mark.parametrize("trouble", ["no room", "long path", "cleaned away"])
+def test_without_a_folder_no_connection_is_shared(
+    trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Neither a full disk, nor a long path, nor a cleaned /tmp keeps a command from its node."""
+    request.addfinalizer(connection._made_folder.cache_clear)
+    connection._made_folder.cache_clear()
+    place = tmp_path / ("long" * 12 if trouble == "long path" else "short")
+    if trouble != "no room":
+        place.mkdir()
+    made = str(place / "tp-x")
+    monkeypatch.setattr(connection.tempfile, "mkdtemp", lambda prefix: Path(made).mkdir() or made)
+    if trouble == "cleaned away":
+        monkeypatch.setattr(connection, "_LONGEST_FOLDER", len(made))
+        node = Node(name="gpu1", variables={})
+        assert any(word.startswith("ControlPath=") for word in host_command(node, ["true"], is_shared=True))
+        Path(made).rmdir()
+
+    found = host_command(Node(name="gpu1", variables={}), ["true"], is_shared=True)
+
+    assert ["gpu1", "true"] == found[-2:]
+    assert not any(word.startswith("Control") for word in found)
 
 
 def test_remote_node_is_reached_as_its_inventory_says() -> None:

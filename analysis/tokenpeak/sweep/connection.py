@@ -72,10 +72,27 @@ def script_command(
     return node_command(node, script, keepalives=keepalives, is_shared=is_shared)
 
 
-@functools.cache
 def _sockets() -> Path | None:
-    """The folder of this process for sockets of shared connections; None where their paths would be too long."""
-    folder = Path(tempfile.mkdtemp(prefix="tp-"))
+    """The folder of this process for sockets of shared connections; None where there is none to be had.
+
+    Without one every command logs in by itself: neither a full disk nor a cleaned /tmp keeps production from coming
+    back.
+    """
+    folder = _made_folder()
+    try:
+        is_ours = folder is not None and folder.is_dir() and folder.lstat().st_uid == os.getuid()
+    except OSError:
+        return None
+    return folder if is_ours else None
+
+
+@functools.cache
+def _made_folder() -> Path | None:
+    """A new private folder; None on a full disk, or where the paths of its sockets would be too long."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="tp-"))
+    except OSError:
+        return None
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder if len(str(folder)) <= _LONGEST_FOLDER else None
 
