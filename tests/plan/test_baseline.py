@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.plan.baseline import parse_arguments, with_baselines
-from tokenpeak.plan.matrix import build_plan, configs
+from node_models import LLAMA, serving
+from tokenpeak.plan.baseline import baselines, parse_arguments
+from tokenpeak.plan.matrix import configs
 from tokenpeak.records import EngineBuild, Gpu, NodeFacts, Production
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec
+from tokenpeak.spec.sweep import SweepSpec, parse_spec
+from tokenpeak.sweep.sweep_plan import plan_nodes
 
-MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
 GPUS = tuple(Gpu(index=index, name="NVIDIA A100-SXM4-80GB", vram_bytes=80 << 30) for index in range(2))
 ARGUMENTS = (
     *("meta-llama/Llama-3.1-8B-Instruct", "--host", "0.0.0.0", "--port=8000", "--max-model-len", "4096"),
@@ -71,8 +72,7 @@ def test_production_is_a_baseline_of_the_default_build() -> None:
     builds = tuple(EngineBuild(name=name, version=release) for name, release in (("old", "0.31.0"), ("new", "0.32.0")))
     running = node(*ARGUMENTS).model_copy(update={"engines": builds})
     fixed = {"name": "fixed", "flags": {"dtype": "bfloat16"}, "engine": "new"}
-    with_both, _ = with_baselines(spec(fixed=fixed), [running], MODEL)
-    (plan,) = build_plan(with_both, [running.model_copy(update={"gpus": GPUS})], MODEL)
+    (plan,) = plan_nodes(spec(fixed=fixed), serving(LLAMA, running.model_copy(update={"gpus": GPUS}))).plans
 
     assert {"production": "old", "defaults": "new"} == {
         each.config.name: each.config.engine for each in plan.feasible if each.config.name in ("production", "defaults")
@@ -81,8 +81,8 @@ def test_production_is_a_baseline_of_the_default_build() -> None:
 
 def test_defaults_and_production_are_configs() -> None:
     """Defaults are the fixed part alone; production has its own flags and not the fixed part's."""
-    with_both, notes = with_baselines(spec(), [node(*ARGUMENTS)], MODEL)
-    found = {config.name: config.flags for config in configs(with_both, MODEL)}
+    extra, notes = baselines(spec(), serving(LLAMA, node(*ARGUMENTS)))
+    found = {config.name: config.flags for config in configs(spec().model_copy(update={"extra_configs": extra}), LLAMA)}
 
     assert () == notes
     assert {"dtype": "bfloat16"} == found["defaults"]
@@ -92,16 +92,16 @@ def test_defaults_and_production_are_configs() -> None:
 
 def test_production_of_another_model_is_no_baseline() -> None:
     """Its flags say nothing of the model that is tuned; the note says why it is left out."""
-    spoken, notes = with_baselines(spec(), [node("other/model", model="other/model")], MODEL)
+    added, notes = baselines(spec(), serving(LLAMA, node("other/model", model="other/model")))
 
-    assert ["defaults"] == [extra.name for extra in spoken.extra_configs]
+    assert ["defaults"] == [extra.name for extra in added]
     assert "serves other/model" in notes[0]
 
 
 def test_flags_that_this_engine_lacks_are_no_baseline() -> None:
     """A production of another release whose flags are gone is left out, and the note names the flag."""
     old = node(*ARGUMENTS, "--num-scheduler-steps", "8")
-    _, notes = with_baselines(spec(), [old], MODEL)
+    _, notes = baselines(spec(), serving(LLAMA, old))
 
     assert "num_scheduler_steps" in notes[0]
 
@@ -110,12 +110,12 @@ def test_short_level_of_an_old_engine_is_named() -> None:
     """Before --optimization-level, -O3 was a key of the compilation config, named by the version: it is left out."""
     old = node(*ARGUMENTS, "-O3").model_copy(update={"engine_version": "0.10.2"})
 
-    assert "O3" in with_baselines(spec(), [old], MODEL)[1][0]
+    assert "O3" in baselines(spec(), serving(LLAMA, old))[1][0]
 
 
 def test_own_definitions_are_kept() -> None:
     """A spec that defines its baseline, or wants none, gets no other."""
     own = {"extra_configs": [{"name": "defaults", "flags": {"max_num_seqs": 4}}], "search": {"baseline": ["defaults"]}}
 
-    assert 1 == len(with_baselines(spec(**own), [node(*ARGUMENTS)], MODEL)[0].extra_configs)
-    assert () == with_baselines(spec(search={"baseline": []}), [node(*ARGUMENTS)], MODEL)[0].extra_configs
+    assert () == baselines(spec(**own), serving(LLAMA, node(*ARGUMENTS)))[0]
+    assert () == baselines(spec(search={"baseline": []}), serving(LLAMA, node(*ARGUMENTS)))[0]

@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 import yaml
 
+from node_models import LLAMA, named, serving
 from tokenpeak import paths
-from tokenpeak.plan.baseline import with_baselines
-from tokenpeak.plan.matrix import build_plan, model_facts_of
+from tokenpeak.plan.matrix import served_models
 from tokenpeak.predict.hardware import gpu_facts
-from tokenpeak.records import Gpu, NodeFacts
+from tokenpeak.records import Gpu, ModelName, NodeFacts
 from tokenpeak.results.energy_length import ShortEnergyRun, short_energy_runs
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec, read_spec, sweep_names
+from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec, sweep_names
+from tokenpeak.sweep.sweep_plan import plan_nodes
 
 H100 = NodeFacts(node="one", source="declared", gpus=(Gpu(index=0, name="NVIDIA H100 80GB HBM3"),))
-LLAMA = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
 
 
-def short_of(spec: SweepSpec, node: NodeFacts, model: ModelSpec | None) -> list[ShortEnergyRun]:
-    spec, _ = with_baselines(spec, [node], model)
-    plans = build_plan(spec, [node], model)
-    return short_energy_runs(spec, [(plan, node) for plan in plans], model_facts_of(spec, model))
+def short_of(spec: SweepSpec, node: NodeFacts, model: ModelName) -> list[ShortEnergyRun]:
+    planned = plan_nodes(spec, serving(model, node))
+    models = served_models(planned.plans)
+    return short_energy_runs(planned.spec, [(plan, node) for plan in planned.plans], models)
 
 
 def spec_of(*levels: dict[str, object]) -> SweepSpec:
@@ -58,7 +58,7 @@ def test_nothing_is_said_without_a_prediction() -> None:
     """Neither of a model that nobody knows, nor of a node without a known board."""
     level: dict[str, object] = {"concurrency": 32, "requests": 64}
 
-    assert [] == short_of(spec_of(level), H100, ModelSpec(name="nobody/knows"))
+    assert [] == short_of(spec_of(level), H100, named("nobody/knows"))
     assert [] == short_of(spec_of(level), H100.model_copy(update={"gpus": (), "cpu": "Some CPU"}), LLAMA)
 
 
@@ -92,6 +92,6 @@ def test_shipped_sweeps_have_runs_long_enough(inventory: str, sweep: str) -> Non
         engine = str(given.get("tokenpeak_engine_version", "0.32.0"))
         node = NodeFacts.model_validate({"engine_version": engine, **facts, "node": "one", "source": "declared"})
         assert all(gpu_facts(gpu.name) for gpu in node.gpus)
-        found = short_of(read_spec(sweep), node, ModelSpec.model_validate(given["tokenpeak_model"]))
+        found = short_of(read_spec(sweep), node, ModelName.model_validate(given["tokenpeak_model"]))
 
         assert [] == [short.words for short in found]

@@ -3,15 +3,15 @@
 import pytest
 
 from archive_factory import sweep_spec
+from node_models import LLAMA, serving
 from tokenpeak.errors import InventoryError, PlanError
 from tokenpeak.node.engine_builds import is_version
 from tokenpeak.plan.engine_builds import asked_build
 from tokenpeak.plan.matrix import build_plan
 from tokenpeak.records import EngineBuild, Gpu, NodeFacts, hardware_groups
 from tokenpeak.spec.engine_build import declared_builds
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.spec.sweep import SweepSpec
 
-MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
 SHORT = {"max_model_len": 2048}
 """A context for which there is memory."""
 OLD = EngineBuild(name="old", version="0.24.0", installed="0.24.0")
@@ -63,7 +63,7 @@ def test_build_of_another_version_than_declared_is_not_started() -> None:
 def test_axis_over_builds() -> None:
     """Each config has its build and version, and two builds of one version are two configs."""
     again = NEW.model_copy(update={"name": "again"})
-    (plan,) = build_plan(spec(axes={"engine": ["old", "new", "again"]}), [node(OLD, NEW, again)], MODEL)
+    (plan,) = build_plan(spec(axes={"engine": ["old", "new", "again"]}), serving(LLAMA, node(OLD, NEW, again)))
     found = [(each.config.engine, each.config.engine_version) for each in plan.feasible]
 
     assert [("old", "0.24.0"), ("new", "0.32.0"), ("again", "0.32.0")] == found
@@ -76,18 +76,21 @@ def test_flag_that_one_build_lacks_is_dropped_there() -> None:
     axes = {"engine": ["old", "new"]}
     flag = {"name": "fixed", "flags": {**SHORT, "num_scheduler_steps": 4}}
     early = EngineBuild(name="old", version="0.8.5", installed="0.8.5")
-    (plan,) = build_plan(spec(axes=axes, fixed=flag), [node(early, NEW)], MODEL)
+    (plan,) = build_plan(spec(axes=axes, fixed=flag), serving(LLAMA, node(early, NEW)))
 
     assert ["old"] == [each.config.engine for each in plan.feasible]
     assert [("engine_flags", "new")] == [(each.rule, each.config.engine) for each in plan.dropped]
     with pytest.raises(PlanError, match="no_such_flag"):
-        build_plan(spec(axes=axes, fixed={"name": "fixed", "flags": {"no_such_flag": 1}}), [node(early, NEW)], MODEL)
+        build_plan(
+            spec(axes=axes, fixed={"name": "fixed", "flags": {"no_such_flag": 1}}), serving(LLAMA, node(early, NEW))
+        )
 
 
 def test_build_that_one_node_lacks_is_dropped_there() -> None:
     """Another kind of hardware keeps the config."""
     plans = build_plan(
-        spec(axes={"engine": ["old", "new"]}), [node(OLD, name="a"), node(OLD, NEW, name="b", gpu="NVIDIA A10")], MODEL
+        spec(axes={"engine": ["old", "new"]}),
+        serving(LLAMA, node(OLD, name="a"), node(OLD, NEW, name="b", gpu="NVIDIA A10")),
     )
 
     assert [["old"], ["old", "new"]] == [[each.config.choices["engine"] for each in plan.feasible] for plan in plans]
@@ -97,7 +100,7 @@ def test_build_that_one_node_lacks_is_dropped_there() -> None:
 def test_version_where_nothing_is_known_of_the_engine() -> None:
     """A plan without a probe or a declared version takes the spec's."""
     blank = NodeFacts(node="n", source="declared", gpus=node(OLD).gpus)
-    (plan,) = build_plan(spec(fixed={"name": "fixed", "engine": "0.8.5", "flags": SHORT}), [blank], MODEL)
+    (plan,) = build_plan(spec(fixed={"name": "fixed", "engine": "0.8.5", "flags": SHORT}), serving(LLAMA, blank))
 
     assert [(None, "0.8.5")] == [(each.config.engine, each.config.engine_version) for each in plan.feasible]
 

@@ -5,17 +5,19 @@ from typing import Any
 import pytest
 
 from archive_factory import node_facts, sweep_spec
+from node_models import serving
 from tokenpeak import paths
 from tokenpeak.errors import PlanError
 from tokenpeak.node import environment
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.protocol import requests
 from tokenpeak.plan.matrix import build_plan, configs
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec, read_spec, sweep_names
+from tokenpeak.records import ModelName
+from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
 from tokenpeak.sweep.downtime_budget import longest_trial_s, require_deadlines
 from tokenpeak.vllm.flags import flag_table
 
-MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct", served_name="llama-8b")
+MODEL = ModelName(name="meta-llama/Llama-3.1-8B-Instruct", served_name="llama-8b")
 
 
 def spec_with_env(env: dict[str, str], *, force: bool = False) -> SweepSpec:
@@ -27,7 +29,7 @@ def spec_with_env(env: dict[str, str], *, force: bool = False) -> SweepSpec:
 def dropped(spec: SweepSpec, **facts: Any) -> dict[str, tuple[str, str]]:
     """The rule and reason for each dropped config."""
     node = node_facts("node-1", "NVIDIA L4").model_copy(update=facts)
-    (plan,) = build_plan(spec, [node], MODEL)
+    (plan,) = build_plan(spec, serving(MODEL, node))
     return {entry.config.name: (entry.rule, entry.reason) for entry in plan.dropped}
 
 

@@ -2,16 +2,15 @@ from pathlib import Path
 
 import pytest
 
+from node_models import LLAMA, serving
 from tokenpeak.plan.estimate import Estimate
-from tokenpeak.plan.matrix import build_plan, model_facts_of
+from tokenpeak.plan.matrix import build_plan, served_models
 from tokenpeak.plan.node_screening import screening_config, screening_notes, screening_spec
 from tokenpeak.records import Gpu, NodeFacts, Plan
 from tokenpeak.search.history import Outcome, Proposal
 from tokenpeak.search.remaining import cost_of, remaining
 from tokenpeak.search.strategy import make_strategy
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec
-
-MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
+from tokenpeak.spec.sweep import SweepSpec, parse_spec
 
 
 def planned(
@@ -33,13 +32,13 @@ def planned(
         NodeFacts(node=f"n{i}", source="declared", gpus=(Gpu(index=0, name=gpu),), simulated=simulated)
         for i in range(nodes)
     ]
-    (plan,) = build_plan(spec, facts, MODEL)
+    (plan,) = build_plan(spec, serving(LLAMA, *facts))
     return spec, plan, facts
 
 
 def cost(nodes: int = 1, gpu: str = "NVIDIA L4", *, simulated: bool = False, **keys: object) -> Estimate:
     spec, plan, facts = planned(nodes, gpu, simulated=simulated, **keys)
-    return cost_of(spec, plan, facts, model_facts_of(spec, MODEL))
+    return cost_of(spec, plan, facts, served_models([plan]))
 
 
 def test_multiplies_trials_by_replicates_up_to_the_limit() -> None:

@@ -3,12 +3,13 @@
 import pytest
 
 from archive_factory import sweep_spec
+from node_models import LLAMA, named, serving
 from tokenpeak.plan.matrix import build_plan
-from tokenpeak.records import EngineBuild, Gpu, NodeFacts, Plan, hardware_groups
+from tokenpeak.records import EngineBuild, Gpu, ModelName, NodeFacts, Plan, Production, hardware_groups
 from tokenpeak.spec.sweep import ModelSpec
+from tokenpeak.sweep.sweep_plan import plan_nodes
 
 GIB = 2**30
-MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
 
 
 def node(
@@ -56,13 +57,13 @@ def test_variable_that_one_node_refuses_is_dropped_there() -> None:
     spec = sweep_spec({"max_num_seqs": [8]})
     flags = {**spec.fixed.flags, "dtype": "half"}
     fixed = spec.fixed.model_copy(update={"flags": flags, "env": {"VLLM_LOGGING_LEVEL": "DEBUG"}})
-    plans = build_plan(spec.model_copy(update={"fixed": fixed}), [open_, closed], MODEL)
+    plans = build_plan(spec.model_copy(update={"fixed": fixed}), serving(LLAMA, open_, closed))
 
     assert [[], ["environment"]] == [[dropped.rule for dropped in plan.dropped] for plan in plans]
     assert ("apart from b: variables that configs may set VLLM_LOGGING_LEVEL too here, none besides there",) == (
         plans[0].apart
     )
-    assert 1 == len(build_plan(spec, [open_, open_.model_copy(update={"node": "c"})], MODEL))
+    assert 1 == len(build_plan(spec, serving(LLAMA, open_, open_.model_copy(update={"node": "c"}))))
 
 
 def test_equal_boards_with_another_interconnect_are_two_kinds() -> None:
@@ -88,7 +89,7 @@ def test_equal_boards_with_other_engine_builds_are_two_kinds() -> None:
         node(name).model_copy(update={"engines": builds})
         for name, builds in (("a", (old, new)), ("b", (old,)), ("c", (old, new)))
     ]
-    plans = build_plan(sweep_spec(), nodes, MODEL)
+    plans = build_plan(sweep_spec(), serving(LLAMA, *nodes))
 
     start = "2x Tesla V100-PCIE"
     assert {f"{start} (old 0.24.0 + new 0.32.0)": ["a", "c"], f"{start} (old 0.24.0)": ["b"]} == groups(*nodes)
@@ -101,7 +102,7 @@ def test_equal_boards_with_other_engine_builds_are_two_kinds() -> None:
 def test_engine_environment_makes_another_kind() -> None:
     """What the inventory sets for one node alone changes its results."""
     other = node("b").model_copy(update={"engine_env": {"VLLM_USE_V1": "0"}})
-    plans = build_plan(sweep_spec(), [node("a"), other], MODEL)
+    plans = build_plan(sweep_spec(), serving(LLAMA, node("a"), other))
 
     assert [("a",), ("b",)] == [plan.nodes for plan in plans]
     assert plans[1].hardware.endswith("#2")
@@ -135,10 +136,77 @@ def test_machines_without_gpus(other_gib: float, kinds: int) -> None:
 
 def test_each_kind_has_a_plan() -> None:
     """Plans follow the facts, and know how many boards one of their nodes has."""
-    plans = build_plan(sweep_spec(), [node("a"), node("b", gib=16)], MODEL)
+    plans = build_plan(sweep_spec(), serving(LLAMA, node("a"), node("b", gib=16)))
 
     assert [("a",), ("b",)] == [plan.nodes for plan in plans]
     assert [2, 2] == [plan.gpus for plan in plans]
+
+
+def test_models_of_their_own_are_kinds_of_their_own() -> None:
+    """Nodes that serve different models are planned apart, each with its own model; every label says which."""
+    nodes = [*serving(LLAMA, node("a"), node("c")), *serving(named("Qwen/Qwen2.5-7B-Instruct"), node("b"))]
+    plans = build_plan(sweep_spec().model_copy(update={"model": None}), nodes)
+
+    assert {
+        "2x Tesla V100-PCIE serving Llama-3.1-8B-Instruct": ("a", "c"),
+        "2x Tesla V100-PCIE serving Qwen2.5-7B-Instruct": ("b",),
+    } == {plan.hardware: plan.nodes for plan in plans}
+    assert [{"meta-llama/Llama-3.1-8B-Instruct"}, {"Qwen/Qwen2.5-7B-Instruct"}] == [
+        {each.config.model.name for each in (*plan.feasible, *plan.dropped)} for plan in plans
+    ]
+    assert [("apart from b: another model",), ("apart from a, c: another model",)] == [plan.apart for plan in plans]
+    assert [2, 2] == [plan.gpus for plan in plans]
+
+
+def test_model_of_the_spec_makes_one_kind() -> None:
+    """What the inventory gives each node is of no matter where the sweep names the model of all."""
+    nodes = [*serving(LLAMA, node("a")), *serving(named("Qwen/Qwen2.5-7B-Instruct"), node("b"))]
+    (plan,) = build_plan(sweep_spec().model_copy(update={"model": ModelSpec(name=LLAMA.name)}), nodes)
+
+    assert ("2x Tesla V100-PCIE", ("a", "b")) == (plan.hardware, plan.nodes)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (ModelName(name="mirror/Llama-3.1-8B-Instruct", served_name="x"), "mirror/Llama-3.1-8B-Instruct"),
+        (LLAMA.model_copy(update={"revision": "abc"}), "meta-llama/Llama-3.1-8B-Instruct at abc"),
+        (
+            LLAMA.model_copy(update={"served_name": "chat"}),
+            "meta-llama/Llama-3.1-8B-Instruct at its newest revision as chat",
+        ),
+    ],
+)
+def test_label_names_as_much_of_a_model_as_tells_it_apart(other: ModelName, words: str) -> None:
+    """Models whose last names are alike have longer ones."""
+    found = groups(*serving(LLAMA, node("a")), *serving(other, node("b")))
+
+    assert ["b"] == found[f"2x Tesla V100-PCIE serving {words}"]
+
+
+def test_each_model_has_its_production_as_baseline() -> None:
+    """Gains are stated against what serves that model now, not against another model's settings."""
+    nodes = [
+        each.model_copy(
+            update={
+                "production": Production(
+                    manager="systemd", running=True, model=model.name, arguments=(model.name, "--max-num-seqs", seqs)
+                )
+            }
+        )
+        for name, model, seqs in (("a", LLAMA, "48"), ("b", named("Qwen/Qwen2.5-7B-Instruct"), "96"))
+        for each in serving(model, node(name))
+    ]
+    spec = sweep_spec({"max_num_seqs": [8]}).model_copy(update={"model": None})
+    planned = plan_nodes(spec, nodes)
+
+    assert () == planned.notes
+    assert [48, 96] == [
+        each.config.flags["max_num_seqs"]
+        for plan in planned.plans
+        for each in (*plan.feasible, *plan.dropped)
+        if each.config.name == "production"
+    ]
 
 
 @pytest.mark.parametrize(("label", "gpus"), [("4x NVIDIA L4", 4), ("CPU Xeon (8 cores)", 1), ("server at x", 1)])

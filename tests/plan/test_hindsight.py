@@ -5,10 +5,10 @@ from click.testing import CliRunner
 
 from archive_factory import make_archive
 from tokenpeak.cli.explain import explain
-from tokenpeak.plan.matrix import model_facts_of
+from tokenpeak.plan.matrix import served_models
 from tokenpeak.records import TrialRecord
 from tokenpeak.results.prediction_accuracy import hindsight
-from tokenpeak.spec.sweep import ModelSpec, parse_spec
+from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.pack import pack
 
@@ -30,7 +30,7 @@ def test_says_how_far_off_the_predictions_were(archive: Archive) -> None:
     record = archive.read_sweep()
     spec = parse_spec(record.spec, Path("sweep.json"))
     trials = [trial for trial in trials_of(archive) if trial.hardware == record.nodes[0].hardware]
-    found = hindsight(spec, record.nodes[0], trials, model_facts_of(spec, ModelSpec(name=trials[0].config.model.name)))
+    found = hindsight(spec, record.nodes[0], trials, served_models(record.plans))
     same = [trial for trial in trials if trial.status == "ok"]
 
     assert {"output_tok_per_s"} <= {error.metric for error in found.errors}

@@ -5,14 +5,15 @@ from statistics import median
 
 import pytest
 
+from node_models import serving
 from tokenpeak import paths
 from tokenpeak.plan.matrix import build_plan
 from tokenpeak.predict.demand import demand
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.prediction import SteadyState, steady_state
-from tokenpeak.records import EngineBuild, Prediction, RunRecord, TrialRecord
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.records import EngineBuild, ModelName, Prediction, RunRecord, TrialRecord
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.pack import unpacked
 
@@ -22,11 +23,11 @@ def launches() -> list[tuple[Prediction, TrialRecord]]:
     """Each trial with what is predicted now of its config, from the facts that were probed before the first one."""
     archive = Archive(unpacked(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst"))
     sweep, trials = archive.read_sweep(), list(archive.trials())
-    model = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct", served_name="llama-8b")
+    model = ModelName(name="meta-llama/Llama-3.1-8B-Instruct", served_name="llama-8b")
     # The version that its inventory asked for is part of each config's id.
     asked = (EngineBuild(name="engine", version="0.24.0"),)
     nodes = [node.model_copy(update={"engines": asked}) for node in sweep.nodes]
-    (plan,) = build_plan(SweepSpec.model_validate(sweep.spec), nodes, model)
+    (plan,) = build_plan(SweepSpec.model_validate(sweep.spec), serving(model, *nodes))
     predicted = {planned.config.config_id: planned.prediction for planned in plan.feasible}
     found = [(predicted[trial.config.config_id], trial) for trial in trials]
     return [(prediction, trial) for prediction, trial in found if prediction is not None]

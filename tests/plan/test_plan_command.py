@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from node_models import named
 from tokenpeak.cli.plan import known_facts, plan
 from tokenpeak.errors import FactsError
 from tokenpeak.paths import INVENTORIES
-from tokenpeak.spec.sweep import ModelSpec
 from tokenpeak.sweep.inventory import Inventory, Node
 
 
@@ -40,7 +40,7 @@ def test_prints_a_plan_for_people() -> None:
 def test_model_of_unknown_shape_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Configs that cannot be predicted are counted in a line, not listed with dashes; --all lists them."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("tokenpeak.cli.plan.declared_model", lambda _: ModelSpec(name="nobody/Nothing-9B"))
+    monkeypatch.setattr("tokenpeak.cli.plan.declared_model", lambda _: named("nobody/Nothing-9B"))
     result = CliRunner().invoke(plan, ["--inventory", "h100"], catch_exceptions=False)
     whole = CliRunner().invoke(plan, ["--inventory", "h100", "--all"], catch_exceptions=False)
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from node_models import LLAMA, named, serving
 from tokenpeak.errors import PlanError
 from tokenpeak.plan.classes import agreements
 from tokenpeak.plan.matrix import build_plan, configs
@@ -16,7 +17,6 @@ WORKLOADS = [
         "levels": [{"concurrency": 16, "requests": 64}],
     }
 ]
-LLAMA = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct")
 
 
 def spec(**keys: object) -> SweepSpec:
@@ -92,14 +92,14 @@ def test_needs_a_model() -> None:
 def test_drops_the_second_of_two_equal_configs() -> None:
     """Two alternatives that resolve to the same config are one launch."""
     same = [{"name": "a", "flags": {"max_num_seqs": 8}}, {"name": "b", "flags": {"max_num_seqs": 8}}]
-    (plan,) = build_plan(spec(axes={"seqs": same}), [node()], LLAMA)
+    (plan,) = build_plan(spec(axes={"seqs": same}), serving(LLAMA, node()))
 
     assert [("duplicate", 1)] == [(dropped.rule, plan.theoretical - len(plan.feasible)) for dropped in plan.dropped]
 
 
 def test_drops_what_does_not_fit_with_the_sum_that_says_so() -> None:
     """A 70B model in 16 bits on one L4 is dropped; its reason adds up the gigabytes."""
-    (plan,) = build_plan(spec(), [node("NVIDIA L4")], ModelSpec(name="meta-llama/Llama-3.3-70B-Instruct"))
+    (plan,) = build_plan(spec(), serving(named("meta-llama/Llama-3.3-70B-Instruct"), node("NVIDIA L4")))
 
     assert () == plan.feasible
     assert "GiB" in plan.dropped[0].reason
@@ -108,7 +108,7 @@ def test_drops_what_does_not_fit_with_the_sum_that_says_so() -> None:
 def test_keeps_a_forced_config_that_a_rule_forbids() -> None:
     """`force` launches what cannot work, in a class of its own and without prediction."""
     asked = spec(extra_configs=[{"name": "doomed", "flags": {"tensor_parallel_size": 3}, "force": True}])
-    (plan,) = build_plan(asked, [node()], LLAMA)
+    (plan,) = build_plan(asked, serving(LLAMA, node()))
     doomed = next(planned for planned in plan.feasible if planned.config.name == "doomed")
 
     assert doomed.prediction is None
@@ -117,14 +117,14 @@ def test_keeps_a_forced_config_that_a_rule_forbids() -> None:
 def test_no_config_is_forced_onto_several_nodes() -> None:
     """An engine that would wait for other nodes is dropped in any case: production would be down meanwhile."""
     asked = spec(extra_configs=[{"name": "wide", "flags": {"nnodes": 2}, "force": True}])
-    (plan,) = build_plan(asked, [node()], LLAMA)
+    (plan,) = build_plan(asked, serving(LLAMA, node()))
 
     assert ("wide", "one_node") in [(dropped.config.name, dropped.rule) for dropped in plan.dropped]
 
 
 def test_makes_one_plan_per_kind_of_hardware() -> None:
     """Nodes that share their hardware share a plan."""
-    plans = build_plan(spec(), [node(name="a"), node("NVIDIA L4", name="b"), node(name="c")], LLAMA)
+    plans = build_plan(spec(), serving(LLAMA, node(name="a"), node("NVIDIA L4", name="b"), node(name="c")))
 
     assert [("a", "c"), ("b",)] == [plan.nodes for plan in plans]
 
@@ -136,7 +136,7 @@ def test_makes_one_plan_per_kind_of_hardware() -> None:
 def test_plans_the_unknown_without_prediction(gpu: str, model: str) -> None:
     """An unknown device or model is swept all the same."""
     asked = spec(axes={"max_num_seqs": [32, 64]})
-    (plan,) = build_plan(asked, [node(gpu)], ModelSpec(name=model))
+    (plan,) = build_plan(asked, serving(named(model), node(gpu)))
 
     assert [None, None] == [planned.prediction for planned in plan.feasible]
     assert 2 == len({planned.config_class for planned in plan.feasible})
@@ -145,7 +145,7 @@ def test_plans_the_unknown_without_prediction(gpu: str, model: str) -> None:
 def test_merges_configs_that_this_load_cannot_distinguish() -> None:
     """Sequences beyond the requests in flight, and memory that the load never fills, make no difference."""
     asked = spec(axes={"max_num_seqs": [8, 64, 128], "gpu_memory_utilization": [0.8, 0.9]})
-    (plan,) = build_plan(asked, [node()], LLAMA)
+    (plan,) = build_plan(asked, serving(LLAMA, node()))
     seats = [planned.config.flags["max_num_seqs"] for planned in plan.feasible]
     classes = dict.fromkeys(planned.config_class for planned in plan.feasible)
 
@@ -156,7 +156,7 @@ def test_merges_configs_that_this_load_cannot_distinguish() -> None:
 def test_keeps_memory_apart_when_the_kv_cache_is_short() -> None:
     """With KV cache for fewer sequences than are asked for, each memory setting is a class."""
     asked = spec(axes={"kv_cache_memory_bytes": [2**28, 2**27]}, fixed={"name": "f", "flags": {"max_model_len": 512}})
-    (plan,) = build_plan(asked, [node()], LLAMA)
+    (plan,) = build_plan(asked, serving(LLAMA, node()))
 
     assert 2 == len({planned.config_class for planned in plan.feasible})
 
@@ -175,7 +175,7 @@ def test_keeps_memory_apart_when_shared_prefixes_may_not_all_stay(starters: int,
             }
         ],
     )
-    (plan,) = build_plan(asked, [node()], LLAMA)
+    (plan,) = build_plan(asked, serving(LLAMA, node()))
 
     assert classes == len({planned.config_class for planned in plan.feasible})
 
@@ -254,7 +254,7 @@ def test_leaves_something_to_try_of_each_default_grid(grid: str, gpu: str, count
     """On a usual machine of its family and a usual model, a default grid keeps four configs or more."""
     version = "0.8.5.post1" if grid == "grid-volta" else "0.32.0"
     facts = node(gpu, count).model_copy(update={"engine_version": version})
-    (plan,) = build_plan(read_spec(grid), [facts], ModelSpec(name=model))
+    (plan,) = build_plan(read_spec(grid), serving(named(model), facts))
 
     assert len(plan.feasible) >= 4
 
@@ -263,7 +263,7 @@ def test_a_node_s_own_help_decides_its_flags() -> None:
     """A flag that the table knows but the engine on the node does not list is refused before anything is touched."""
     own = node().model_copy(update={"engine_help": ("  --max-num-seqs MAX_NUM_SEQS", "  --brand-new BRAND_NEW")})
 
-    (plan,) = build_plan(spec(axes={"brand_new": [1, 2]}), [own], LLAMA)
+    (plan,) = build_plan(spec(axes={"brand_new": [1, 2]}), serving(LLAMA, own))
     assert 2 == len(plan.feasible)
     with pytest.raises(PlanError, match="the help of the engine on the node does not list it"):
-        build_plan(spec(axes={"enable_prefix_caching": [True, False]}), [own], LLAMA)
+        build_plan(spec(axes={"enable_prefix_caching": [True, False]}), serving(LLAMA, own))

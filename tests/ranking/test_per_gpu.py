@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 from archive_factory import make_archive, sweep_spec, trial_record
+from node_models import LLAMA
 from tokenpeak.errors import InputError
+from tokenpeak.plan.matrix import configs
 from tokenpeak.plan.objective import with_objective
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.report import open_archive
 from tokenpeak.report.ranking import rank
 from tokenpeak.search.history import outcome_of
-from tokenpeak.spec.sweep import ModelSpec, Objective, SweepSpec, parse_spec
+from tokenpeak.spec.sweep import Objective, SweepSpec, parse_spec
 from tokenpeak.sweep.trial_request import ends_early
 
-MODEL = ModelSpec(name="meta-llama/Llama-3.1-8B-Instruct", served_name="llama-8b")
 SIZES = [1, 8]
 
 
@@ -25,6 +26,11 @@ def written(axes: dict[str, list[object]], **objective: str) -> SweepSpec:
     if not objective:
         del raw["objective"]
     return parse_spec(raw, Path("written.yml"))
+
+
+def objective_of(spec: SweepSpec) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The spec with its objective, and the note."""
+    return with_objective(spec, configs(spec, LLAMA))
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +99,8 @@ def test_the_search_follows_a_gpu(archive: Path) -> None:
 
 def test_default_where_configs_take_different_numbers_of_gpus() -> None:
     """An objective that is not given is by GPU there, and a note says so; equal numbers change nothing."""
-    several, said = with_objective(written({"tensor_parallel_size": [1, 8]}), MODEL)
-    same, silent = with_objective(written({"max_num_seqs": [8, 64]}), MODEL)
+    several, said = objective_of(written({"tensor_parallel_size": [1, 8]}))
+    same, silent = objective_of(written({"max_num_seqs": [8, 64]}))
 
     assert "output_tok_per_s_per_gpu" == several.objective.metric
     assert said == (
@@ -111,8 +117,8 @@ def test_an_objective_that_is_given_stays() -> None:
         json.loads(sweep_spec({"tensor_parallel_size": [1, 8]}).model_dump_json()), Path("sweep.json")
     )
 
-    assert "output_tok_per_s" == with_objective(asked, MODEL)[0].objective.metric
-    assert "output_tok_per_s" == with_objective(recorded, MODEL)[0].objective.metric
+    assert "output_tok_per_s" == objective_of(asked)[0].objective.metric
+    assert "output_tok_per_s" == objective_of(recorded)[0].objective.metric
 
 
 def test_a_misspelt_objective_of_a_gpu_has_a_suggestion(archive: Path) -> None:

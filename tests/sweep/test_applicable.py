@@ -24,7 +24,6 @@ from tokenpeak.records import (
 )
 from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuality
 from tokenpeak.results.bake import Observed
-from tokenpeak.spec.sweep import ModelSpec
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.applicable import Applicable, Obstacle, SweepResult, applicable, remaining
 from tokenpeak.sweep.apply import ApplyPlan, NodeApply
@@ -77,7 +76,6 @@ def opened(archive: Archive) -> SweepResult:
         trials=tuple(archive.judged_trials()),
         end=archive.read_end(),
         quality=archive.read_quality(),
-        model=ModelSpec(name=MODEL.name, served_name=MODEL.served_name),
     )
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from node_models import named
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
-from tokenpeak.spec.sweep import ModelSpec
 from tokenpeak.sweep.connection import node_command
 from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of
 from tokenpeak.sweep.inventory import nodes_by_name, read_inventory
@@ -38,7 +38,7 @@ def test_variables_are_merged_and_rendered(tmp_path: Path) -> None:
     )
     inventory = read_inventory("mine", folder)
 
-    assert ModelSpec(name="acme/model-7b") == declared_model(inventory)
+    assert named("acme/model-7b") == declared_model(inventory.node("one"))
     assert ("one", "two") == tuple(node.name for node in inventory.nodes)
     assert [("engine", "0.32.0")] == [(build.name, build.version) for build in engine_builds_of(inventory.node("one"))]
 

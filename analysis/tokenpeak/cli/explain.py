@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 
 from tokenpeak.cli import completed
-from tokenpeak.plan.matrix import model_facts_of
+from tokenpeak.plan.matrix import served_models
 from tokenpeak.results.prediction_accuracy import hindsight_lines
 from tokenpeak.search.highest import searched
 from tokenpeak.search.history import history_of
-from tokenpeak.spec.sweep import ModelSpec, parse_spec
+from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.terminal import echo
 
@@ -34,10 +34,8 @@ def _explain(stored: Archive) -> None:
     trials = [trial for trial in stored.judged_trials() if not trial.node_screening]
     nodes = {node.node: node for node in record.nodes}
     for plan in record.plans:
-        names = {planned.config.model.name for planned in plan.feasible}
-        models = model_facts_of(spec, ModelSpec(name=next(iter(names), "unknown")))
         echo(f"{plan.hardware} on {', '.join(plan.nodes)}{' (simulated)' if record.simulated else ''}")
         left = searched(plan, history_of(trials, spec, plan.hardware))
-        lines = hindsight_lines(spec, left, nodes[plan.nodes[0]], trials, models)
+        lines = hindsight_lines(spec, left, nodes[plan.nodes[0]], trials, served_models([plan]))
         for line in lines or ["no trial gave an objective run"]:
             echo(f"  {line}")

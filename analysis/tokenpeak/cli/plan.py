@@ -15,18 +15,15 @@ from tokenpeak.cli import completed
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, SpecError, suggestion
-from tokenpeak.plan.baseline import with_baselines
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.highest import as_predicted, highest_lines
-from tokenpeak.plan.matrix import build_plan, model_facts_of
+from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.plan.node_screening import screening_notes
-from tokenpeak.plan.objective import with_objective
 from tokenpeak.predict.demand import objective_demand
 from tokenpeak.predict.hub import facts_from_hub
 from tokenpeak.predict.memory_plan import missing_hardware, missing_model, plan_memory
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.predict.prediction import slo_rate_per_s
-from tokenpeak.quality.reference import with_reference_first
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.outline import duration_text, outline
 from tokenpeak.search.remaining import cost_of
@@ -36,6 +33,7 @@ from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.max_unavailable import group_limits
 from tokenpeak.sweep.probe import last_facts
+from tokenpeak.sweep.sweep_plan import plan_nodes
 from tokenpeak.terminal import echo
 
 ROWS = 40
@@ -86,12 +84,10 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
         )
     for node in inventory.nodes:
         require_deadlines(spec, node.name, {"limits": node.limits})
-    facts, model = known_facts(inventory), declared_model(inventory)
-    spec, left_out = with_baselines(spec, facts, model)
-    spec, ranked_by = with_objective(spec, model)
-    models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, model).items()}
-    plans = build_plan(spec, facts, model)
-    spec, compared = with_reference_first(spec, plans)
+    facts = known_facts(inventory)
+    models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, facts).items()}
+    planned = plan_nodes(spec, facts, {name: known for name, known in models.items() if known is not None})
+    spec, plans = planned.spec, planned.plans
     estimates = [cost_of(spec, one, facts, models) for one in plans]
     as_grid = spec.model_copy(update={"search": spec.search.model_copy(update={"strategy": "grid", "trials": None})})
     grids = [cost_of(as_grid, one, facts, models) for one in plans]
@@ -103,7 +99,7 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
     kinds = [(one, _nodes_of(one, facts)[0]) for one in plans]
     short = short_runs(spec)
     named = [(each.workload, each.level) for each in short]
-    notes = [*_notes(facts, models), *left_out, *ranked_by, *compared, *screening_notes(spec, plans)]
+    notes = [*_notes(facts, models), *planned.notes, *screening_notes(spec, plans)]
     notes += [each.words for each in short]
     for each in short_energy_runs(spec, kinds, models):
         # A level that is to be longer anyway is named once.
@@ -134,7 +130,11 @@ def known_facts(inventory: Inventory) -> list[NodeFacts]:
         if fact is None:
             without.append(node.name)
         else:
-            now: dict[str, Any] = {"engine_env": planning_env(node), "engine_env_allowed": node.engine_env_allowed}
+            now: dict[str, Any] = {
+                "engine_env": planning_env(node),
+                "engine_env_allowed": node.engine_env_allowed,
+                "model": declared_model(node),
+            }
             if fact.source == "declared" or not fact.engines:
                 now["engines"] = engine_builds_of(node)
             found.append(fact.model_copy(update=now))

@@ -12,21 +12,18 @@ from tokenpeak.cli.interruptible import interruptible
 from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.names import inside
-from tokenpeak.plan.baseline import with_baselines
-from tokenpeak.plan.objective import with_objective
-from tokenpeak.quality.reference import with_reference_first
 from tokenpeak.records import EndRecord
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.concurrency_limiter import PER_CORE, default_parallel
-from tokenpeak.sweep.controller import SweepOutcome, new_sweep, plan_sweep, resume_sweep
-from tokenpeak.sweep.declared import declared_model
+from tokenpeak.sweep.controller import SweepOutcome, new_sweep, resume_sweep
 from tokenpeak.sweep.endpoint import endpoint_inventory, look_at
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.preparation import prepare
 from tokenpeak.sweep.progress import ProgressDisplay
+from tokenpeak.sweep.sweep_plan import plan_sweep
 from tokenpeak.sweep.terminal_summary import plan_lines, summary_lines
 from tokenpeak.terminal import echo
 
@@ -132,24 +129,18 @@ def _start(
     spec: SweepSpec, inventory: Inventory, parallel: int, progress: ProgressDisplay, interrupt: Interrupt
 ) -> SweepOutcome:
     found = prepare(inventory, progress, interrupt)
-    facts = [ready.facts for ready in found.usable.values()]
-    model = declared_model(inventory)
-    spec, notes = with_baselines(spec, facts, model)
-    spec, ranked_by = with_objective(spec, model)
-    plans = plan_sweep(spec, inventory, found)
-    spec, compared = with_reference_first(spec, plans)
-    _print([*notes, *ranked_by])
-    _print(plan_lines(plans))
-    _print(compared)
-    return new_sweep(spec, inventory, found, plans, parallel=parallel, progress=progress, interrupt=interrupt)
+    planned = plan_sweep(spec, inventory, found)
+    _print(plan_lines(planned.plans))
+    _print(planned.notes)
+    return new_sweep(planned, inventory, found, parallel=parallel, progress=progress, interrupt=interrupt)
 
 
 def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: ProgressDisplay, interrupt: Interrupt) -> SweepOutcome:
     """The sweep of a server that is there already."""
     progress.say(f"{endpoint.url} is measured as it is: nothing is launched or stopped, no node is touched")
     inventory, found = endpoint_inventory(endpoint), look_at(endpoint)
-    plans = plan_sweep(spec, inventory, found)
-    return new_sweep(spec, inventory, found, plans, parallel=1, progress=progress, interrupt=interrupt)
+    planned = plan_sweep(spec, inventory, found)
+    return new_sweep(planned, inventory, found, parallel=1, progress=progress, interrupt=interrupt)
 
 
 def _conclude(outcome: SweepOutcome) -> None:

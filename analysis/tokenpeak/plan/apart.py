@@ -32,11 +32,14 @@ def apart(groups: Mapping[str, Sequence[NodeFacts]]) -> dict[str, tuple[str, ...
 def differences(ours: NodeFacts, theirs: NodeFacts) -> str:
     """What makes two nodes of equal boards two kinds of hardware, ours first."""
     here, there = ours.hardware_key, theirs.hardware_key
-    return "; ".join(
+    found = [
         f"{what} {_words(name, here, there)} here, {_words(name, there, here)} there"
         for name, what in _WHAT.items()
         if getattr(here, name) != getattr(there, name)
-    )
+    ]
+    if ours.model != theirs.model:
+        found.append("another model")
+    return "; ".join(found)
 
 
 def _words(name: str, key: HardwareKey, other: HardwareKey) -> str:

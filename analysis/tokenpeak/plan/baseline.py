@@ -9,7 +9,7 @@ from tokenpeak.plan.engine_builds import build_of, known_flags_of
 from tokenpeak.plan.matrix import configs, on_node
 from tokenpeak.records import NodeFacts
 from tokenpeak.spec.axes import ExtraConfig, FlagValue
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.vllm.command import OURS, command_line
 from tokenpeak.vllm.flags import FlagFacts, known_flags
 
@@ -24,34 +24,32 @@ SHORT = {
 """Short names of flags, as people start engines with."""
 
 
-def with_baselines(
-    spec: SweepSpec, nodes: Sequence[NodeFacts], model: ModelSpec | None
-) -> tuple[SweepSpec, tuple[str, ...]]:
-    """The spec with the baselines that it asks for and does not define, and why one is left out.
+def baselines(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> tuple[tuple[ExtraConfig, ...], tuple[str, ...]]:
+    """The baselines that the spec asks for and does not define, and why one is left out; `nodes` are of one kind.
 
     `defaults` is the fixed part with every axis left to the engine. `production` is the first node's production as it
     was found to run, where it serves the model that the sweep tunes: its flags alone, without the fixed part's, on the
     node's default engine build.
     """
     if not spec.axes:
-        return spec, ()
+        return (), ()
     wanted = [name for name in spec.search.baseline if name not in {extra.name for extra in spec.extra_configs}]
     added = [ExtraConfig(name=DEFAULTS)] if DEFAULTS in wanted else []
     notes: tuple[str, ...] = ()
     running = next((node for node in nodes if node.production and node.production.arguments), None)
     if PRODUCTION in wanted and running is not None:
-        found = _production(spec, running, model)
+        found = _production(spec, running)
         if isinstance(found, ExtraConfig):
             added.append(found)
         else:
             notes = (found,)
-    return spec.model_copy(update={"extra_configs": (*spec.extra_configs, *added)}), notes
+    return tuple(added), notes
 
 
-def _production(spec: SweepSpec, node: NodeFacts, model: ModelSpec | None) -> ExtraConfig | str:
+def _production(spec: SweepSpec, node: NodeFacts) -> ExtraConfig | str:
     """The node's production as a config of the sweep, or why it cannot be one."""
     assert node.production is not None, "only a node with production is asked"
-    tuned = spec.model or model
+    tuned = spec.model or node.model
     names = () if tuned is None else (tuned.name, tuned.served_name)
     name, flags = parse_arguments(node.production.arguments, node.engine_version)
     if name not in names and node.production.model not in names:
@@ -62,7 +60,7 @@ def _production(spec: SweepSpec, node: NodeFacts, model: ModelSpec | None) -> Ex
     extra = ExtraConfig(name=PRODUCTION, flags={**unset, **flags}, engine=build)
     alone = spec.model_copy(update={"axes": {}, "extra_configs": (extra,)})
     try:
-        config = on_node(configs(alone, model)[-1], node)
+        config = on_node(configs(alone, node.model)[-1], node)
         version = config.engine_version or node.engine_version
         command_line(config, version, known_flags_of(build_of(config, node), version))
     except PlanError as error:

@@ -1,4 +1,7 @@
-"""The matrix: every config of a spec, and for each kind of hardware which of them are worth a launch."""
+"""The matrix: every config of a spec, and for each kind of hardware which of them are worth a launch.
+
+Where neither the spec nor its fixed part names a model, each node's own is tuned, that its inventory gives it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,13 +25,13 @@ from tokenpeak.vllm.answer_settings import answers_key
 from tokenpeak.vllm.command import command_line
 
 
-def configs(spec: SweepSpec, model_default: ModelSpec | None = None) -> tuple[Config, ...]:
+def configs(spec: SweepSpec, model: ModelSpec | ModelName | None = None) -> tuple[Config, ...]:
     """The theoretical product of the axes on top of the fixed part, then the extra configs, always in the same order.
 
-    Their `engine` is as the spec asks for it, a build's name or a version; `on_node` resolves it. Raises PlanError when
-    neither the spec nor the inventory names a model.
+    They serve `model` where the spec names none. Their `engine` is as the spec asks for it, a build's name or a
+    version; `on_node` resolves it. Raises PlanError when nobody names a model.
     """
-    return tuple(_configs(spec, model_default))
+    return tuple(_configs(spec, model))
 
 
 def on_node(config: Config, node: NodeFacts) -> Config:
@@ -56,11 +59,11 @@ def _identified(config: Config) -> Config:
     return config.model_copy(update={"config_id": config_hash(content)})
 
 
-def _configs(spec: SweepSpec, model_default: ModelSpec | None) -> Iterator[Config]:
+def _configs(spec: SweepSpec, model: ModelSpec | ModelName | None) -> Iterator[Config]:
     if spec.endpoint is not None:
         yield endpoint_config(spec.endpoint)
         return
-    base = spec.model or model_default
+    base = spec.model or model
     for picked in _product(spec.axes):
         chosen = {axis: alternative.name for axis, alternative in picked.items()}
         label = ", ".join(f"{axis}={name}" for axis, name in chosen.items()) or "fixed"
@@ -85,14 +88,29 @@ def _product(axes: Mapping[str, Sequence[Alternative]]) -> list[dict[str, Altern
     return combinations
 
 
-def model_facts_of(spec: SweepSpec, model_default: ModelSpec | None) -> dict[str, ModelFacts | None]:
-    """The facts of every model that the spec's configs serve, by name; None for one that is unknown."""
-    return {name: model_facts(name) for name in {config.model.name: None for config in configs(spec, model_default)}}
+def kinds_of(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> dict[str, list[NodeFacts]]:
+    """The nodes by the label of their kind of hardware; their own models are of no matter where the spec names one."""
+    if spec.model is not None or spec.fixed.model.name is not None:
+        nodes = [node.model_copy(update={"model": None}) for node in nodes]
+    return hardware_groups(nodes)
+
+
+def model_facts_of(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> dict[str, ModelFacts | None]:
+    """The facts of every model that the spec's configs serve on these nodes, by name; None for one that is unknown."""
+    own = dict.fromkeys(same[0].model for same in kinds_of(spec, nodes).values())
+    names = dict.fromkeys(config.model.name for model in own for config in configs(spec, model))
+    return {name: model_facts(name) for name in names}
+
+
+def served_models(plans: Sequence[Plan]) -> dict[str, ModelFacts | None]:
+    """The facts of every model that the plans' configs serve, by name; None for one that is unknown."""
+    names = dict.fromkeys(planned.config.model.name for plan in plans for planned in plan.feasible)
+    return {name: model_facts(name) for name in names}
 
 
 def _config(
     name: str,
-    base: ModelSpec | None,
+    base: ModelSpec | ModelName | None,
     patches: Sequence[Alternative | ExtraConfig],
     *,
     choices: Mapping[str, str] | None = None,
@@ -137,24 +155,27 @@ def _config(
 def build_plan(
     spec: SweepSpec,
     nodes: Sequence[NodeFacts],
-    model_default: ModelSpec | None = None,
     models: Mapping[str, ModelFacts] | None = None,
+    baselines: Mapping[str, Sequence[ExtraConfig]] | None = None,
 ) -> tuple[Plan, ...]:
     """One plan for each kind of hardware among `nodes`, in the order in which the kinds first appear.
 
     Raises PlanError for a flag that no engine of these nodes takes, before anything is touched. An unknown device or
-    model is planned without prediction. `models` adds facts of models that only the caller knows, by name.
+    model is planned without prediction. `models` adds facts of models that only the caller knows, by name, and
+    `baselines` further configs of single kinds of hardware, by label.
     """
     if spec.endpoint is not None:
         return tuple(endpoint_plan(spec.endpoint, node) for node in nodes)
-    every = configs(spec, model_default)
-    facts = model_facts_of(spec, model_default) | dict(models or {})
-    groups = hardware_groups(nodes)
-    reasons = apart(groups)
-    return tuple(
-        _plan(spec, hardware, same, every, facts, nodes).model_copy(update={"apart": reasons[hardware]})
-        for hardware, same in groups.items()
-    )
+    facts = model_facts_of(spec, nodes) | dict(models or {})
+    kinds = kinds_of(spec, nodes)
+    reasons = apart(kinds)
+    plans = []
+    for hardware, same in kinds.items():
+        extra = (*spec.extra_configs, *(baselines or {}).get(hardware, ()))
+        every = configs(spec.model_copy(update={"extra_configs": extra}), same[0].model)
+        plan = _plan(spec, hardware, same, every, facts, nodes)
+        plans.append(plan.model_copy(update={"apart": reasons[hardware]}))
+    return tuple(plans)
 
 
 def predicted_again(plan: Plan, spec: SweepSpec, node: NodeFacts) -> Plan:

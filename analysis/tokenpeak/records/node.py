@@ -1,12 +1,13 @@
 """Node facts: GPUs, machine, versions and production of a node, as the probe found them."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from tokenpeak.node.engine_builds import ONLY
 from tokenpeak.records.base import EnergyBoundary, Record
+from tokenpeak.records.config import ModelName
 
 
 class Gpu(Record):
@@ -159,6 +160,8 @@ class NodeFacts(Record):
     """What its inventory sets in the engine's environment, as far as a plan depends on it."""
     engine_env_allowed: tuple[str, ...] | None = None
     """Names and `PREFIX_*` patterns of the variables that a config may set there; None: the default ones."""
+    model: ModelName | None = None
+    """The model that its inventory has it serve; None also in archives written before it was recorded."""
     production: Production | None = None
     vram_holders: tuple[str, ...] = ()
     """Processes that hold VRAM, as `pid name MiB`."""
@@ -222,24 +225,43 @@ class NodeFacts(Record):
 def hardware_groups(nodes: Iterable[NodeFacts]) -> dict[str, list[NodeFacts]]:
     """The nodes by the label of their kind of hardware, in the order in which the kinds first appear.
 
-    Kinds whose labels are alike are distinguished by what differs besides: memory, driver's branch, interconnect, and
-    where these are equal too the engine builds, then a number.
+    Nodes that serve different models are of different kinds, and every label then names its model. Kinds whose labels
+    are alike are distinguished by what differs besides: memory, driver's branch, interconnect, and where these are
+    equal too the engine builds, then a number.
     """
-    kinds: dict[HardwareKey, list[NodeFacts]] = {}
+    kinds: dict[tuple[HardwareKey, ModelName | None], list[NodeFacts]] = {}
     for node in nodes:
-        kinds.setdefault(node.hardware_key, []).append(node)
-    labels = {key: same[0].hardware for key, same in kinds.items()}
+        kinds.setdefault((node.hardware_key, node.model), []).append(node)
+    models = _model_words({model for _, model in kinds})
+    labels = {key: same[0].hardware + models[key[1]] for key, same in kinds.items()}
     for details in (_details, _engine_details):
         distinguished = {
-            label: len({details(key) for key, other in labels.items() if other == label}) > 1
+            label: len({details(key) for (key, _), other in labels.items() if other == label}) > 1
             for label in labels.values()
         }
-        labels = {key: f"{label} ({details(key)})" if distinguished[label] else label for key, label in labels.items()}
+        labels = {
+            kind: f"{label} ({details(kind[0])})" if distinguished[label] else label for kind, label in labels.items()
+        }
     alike, numbers = Counter(labels.values()), Counter[str]()
     for key, label in labels.items():
         numbers[label] += 1
         labels[key] = f"{label} #{numbers[label]}" if alike[label] > 1 else label
     return {labels[key]: same for key, same in kinds.items()}
+
+
+def _model_words(models: Collection[ModelName | None]) -> dict[ModelName | None, str]:
+    """What tells nodes of different models apart in a label, as short as it can be; empty where there is one model."""
+    if len(models) < 2:
+        return dict.fromkeys(models, "")
+    forms: tuple[Callable[[ModelName], str], ...] = (
+        lambda model: model.name.rpartition("/")[2],
+        lambda model: model.name,
+        lambda model: f"{model.name} at {model.revision or 'its newest revision'}",
+        lambda model: f"{model.name} at {model.revision or 'its newest revision'} as {model.served_name}",
+    )
+    named = [model for model in models if model is not None]
+    short = next((form for form in forms if len({form(model) for model in named}) == len(named)), forms[-1])
+    return {model: " without a model" if model is None else f" serving {short(model)}" for model in models}
 
 
 def _engine_details(key: HardwareKey) -> str:

@@ -14,7 +14,7 @@ from tokenpeak.ranking.objective import objective_value
 from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import Config, Despite, EndRecord, NodeFacts, Plan, SweepRecord, TrialRecord
 from tokenpeak.records.quality import SweepQuality
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.terminal_summary import choice, ranking
 from tokenpeak.vllm.speculation import speculative_config
 
@@ -44,14 +44,17 @@ class SweepResult:
     trials: tuple[TrialRecord, ...]
     end: EndRecord | None
     quality: SweepQuality | None
-    model: ModelSpec | None
-    """That the inventory names, where the spec names none."""
 
     def plan_of(self, facts: NodeFacts) -> Plan | None:
-        """The plan of the node's kind of hardware, by what it is now; None where the sweep measured no such node."""
+        """The plan of the node's kind of hardware, by what it is now; None where the sweep measured no such node.
+
+        Where the sweep tuned each node's own model, it is the plan of this node's.
+        """
+        several = len({node.model for node in self.record.nodes}) > 1 and self.spec.model is None
         for plan in self.record.plans:
             measured = [node for node in self.record.nodes if node.node in plan.nodes]
-            if any(_is_same_machine(facts, node) for node in measured):
+            is_own = not several or any(node.model == facts.model for node in measured)
+            if is_own and any(_is_same_machine(facts, node) for node in measured):
                 return plan
         return None
 
@@ -112,8 +115,8 @@ def applicable(result: SweepResult, facts: NodeFacts, answer: DescribeAnswer, na
         *_of_sweep(result, facts),
         *_of_config(result, config, launches),
         *stale,
-        *_of_model(result, launches, answer, described),
-        *_of_quality(result, plan, config, described, version),
+        *_of_model(result, plan, facts, launches, answer, described),
+        *_of_quality(result, plan, facts, config, described, version),
         *_of_context(config, answer),
     ]
     edit: Edit | None = None
@@ -123,7 +126,7 @@ def applicable(result: SweepResult, facts: NodeFacts, answer: DescribeAnswer, na
                 described,
                 config,
                 launches[0].argv,
-                base_model=_base_model(result, config),
+                base_model=_base_model(result, facts, config),
                 version=version,
                 tuned_env=sorted({name for one in plan.feasible for name in one.config.env}),
                 inventory_env=facts.engine_env,
@@ -177,12 +180,18 @@ def _of_config(result: SweepResult, config: Config, launches: Sequence[TrialReco
 
 
 def _of_model(
-    result: SweepResult, launches: Sequence[TrialRecord], answer: DescribeAnswer, described: Described
+    result: SweepResult,
+    plan: Plan,
+    facts: NodeFacts,
+    launches: Sequence[TrialRecord],
+    answer: DescribeAnswer,
+    described: Described,
 ) -> Iterator[Obstacle]:
     """Production that serves another model than the sweep tuned."""
-    tuned = result.spec.model or result.model
+    tuned = result.spec.model or facts.model
     served = answer.production.model if answer.production is not None else None
-    names = {facts.production.model for facts in result.record.nodes if facts.production} - {None}
+    measured = [node for node in result.record.nodes if node.node in plan.nodes]
+    names = {node.production.model for node in measured if node.production} - {None}
     names |= {tuned.name, tuned.served_name or tuned.name} if tuned is not None else set()
     names |= {trial.argv[trial.argv.index("serve") + 1] for trial in launches if "serve" in trial.argv[:-1]}
     version = launches[0].startup.engine_version if launches else None
@@ -192,11 +201,11 @@ def _of_model(
 
 
 def _of_quality(
-    result: SweepResult, plan: Plan, config: Config, described: Described, version: str | None
+    result: SweepResult, plan: Plan, facts: NodeFacts, config: Config, described: Described, version: str | None
 ) -> Iterator[Obstacle]:
     """Answers that are not shown to be as good, where precision, model or speculation is another than production's."""
     _, flags = parse_arguments(described.words[described.program :], version)
-    base = config.model.model_copy(update={"name": _base_model(result, config), "revision": config.model.revision})
+    base = config.model.model_copy(update={"name": _base_model(result, facts, config)})
     production = config.model_copy(update={"flags": flags, "model": base})
     changes = [*precision_of(config).changes(precision_of(production))]
     if speculative_config(config.flags) != speculative_config(production.flags):
@@ -247,8 +256,8 @@ def _program(
     return (Program(image=build.image) if build.image is not None else Program(words=tuple(words))), []
 
 
-def _base_model(result: SweepResult, config: Config) -> str:
-    tuned = result.spec.model or result.model
+def _base_model(result: SweepResult, facts: NodeFacts, config: Config) -> str:
+    tuned = result.spec.model or facts.model
     return tuned.name if tuned is not None else config.model.name
 
 

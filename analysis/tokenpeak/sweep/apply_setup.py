@@ -21,7 +21,6 @@ from tokenpeak.sweep.applicable import Applicable, SweepResult, applicable
 from tokenpeak.sweep.apply import ApplyPlan, ApplySite, answer_of
 from tokenpeak.sweep.apply_rights import ApplyRights
 from tokenpeak.sweep.bake_settings import bake_settings
-from tokenpeak.sweep.declared import declared_model
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.probe import ReadyNode
@@ -47,14 +46,12 @@ def open_result(sweep_id: str, inventory: Inventory, results: Path | None = None
     archive = archive_of(sweep_id, results)
     record = archive.read_sweep()
     spec = parse_spec(record.spec, archive.path / "sweep.json")
-    model = declared_model(inventory) if spec.model is None else None
     return archive, SweepResult(
         record=record,
         spec=spec,
         trials=tuple(trial for trial in archive.judged_trials() if not trial.node_screening),
         end=archive.read_end(),
         quality=archive.read_quality(),
-        model=model,
     )
 
 

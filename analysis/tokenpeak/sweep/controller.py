@@ -8,15 +8,12 @@ from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
-from tokenpeak.errors import FencedError, InputError, NodeError, PlanError, suggestion
+from tokenpeak.errors import FencedError, InputError, NodeError, suggestion
 from tokenpeak.loadgen.calibration import calibration_record, checked
 from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
-from tokenpeak.plan.matrix import build_plan, model_facts_of
-from tokenpeak.predict.hub import facts_from_hub
 from tokenpeak.quality.tasks import read_tasks
-from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
-from tokenpeak.search.remaining import cost_of
+from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 from tokenpeak.store.archive import Archive
@@ -25,7 +22,6 @@ from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.calibration import calibrate_command, network_paths
 from tokenpeak.sweep.claim import SweepClaim, alone, begin
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
-from tokenpeak.sweep.declared import declared_model
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, require_deadlines
 from tokenpeak.sweep.endpoint import EndpointWorker, endpoint_inventory, look_at
 from tokenpeak.sweep.interrupt import Interrupt
@@ -44,6 +40,7 @@ from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.provenance import read_provenance
 from tokenpeak.sweep.resume import downtime_before_s, give_back, open_before_s, taken_over, unchanged
 from tokenpeak.sweep.secret import master_secret
+from tokenpeak.sweep.sweep_plan import SweepPlan
 from tokenpeak.sweep.terminal_summary import Describer
 from tokenpeak.sweep.trial import TrialSite
 from tokenpeak.sweep.trial_queue import TrialQueue, last_number
@@ -72,40 +69,18 @@ class SweepOutcome:
         return self.end.status == "completed" and not self.end.unrestored and not self.complaints
 
 
-def plan_sweep(spec: SweepSpec, inventory: Inventory, found: Probe) -> tuple[Plan, ...]:
-    """The matrix for the nodes that can be worked on; raises PlanError when nothing is feasible anywhere."""
-    for name, ready in found.usable.items():
-        require_deadlines(spec, name, ready.declaration, lease_offset_s(inventory, name))
-    facts = [ready.facts for ready in found.usable.values()]
-    model = declared_model(inventory)
-    known = model_facts_of(spec, model)
-    asked = {name: fact or facts_from_hub(name) for name, fact in known.items()} if spec.endpoint is None else {}
-    models = {name: fact for name, fact in asked.items() if fact is not None}
-    plans = build_plan(spec, facts, model, models)
-    if not any(plan.feasible for plan in plans):
-        reasons = sorted({f"{dropped.rule}: {dropped.reason}" for plan in plans for dropped in plan.dropped})
-        raise PlanError("No config of the matrix can work on these nodes.\n  " + "\n  ".join(reasons))
-    feasible = [plan for plan in plans if plan.feasible]
-    if spec.endpoint is not None:
-        return tuple(feasible)
-    return tuple(
-        plan.model_copy(update={"estimated_duration_s": cost_of(spec, plan, facts, asked).duration_s})
-        for plan in feasible
-    )
-
-
 def new_sweep(
-    spec: SweepSpec,
+    planned: SweepPlan,
     inventory: Inventory,
     found: Probe,
-    plans: Sequence[Plan],
     *,
     parallel: int,
     progress: ProgressDisplay,
     interrupt: Interrupt,
     results: Path = paths.RESULTS,
 ) -> SweepOutcome:
-    """Carry out `spec` on the probed nodes, `parallel` of them at once, into a new archive below `results`."""
+    """Carry out the plan on the probed nodes, `parallel` of them at once, into a new archive below `results`."""
+    spec = planned.spec
     _check_files(spec, inventory)
     hosts = prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
     calibrations, doubts = checked(
@@ -125,7 +100,7 @@ def new_sweep(
         study=spec.study,
         spec=spec.model_dump(mode="json"),
         nodes=tuple(ready.facts for ready in usable.values()),
-        plans=tuple(plans),
+        plans=planned.plans,
         provenance=read_provenance(),
         load_hosts=tuple(host.name for host in inventory.load_hosts),
         calibration=calibration_record(calibrations),

@@ -8,23 +8,24 @@ from pydantic import ValidationError
 from tokenpeak.errors import InventoryError
 from tokenpeak.node.boards import only
 from tokenpeak.predict.memory_plan import PLANNING_ENV
-from tokenpeak.records import Container, EngineBuild, NodeFacts
+from tokenpeak.records import Container, EngineBuild, ModelName, NodeFacts
 from tokenpeak.spec.engine_build import declared_builds
 from tokenpeak.spec.sweep import ModelSpec
-from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.inventory import Node
 
 
-def declared_model(inventory: Inventory) -> ModelSpec | None:
-    """The model that is served when a spec names none."""
-    declared = inventory.shared("tokenpeak_model")
+def declared_model(node: Node) -> ModelName | None:
+    """The model that a node serves when a spec names none."""
+    declared = node.variables.get("tokenpeak_model")
     if declared is None:
         return None
     try:
-        return ModelSpec.model_validate(declared)
+        model = ModelSpec.model_validate(declared)
     except ValidationError as error:
         raise InventoryError(
-            f"tokenpeak_model of inventory {inventory.name} is {declared!r}; give name, and served_name if it differs."
+            f"tokenpeak_model of node {node.name} is {declared!r}; give name, and served_name if it differs."
         ) from error
+    return ModelName(name=model.name, revision=model.revision, served_name=model.served_name or model.name)
 
 
 def declared_facts(node: Node) -> NodeFacts | None:
@@ -42,6 +43,7 @@ def declared_facts(node: Node) -> NodeFacts | None:
                 "engines": engines,
                 "engine_env": planning_env(node),
                 "engine_env_allowed": node.engine_env_allowed,
+                "model": declared_model(node),
                 **declared,
                 "node": node.name,
                 "source": "declared",

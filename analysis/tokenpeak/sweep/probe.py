@@ -21,7 +21,7 @@ from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
 from tokenpeak.records import NodeFacts
 from tokenpeak.sweep import secret, version
-from tokenpeak.sweep.declared import declared_container, declared_facts, planning_env
+from tokenpeak.sweep.declared import declared_container, declared_facts, declared_model, planning_env
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.lease import lease_command, lease_problem
 from tokenpeak.sweep.login_failures import Login
@@ -211,7 +211,13 @@ def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
             engine["container"] = declared_container(builds.get(engine["name"], {}))
         return ReadyNode(
             facts=NodeFacts.model_validate(
-                {"engine_env": planning_env(inventory.node(name)), **facts, "node": name, "source": "probed"}
+                {
+                    "engine_env": planning_env(inventory.node(name)),
+                    **facts,
+                    "node": name,
+                    "source": "probed",
+                    "model": declared_model(inventory.node(name)),
+                }
             ),
             declaration=declaration,
         )

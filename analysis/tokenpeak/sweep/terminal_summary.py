@@ -10,7 +10,7 @@ from datetime import timedelta
 from tokenpeak.metrics import metric_of, title_of
 from tokenpeak.plan.deployment import for_serving
 from tokenpeak.plan.highest import highest_lines
-from tokenpeak.plan.matrix import model_facts_of
+from tokenpeak.plan.matrix import served_models
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.ranking.choice import Choice, Launch, choose
 from tokenpeak.ranking.drift import drift_words
@@ -31,7 +31,7 @@ from tokenpeak.results.node_launch import launch_of, screened_run, speed_metric
 from tokenpeak.results.prediction_accuracy import hindsight_lines
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import history_of
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.precision_lines import precision_lines
 from tokenpeak.sweep.trial_queue import TrialQueue
 from tokenpeak.vllm.command import paste_command
@@ -162,7 +162,7 @@ def summary_lines(
     # A highest rate is of a workload, not of one of its levels.
     place = workload if spec.objective.is_rate else f"{workload} at {level}"
     title = title_of(spec.objective.metric)
-    models = model_facts_of(spec, _model_of(record))
+    models = served_models(record.plans)
     lines: list[str] = []
     for plan in record.plans:
         node = next(facts for facts in record.nodes if facts.node in plan.nodes)
@@ -194,14 +194,6 @@ def summary_lines(
             lines += [f"  {line}" for line in by_precision]
         lines += [f"  {line}" for line in hindsight_lines(spec, searched(plan, history), node, trials, models)]
     return lines
-
-
-def _model_of(record: SweepRecord) -> ModelSpec | None:
-    """The model that the sweep's inventory named, as its configs have it."""
-    for plan in record.plans:
-        for planned in plan.feasible:
-            return ModelSpec(name=planned.config.model.name, served_name=planned.config.model.served_name)
-    return None
 
 
 def trade_off_lines(spec: SweepSpec, ranked: RankedConfigs) -> list[str]:
