@@ -177,7 +177,7 @@ def test_model_of_the_spec_makes_one_kind() -> None:
         ),
     ],
 )
-def test_label_names_as_much_of_a_model_as_tells_it_apart(other: ModelName, words: str) -> None:
+def test_label_names_no_more_of_a_model_than_distinguishes_it(other: ModelName, words: str) -> None:
     """Models whose last names are alike have longer ones."""
     found = groups(*serving(LLAMA, node("a")), *serving(other, node("b")))
 

@@ -50,3 +50,18 @@ def test_only_what_gpus_give_together_is_shown_per_gpu(
 
     assert f" {whose} {first / last:.2f} times " in words
     assert ("Per GPU" in [column.title for column in table.columns]) == (share > 1)
+
+
+def test_other_models_are_no_comparison_of_hardware(tmp_path: Path) -> None:
+    """Where each kind of hardware serves a model of its own, none is said to be faster than another."""
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, seconds=2)
+    record = json.loads((archive.path / "sweep.json").read_text())
+    record["spec"]["model"] = None
+    same = plain(answer_hardware(open_archive(archive.path)).parts)
+    for node, name in zip(record["nodes"], ("acme/a-7b", "acme/b-8b"), strict=True):
+        node["model"] = {"name": name, "served_name": name}
+    (archive.path / "sweep.json").write_text(json.dumps(record))
+    other = plain(answer_hardware(open_archive(archive.path)).parts)
+
+    assert " times " in same
+    assert "Each kind of hardware serves a model of its own: what they give is no comparison of hardware." == other

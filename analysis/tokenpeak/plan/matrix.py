@@ -3,7 +3,7 @@
 Where neither the spec nor its fixed part names a model, each node's own is tuned, that its inventory gives it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tokenpeak.errors import PlanError
 from tokenpeak.node.engine_builds import ONLY
@@ -90,9 +90,16 @@ def _product(axes: Mapping[str, Sequence[Alternative]]) -> list[dict[str, Altern
 
 def kinds_of(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> dict[str, list[NodeFacts]]:
     """The nodes by the label of their kind of hardware; their own models are of no matter where the spec names one."""
-    if spec.model is not None or spec.fixed.model.name is not None:
+    if not own_models(spec, nodes):
         nodes = [node.model_copy(update={"model": None}) for node in nodes]
     return hardware_groups(nodes)
+
+
+def own_models(spec: SweepSpec, nodes: Iterable[NodeFacts]) -> tuple[ModelName, ...]:
+    """The models that nodes have from their inventory, each once; none where the spec names the model of all."""
+    if spec.model is not None or spec.fixed.model.name is not None:
+        return ()
+    return tuple(dict.fromkeys(node.model for node in nodes if node.model is not None))
 
 
 def model_facts_of(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> dict[str, ModelFacts | None]:

@@ -250,7 +250,7 @@ def hardware_groups(nodes: Iterable[NodeFacts]) -> dict[str, list[NodeFacts]]:
 
 
 def _model_words(models: Collection[ModelName | None]) -> dict[ModelName | None, str]:
-    """What tells nodes of different models apart in a label, as short as it can be; empty where there is one model."""
+    """What distinguishes nodes of different models in a label, as short as it can be; empty where there is one."""
     if len(models) < 2:
         return dict.fromkeys(models, "")
     forms: tuple[Callable[[ModelName], str], ...] = (

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.metrics import inner
+from tokenpeak.plan.matrix import own_models
 from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, code, number, strong, table
 from tokenpeak.report.figures import slug
 from tokenpeak.report.ranking import rank
@@ -25,6 +26,8 @@ def answer_hardware(view: SweepView) -> Sentence:
         return answer("No config gave a result that may be ranked.")
     if len(rows) == 1:
         return _of_formats(view, rows[0]["hardware"])
+    if len(own_models(view.spec, view.record.nodes)) > 1:
+        return answer("Each kind of hardware serves a model of its own: what they give is no comparison of hardware.")
     ordered = sorted(rows, key=lambda row: row["per_gpu"], reverse=view.higher_is_better)
     first, last = ordered[0], ordered[-1]
     parts: list[Part] = [

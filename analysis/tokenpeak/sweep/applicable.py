@@ -8,6 +8,7 @@ from tokenpeak.node.engine_builds import is_version
 from tokenpeak.node.protocol.apply_answers import DescribeAnswer
 from tokenpeak.plan.baseline import parse_arguments
 from tokenpeak.plan.engine_builds import build_of
+from tokenpeak.plan.matrix import own_models
 from tokenpeak.plan.production_edit import Described, Edit, Program, described_model, production_edit
 from tokenpeak.quality.applied import verdict_of
 from tokenpeak.ranking.objective import objective_value
@@ -50,7 +51,7 @@ class SweepResult:
 
         Where the sweep tuned each node's own model, it is the plan of this node's.
         """
-        several = len({node.model for node in self.record.nodes}) > 1 and self.spec.model is None
+        several = len(own_models(self.spec, self.record.nodes)) > 1
         for plan in self.record.plans:
             measured = [node for node in self.record.nodes if node.node in plan.nodes]
             is_own = not several or any(node.model == facts.model for node in measured)
