@@ -7,7 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from driven_home import BUILDS, CLIMB, KEEP, LEARN, NOTIFIED, SPEC, UPGRADE, VERSIONS, Home, receiver_to
+from driven_home import (
+    BUILDS,
+    CLIMB,
+    KEEP,
+    LEARN,
+    NOTIFIED,
+    OTHER_MODEL,
+    SHARE,
+    SPEC,
+    UPGRADE,
+    VERSIONS,
+    Home,
+    receiver_to,
+)
 
 from tokenpeak import paths
 
@@ -17,7 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """A home with inventories: `lone` (one node), `mixed` (and one out of reach), `shared` (load hosts), `twins`.
 
     `rack` is `twins` of which one may be unavailable.
-    `builds` is the node of `lone` with two engine builds.
+    `builds` is the node of `lone` with two engine builds, `models` is `twins` with a model each.
     """
     root = tmp_path_factory.mktemp("home")
     for name in ("playbooks", "notebooks", "site"):
@@ -48,6 +61,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         ("pool", {"one": one, "two": {**one, "tokenpeak_host": other}}, both),
         ("rack", {"one": one, "two": {**one, "tokenpeak_host": other}}, {}),
         ("builds", {"one": one}, {}),
+        (
+            "models",
+            {},
+            {"llama": {"hosts": {"one": one}}, "qwen": {"hosts": {"two": {**one, "tokenpeak_host": other}}}},
+        ),
     ):
         folder = root / "inventory" / name
         (folder / "group_vars").mkdir(parents=True)
@@ -57,10 +75,21 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
             given = {**given, "tokenpeak_max_unavailable": {"all": "50%"}}
         if name == "mixed":
             given = {**given, "tokenpeak_notify": [receiver_to(root / NOTIFIED)]}
+        if name == "models":
+            qwen = {"tokenpeak_model": {"name": OTHER_MODEL, "served_name": "qwen"}}
+            (folder / "group_vars" / "qwen.yml").write_text(yaml.safe_dump(qwen))
         # The first of the builds is the default one, so their order is kept.
         (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(given, sort_keys=False))
     (root / "analysis" / "sweeps").mkdir(parents=True)
-    specs = {"pair": SPEC, "climb": CLIMB, "keep": KEEP, "learn": LEARN, "versions": VERSIONS, "upgrade": UPGRADE}
+    specs = {
+        "pair": SPEC,
+        "climb": CLIMB,
+        "keep": KEEP,
+        "learn": LEARN,
+        "versions": VERSIONS,
+        "upgrade": UPGRADE,
+        "share": SHARE,
+    }
     for name, spec in specs.items():
         (root / "analysis" / "sweeps" / f"{name}.yml").write_text(yaml.safe_dump(spec))
     found = Home(root=root, state=tmp_path_factory.mktemp("state"), address=address)

@@ -46,6 +46,15 @@ UPGRADE = {
 }
 """Two configs on both engine builds, each launched twice."""
 
+OTHER_MODEL = "Qwen/Qwen2.5-7B-Instruct"
+"""What the second node of the inventory `models` serves."""
+SHARE = {
+    **SPEC,
+    "axes": {"max_num_seqs": [8, 64], "enforce_eager": [True, False]},
+    "search": {**SPEC["search"], "trials": 5, "budget": "per_sweep"},
+}
+"""Four configs on each kind of hardware, and five trials for all."""
+
 KEEP = {**SPEC, "restore": "per_sweep"}
 LEARN = {
     **SPEC,

@@ -26,7 +26,7 @@ from tokenpeak.predict.model import ModelFacts
 from tokenpeak.predict.prediction import slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.outline import duration_text, outline
-from tokenpeak.search.remaining import cost_of
+from tokenpeak.search.remaining import cost_of, limits_of
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names, sweep_path
 from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of, planning_env
 from tokenpeak.sweep.downtime_budget import require_deadlines
@@ -88,8 +88,12 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
     models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, facts).items()}
     planned = plan_nodes(spec, facts, {name: known for name, known in models.items() if known is not None})
     spec, plans = planned.spec, planned.plans
-    estimates = [cost_of(spec, one, facts, models) for one in plans]
-    as_grid = spec.model_copy(update={"search": spec.search.model_copy(update={"strategy": "grid", "trials": None})})
+    shared = limits_of(spec, [(one, ()) for one in plans if one.feasible])
+    own = [spec.model_copy(update={"search": shared.get(one.hardware, spec.search)}) for one in plans]
+    estimates = [cost_of(each, one, facts, models) for each, one in zip(own, plans, strict=True)]
+    as_grid = spec.model_copy(
+        update={"search": spec.search.model_copy(update={"strategy": "grid", "trials": None, "budget": "per_hardware"})}
+    )
     grids = [cost_of(as_grid, one, facts, models) for one in plans]
     outlines = [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
     # Imported here: they need SciPy, which takes a second that --help should not cost.

@@ -122,6 +122,10 @@ class Adaptive:
             return Finished(reason=step)
         return self._finals.step(self._pick_finalists(screened), step, done, pending, node)
 
+    def trials_made(self, history: Sequence[Outcome]) -> int:
+        """The launches of the screening; anchors and finalists' come on top."""
+        return sum(outcome.status != "interrupted" and outcome.replicate < SCREENING_LAUNCHES for outcome in history)
+
     def choose(self, history: Sequence[Outcome]) -> str | None:
         """The recommended config after all trials; None when none ran within the SLO."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]

@@ -69,6 +69,10 @@ class Grid:
         candidates = means.keys() | {proposal.config_id for proposal in launches[:left]}
         return left + self._finals.remaining([], min(self._finalists, len(candidates)), done)
 
+    def trials_made(self, history: Sequence[Outcome]) -> int:
+        """All launches but those of finalists."""
+        return sum(outcome.status != "interrupted" and outcome.replicate < self._finals.first for outcome in history)
+
     def choose(self, history: Sequence[Outcome]) -> str | None:
         """The config with the best mean over its launches."""
         means = self._means(history)

@@ -227,6 +227,17 @@ class Highest:
         reason = f"{self._plan.highest}: launch {made.launches + 1} to find the highest that survives the load"
         return self._proposal(rungs[made.step.value], done, pending, reason)
 
+    def trials_made(self, history: Sequence[Outcome]) -> int:
+        """The launches of the climb, and those that count among the configs with the value found."""
+        done = [outcome for outcome in history if outcome.status != "interrupted"]
+        made = climb(self._plan, done)
+        name = found_name(self._plan, made) if made else None
+        if name is None:
+            return len(done)
+        strategy, searched = self._strategy(name, done)
+        own = _within(searched, done, ())[0]
+        return len(done) - len(own) + strategy.trials_made(own)
+
     def choose(self, history: Sequence[Outcome]) -> str | None:
         """The recommended config of those with the value found; None before it is found."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]

@@ -106,6 +106,10 @@ class Strategy(Protocol):
         """
         ...
 
+    def trials_made(self, history: Sequence[Outcome]) -> int:
+        """How many of these launches count as the trials that the search may make."""
+        ...
+
     def choose(self, history: Sequence[Outcome]) -> str | None:
         """The recommended config after these trials; None when none ran within the SLO."""
         ...

@@ -61,6 +61,10 @@ class OptunaTpe:
         left = next(config_id for config_id in self._space.configs if config_id not in tried)
         return Proposal(config_id=left, replicate=0, reason="Optuna repeats itself; the first that is left")
 
+    def trials_made(self, history: Sequence[Outcome]) -> int:
+        """Each config once."""
+        return len({outcome.config_id for outcome in history})
+
     def choose(self, history: Sequence[Outcome]) -> str | None:
         """The config with the best value."""
         feasible = [outcome for outcome in history if outcome.feasible]

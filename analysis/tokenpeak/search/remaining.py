@@ -19,6 +19,7 @@ from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
 from tokenpeak.search.grid import Grid
 from tokenpeak.search.highest import HighestValue, climb, searched
 from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome
+from tokenpeak.search.searches import Searches
 from tokenpeak.spec.sweep import SearchSpec, SweepSpec
 
 
@@ -37,11 +38,24 @@ class TrialCount:
 
 def trial_count(spec: SweepSpec, searches: Iterable[tuple[Plan, Sequence[Outcome]]]) -> TrialCount:
     """The count over each hardware's plan with its history."""
+    every = list(searches)
+    limits = limits_of(spec, every)
     counts = [
-        (sum(outcome.status != "interrupted" for outcome in history), remaining(spec, plan, history))
-        for plan, history in searches
+        (
+            sum(outcome.status != "interrupted" for outcome in history),
+            remaining(spec.model_copy(update={"search": limits[plan.hardware]}), plan, history),
+        )
+        for plan, history in every
     ]
     return TrialCount(ended=sum(ended for ended, _ in counts), remaining=sum(left for _, left in counts))
+
+
+def limits_of(spec: SweepSpec, searches: Sequence[tuple[Plan, Sequence[Outcome]]]) -> dict[str, SearchSpec]:
+    """Each hardware's search with what it has of the sweep's budget, after these histories."""
+    histories = {plan.hardware: history for plan, history in searches}
+    found = Searches(spec, [plan for plan, _ in searches])
+    found.settle(histories)
+    return found.limits
 
 
 def remaining(spec: SweepSpec, plan: Plan, history: Sequence[Outcome]) -> int:

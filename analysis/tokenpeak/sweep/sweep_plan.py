@@ -11,7 +11,7 @@ from tokenpeak.predict.hub import facts_from_hub
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.quality.reference import with_reference_first
 from tokenpeak.records import NodeFacts, Plan
-from tokenpeak.search.remaining import cost_of
+from tokenpeak.search.remaining import cost_of, limits_of
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.inventory import Inventory
@@ -49,8 +49,22 @@ def plan_nodes(
     spec, ranked_by = with_objective(spec, every)
     plans = build_plan(spec, nodes, models, own)
     spec, compared = with_reference_first(spec, plans)
+    shared = _shares(spec, plans)
     left_out = dict.fromkeys(note for _, notes in found.values() for note in notes)
-    return SweepPlan(spec=spec, plans=plans, notes=(*left_out, *ranked_by, *compared))
+    return SweepPlan(spec=spec, plans=plans, notes=(*left_out, *ranked_by, *compared, *shared))
+
+
+def _shares(spec: SweepSpec, plans: Sequence[Plan]) -> tuple[str, ...]:
+    """What each kind of hardware has of a budget of the whole sweep to begin with."""
+    feasible = [plan for plan in plans if plan.feasible]
+    if spec.search.budget != "per_sweep" or len(feasible) < 2:
+        return ()
+    said = []
+    for hardware, search in limits_of(spec, [(plan, ()) for plan in feasible]).items():
+        parts = [f"{search.trials} trials"] if search.trials is not None else []
+        parts += [f"{search.gpu_hours:.2g} GPU-hours"] if search.gpu_hours is not None else []
+        said.append(f"{' and '.join(parts)} for {hardware}")
+    return (f"one budget for all, to begin with {'; '.join(said)}; what one search leaves goes to the others",)
 
 
 def plan_sweep(spec: SweepSpec, inventory: Inventory, found: Probe) -> SweepPlan:
@@ -66,8 +80,10 @@ def plan_sweep(spec: SweepSpec, inventory: Inventory, found: Probe) -> SweepPlan
         reasons = sorted({f"{dropped.rule}: {dropped.reason}" for plan in planned.plans for dropped in plan.dropped})
         raise PlanError("No config of the matrix can work on these nodes.\n  " + "\n  ".join(reasons))
     if spec.endpoint is None:
+        limits = limits_of(planned.spec, [(plan, ()) for plan in feasible])
+        own = {name: planned.spec.model_copy(update={"search": search}) for name, search in limits.items()}
         feasible = [
-            plan.model_copy(update={"estimated_duration_s": cost_of(planned.spec, plan, facts, asked).duration_s})
+            plan.model_copy(update={"estimated_duration_s": cost_of(own[plan.hardware], plan, facts, asked).duration_s})
             for plan in feasible
         ]
     return replace(planned, plans=tuple(feasible))

@@ -14,7 +14,7 @@ from tokenpeak.records import NodeFacts, Plan, PlannedConfig, TrialRecord
 from tokenpeak.results.node_screening import NodeScreening
 from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, on_mean_node, outcome_of
 from tokenpeak.search.remaining import TrialCount, trial_count
-from tokenpeak.search.strategy import make_strategy
+from tokenpeak.search.searches import Searches
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.node_screening import ScreeningQueue
 
@@ -46,9 +46,7 @@ class TrialQueue:
         self._spec = spec
         self._plans = {plan.hardware: plan for plan in plans}
         self._hardware = {node: plan.hardware for plan in plans for node in plan.nodes}
-        self._strategies = {
-            plan.hardware: make_strategy(spec.search, plan, metric=spec.objective.metric) for plan in plans
-        }
+        self._searches = Searches(spec, plans)
         self._judged = judged
         self._ended: dict[str, list[TrialRecord]] = {plan.hardware: [] for plan in plans}
         self._screened: dict[str, list[TrialRecord]] = {plan.hardware: [] for plan in plans}
@@ -73,6 +71,12 @@ class TrialQueue:
             self._enter(record)
         for hardware in self._screenings:
             self._give_verdicts(hardware)
+        self._searches.settle(self._history)
+        self._left = {plan.hardware: {node for node in plan.nodes if node in there} for plan in plans}
+        """The nodes that may still make trials, by hardware."""
+        for hardware, left in self._left.items():
+            if there and not left:
+                self._searches.leave(hardware, self._history)
 
     @property
     def records(self) -> tuple[TrialRecord, ...]:
@@ -94,7 +98,7 @@ class TrialQueue:
                 return screened
             if waiting := self._waits.get(hardware):
                 return waiting
-            answer = self._strategies[hardware].propose(self._history[hardware], self._pending[hardware], node)
+            answer = self._searches.propose(hardware, self._history, self._pending, node)
             if isinstance(answer, Proposal):
                 answer = self._lost_first(hardware, answer)
                 self._pending[hardware].add(answer.key)
@@ -154,6 +158,11 @@ class TrialQueue:
             self._screenings[hardware].leave(node)
             self._give_verdicts(hardware)
             self._notify(hardware)
+            self._left[hardware].discard(node)
+            if not self._left[hardware]:
+                self._searches.leave(hardware, self._history)
+                for other in self._plans:
+                    self._notify(other)
 
     def _forget(self, hardware: str, proposal: Proposal) -> None:
         """The claimed trial runs no more; a node screening's is no trial of the search."""
@@ -181,7 +190,7 @@ class TrialQueue:
         with self._changed:
             if self._screenings[hardware].remaining:
                 return False
-            answer = self._strategies[hardware].propose(self._history[hardware], self._pending[hardware])
+            answer = self._searches.propose(hardware, self._history, self._pending)
             return isinstance(answer, Finished) and not self._pending[hardware]
 
     def planned(self, hardware: str, config_id: str) -> PlannedConfig:
