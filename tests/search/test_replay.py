@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from tokenpeak.records import ModelName
 from tokenpeak.search.greedy import Greedy
 from tokenpeak.search.history import Outcome, Proposal
 from tokenpeak.search.landscape import landscape_of_rows, landscapes_of
-from tokenpeak.search.replay import Searcher, replay
+from tokenpeak.search.replay import Searcher, replay, summarize
 from tokenpeak.search.space import space_of
 from tokenpeak.search.strategy import make_strategy
 from tokenpeak.spec.sweep import SearchSpec, SweepSpec
@@ -267,3 +268,15 @@ def test_a_table_of_rounds_has_greedy_rounds_and_random_beside_the_search(tmp_pa
         next(word for word in line.split() if word in ("adaptive", "greedy", "random", "grid")) for line in lines
     ]
     assert all(re.search(r"\d+\.\d% \(\d+%–\d+%\)", line) for line in lines)
+
+
+@pytest.mark.parametrize(("nodes", "wall_s"), [(1, 600.0), (5, 120.0), (4, 180.0)])
+def test_rounds_take_as_long_as_their_longest_trial(nodes: int, wall_s: float) -> None:
+    """Ten trials of a minute: ten minutes on one node, two on five, three on four."""
+    known = landscape("A100", 1)
+    timed = replace(known, durations_s={key: (60.0,) * len(each) for key, each in known.launches.items()})
+    found = summarize(replay(timed, "random", trials=10, seeds=3, nodes=nodes))
+    untimed = summarize(replay(known, "random", trials=10, seeds=1, nodes=nodes))
+
+    assert (wall_s, 600.0) == (found.mean_wall_s, found.mean_alone_s)
+    assert (None, None) == (untimed.mean_wall_s, untimed.mean_alone_s)

@@ -15,6 +15,7 @@ import click
 from tokenpeak import bounded
 from tokenpeak.cli import completed
 from tokenpeak.errors import ArchiveError
+from tokenpeak.search.outline import duration_text
 from tokenpeak.terminal import echo
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def replay(
     Shows how often the choice is as good as the best (within 1%, or the noise between launches where that is more),
     how much it falls short, and how many trials it takes to meet such a config, beside random and grid search.
     With several nodes it is beside greedy rounds too: a copy of one step on each node, blind to the others' results.
+    `takes` is how long the search takes by the clock, each round as long as its longest trial; `alone`, how long its
+    trials take one after another.
     """
     if slow_nodes > nodes:
         raise click.UsageError(f"--slow-nodes is {slow_nodes}, of {nodes} nodes. Give --nodes as many at least.")
@@ -249,7 +252,8 @@ def _report(
 def _text(report: dict[str, object], compared: Sequence[str]) -> str:
     """The report as a table: a line for each landscape and searcher."""
     lines = [
-        f"{'landscape':44} {'configs':>7} {'margin':>7} {'search':>9} {'hit rate':>20} {'regret':>8} {'to hit':>7}"
+        f"{'landscape':44} {'configs':>7} {'margin':>7} {'search':>9} {'hit rate':>20} {'regret':>8} {'to hit':>7} "
+        f"{'takes':>8} {'alone':>8}"
     ]
     landscapes = report["landscapes"]
     assert isinstance(landscapes, list), "_report lists the landscapes"
@@ -258,6 +262,13 @@ def _text(report: dict[str, object], compared: Sequence[str]) -> str:
         for searcher, figures in ((report["strategy"], landscape), *((name, landscape[name]) for name in compared)):
             to_hit = figures["median_trials_to_hit"]
             hits = f"{figures['hit_rate']:.1%} ({figures['hit_rate_low']:.0%}–{figures['hit_rate_high']:.0%})"
-            lines.append(f"{first} {searcher:>9} {hits:>20} {abs(figures['median_regret']):8.2%} {to_hit or '–':>7}")
+            lines.append(
+                f"{first} {searcher:>9} {hits:>20} {abs(figures['median_regret']):8.2%} {to_hit or '–':>7} "
+                f"{_span(figures['mean_wall_s']):>8} {_span(figures['mean_alone_s']):>8}"
+            )
             first = " " * 60
     return "\n".join(lines)
+
+
+def _span(seconds: float | None) -> str:
+    return "–" if seconds is None else duration_text(seconds)

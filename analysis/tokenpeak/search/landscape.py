@@ -33,6 +33,8 @@ class Landscape:
     plan: Plan
     metric: str
     launches: Mapping[str, tuple[float | None, ...]]
+    durations_s: Mapping[str, tuple[float, ...]] | None = None
+    """How long each of the launches took, of a sweep; None where one is not known."""
 
     @property
     def sign(self) -> float:
@@ -70,12 +72,14 @@ def landscapes_of(
     When `spec` asks for another run than the archive's own objective, predictions are made for that run.
     """
     launches: dict[str, dict[str, list[float | None]]] = {}
+    took_s: dict[str, dict[str, list[float | None]]] = {}
     for trial in trials:
         if trial.status == "interrupted" or trial.node_screening:
             continue
         outcome = outcome_of(trial, spec)
         value = outcome.value if outcome.feasible and (outcome.value or 0) > 0 else None
         launches.setdefault(trial.hardware, {}).setdefault(trial.config.config_id, []).append(value)
+        took_s.setdefault(trial.hardware, {}).setdefault(trial.config.config_id, []).append(trial.duration_s)
     nodes = {node.node: node for node in sweep.nodes}
     asked_else = parse_spec(sweep.spec, Path(f"{name}/sweep.json")).objective_run() != spec.objective_run()
     found = []
@@ -89,12 +93,18 @@ def landscapes_of(
             plan=plan.model_copy(update={"feasible": known, "highest": None}),
             metric=spec.objective.metric,
             launches={planned.config.config_id: tuple(tried[planned.config.config_id]) for planned in known},
+            durations_s=_known(took_s.get(plan.hardware, {})),
         )
         if landscape.truth():
             found.append(landscape)
     if not found:
         raise ArchiveError(f"{name} has no trial whose {spec.objective.metric} may be ranked; nothing to replay.")
     return tuple(found)
+
+
+def _known(took_s: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[float, ...]] | None:
+    found = {config_id: tuple(s for s in each if s is not None) for config_id, each in took_s.items()}
+    return found if all(len(found[config_id]) == len(each) for config_id, each in took_s.items()) else None
 
 
 def landscape_of_rows(

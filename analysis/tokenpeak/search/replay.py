@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean, median
 from typing import Literal
@@ -38,6 +38,10 @@ class Replay:
     regret: float
     first_hit: int | None
     trials: int
+    wall_s: float | None
+    """How long its rounds take, each as long as its longest trial; None where durations are not known."""
+    alone_s: float | None
+    """How long its trials take one after another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,8 @@ class Summary:
     p95_regret: float
     median_trials_to_hit: float | None
     mean_trials: float
+    mean_wall_s: float | None
+    mean_alone_s: float | None
 
 
 def replay(
@@ -94,7 +100,14 @@ def summarize(replays: Sequence[Replay]) -> Summary:
         p95_regret=regrets[min(len(regrets) - 1, math.ceil(0.95 * len(regrets)) - 1)],
         median_trials_to_hit=first if math.isfinite(first) else None,
         mean_trials=fmean(one.trials for one in replays),
+        mean_wall_s=_mean([one.wall_s for one in replays]),
+        mean_alone_s=_mean([one.alone_s for one in replays]),
     )
+
+
+def _mean(seconds: Sequence[float | None]) -> float | None:
+    known = [each for each in seconds if each is not None]
+    return fmean(known) if len(known) == len(seconds) else None
 
 
 def _replay_one(
@@ -111,7 +124,7 @@ def _replay_one(
     best, margin = max(truth.values()), landscape.margin()
     strategy = _strategy(landscape, searcher, trials, seed)
     lots = random.Random(f"replay {seed}")  # noqa: S311 - which launch is met, not a secret
-    drawn = {key: lots.sample(launches, len(launches)) for key, launches in sorted(landscape.launches.items())}
+    drawn = {key: lots.sample(range(len(each)), len(each)) for key, each in sorted(landscape.launches.items())}
     names = [f"node {number}" for number in range(1, nodes + 1)]
     asking = random.Random(f"nodes {seed}")  # noqa: S311
     factors = dict.fromkeys(names, 1.0) | dict.fromkeys(asking.sample(names, slow), (1 - slow_by) ** landscape.sign)
@@ -123,10 +136,15 @@ def _replay_one(
     ]
     history: list[Outcome] = []
     first_hit: int | None = None
+    rounds: list[list[float]] = []
     while steps := _round(strategy, without_node_effects(history, screened), nodes):
+        rounds.append([])
         for step, node in zip(steps, asking.sample(names, len(steps)), strict=True):
-            launches = drawn[step.config_id]
-            value = launches[step.replicate % len(launches)]
+            order = drawn[step.config_id]
+            launch = order[step.replicate % len(order)]
+            value = landscape.launches[step.config_id][launch]
+            if landscape.durations_s is not None:
+                rounds[-1].append(landscape.durations_s[step.config_id][launch])
             if value is not None:
                 value *= factors[node]
             history.append(
@@ -144,7 +162,15 @@ def _replay_one(
     choice = strategy.choose(without_node_effects(history, screened))
     reached = truth.get(choice, -math.inf) if choice else -math.inf
     regret = 1.0 - math.exp(reached - best)
-    return Replay(hit=reached >= best - margin, regret=regret, first_hit=first_hit, trials=len(history))
+    is_timed = landscape.durations_s is not None
+    return Replay(
+        hit=reached >= best - margin,
+        regret=regret,
+        first_hit=first_hit,
+        trials=len(history),
+        wall_s=sum(map(max, rounds)) if is_timed else None,
+        alone_s=sum(map(sum, rounds)) if is_timed else None,
+    )
 
 
 def _round(strategy: Strategy, history: Sequence[Outcome], nodes: int) -> list[Proposal]:
@@ -186,7 +212,7 @@ def _with_prior(landscape: Landscape, prior: Prior) -> Landscape:
         for planned in landscape.plan.feasible
     )
     plan: Plan = landscape.plan.model_copy(update={"feasible": feasible})
-    return Landscape(name=landscape.name, plan=plan, metric=landscape.metric, launches=landscape.launches)
+    return replace(landscape, plan=plan)
 
 
 def _turned(planned: PlannedConfig) -> Prediction | None:
