@@ -67,7 +67,7 @@ FORTY: dict[str, Any] = {
 """Three seconds of two requests a second, forty times."""
 
 pytestmark = [
-    pytest.mark.e2e,
+    pytest.mark.many_nodes,
     pytest.mark.xdist_group("rig"),
     pytest.mark.skipif(why_no_rig() is not None, reason=str(why_no_rig())),
 ]

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from archive_factory import GPUS, MODEL, config_of, make_archive, node_facts
+from node_models import LLAMA, named, serving
 from tokenpeak.errors import InputError, InventoryError, PlanError
 from tokenpeak.node.protocol.answers import ProductionState, Samples
 from tokenpeak.node.protocol.apply_answers import DescribeAnswer
+from tokenpeak.plan.matrix import kinds_of
 from tokenpeak.records import (
     ApplyRecord,
     Config,
@@ -24,6 +26,7 @@ from tokenpeak.records import (
 )
 from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuality
 from tokenpeak.results.bake import Observed
+from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.applicable import Applicable, Obstacle, SweepResult, applicable, remaining
 from tokenpeak.sweep.apply import ApplyPlan, NodeApply
@@ -67,8 +70,6 @@ def result(tmp_path: Path) -> SweepResult:
 
 
 def opened(archive: Archive) -> SweepResult:
-    from tokenpeak.spec.sweep import parse_spec
-
     record = archive.read_sweep()
     return SweepResult(
         record=record,
@@ -165,6 +166,30 @@ def test_other_model(result: SweepResult) -> None:
     )
 
     assert "production serves org/other, and the sweep measured" in reasons(applicable(result, A100, other, None))[0]
+
+
+def test_each_node_gets_the_winner_of_its_own_model(tmp_path: Path) -> None:
+    """Of nodes with equal boards and a model each, a plan is of those that serve the same one."""
+    archive = make_archive(
+        tmp_path / "m", axes={"max_num_seqs": [8, 64]}, gpus=[GPUS[0], GPUS[0]], gpus_a_node=1, simulated=False
+    )
+    record = archive.read_sweep()
+    nodes = [*serving(LLAMA, record.nodes[0]), *serving(named("acme/other-7b"), record.nodes[1])]
+    labels = list(kinds_of(parse_spec({**record.spec, "model": None}, Path("s.yml")), nodes))
+    plans = [
+        plan.model_copy(update={"hardware": label, "nodes": (node.node,)})
+        for plan, label, node in zip(record.plans, labels, nodes, strict=True)
+    ]
+    several = replace(
+        opened(archive),
+        record=record.model_copy(update={"nodes": tuple(nodes), "plans": tuple(plans)}),
+        spec=parse_spec({**record.spec, "model": None}, Path("s.yml")),
+    )
+    moved = nodes[1].model_copy(update={"node": "new"})
+
+    assert labels == [plan.hardware for node in nodes if (plan := several.plan_of(node))]
+    assert labels[1] == (several.plan_of(moved) or plans[0]).hardware
+    assert several.plan_of(*serving(named("acme/third-1b"), nodes[0])) is None
 
 
 def test_other_version(result: SweepResult) -> None:
