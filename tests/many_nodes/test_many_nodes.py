@@ -23,6 +23,7 @@ from tests.many_nodes.figures import (
     sweep_figures,
 )
 from tests.many_nodes.rack import INVENTORY, START_S, Rack, RackNode, rack_of
+from tests.many_nodes.user import User
 from tests.rig.conftest import why_no_rig
 
 from tokenpeak import paths
@@ -91,6 +92,11 @@ def each_once(archive: Path, trials: int) -> bool:
     return len(found) == trials and set(found.values()) == {1} and {status for *_, status in found} == {"ok"}
 
 
+def recorded(user: User) -> int:
+    """How many trials of the user's sweep are recorded; none before it has an archive."""
+    return sum(sum(launches(archive).values()) for archive in user.archives())
+
+
 def write(key: str, value: object) -> None:
     """Put a value into the result."""
     RESULT.parent.mkdir(exist_ok=True)
@@ -156,8 +162,14 @@ def test_killed_controller_of_many_nodes_at_work() -> None:
         second = rack.user("second", work)
         for user in (first, second):
             user.cost_of(f"tokenpeak probe --inventory {INVENTORY}", LIMIT_S)
-        of_all(rack, lambda node: node.hold_engines(held=True) or True)
+        # Some nodes end their first trials, so that there are trials before the controller dies.
+        quick, others = rack.nodes[: max(1, count // 10)], rack.nodes[max(1, count // 10) :]
+        for node in others:
+            node.hold_engines(held=True)
         controller = first.start(f"tokenpeak sweep --inventory {INVENTORY} --parallel {count} --no-report")
+        assert clock.wait_until(lambda: recorded(first) >= len(quick), 240, poll_s=0.5), controller.said
+        for node in quick:
+            node.hold_engines(held=True)
         at_work = clock.wait_until(lambda: all(node.has("engine.json") for node in rack.nodes), 240, poll_s=0.5)
         assert at_work, controller.said
         time.sleep(2 * BEAT_S)
@@ -180,11 +192,13 @@ def test_killed_controller_of_many_nodes_at_work() -> None:
         of_all(rack, lambda node: node.hold_engines(held=False) or True)
         archive = first.archives()[-1]
         before = sum(launches(archive).values())
+        assert len(quick) <= before <= trials - count
         cost, said = second.cost_of(f"tokenpeak sweep --resume {archive.name} --parallel {count} --no-report", LIMIT_S)
         end = json.loads((archive / "end.json").read_text())
         print(f"resumed elsewhere: {before} trials before, {trials} in {cost.wall_s:.0f} s", flush=True)
-        write("killed", {"nodes": count, "back_s": back_s, "limit_s": last_s, "gaps_s": gaps_s, "late_s": late_s,
-                         "resume_wall_s": cost.wall_s, "resume_controller_cpu_s": cost.controller_cpu_s})  # fmt: skip
+        took = {"resume_wall_s": cost.wall_s, "resume_controller_cpu_s": cost.controller_cpu_s}
+        back = {"back_s": back_s, "limit_s": last_s, "gaps_s": gaps_s, "late_s": late_s}
+        write("killed", {"nodes": count, "trials_before": before, **back, **took})
 
         assert ("completed", []) == (end["status"], end["unrestored"])
         assert each_once(archive, trials), said
