@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from archive_factory import START, make_archive, node_facts, plan_of, sweep_spec, trial_record
-from tokenpeak.records import Plan, TrialRecord
+from tokenpeak.records import NodeFacts, Plan, TrialRecord
 from tokenpeak.search.history import Finished, Proposal, Wait
 from tokenpeak.spec.sweep import SearchSpec, SweepSpec
 from tokenpeak.sweep.trial_queue import TrialQueue, last_number
@@ -132,3 +132,33 @@ def test_numbers_of_unfinished_writes_are_not_given_again(tmp_path: Path) -> Non
     (archive.path / "trials" / ".0009-deadbeef.json.part").write_bytes(b"")
 
     assert 9 == last_number(archive.path)
+
+
+def test_node_that_waits_for_the_budget_is_woken_when_another_kind_has_left() -> None:
+    """Of six trials the small matrix takes two; the other kind makes three, waits, and then makes the fourth."""
+    search = SearchSpec(anchor_every=None, baseline=(), trials=6, budget="per_sweep")
+    spec = sweep_spec({"max_num_seqs": [8, 64]}).model_copy(update={"search": search})
+    small = plan_of(spec, NODE)
+    other = node_facts("node-2", "NVIDIA A10")
+    large = plan_of(sweep_spec({"max_num_seqs": [*range(8, 16)]}), other)
+    trial_queue = TrialQueue(spec, [small, large], [], last_number=0, there=("node-1", "node-2"))
+
+    def make(node: NodeFacts, plan: Plan) -> object:
+        claim = trial_queue.claim(node.hardware, node.node)
+        if isinstance(claim, tuple):
+            planned = next(each for each in plan.feasible if each.config.config_id == claim[0].config_id)
+            record, _ = trial_record(spec, node=node, planned=planned, replicate=0, number=int(claim[1][:4]))
+            trial_queue.settle(claim[0], record)
+        return claim
+
+    first = [make(other, large) for _ in range(4)]
+    seen = trial_queue.changes(other.hardware)
+    ends = [make(NODE, small) for _ in range(3)]
+    trial_queue.leave("node-1")
+    last = [make(other, large) for _ in range(2)]
+
+    assert [tuple, tuple, tuple, Wait] == [type(claim) for claim in first]
+    assert [tuple, tuple, Finished] == [type(claim) for claim in ends]
+    assert trial_queue.changes(other.hardware) > seen
+    assert [tuple, Finished] == [type(claim) for claim in last]
+    assert trial_queue.is_finished(other.hardware) and trial_queue.is_finished(NODE.hardware)
