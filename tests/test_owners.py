@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import tokenpeak
-from tokenpeak.spec.sweep import MARGIN, SearchSpec
+from tokenpeak.spec.search import MARGIN, SearchSpec
 from tokenpeak.vllm.flags import DEFAULT_RELEASE, newest_release
 
 PACKAGE = Path(tokenpeak.__file__).parent

@@ -11,7 +11,8 @@ from tokenpeak.records import Failure, Gpu, NodeFacts, SweepRecord
 from tokenpeak.report import open_archive
 from tokenpeak.report.progress import progress
 from tokenpeak.search.remaining import cost_of
-from tokenpeak.spec.sweep import SearchSpec, read_spec
+from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import read_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.trial_queue import TrialQueue

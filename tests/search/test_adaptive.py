@@ -13,7 +13,7 @@ from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Propos
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.replay import Prior, Replay, replay, summarize
 from tokenpeak.search.strategy import make_strategy
-from tokenpeak.spec.sweep import SearchSpec
+from tokenpeak.spec.search import SearchSpec
 
 ADAPTIVE = SearchSpec(strategy="adaptive", trials=10)
 

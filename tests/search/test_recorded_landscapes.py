@@ -17,7 +17,8 @@ from tokenpeak.ranking.ties import winner_group
 from tokenpeak.search.history import Outcome
 from tokenpeak.search.landscape import landscapes_of
 from tokenpeak.search.strategy import make_strategy
-from tokenpeak.spec.sweep import SearchSpec, parse_spec
+from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.pack import unpacked
 

@@ -21,7 +21,8 @@ from tokenpeak.search.landscape import landscape_of_rows, landscapes_of
 from tokenpeak.search.replay import Searcher, replay, summarize
 from tokenpeak.search.space import space_of
 from tokenpeak.search.strategy import make_strategy
-from tokenpeak.spec.sweep import SearchSpec, SweepSpec
+from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.pack import pack
 
 

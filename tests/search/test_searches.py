@@ -16,7 +16,8 @@ from tokenpeak.records import Plan
 from tokenpeak.search.history import Finished, Outcome, Proposal, Wait
 from tokenpeak.search.remaining import trial_count
 from tokenpeak.search.searches import Searches
-from tokenpeak.spec.sweep import SearchSpec, SweepSpec
+from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SweepSpec
 
 MANY: dict[str, list[object]] = {"max_num_seqs": [*range(8, 48)]}
 FEW: dict[str, list[object]] = {"max_num_seqs": [8, 16, 32, 64]}

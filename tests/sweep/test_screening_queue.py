@@ -15,7 +15,8 @@ from tokenpeak.records import NodeFacts, Plan, TrialRecord
 from tokenpeak.results.node_screening import NodeScreening
 from tokenpeak.search.history import Finished, Proposal, Wait
 from tokenpeak.spec.node_screening import NodeScreeningSpec
-from tokenpeak.spec.sweep import SearchSpec, SweepSpec
+from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.trial_queue import TrialQueue
 
 NODES = tuple(node_facts(f"node-{number}", "NVIDIA L4") for number in range(4))

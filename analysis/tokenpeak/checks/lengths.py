@@ -7,7 +7,7 @@ import polars as pl
 from tokenpeak.checks.evidence import Evidence
 from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, figure
 from tokenpeak.metrics import metric_of
-from tokenpeak.spec.sweep import MARGIN
+from tokenpeak.spec.search import MARGIN
 
 TOLERANCE = 0.05
 """Mean lengths that differ by less are the same."""

@@ -7,7 +7,7 @@ import polars as pl
 
 from tokenpeak.checks.evidence import Evidence
 from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, Verdict, figure, percent
-from tokenpeak.spec.sweep import MARGIN
+from tokenpeak.spec.search import MARGIN
 
 SHOWN = 8
 

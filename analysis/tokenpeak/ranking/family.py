@@ -17,7 +17,7 @@ from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
 from tokenpeak.ranking.spread import Spread, spreads
 from tokenpeak.ranking.upgrade import Upgrade, shown, upgrade
 from tokenpeak.ranking.within_nodes import by_node, within_nodes
-from tokenpeak.spec.sweep import MARGIN
+from tokenpeak.spec.search import MARGIN
 
 FEWEST_LAUNCHES = 2
 """Of each side: a single launch does not say how much launches vary."""

@@ -14,7 +14,7 @@ from typing import Literal
 from tokenpeak.ranking.intervals import CONFIDENCE, t_critical, variance
 from tokenpeak.ranking.spread import Spread
 from tokenpeak.ranking.ties import WIDEST
-from tokenpeak.spec.sweep import MARGIN
+from tokenpeak.spec.search import MARGIN
 
 SAME = ("model_name", "model_revision", "flags", "env")
 """What two configs have alike that differ in their engine build alone, as columns of the frame of configs."""

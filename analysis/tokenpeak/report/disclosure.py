@@ -51,7 +51,8 @@ from tokenpeak.spec.axes import Alternative, ExtraConfig, ModelPatch
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import Citation, EnergyFactors
 from tokenpeak.spec.quality import QualitySpec
-from tokenpeak.spec.sweep import ModelSpec, Objective, SearchSpec, SweepSpec
+from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import ModelSpec, Objective, SweepSpec
 from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,

@@ -42,7 +42,7 @@ from tokenpeak.search.mixture import Components, draw_components
 from tokenpeak.search.posterior import Posterior, condition
 from tokenpeak.search.space import Floats, space_of
 from tokenpeak.search.trends import trend
-from tokenpeak.spec.sweep import SearchSpec
+from tokenpeak.spec.search import SearchSpec
 
 FAIR_CHANCE = 0.003
 """Screening ends when no untried config is better by half the margin with at least this probability."""

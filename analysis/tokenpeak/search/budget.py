@@ -6,7 +6,7 @@ from statistics import fmean
 
 from tokenpeak.records import Plan
 from tokenpeak.search.history import Outcome
-from tokenpeak.spec.sweep import SearchSpec
+from tokenpeak.spec.search import SearchSpec
 
 
 @dataclass(frozen=True, kw_only=True)

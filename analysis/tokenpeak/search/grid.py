@@ -10,7 +10,7 @@ from tokenpeak.records import Plan
 from tokenpeak.search.budget import Budget
 from tokenpeak.search.finals import Finals
 from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Wait, alike_by_answers, by_own_fault
-from tokenpeak.spec.sweep import SearchSpec
+from tokenpeak.spec.search import SearchSpec
 
 
 class Grid:

@@ -14,7 +14,7 @@ from tokenpeak.plan.highest import as_predicted, at_value, climbers, first_of, v
 from tokenpeak.records import Plan, PlannedConfig
 from tokenpeak.search.budget import Budget
 from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Strategy, Wait, next_replicate
-from tokenpeak.spec.sweep import SearchSpec
+from tokenpeak.spec.search import SearchSpec
 
 TOO_HIGH = frozenset({"out_of_memory", "crashed", "unknown"})
 """Causes of failures that a lower value may mend."""

@@ -15,7 +15,7 @@ from tokenpeak.metrics import Direction
 from tokenpeak.records import Plan
 from tokenpeak.search.history import Finished, Outcome, Proposal
 from tokenpeak.search.space import space_of
-from tokenpeak.spec.sweep import SearchSpec
+from tokenpeak.spec.search import SearchSpec
 
 ASKED_AT_MOST = 200
 STARTUP_TRIALS = 4

@@ -20,7 +20,8 @@ from tokenpeak.search.grid import Grid
 from tokenpeak.search.highest import HighestValue, climb, searched
 from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome
 from tokenpeak.search.searches import Searches
-from tokenpeak.spec.sweep import SearchSpec, SweepSpec
+from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SweepSpec
 
 
 @dataclass(frozen=True, kw_only=True)

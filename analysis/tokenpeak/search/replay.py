@@ -20,7 +20,7 @@ from tokenpeak.records import Plan, PlannedConfig, Prediction
 from tokenpeak.search.history import Outcome, Proposal, Strategy, without_node_effects
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.strategy import make_strategy
-from tokenpeak.spec.sweep import SearchSpec
+from tokenpeak.spec.search import SearchSpec
 
 Searcher = Literal["adaptive", "greedy", "random", "grid", "optuna", "optuna-shipped"]
 """`greedy` is the adaptive search blind to pending trials, and `optuna` its TPE sampler set for few trials, both for

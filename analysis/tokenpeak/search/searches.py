@@ -13,7 +13,8 @@ from tokenpeak.errors import PlanError
 from tokenpeak.records import Plan
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait
 from tokenpeak.search.strategy import make_strategy
-from tokenpeak.spec.sweep import SearchSpec, SweepSpec
+from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SweepSpec
 
 Histories = Mapping[str, Sequence[Outcome]]
 Pending = Mapping[str, Collection[tuple[str, int]]]

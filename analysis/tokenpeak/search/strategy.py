@@ -7,7 +7,7 @@ from tokenpeak.records import Plan
 from tokenpeak.search.grid import Grid
 from tokenpeak.search.highest import Highest
 from tokenpeak.search.history import Strategy
-from tokenpeak.spec.sweep import SearchSpec
+from tokenpeak.spec.search import SearchSpec
 
 
 def make_strategy(search: SearchSpec, plan: Plan, *, metric: str = "output_tok_per_s") -> Strategy:

@@ -1,6 +1,5 @@
 """The sweep spec: what a user writes in analysis/sweeps/NAME.yml, validated before anything is touched."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +10,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     PositiveFloat,
-    PositiveInt,
     ValidationError,
     model_validator,
 )
@@ -26,12 +24,12 @@ from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.energy_table import with_factor_table
 from tokenpeak.spec.node_screening import NodeScreeningSpec
 from tokenpeak.spec.quality import QualitySpec
+from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.secrets import secret_in
+from tokenpeak.spec.span import span_s
 from tokenpeak.spec.window import parse_window
 from tokenpeak.spec.workload import AnyLevel, AnyWorkload, ConversationWorkload, Declaration, MaxRateLoad, OpenLoad, Slo
 
-MARGIN = 0.02
-"""Configs that differ by less than this share are equally good in practice, where a spec does not say otherwise."""
 LONGEST_GIVEN = 200
 """Characters of a refused value that a complaint quotes; a longer one is left out."""
 
@@ -93,63 +91,9 @@ class Deadlines(Declaration):
     """Without a sign of the controller for this long, the node restores production itself."""
 
 
-def _seconds(raw: object) -> object:
-    """A span such as `90m`, `2h` or `1h30m` in seconds; a number is seconds already."""
-    if not isinstance(raw, str):
-        return raw
-    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", raw.replace(" ", ""))
-    if parts is None or not any(parts.groups()):
-        raise ValueError(f"{raw!r} is no span of time; write 90m, 2h, 1h30m or seconds")
-    hours, minutes, seconds = (float(part or 0) for part in parts.groups())
-    return hours * 3600 + minutes * 60 + seconds
-
-
 def _window(raw: str) -> str:
     parse_window(raw)
     return raw
-
-
-class SearchSpec(Declaration):
-    """Which configs are tried, in which order, how often, and when it is enough."""
-
-    strategy: Literal["grid", "random", "adaptive"] = "grid"
-    """How the next config is chosen: all of them, some by chance, or by what the trials so far have shown."""
-    trials: PositiveInt | None = None
-    """At most this many trials on each kind of hardware, baselines counted, finalists' launches not; when absent, all
-    configs, and adaptive stops by itself. Anchors of a grid or a random search are counted, adaptive's come on top.
-    See `budget` for all hardware together."""
-    time: Annotated[PositiveFloat | None, BeforeValidator(_seconds)] = None
-    """At most about this long: no trial begins that would not end in it. `90m`, `2h`, or seconds."""
-    gpu_hours: PositiveFloat | None = None
-    """At most this many on each kind of hardware: hours of trials × GPUs of a node, one where it has none."""
-    budget: Literal["per_hardware", "per_sweep"] = "per_hardware"
-    """Whether `trials` and `gpu_hours` are of each kind of hardware (and of each model, where nodes serve several), or
-    of the whole sweep. Of the whole, each begins with its share, and what a search that stops by itself leaves goes to
-    the others."""
-    finalists: Annotated[int, Field(ge=0)] | None = None
-    """How many of the best are launched again until the winner group is known; when absent 3 for adaptive, else 0."""
-    replicates: PositiveInt = 1
-    """Launches of each config (grid, random); launches of each finalist, then at least 3."""
-    baseline: tuple[str, ...] = ("defaults", "production")
-    """Names of configs that are tried first, where the matrix has them, so that gains are stated against them."""
-    anchor_every: PositiveInt | None = 16
-    """Launch the first baseline again after each so many trials, to see drift; None: never."""
-    margin: float = Field(default=MARGIN, gt=0, lt=1)
-    """Configs that differ by less than this share are equally good."""
-    prefer: Literal["closest", "cheapest", "coolest"] = "closest"
-    """Which of several configs tied for best to take: the one that changes the fewest settings of what runs now, that
-    costs least (`energy.price_per_node_hour`), or that needs the least measured energy for a token."""
-    stop_hopeless: bool = True
-    """Adaptive: leave out the other runs of a trial whose objective's run, which is then made first, shows that the
-    config is far behind (early stop). Baselines, anchors and finalists always carry the whole load."""
-    seed: int = 0
-    """Seed of the order of trials."""
-
-    @model_validator(mode="after")
-    def _limited(self) -> "SearchSpec":
-        if self.budget == "per_sweep" and self.trials is None and self.gpu_hours is None:
-            raise ValueError("budget per_sweep needs trials or gpu_hours, which it is of; time is of the clock")
-        return self
 
 
 class SweepSpec(Declaration):
@@ -189,7 +133,7 @@ class SweepSpec(Declaration):
     window: Annotated[str, AfterValidator(_window)] | None = None
     """Hours in which production may be away, such as `01:00-05:00 Asia/Kolkata`: no trial begins that could not end in
     them; outside them production is back, and the sweep goes on the next night."""
-    max_downtime: Annotated[PositiveFloat | None, BeforeValidator(_seconds)] = None
+    max_downtime: Annotated[PositiveFloat | None, BeforeValidator(span_s)] = None
     """At most this long may production be down for the sweep, all nodes together. `90m`, `2h`, or seconds."""
     max_node_failures: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of all trials that may fail for reasons of three nodes or more, not of the configs; beyond it the sweep
