@@ -76,7 +76,7 @@ def lines(gate: Gate, *, everything: bool = False) -> Iterator[str]:
     for difference in gate.differences:
         yield f"differs        {difference.hardware + ': ' if difference.hardware else ''}{difference.words}"
     if gate.only_new:
-        yield f"only in new    {', '.join(gate.only_new)}"
+        yield f"only in new    {', '.join(dict.fromkeys(gate.only_new))}"
     by = [f"{count} {words}" for key, words in EQUAL_BY.items() if (count := _pairs(gate, key))]
     yield f"configs: {', '.join(by) or 'none equal'}"
     if (reach := widest(gate)) is not None:
