@@ -12,19 +12,22 @@ import polars as pl
 from tokenpeak import bounded
 from tokenpeak.errors import InputError, ReportError, TokenpeakError
 from tokenpeak.names import inside, shown
-from tokenpeak.report import downloads, notebooks, trial_pages
+from tokenpeak.report import downloads, notebooks
 from tokenpeak.report.blocks import warning
 from tokenpeak.report.cleaned_copy import is_published, release
 from tokenpeak.report.declared import Declared, declared
+from tokenpeak.report.former_trials import FormerTrials, page_of
 from tokenpeak.report.front_row import FrontRow, front_row
-from tokenpeak.report.opening import open_archive
+from tokenpeak.report.opening import opened_once
 from tokenpeak.report.pages import SITE_PAGES, SWEEP_PAGES, Page
 from tokenpeak.report.render import environment
 from tokenpeak.report.row_pages import further_pages
+from tokenpeak.report.trial_pages import TrialPages
 from tokenpeak.report.view import SweepView
 from tokenpeak.spec.energy_table import read_factor_table
 from tokenpeak.spec.parameters import UNITS as PARAMETERS
 from tokenpeak.store.archive import Archive
+from tokenpeak.store.kept_rows import KeptRows
 
 Report = Callable[[str], None]
 TRIALS = SWEEP_PAGES[-1]
@@ -45,6 +48,26 @@ class SiteOptions:
     node_names: bool
     live: bool
     documented: bool
+    former: Path
+    """The site that this one replaces."""
+    notes: Path
+    """The folder of what is noted on the former site's trials, by sweep."""
+    new_notes: Path
+    """That of what is noted on this one's."""
+    origins_of_trials: Mapping[str, tuple[str, str]]
+    """What the trials of each sweep are made of besides their files: their copies; their rows and pages."""
+
+    def former_trials(self, sweep_id: str) -> FormerTrials:
+        """The trials of a sweep that may be taken over."""
+        made_of, judged_by = self.origins_of_trials[sweep_id]
+        return FormerTrials(
+            former=inside(self.former, sweep_id),
+            folder=inside(self.folder, sweep_id),
+            notes=inside(self.notes, sweep_id),
+            new_notes=inside(self.new_notes, sweep_id),
+            made_of=made_of,
+            judged_by=judged_by,
+        )
 
 
 class PageWriter:
@@ -67,21 +90,23 @@ class PageWriter:
 
 def make_study(options: SiteOptions, archives: Mapping[str, Path], say: Report) -> dict[str, FrontRow]:
     """Make all pages and downloads of a sweep, or of those of one study, whose pages read each other's raw files."""
-    views = {}
+    views, formers = {}, {}
     for sweep_id, path in archives.items():
         raw = inside(options.folder, f"{sweep_id}/data/raw")
         is_named = options.node_names or is_published(Archive(path).read_sweep())
-        for skipped in release(path, raw, node_names=is_named).skipped:
+        former = formers[sweep_id] = options.former_trials(sweep_id)
+        for skipped in release(path, raw, node_names=is_named, former=former).skipped:
             say(f"skipped {skipped}")
         with making(sweep_id):
-            views[sweep_id] = opened(raw, _with_table(options.given, raw))
+            views[sweep_id] = opened(raw, _with_table(options.given, raw), former.rows())
     writer = PageWriter(options)
     rows = {}
     for sweep_id, view in views.items():
         say(f"pages of {sweep_id}")
         with making(sweep_id):
-            _make_sweep(writer, options, view, [each for each in views if each != sweep_id], say)
+            _make_sweep(writer, options, view, formers[sweep_id], [each for each in views if each != sweep_id], say)
             rows[sweep_id] = front_row(view)
+        formers[sweep_id].write()
     return rows
 
 
@@ -101,11 +126,11 @@ def making(sweeps: str) -> Iterator[None]:
         ) from error
 
 
-def opened(raw: Path, given: Mapping[str, object]) -> SweepView:
+def opened(raw: Path, given: Mapping[str, object], kept: KeptRows | None = None) -> SweepView:
     """The sweep as the parameters have it; an InputError names the sweep that does not have what is asked."""
     asked = {name: value for name, value in given.items() if name in PARAMETERS}
     try:
-        return open_archive(raw, **asked)
+        return opened_once(raw, kept, **asked)
     except InputError as error:
         raise InputError(f"{raw.parents[1].name}: {error}") from error
 
@@ -133,7 +158,14 @@ def _with_table(given: Mapping[str, object], raw: Path) -> dict[str, object]:
     return {**given, "factors": str(raw / TABLE)}
 
 
-def _make_sweep(writer: PageWriter, options: SiteOptions, view: SweepView, study: Sequence[str], say: Report) -> None:
+def _make_sweep(
+    writer: PageWriter,
+    options: SiteOptions,
+    view: SweepView,
+    former: FormerTrials,
+    study: Sequence[str],
+    say: Report,
+) -> None:
     """All pages and downloads of one sweep; `study` are the other sweeps that it is to be compared with."""
     data = inside(options.folder, f"{view.sweep_id}/data")
     others = [f"../../../{sweep_id}/data/raw" for sweep_id in study]
@@ -157,16 +189,7 @@ def _make_sweep(writer: PageWriter, options: SiteOptions, view: SweepView, study
             here="",
             **menu,
         )
-    for context in trial_pages.contexts(view):
-        writer.page(
-            f"{view.sweep_id}/trials/{context['trial'].trial_id}.html",
-            "trial.html",
-            page=TRIALS,
-            root="../..",
-            here="../",
-            **menu,
-            **context,
-        )
+    _make_trials(writer, view, former, menu)
     downloads.write_frames(view, data / "frames")
     writer.page(
         f"{view.sweep_id}/data/index.html",
@@ -178,6 +201,20 @@ def _make_sweep(writer: PageWriter, options: SiteOptions, view: SweepView, study
         **menu,
     )
     downloads.write_checksums(data)
+
+
+def _make_trials(writer: PageWriter, view: SweepView, former: FormerTrials, menu: Mapping[str, Any]) -> None:
+    """A page for each trial; those of the former site that say the same are taken over."""
+    pages = TrialPages(view)
+    of_all = f"{pages.of_all} {[(page.name, page.menu) for page in menu['pages']]}"
+    for trial_id in pages:
+        says = f"{of_all} {pages.beside(trial_id)}"
+        if not former.take_page(trial_id, says):
+            if (context := pages.context(trial_id)) is None:
+                continue
+            path = f"{view.sweep_id}/{page_of(trial_id)}"
+            writer.page(path, "trial.html", page=TRIALS, root="../..", here="../", **menu, **context)
+        former.note_page(trial_id, says)
 
 
 def _blocks(
