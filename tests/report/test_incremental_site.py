@@ -161,7 +161,7 @@ def test_another_version_makes_all_anew(home: Path, tmp_path: Path, monkeypatch:
     page.write_text(page.read_text().replace("What happened in this launch?", "What happened?"))
     monkeypatch.setattr(paths, "TEMPLATES", templates)
     monkeypatch.setattr(reuse, "code_digest", reuse.code_digest.__wrapped__)
-    monkeypatch.setattr("tokenpeak.report.sweep_pages.environment", lambda: environment(templates))
+    monkeypatch.setattr("tokenpeak.report.page_writer.environment", lambda: environment(templates))
     build_site([home / "results"], home / "site")
     after = inodes(home / "site")
 

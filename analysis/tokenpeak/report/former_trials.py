@@ -86,7 +86,12 @@ class FormerTrials:
 
     def rows(self) -> KeptRows:
         """The rows of the trials whose files were taken over, where they are judged as before."""
-        return KeptRows(self.notes / ROWS, self.new_notes / ROWS, self.same if self._is_judged_alike else ())
+        return KeptRows(self.notes / ROWS, self.new_rows, self.same if self._is_judged_alike else ())
+
+    @property
+    def new_rows(self) -> Path:
+        """Where the rows of the trials are, once the sweep has been opened."""
+        return self.new_notes / ROWS
 
     def take_page(self, trial_id: str, context: str) -> bool:
         """Take over a trial's page, where its files are as before and it says the same besides."""

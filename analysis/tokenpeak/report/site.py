@@ -19,11 +19,13 @@ from tokenpeak.report import feed, render, reuse
 from tokenpeak.report.declared import Declared
 from tokenpeak.report.front_row import FrontRow, front_pages, newest_first
 from tokenpeak.report.known_words import own_words
+from tokenpeak.report.notebook_pages import making, opened, parameters_of, table_bytes
+from tokenpeak.report.page_writer import PageWriter, Report, SiteOptions
 from tokenpeak.report.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Page, pages_of_sweeps
 from tokenpeak.report.progress import progress
 from tokenpeak.report.reuse import Made
-from tokenpeak.report.sweep_pages import PageWriter, Report, SiteOptions, making, opened, parameters_of, table_bytes
-from tokenpeak.report.sweep_processes import make_studies, stop
+from tokenpeak.report.site_process import stop
+from tokenpeak.report.sweep_processes import make_studies
 from tokenpeak.store.archive import Archive, find_archives
 
 

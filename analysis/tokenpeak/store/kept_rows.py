@@ -20,10 +20,10 @@ class KeptRows:
     """The rows of a sweep's trials in `read_from`, of those alone whose files are as they were: `same`.
 
     Who gives it answers for it that code, spec, verdicts and parameters are those by which the rows were made. Rows
-    that cannot be read are none. `write_to` gets the rows of all trials for the next time.
+    that cannot be read are none. `write_to`, if any, gets the rows of all trials for the next time.
     """
 
-    def __init__(self, read_from: Path, write_to: Path, same: Collection[str]) -> None:
+    def __init__(self, read_from: Path, write_to: Path | None, same: Collection[str]) -> None:
         self._write_to = write_to
         self._rows: dict[str, TrialRows] = {}
         if same:
@@ -38,6 +38,8 @@ class KeptRows:
 
     def keep(self, frames: Mapping[str, pl.DataFrame], idle_powers: Mapping[str, IdlePowers]) -> None:
         """Write the frames of `FRAMES`, and what each trial says of idle power."""
+        if self._write_to is None:
+            return
         self._write_to.mkdir(parents=True, exist_ok=True)
         for name in FRAMES:
             frames[name].write_parquet(self._write_to / f"{name}.parquet", compression="lz4")
