@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.names import inside
-from tokenpeak.report import downloads
+from tokenpeak.report import comparison, downloads
 from tokenpeak.report.cleaned_copy import is_published, release
 from tokenpeak.report.former_trials import FormerTrials, page_of
 from tokenpeak.report.front_row import FrontRow, front_row
@@ -73,6 +73,7 @@ def _make_sweep(
     data = inside(options.folder, f"{view.sweep_id}/data")
     menu = {"sweep": view, "pages": make_pages(writer, options, view, others, helper, say)}
     _make_trials(writer, view, former, menu)
+    inside(options.folder, f"{view.sweep_id}/{comparison.SCRIPT}").write_text(comparison.script(view))
     downloads.write_frames(view, data / "frames")
     writer.page(
         f"{view.sweep_id}/data/index.html",
