@@ -133,7 +133,7 @@ def test_the_site_is_that_made_from_nothing(home: Path, happened: Sequence[Calla
     assert files(home / "fresh") == files(home / "site")
 
 
-def test_what_says_the_same_is_taken_over(home: Path) -> None:
+def test_what_says_the_same_is_reused(home: Path) -> None:
     """After one more trial, each page and cleaned file that is equal is the one of before, and most are equal.
 
     But for those in whose logs something got its number, and the pages of these.

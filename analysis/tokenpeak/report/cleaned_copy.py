@@ -34,7 +34,7 @@ def release(source: Path, target: Path, *, node_names: bool, former: FormerTrial
     """Copy the archive at `source` to `target`, cleaned; what was found. With `node_names` only secrets go.
 
     Files that are no part of the raw format are left out, as is the content of those that cannot be read. Files of
-    trials that are still right in a `former` copy are taken over; of those nothing is found.
+    trials that are still right in a `former` copy are reused; of those nothing is found.
     """
     archive = Archive(source)
     record = archive.read_sweep()
@@ -57,7 +57,7 @@ def release(source: Path, target: Path, *, node_names: bool, former: FormerTrial
     for path in archive.trial_paths():
         state, raw = cleaner.state, [each for each in _files_of(archive, path.stem) if each.is_file()]
         stamps = "; ".join(map(_size_and_time, raw))
-        if former is not None and former.take_files(path.stem, stamps, state):
+        if former is not None and former.reuse_files(path.stem, stamps, state):
             copied.update(f"trials/{each.name}" for each in raw)
         elif (trial := archive.readable_trial(path)) is not None:
             made = _copy_trial(archive, trial, Archive(target), cleaner)

@@ -1,4 +1,4 @@
-"""Former trials: what a site holds of single trials of a sweep that is made anew, taken over where it is still right.
+"""Former trials: what a site holds of single trials of a sweep that is made anew, reused where it is still right.
 
 The cleaned copy of a trial's files and its page are hard links to those of the former site. What each was made of is
 noted beside the site (`.build.trials/SWEEP_ID/` beside `build/`), with size, time and inode of the file that was made:
@@ -50,7 +50,7 @@ class FormerTrials:
     judged_by: str
     """A digest of what rows and pages are made of besides: the verdicts on answers."""
     same: set[str] = field(default_factory=set)
-    """Trials whose cleaned files were taken over."""
+    """Trials whose cleaned files were reused."""
     _known: dict[str, TrialNote] = field(default_factory=dict)
     _noted: dict[str, TrialNote] = field(default_factory=dict)
     _is_judged_alike: bool = False
@@ -63,18 +63,18 @@ class FormerTrials:
                 self._known = {trial_id: TrialNote(**each) for trial_id, each in noted["trials"].items()}
                 self._is_judged_alike = noted["judged_by"] == self.judged_by
 
-    def take_files(self, trial_id: str, source: str, words: str) -> bool:
-        """Whether the cleaned files of a trial are of these raw files and words; if so, they are taken over."""
+    def reuse_files(self, trial_id: str, source: str, words: str) -> bool:
+        """Whether the cleaned files of a trial are of these raw files and words; if so, they are reused."""
         note = self._known.get(trial_id)
         if note is None or (note.source, note.words) != (source, words):
             return False
-        taken: list[str] = []
+        linked: list[str] = []
         for name, stamp in note.files.items():
-            if not self._take(name, stamp):
-                for each in taken:
+            if not self._link(name, stamp):
+                for each in linked:
                     (self.folder / each).unlink()
                 return False
-            taken.append(name)
+            linked.append(name)
         self.same.add(trial_id)
         self._noted[trial_id] = TrialNote(source=source, words=words, files=note.files)
         return True
@@ -85,7 +85,7 @@ class FormerTrials:
         self._noted[trial_id] = TrialNote(source=source, words=words, files=stamps)
 
     def rows(self) -> KeptRows:
-        """The rows of the trials whose files were taken over, where they are judged as before."""
+        """The rows of the trials whose files were reused, where they are judged as before."""
         return KeptRows(self.notes / ROWS, self.new_rows, self.same if self._is_judged_alike else ())
 
     @property
@@ -93,15 +93,15 @@ class FormerTrials:
         """Where the rows of the trials are, once the sweep has been opened."""
         return self.new_notes / ROWS
 
-    def take_page(self, trial_id: str, context: str) -> bool:
-        """Take over a trial's page, where its files are as before and it says the same besides."""
+    def reuse_page(self, trial_id: str, context: str) -> bool:
+        """Reuse a trial's page, where its files are as before and it says the same besides."""
         note = self._known.get(trial_id)
         if trial_id not in self.same or not self._is_judged_alike or note is None or note.context != context:
             return False
-        return self._take(page_of(trial_id), note.page)
+        return self._link(page_of(trial_id), note.page)
 
     def note_page(self, trial_id: str, context: str) -> None:
-        """Note a trial's page, which was taken over or made now."""
+        """Note a trial's page, which was reused or made now."""
         if (note := self._noted.get(trial_id)) is not None:
             page = stamp_of(self.folder / page_of(trial_id))
             self._noted[trial_id] = replace(note, context=context, page=page)
@@ -116,7 +116,7 @@ class FormerTrials:
         }
         (self.new_notes / NOTE).write_text(json.dumps(noted) + "\n")
 
-    def _take(self, name: str, stamp: str) -> bool:
+    def _link(self, name: str, stamp: str) -> bool:
         """A hard link to a file of the former site, where that is still the one that was noted."""
         target = self.folder / name
         try:

@@ -35,7 +35,7 @@ class SiteOptions:
     """What the trials of each sweep are made of besides their files: their copies; their rows and pages."""
 
     def former_trials(self, sweep_id: str) -> FormerTrials:
-        """The trials of a sweep that may be taken over."""
+        """The trials of a sweep that may be reused."""
         made_of, judged_by = self.origins_of_trials[sweep_id]
         return FormerTrials(
             former=inside(self.former, sweep_id),

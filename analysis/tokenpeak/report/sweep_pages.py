@@ -88,12 +88,12 @@ def _make_sweep(
 
 
 def _make_trials(writer: PageWriter, view: SweepView, former: FormerTrials, menu: Mapping[str, Any]) -> None:
-    """A page for each trial; those of the former site that say the same are taken over."""
+    """A page for each trial; those of the former site that say the same are reused."""
     pages = TrialPages(view)
     of_all = f"{pages.of_all} {[(page.name, page.menu) for page in menu['pages']]}"
     for trial_id in pages:
         says = f"{of_all} {pages.beside(trial_id)}"
-        if not former.take_page(trial_id, says):
+        if not former.reuse_page(trial_id, says):
             if (context := pages.context(trial_id)) is None:
                 continue
             path = f"{view.sweep_id}/{page_of(trial_id)}"
