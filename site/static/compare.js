@@ -1,5 +1,5 @@
 // Up to six results over each other. What differs in how they were measured comes first; what is not comparable is not
-// ranked. The address's fragment keeps what is chosen.
+// ranked. The address's fragment keeps what is chosen. Each sweep's results are a script, loaded when it is chosen.
 "use strict";
 (() => {
   const { all, make, state, embed } = window.tokenpeak;
@@ -10,12 +10,35 @@
   if (!data.sides.length) return;
   area.hidden = false;
   const show = (number) => (number === null || number === undefined ? "–" : number.toLocaleString("en", { maximumSignificantDigits: 4 }));
-  const every = data.sides.flatMap((sweep) => sweep.configs.map((config) => ({ sweep, config, key: `${sweep.key}|${config.id}` })));
-  const find = (key) => every.find((each) => each.key === key);
+
+  const scripts = new Map();
+  // The results of a side's configs; none where its script is not there.
+  const load = async (side) => {
+    if (!scripts.has(side.script)) {
+      scripts.set(side.script, new Promise((done) => {
+        document.head.append(make("script", { src: side.script, onload: done, onerror: done }));
+      }));
+    }
+    await scripts.get(side.script);
+    side.configs = window.tokenpeak.compared?.[side.key] || [];
+  };
+  const sideOf = (key) => data.sides.find((side) => key.startsWith(`${side.key}|`));
+  const resultOf = (side, config) => ({ sweep: side, config, key: `${side.key}|${config.id}` });
+  const find = (key) => {
+    const side = sideOf(key);
+    const config = side && side.configs.find((each) => key === `${side.key}|${each.id}`);
+    return config && resultOf(side, config);
+  };
 
   // What is chosen, in order; the first is what others are measured against.
-  let chosen = (state.get("chosen") || "").split("~").map(find).filter(Boolean);
-  if (!chosen.length) chosen = data.sides[0].configs.slice(0, 2).map((config) => find(`${data.sides[0].key}|${config.id}`));
+  let chosen = [];
+  const begin = async () => {
+    const kept = (state.get("chosen") || "").split("~").filter(sideOf);
+    await Promise.all([data.sides[0], ...kept.map(sideOf)].map(load));
+    chosen = kept.map(find).filter(Boolean);
+    if (!chosen.length) chosen = data.sides[0].configs.slice(0, 2).map((config) => resultOf(data.sides[0], config));
+    draw();
+  };
   const named = () => {
     const several = new Set(chosen.map((each) => each.sweep.key)).size > 1;
     return chosen.map((each, index) => `${index + 1}: ${each.config.short}${several ? ` · ${each.sweep.title}` : ""}`);
@@ -96,13 +119,22 @@
   const sweeps = document.getElementById("add-sweep");
   const configs = document.getElementById("add-config");
   data.sides.forEach((each) => sweeps.add(new Option(each.title)));
-  const fill = () => configs.replaceChildren(...data.sides[sweeps.selectedIndex].configs.map((config) => new Option(`${config.label}${config.state === "ok" ? "" : ` (${config.state})`}`)));
-  sweeps.addEventListener("change", fill);
-  fill();
-  document.getElementById("add").addEventListener("click", () => {
+  const add = document.getElementById("add");
+  const fill = async () => {
     const side = data.sides[sweeps.selectedIndex];
-    const added = find(`${side.key}|${side.configs[configs.selectedIndex].id}`);
-    if (chosen.length < data.most && !chosen.includes(added)) { chosen.push(added); draw(); }
+    configs.replaceChildren();
+    await load(side);
+    if (side !== data.sides[sweeps.selectedIndex]) return;
+    configs.replaceChildren(...side.configs.map((config) => new Option(`${config.label}${config.state === "ok" ? "" : ` (${config.state})`}`)));
+  };
+  sweeps.addEventListener("change", fill);
+  add.addEventListener("click", () => {
+    const side = data.sides[sweeps.selectedIndex];
+    const config = side.configs?.[configs.selectedIndex];
+    if (!config) return;
+    const added = resultOf(side, config);
+    if (chosen.length < data.most && !chosen.some((each) => each.key === added.key)) { chosen.push(added); draw(); }
   });
-  draw();
+  fill();
+  begin();
 })();

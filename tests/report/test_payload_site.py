@@ -58,6 +58,7 @@ def test_a_payload_everywhere_does_nothing(browser: Browser, site: Path) -> None
     add = page.get_by_role("button", name="Add")
     for sweep in range(page.locator("#add-sweep option").count()):
         page.select_option("#add-sweep", index=sweep)
+        page.locator("#add-config option").first.wait_for(state="attached")
         page.select_option("#add-config", index=page.locator("#add-config option").count() - 1)
         if add.is_enabled():
             add.click()

@@ -1,13 +1,17 @@
 """Sweeps made in processes of their own, and sweeps that stay: the site is the same file by file."""
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from archive_factory import make_archive
-from tokenpeak.errors import SpecError
-from tokenpeak.report import sweep_processes
+from tokenpeak.errors import ReportError, SpecError
+from tokenpeak.report import page_helper, sweep_processes
+from tokenpeak.report.page_helper import PageHelper
+from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.site import build_site
 
 
@@ -27,9 +31,9 @@ def alone(results: Path) -> Path:
 
 
 def files(site: Path) -> dict[str, bytes]:
-    """Each file of a site, by its path, but for executed notebooks, in which papermill gives a cell a random id."""
-    found = {path.relative_to(site).as_posix(): path for path in site.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in found.items() if not name.endswith((".ipynb", "SHA256SUMS"))}
+    """Each file of a site, by its path."""
+    found = (path for path in site.rglob("*") if path.is_file())
+    return {path.relative_to(site).as_posix(): path.read_bytes() for path in found}
 
 
 def test_processes_make_the_same_site(
@@ -42,6 +46,38 @@ def test_processes_make_the_same_site(
 
     assert files(alone) == files(site)
     assert [f"pages of {name}" for name in ("four", "one", "three", "two")] == sorted(said)
+
+
+def test_a_helper_makes_the_same_pages(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file of a sweep whose pages two processes make is equal, its notebooks too."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    alone = build_site([results / "one"], tmp_path / "alone").parent
+    monkeypatch.setattr(sweep_processes, "LARGE", 1)
+    made: list[str] = []
+    blocks_of = page_helper.blocks_of
+    monkeypatch.setattr(page_helper, "blocks_of", lambda page, *rest: made.append(page.name) or blocks_of(page, *rest))
+    site = build_site([results / "one"], tmp_path / "site").parent
+
+    assert files(alone) == files(site)
+    assert len(made) < len(SWEEP_PAGES)
+
+
+def test_the_error_of_a_helper_is_the_error_of_the_build(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A helper that was killed is said, and no site is left behind."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(sweep_processes, "LARGE", 1)
+    begin = PageHelper.begin
+
+    def killed(helper: PageHelper, *rest: Any) -> None:
+        begin(helper, *rest)
+        helper._process.kill()
+
+    monkeypatch.setattr(PageHelper, "begin", killed)
+    with pytest.raises(ReportError, match="ended with status -9"):
+        build_site([results / "one"], tmp_path / "site")
+    assert not list(tmp_path.glob("*site*"))
 
 
 def test_sweeps_that_stay_are_shown_as_before(results: Path, tmp_path: Path) -> None:

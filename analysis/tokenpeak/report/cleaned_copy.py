@@ -14,8 +14,9 @@ import zstandard
 from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
 from tokenpeak.names import shown
-from tokenpeak.records import REQUEST_COLUMNS, Record, SweepRecord
+from tokenpeak.records import REQUEST_COLUMNS, Record, SweepRecord, TrialRecord
 from tokenpeak.report.cleaner import Cleaner, Findings
+from tokenpeak.report.former_trials import FormerTrials
 from tokenpeak.report.known_words import known_words, node_labels
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
@@ -29,10 +30,11 @@ PARQUET_NOTES = {"ARROW:schema"}
 """What Parquet itself keeps beside its columns."""
 
 
-def release(source: Path, target: Path, *, node_names: bool) -> Findings:
+def release(source: Path, target: Path, *, node_names: bool, former: FormerTrials | None = None) -> Findings:
     """Copy the archive at `source` to `target`, cleaned; what was found. With `node_names` only secrets go.
 
-    Files that are no part of the raw format are left out, as is the content of those that cannot be read.
+    Files that are no part of the raw format are left out, as is the content of those that cannot be read. Files of
+    trials that are still right in a `former` copy are reused; of those nothing is found.
     """
     archive = Archive(source)
     record = archive.read_sweep()
@@ -51,20 +53,18 @@ def release(source: Path, target: Path, *, node_names: bool) -> Findings:
         copied.add("quality.json")
     if (source / CLAIMS).is_file() and _copy_claims(source / CLAIMS, target / CLAIMS, cleaner):
         copied.add(CLAIMS)
-    for trial in archive.trials():
-        name = cleaner.word(trial.trial_id)
-        cleaner.where = f"trials/{name}.json"
-        _write(target / "trials" / f"{name}.json", cleaner.record(trial))
-        copied.add(f"trials/{trial.trial_id}.json")
-        copy = Archive(target)
-        if (requests := archive.requests_path(trial.trial_id)).is_file():
-            cleaner.where = f"trials/{name}.requests.parquet"
-            if _copy_requests(requests, copy.requests_path(name), cleaner):
-                copied.add(f"trials/{requests.name}")
-        if archive.log_path(trial.trial_id).is_file():
-            cleaner.where = f"trials/{name}.engine.log.zst"
-            if _copy_log(archive, trial.trial_id, copy.log_path(name), cleaner):
-                copied.add(f"trials/{archive.log_path(trial.trial_id).name}")
+    archive.malformed.clear()
+    for path in archive.trial_paths():
+        state, raw = cleaner.state, [each for each in _files_of(archive, path.stem) if each.is_file()]
+        stamps = "; ".join(map(_size_and_time, raw))
+        if former is not None and former.reuse_files(path.stem, stamps, state):
+            copied.update(f"trials/{each.name}" for each in raw)
+        elif (trial := archive.readable_trial(path)) is not None:
+            made = _copy_trial(archive, trial, Archive(target), cleaner)
+            copied.update(f"trials/{each.name}" for each in made)
+            is_plain = list(made) == raw and all(each.name == copy.name for each, copy in made.items())
+            if former is not None and is_plain and cleaner.state == state:
+                former.note_files(path.stem, stamps, state, made.values())
     # Reading them names those that cannot be read beside the trials'.
     for apply in archive.applies():
         name = cleaner.word(apply.apply_id)
@@ -79,6 +79,36 @@ def release(source: Path, target: Path, *, node_names: bool) -> Findings:
     files = sorted(path.relative_to(source).as_posix() for path in source.rglob("[!.]*") if path.is_file())
     cleaner.findings.left_out = [name for name in files if name not in copied]
     return cleaner.findings
+
+
+def _files_of(archive: Archive, trial_id: str) -> tuple[Path, ...]:
+    """Where a trial's record, its requests and its log are."""
+    return archive.trial_path(trial_id), archive.requests_path(trial_id), archive.log_path(trial_id)
+
+
+def _size_and_time(path: Path) -> str:
+    """What stands for the content of a raw file, which is never edited."""
+    facts = path.stat()
+    return f"{path.name} {facts.st_size} {facts.st_mtime_ns}"
+
+
+def _copy_trial(archive: Archive, trial: TrialRecord, copy: Archive, cleaner: Cleaner) -> dict[Path, Path]:
+    """Copy a trial's files, cleaned; which raw file became which, without those that cannot be read."""
+    name = cleaner.word(trial.trial_id)
+    record, requests, log = _files_of(archive, trial.trial_id)
+    target, requests_copy, log_copy = _files_of(copy, name)
+    cleaner.where = f"trials/{target.name}"
+    _write(target, cleaner.record(trial))
+    copied = {record: target}
+    if requests.is_file():
+        cleaner.where = f"trials/{requests_copy.name}"
+        if _copy_requests(requests, requests_copy, cleaner):
+            copied[requests] = requests_copy
+    if log.is_file():
+        cleaner.where = f"trials/{log_copy.name}"
+        if _copy_log(archive, trial.trial_id, log_copy, cleaner):
+            copied[log] = log_copy
+    return copied
 
 
 def cleaner_of(record: SweepRecord, *, node_names: bool) -> Cleaner:

@@ -1,4 +1,8 @@
-"""Comparison page: each config's result with the environment that it was measured in, and the charts over several."""
+"""Comparison page: each config's result with the environment that it was measured in, and the charts over several.
+
+The page itself has the sweeps. The results of a sweep's configs are a script in its folder, which is loaded when the
+sweep is chosen: a page opened from a disk may load scripts, and no other files.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +15,7 @@ from tokenpeak.report import charts, picks, theme
 from tokenpeak.report.answers import choices
 from tokenpeak.report.load_levels import level_means
 from tokenpeak.report.ranking import rank
+from tokenpeak.report.render import script_json
 from tokenpeak.report.tables import metric_column
 from tokenpeak.report.view import SweepView
 
@@ -24,20 +29,35 @@ COMPARED = (
     "cost_per_1m_output_tok",
 )
 """What the comparison page sets side by side, beside the objective."""
+SCRIPT = "compare.js"
+"""Of a sweep, where the results of its configs are."""
 MUST_MATCH = ("Simulated", "Model", "Workload", "Load level", "Objective")
 """What two results must share to be ranked."""
 
 
 def comparison(sides: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Everything that the comparison page needs: sides with their configs, rows to compare, charts without data."""
+    """Everything that the comparison page needs: sides without their configs, rows to compare, charts without data."""
     rows = [{"key": key, **_measure(key)} for key in COMPARED]
     charts_of = {"results": charts.spec_of(results_chart()), "speeds": charts.spec_of(speeds_chart())}
     return {"sides": sides, "rows": rows, "must_match": MUST_MATCH, "most": picks.MOST, "charts": charts_of}
 
 
 def sides(view: SweepView) -> list[dict[str, Any]]:
-    """The sweep's configs with their results, for each kind of hardware."""
+    """What the sweep's results were measured in, for each kind of hardware."""
     return [_side(view, hardware) for hardware in view.hardware]
+
+
+def script(view: SweepView) -> str:
+    """The script that holds the results of the sweep's configs, by the keys of its sides."""
+    lines = [
+        f"window.tokenpeak.compared[{script_json(_key(view, hardware))}] = {script_json(_results(view, hardware))};\n"
+        for hardware in view.hardware
+    ]
+    return "".join(["window.tokenpeak.compared ??= {};\n", *lines])
+
+
+def _key(view: SweepView, hardware: str) -> str:
+    return f"{view.sweep_id}|{hardware}"
 
 
 def _side(view: SweepView, hardware: str) -> dict[str, Any]:
@@ -60,6 +80,21 @@ def _side(view: SweepView, hardware: str) -> dict[str, Any]:
         "Objective": view.metric_title,
         "TokenPeak": f"{made.tokenpeak_version} ({(made.git_revision or 'no revision')[:12]})",
     }
+    return {
+        "key": _key(view, hardware),
+        "script": f"{view.sweep_id}/{SCRIPT}",
+        "title": f"{view.sweep_id} · {hardware}{' (simulated)' if view.record.simulated else ''}",
+        "environment": environment,
+        "objective": view.metric_title,
+        "unit": view.metric.unit,
+        "higher": view.higher_is_better,
+        "margin": view.spec.search.margin,
+    }
+
+
+def _results(view: SweepView, hardware: str) -> list[dict[str, Any]]:
+    """Each config's result on a kind of hardware, as the ranking has them."""
+    workload, _ = view.spec.objective_run()
     means = level_means(view, hardware).filter(pl.col("workload_name") == workload)
     known = means.drop_nulls(["output_tok_per_s", "request_output_tok_per_s_p50"]) if means.height else means
     levels: dict[str, list[list[Any]]] = {}
@@ -69,16 +104,7 @@ def _side(view: SweepView, hardware: str) -> dict[str, Any]:
         else ()
     ):
         levels.setdefault(config_id, []).append([label, float(f"{user:.5g}"), float(f"{whole:.5g}")])
-    return {
-        "key": f"{view.sweep_id}|{hardware}",
-        "title": f"{view.sweep_id} · {hardware}{' (simulated)' if view.record.simulated else ''}",
-        "environment": environment,
-        "objective": view.metric_title,
-        "unit": view.metric.unit,
-        "higher": view.higher_is_better,
-        "margin": view.spec.search.margin,
-        "configs": [_result(view, row, levels) for row in rank(view, hardware).frame.iter_rows(named=True)],
-    }
+    return [_result(view, row, levels) for row in rank(view, hardware).frame.iter_rows(named=True)]
 
 
 def _workload_words(given: Mapping[str, Any]) -> str:

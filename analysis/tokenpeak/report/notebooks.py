@@ -35,6 +35,8 @@ NOTEBOOK_METADATA = ("kernelspec", "language_info")
 KERNEL_KEYS = ("display_name", "language", "name")
 NOTEBOOK_ONLY = "notebook-only"
 """Tag of a cell that the notebook's reader sees, and the site's does not."""
+INJECTED = "injected-parameters"
+"""Papermill's tag of the cell that it adds."""
 _PLACE = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
@@ -95,7 +97,7 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any], *, limi
 def _prepared(notebook: Path, parameters: Mapping[str, Any]) -> Any:
     """The notebook with its parameters filled in; ReportError where it is none that nbformat and papermill know."""
     try:
-        return papermill.execute_notebook(
+        prepared = papermill.execute_notebook(
             _literal(notebook),
             None,
             parameters=parameters,
@@ -111,6 +113,11 @@ def _prepared(notebook: Path, parameters: Mapping[str, Any]) -> Any:
             f"{notebook.name} is no notebook that can be run ({type(error).__name__}: {shown(str(error), 200)[1:-1]}). "
             "Open it in Jupyter and save it again."
         ) from error
+    for cell in prepared.cells:
+        # Papermill's is random, and the same archive is to give the same notebook.
+        if INJECTED in cell.metadata.get("tags", []):
+            cell["id"] = INJECTED
+    return prepared
 
 
 def _forget_machine(executed: Any) -> None:

@@ -28,6 +28,7 @@ ALLOWED = (
     "docs/*/*.html",
     "docs/search-index.js",
     "*/*.html",
+    "*/compare.js",
     "*/trials/*.html",
     "*/rows/*.html",
     "*/data/index.html",

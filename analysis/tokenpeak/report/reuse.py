@@ -16,7 +16,7 @@ from pathlib import Path
 from tokenpeak import paths
 from tokenpeak.report.front_row import FrontRow
 
-LIBRARIES = ("altair", "jinja2", "markdown-it-py", "polars", "vl-convert-python")
+LIBRARIES = ("altair", "jinja2", "markdown-it-py", "polars", "tokenpeak", "vl-convert-python")
 
 
 def origin(archives: Iterable[Path], options: Iterable[object]) -> str:
@@ -31,6 +31,17 @@ def origin(archives: Iterable[Path], options: Iterable[object]) -> str:
             facts = entry.stat()
             parts.append(f"{entry.path} {facts.st_size} {facts.st_mtime_ns}")
     return _digest("\n".join(parts).encode())
+
+
+def origin_of_trials(archive: Path, options: Iterable[object]) -> tuple[str, str]:
+    """Digests of what all trials of a sweep are made of besides their own files: their copies; their rows and pages."""
+    copies = _digest("\n".join([code_digest(), *map(str, options), _content(archive / "sweep.json")]).encode())
+    return copies, _digest(f"{copies}\n{_content(archive / 'quality.json')}".encode())
+
+
+def _content(path: Path) -> str:
+    """A digest of a file; empty where there is none."""
+    return _digest(path.read_bytes()) if path.is_file() else ""
 
 
 @lru_cache

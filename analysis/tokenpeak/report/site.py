@@ -19,11 +19,13 @@ from tokenpeak.report import feed, render, reuse
 from tokenpeak.report.declared import Declared
 from tokenpeak.report.front_row import FrontRow, front_pages, newest_first
 from tokenpeak.report.known_words import own_words
+from tokenpeak.report.notebook_pages import making, opened, parameters_of, table_bytes
+from tokenpeak.report.page_writer import PageWriter, Report, SiteOptions
 from tokenpeak.report.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Page, pages_of_sweeps
 from tokenpeak.report.progress import progress
 from tokenpeak.report.reuse import Made
-from tokenpeak.report.sweep_pages import PageWriter, Report, SiteOptions, making, opened, parameters_of, table_bytes
-from tokenpeak.report.sweep_processes import make_studies, stop
+from tokenpeak.report.site_process import stop
+from tokenpeak.report.sweep_processes import make_studies
 from tokenpeak.store.archive import Archive, find_archives
 
 
@@ -50,18 +52,19 @@ def build_site(
     page that loads itself again while a sweep runs. `parameters` are given to each notebook that declares them;
     InputError for one that none does, and for a value that is not allowed. `docs` writes the documentation, which is
     made above this; without it the site has none.
-    The former site stays in place until the new one is whole; pages of a sweep that are still right go over to it.
+    The former site stays in place until the new one is whole. Sweeps that are still right go over to it; of others,
+    what their trials' files became.
     """
     pages = pages_of_sweeps()
     given = _given(parameters or {}, pages)
     sources = _sources(archives)
     studies = _studies(sources)
     shared = (node_names, live, docs is not None, *sorted(given.items()), table_bytes(given))
+    made_with = {
+        sweep_id: (*shared, *own_words(archive.read_sweep().inventory)) for sweep_id, archive in sources.items()
+    }
     origins = {
-        sweep_id: reuse.origin(
-            [sources[each].path for each in study],
-            (*shared, *own_words(sources[sweep_id].read_sweep().inventory)),
-        )
+        sweep_id: reuse.origin([sources[each].path for each in study], made_with[sweep_id])
         for study in studies
         for sweep_id in study
     }
@@ -75,8 +78,22 @@ def build_site(
     leave(output)
     staging = _staging(output)
     staging.mkdir(parents=True)
+    new = [{each: sources[each].path for each in study} for study in studies if not kept.keys() & set(study)]
     options = SiteOptions(
-        folder=staging, pages=pages, given=given, node_names=node_names, live=live, documented=docs is not None
+        folder=staging,
+        pages=pages,
+        given=given,
+        node_names=node_names,
+        live=live,
+        documented=docs is not None,
+        former=output,
+        notes=_notes(output),
+        new_notes=_new_notes(output),
+        origins_of_trials={
+            sweep_id: reuse.origin_of_trials(path, made_with[sweep_id])
+            for study in new
+            for sweep_id, path in study.items()
+        },
     )
     try:
         _write_static(staging)
@@ -84,12 +101,12 @@ def build_site(
             docs(staging, live=live)
         for sweep_id in kept:
             say(f"pages of {sweep_id} stay as they are")
-        new = [{each: sources[each].path for each in study} for study in studies if not kept.keys() & set(study)]
         rows = {sweep_id: made.row for sweep_id, made in kept.items()} | make_studies(options, new, say)
         with making(", ".join(sources)):
             _write_front(options, newest_first([rows[sweep_id] for sweep_id in sources]), kept, output)
         reuse.forget(output)
         _replace(staging, output, kept)
+        _replace_notes(output, sources.keys())
         reuse.write(output, {sweep_id: Made(origin=origins[sweep_id], row=rows[sweep_id]) for sweep_id in sources})
     finally:
         leave(output)
@@ -120,6 +137,16 @@ def _former(output: Path) -> Path:
     return output.with_name(f".{output.name}.former-{os.getpid()}")
 
 
+def _notes(output: Path) -> Path:
+    """Where it is noted what the trials of a site's sweeps were made of."""
+    return output.with_name(f".{output.name}.trials")
+
+
+def _new_notes(output: Path) -> Path:
+    """Where it is noted of those that this process makes, until the site that they are of is in its place."""
+    return output.with_name(f".{output.name}.trials-making-{os.getpid()}")
+
+
 _moved: list[str] = []
 """Sweeps that the former site has given to the new one, which is not in its place yet."""
 
@@ -132,7 +159,7 @@ def leave(output: Path) -> None:
         for sweep_id in (each for each in _moved if (staging / each).exists()):
             (staging / sweep_id).rename(former / sweep_id)
         former.rename(output)
-    for folder in (former, staging):
+    for folder in (former, staging, _new_notes(output)):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -178,6 +205,20 @@ def _replace(staging: Path, output: Path, kept: Iterable[str]) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     staging.rename(output)
     _moved.clear()
+
+
+def _replace_notes(output: Path, sweep_ids: Container[str]) -> None:
+    """Put the notes on the new site's trials where those on the former one's are; sweeps that have left have none.
+
+    A note that fits no file is none, so that it does not matter where this ends.
+    """
+    notes, made = _notes(output), _new_notes(output)
+    notes.mkdir(exist_ok=True)
+    for former in list(notes.iterdir()):
+        if former.name not in sweep_ids or (made / former.name).exists():
+            shutil.rmtree(former, ignore_errors=True)
+    for each in list(made.iterdir()) if made.is_dir() else ():
+        each.rename(notes / each.name)
 
 
 def _write_static(folder: Path) -> None:

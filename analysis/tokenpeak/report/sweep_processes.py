@@ -1,22 +1,21 @@
 """Pages of many large sweeps at a time: a process for each, as many together as there are processors.
 
 A process that ends gives back what its sweep's frames took, so that memory grows with the largest sweeps and not with
-their number. Few small sweeps are made in this process: another takes two seconds to begin.
+their number. Few small sweeps are made in this process: another takes two seconds to begin. A single
+large one has a helper.
 """
 
-import gc
-import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from tokenpeak.errors import ReportError, TokenpeakError
+from tokenpeak.report import site_process
 from tokenpeak.report.front_row import FrontRow
-from tokenpeak.report.sweep_pages import Report, SiteOptions, make_study
+from tokenpeak.report.page_writer import Report, SiteOptions
+from tokenpeak.report.sweep_pages import make_study
 
 LARGE = 500
 """Trials of all sweeps together from which on each study gets a process; they take ten seconds."""
@@ -29,7 +28,9 @@ def make_studies(options: SiteOptions, studies: Sequence[Study], say: Report) ->
     """Make the pages of all studies, and their rows for the pages over all sweeps; the first error ends it."""
     count = sum(len(list((path / "trials").glob("*.json"))) for study in studies for path in study.values())
     if len(studies) < 2 or count < LARGE:
-        return {sweep_id: row for study in studies for sweep_id, row in make_study(options, study, say).items()}
+        is_helped = count >= LARGE and (os.cpu_count() or 1) > 1
+        made = (make_study(options, study, say, is_helped=is_helped) for study in studies)
+        return {sweep_id: row for rows in made for sweep_id, row in rows.items()}
     rows: dict[str, FrontRow] = {}
     waiting = list(studies)
     try:
@@ -40,27 +41,14 @@ def make_studies(options: SiteOptions, studies: Sequence[Study], say: Report) ->
                 assert isinstance(connection, Connection), "nothing else is waited for"
                 rows |= _received(connection, say)
     finally:
-        stop()
+        _running.clear()
+        site_process.stop()
     return rows
 
 
-def stop() -> None:
-    """End the processes that make pages; none writes anything afterwards."""
-    for process, _ in _running.values():
-        process.kill()
-    for process, _ in _running.values():
-        process.join()
-    _running.clear()
-
-
 def _start(options: SiteOptions, study: Study) -> None:
-    # Not forked: the threads of Polars do not survive that.
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_make, args=(theirs, options, study, gc.get_threshold()), daemon=True)
-    process.start()
-    theirs.close()
-    _running[ours] = (process, study)
+    process, connection = site_process.start(_make, options, study)
+    _running[connection] = (process, study)
 
 
 def _received(connection: Connection, say: Report) -> dict[str, FrontRow]:
@@ -84,21 +72,9 @@ def _received(connection: Connection, say: Report) -> dict[str, FrontRow]:
     return dict(sent)
 
 
-def _make(connection: Connection, options: SiteOptions, study: Study, thresholds: tuple[int, int, int]) -> None:
-    """The life of a process: make a study's pages and send what is said, then the rows or the error."""
-    # Ctrl-C reaches it too, and its parent may be killed: neither leaves it at work.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    gc.set_threshold(*thresholds)
+def _make(connection: Connection, options: SiteOptions, study: Study) -> None:
+    """Make a study's pages and send what is said, then the rows or the error."""
     try:
         connection.send(make_study(options, study, connection.send))
     except (TokenpeakError, OSError) as error:
         connection.send(error)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "it was started by one"
-    parent.join()
-    os._exit(1)

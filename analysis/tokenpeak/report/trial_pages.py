@@ -1,15 +1,18 @@
 """What the page of a trial shows, read from its raw record."""
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import polars as pl
 
 from tokenpeak.predict.correction import measured_as_predicted
 from tokenpeak.predict.demand import objective_run
+from tokenpeak.quality.applied import with_verdict
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.slo_confidence import requests_needed, share, slo_confidence
 from tokenpeak.records import Restoration, RunRecord, TrialRecord
@@ -31,47 +34,91 @@ _DIGEST_SHOWN = len("sha256:") + 12
 """As many digits as runtimes show of an image's id."""
 
 
-def contexts(view: SweepView) -> Iterator[dict[str, Any]]:
-    """For each trial: the template's variables."""
-    archive = Archive(view.path)
-    series = view.series.partition_by("trial_id", as_dict=True) if view.series.height else {}
-    every = tables.runs(view, view.runs, "runs", "Runs of this trial")
-    # Each page is of one config: its name in each row would say nothing.
-    every = replace(every, columns=every.columns[1:], rows=tuple(row[1:] for row in every.rows))
-    rows: dict[str, list[tuple[dict[str, Any], ...]]] = {}
-    for trial_id, row in zip(view.runs["trial_id"], every.rows, strict=True):
-        rows.setdefault(trial_id, []).append(row)
-    every_launch = pl.col("trial_id").count().over("hardware", "config_id")
-    launches = dict(view.trials.select("trial_id", pl.format("{} of {}", LAUNCH, every_launch)).iter_rows())
-    labels = dict(view.trials.select("trial_id", "label").iter_rows())
-    objectives = dict(view.trials.select("trial_id", "objective").iter_rows())
-    head = replace(every, rows=()).payload()
-    ids = view.trials["trial_id"].to_list()
-    places = {trial_id: place for place, trial_id in enumerate(ids)}
-    for trial in archive.judged_trials():
-        if trial.trial_id not in labels:
-            continue
-        index = places[trial.trial_id]
-        own = rows.get(trial.trial_id)
-        yield {
+class TrialPages:
+    """What the pages of a sweep's trials show, each read when it is asked for."""
+
+    def __init__(self, view: SweepView) -> None:
+        self._view = view
+        self._archive = Archive(view.path)
+        self._quality = self._archive.read_quality()
+        every = tables.runs(view, view.runs, "runs", "Runs of this trial")
+        # Each page is of one config: its name in each row would say nothing.
+        every = replace(every, columns=every.columns[1:], rows=tuple(row[1:] for row in every.rows))
+        self._head = replace(every, rows=()).payload()
+        self._rows: dict[str, list[tuple[dict[str, Any], ...]]] = {}
+        for trial_id, row in zip(view.runs["trial_id"], every.rows, strict=True):
+            self._rows.setdefault(trial_id, []).append(row)
+        every_launch = pl.col("trial_id").count().over("hardware", "config_id")
+        facts = view.trials.select(
+            "trial_id",
+            "hardware",
+            "config_id",
+            "label",
+            "objective",
+            launch=pl.format("{} of {}", LAUNCH, every_launch),
+        )
+        self._facts = {row["trial_id"]: row for row in facts.iter_rows(named=True)}
+        self._places = {trial_id: place for place, trial_id in enumerate(self._facts)}
+        self._ids = list(self._facts)
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids of the trials that have pages, in the order of their files."""
+        return (path.stem for path in self._archive.trial_paths() if path.stem in self._facts)
+
+    @cached_property
+    def of_all(self) -> str:
+        """A digest of what all pages show alike of other trials than their own."""
+        return _digest([self._head, self._view.axes, self._view.launches_known])
+
+    def beside(self, trial_id: str) -> str:
+        """A digest of what the trial's page shows of its place in the sweep, which its own files do not say."""
+        facts = self._facts[trial_id]
+        places, ranked = _places(self._view, facts["hardware"])
+        row = places.get(facts["config_id"])
+        place = [choices(self._view, row), row["rank"], ranked] if row is not None else None
+        return _digest([facts, place, self._neighbours(trial_id), self._rows.get(trial_id)])
+
+    def context(self, trial_id: str) -> dict[str, Any] | None:
+        """The template's variables; None for a trial that cannot be read."""
+        path = self._archive.trial_path(trial_id)
+        if (read := self._archive.readable_trial(path)) is None:
+            return None
+        view, trial, facts = self._view, with_verdict(read, self._quality), self._facts[trial_id]
+        own = self._rows.get(trial_id)
+        previous, following = self._neighbours(trial_id)
+        return {
             "trial": trial,
-            "label": labels[trial.trial_id],
-            "launch": launches[trial.trial_id] if view.launches_known else "launches not known",
+            "label": facts["label"],
+            "launch": facts["launch"] if view.launches_known else "launches not known",
             "engine": engine_words(trial.startup.engine_version or trial.config.engine_version)
             + (f", build {trial.config.engine}" if trial.config.engine else "")
             + (f", {trial.startup.engine_digest[:_DIGEST_SHOWN]}" if trial.startup.engine_digest else ""),
-            "answer": _answer(view, trial, objectives[trial.trial_id]),
-            "previous": ids[index - 1] if index else None,
-            "following": ids[index + 1] if index + 1 < len(ids) else None,
-            "picture": _time_axis(trial, series.get((trial.trial_id,))),
-            "runs_table": {**head, "rows": own} if own else None,
+            "answer": _answer(view, trial, facts["objective"]),
+            "previous": previous,
+            "following": following,
+            "picture": _time_axis(trial, self._series.get((trial_id,))),
+            "runs_table": {**self._head, "rows": own} if own else None,
             "predictions": predictions(view, trial),
             "slo": [slo_sentence(run) for run in trial.runs],
-            "requests": archive.requests_path(trial.trial_id).is_file(),
-            "log": _log_end(archive, trial.trial_id),
+            "requests": self._archive.requests_path(trial_id).is_file(),
+            "log": _log_end(self._archive, trial_id),
             "split": split(trial),
             "afterwards": _afterwards(trial.restoration) if trial.restoration is not None else "",
         }
+
+    @cached_property
+    def _series(self) -> dict[tuple[object, ...], pl.DataFrame]:
+        series = self._view.series
+        return series.partition_by("trial_id", as_dict=True) if series.height else {}
+
+    def _neighbours(self, trial_id: str) -> tuple[str | None, str | None]:
+        """The trials before and after it."""
+        index = self._places[trial_id]
+        return self._ids[index - 1] if index else None, self._ids[index + 1] if index + 1 < len(self._ids) else None
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, default=repr).encode()).hexdigest()
 
 
 def _afterwards(found: Restoration) -> str:

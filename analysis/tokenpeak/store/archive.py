@@ -160,19 +160,26 @@ class Archive:
     def trials(self) -> Iterator[TrialRecord]:
         """The trials in the order of their ids; a file that cannot be read is named in `malformed` and skipped."""
         self.malformed.clear()
-        for path in sorted((self.path / "trials").glob("*.json")):
-            if path.name.startswith("."):
-                continue
-            try:
-                record = parse_record(bounded.read_bytes(path), TrialRecord, path)
-            except ArchiveError as error:
-                self.malformed.append(Malformed(path=path, reason=str(error).removeprefix(f"{path}: ")))
-                continue
-            if record.trial_id != path.stem:
-                reason = f"holds trial {shown(record.trial_id)}; a trial's file is named after its id"
-                self.malformed.append(Malformed(path=path, reason=reason))
-                continue
-            yield record
+        for path in self.trial_paths():
+            if (record := self.readable_trial(path)) is not None:
+                yield record
+
+    def trial_paths(self) -> list[Path]:
+        """The trials' files in the order of their ids, whether they can be read or not."""
+        return sorted(path for path in (self.path / "trials").glob("*.json") if not path.name.startswith("."))
+
+    def readable_trial(self, path: Path) -> TrialRecord | None:
+        """The trial in a file; None for one that cannot be read, which is then named in `malformed`."""
+        try:
+            record = parse_record(bounded.read_bytes(path), TrialRecord, path)
+        except ArchiveError as error:
+            self.malformed.append(Malformed(path=path, reason=str(error).removeprefix(f"{path}: ")))
+            return None
+        if record.trial_id != path.stem:
+            reason = f"holds trial {shown(record.trial_id)}; a trial's file is named after its id"
+            self.malformed.append(Malformed(path=path, reason=reason))
+            return None
+        return record
 
     def read_trial(self, trial_id: str) -> TrialRecord:
         """One trial; raises ArchiveError for a file that is not there or cannot be read."""

@@ -12,31 +12,27 @@ from pathlib import Path
 import polars as pl
 
 from tokenpeak.errors import ArchiveError, SpecError
-from tokenpeak.predict.demand import objective_run
-from tokenpeak.quality.applied import verdict_of, with_verdict
-from tokenpeak.ranking.objective import objective_direction, objective_value
+from tokenpeak.quality.applied import verdict_of
+from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.ranking.rank import effects_of, ranks
 from tokenpeak.records import (
     EndRecord,
     NodeFacts,
-    Series,
     SweepRecord,
-    TrialRecord,
 )
-from tokenpeak.results.energy_reading import with_energy_intervals
 from tokenpeak.results.power_sensor import UNKNOWN, boards_sensor
-from tokenpeak.results.slo_met import judged_under
 from tokenpeak.spec.parameters import Parameters
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
-from tokenpeak.spec.workload import Slo
 from tokenpeak.store.archive import Archive, Malformed, find_archives
 from tokenpeak.store.columns import SqlTable, canonical_json
-from tokenpeak.store.configs import Row, config_row, config_rows, predicted
+from tokenpeak.store.configs import Row, config_rows
+from tokenpeak.store.kept_rows import KeptRows
 from tokenpeak.store.parquet import unreadable
-from tokenpeak.store.quality import config_quality, trial_quality
+from tokenpeak.store.quality import config_quality
 from tokenpeak.store.requests import RequestFile, parts, scanned
-from tokenpeak.store.runs import idle_powers, run_row, with_idle_power
+from tokenpeak.store.runs import with_idle_power
 from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, RUNS, SERIES, SWEEPS, TRIALS
+from tokenpeak.store.trial_rows import IdlePowers, trial_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,24 +62,29 @@ class Frames:
             yield self.requests.filter(pl.col("sweep_id") == sweep_id).collect()
 
 
-def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = None) -> Frames:
+def open_frames(
+    paths: Path | Sequence[Path], parameters: Parameters | None = None, kept: KeptRows | None = None
+) -> Frames:
     """The frames of the archives at or directly below `paths`, by their specs as the parameters change them.
 
-    An archive whose sweep.json cannot be read is named in `malformed`; when none can, that is an ArchiveError.
+    An archive whose sweep.json cannot be read is named in `malformed`; when none can, that is an ArchiveError. Of one
+    archive, `kept` gives the rows of trials that need not be read, and gets those of all.
     """
-    found = _read(find_archives([paths] if isinstance(paths, Path) else list(paths)), parameters)
+    found = _read(find_archives([paths] if isinstance(paths, Path) else list(paths)), parameters, kept)
     if not found.specs:
         raise ArchiveError("No archive could be read:\n  " + "\n  ".join(str(file) for file in found.malformed))
     return found
 
 
-def _read(archives: Iterable[Archive], parameters: Parameters | None) -> Frames:
+def _read(archives: Iterable[Archive], parameters: Parameters | None, kept: KeptRows | None = None) -> Frames:
     rows: dict[str, list[Row]] = {table.name: [] for table in (SWEEPS, RECORDS, NODES, CONFIGS, TRIALS, RUNS)}
     series: list[pl.DataFrame] = []
     requests: list[RequestFile] = []
     specs: dict[str, SweepSpec] = {}
     folders: dict[str, Path] = {}
     malformed: list[Malformed] = []
+    idles_of: dict[str, IdlePowers] = {}
+    unplanned: list[Row] = []
     for archive in archives:
         try:
             sweep, end, quality = archive.read_sweep(), archive.read_end(), archive.read_quality()
@@ -97,30 +98,34 @@ def _read(archives: Iterable[Archive], parameters: Parameters | None) -> Frames:
         specs[sweep.sweep_id] = spec
         planned = config_rows(sweep)
         trials, runs_before = 0, len(rows["runs"])
-        idles: dict[tuple[str, str], float] = {}
+        idles: IdlePowers = {}
         sensors = {node.node: boards_sensor(node.gpus) for node in sweep.nodes}
-        for read in archive.trials():
-            recorded = with_energy_intervals(with_verdict(read, quality), sensors.get(read.node, UNKNOWN))
+        archive.malformed.clear()
+        for path in archive.trial_paths():
+            found = kept.of(path.stem) if kept else None
+            if found is None:
+                if (read := archive.readable_trial(path)) is None:
+                    continue
+                found = trial_rows(sweep, spec, quality, limits, sensors.get(read.node, UNKNOWN), read)
             trials += 1
-            idles |= idle_powers(recorded)
-            trial = _under(recorded, limits) if limits else recorded
-            key = (trial.hardware, trial.config.config_id)
+            idles |= found.idle_powers
+            idles_of[path.stem] = found.idle_powers
+            key = (str(found.trial["hardware"]), str(found.trial["config_id"]))
             if key not in planned:
-                planned[key] = config_row(sweep.sweep_id, trial.hardware, trial.config, "unplanned")
-            gpus = sweep.gpus_used(trial.config, trial.hardware)
-            verdict = verdict_of(quality, trial.hardware, trial.config.config_id)
-            unproven = objective_value(_unjudged(read, limits), spec, gpus=gpus) if verdict is not None else None
-            row = _trial_row(sweep.sweep_id, trial, spec, gpus)
-            row["objective_unproven"] = unproven if row["objective"] is None and trial.status == "ok" else None
-            rows["trials"].append(row | trial_quality(verdict, trial.quality))
-            rows["runs"] += [run_row(sweep.sweep_id, trial, run, spec.energy, gpus) for run in trial.runs]
-            if trial.series.t_s:
-                series.append(_series_frame(sweep.sweep_id, trial.trial_id, trial.series))
-            if (parquet := archive.requests_path(trial.trial_id)).is_file():
-                if reason := unreadable(parquet):
+                assert found.config is not None, "a trial's rows have its config's, unless that was planned"
+                planned[key] = dict(found.config)
+                unplanned.append(found.config | config_quality(None))
+            rows["trials"].append(found.trial)
+            rows["runs"] += found.runs
+            if found.series is not None:
+                series.append(found.series)
+            if (parquet := archive.requests_path(path.stem)).is_file():
+                # Of a trial that is kept, they have been read.
+                if (kept is None or kept.of(path.stem) is None) and (reason := unreadable(parquet)):
                     malformed.append(Malformed(path=parquet, reason=reason))
+                    idles_of.pop(path.stem)
                 else:
-                    requests.append((sweep.sweep_id, trial.trial_id, parquet))
+                    requests.append((sweep.sweep_id, path.stem, parquet))
         malformed += archive.malformed
         with_idle_power(rows["runs"][runs_before:], idles)
         for (hardware, config_id), planned_row in planned.items():
@@ -136,7 +141,7 @@ def _read(archives: Iterable[Archive], parameters: Parameters | None) -> Frames:
                 "end_record": end.model_dump_json() if end else None,
             }
         )
-    return Frames(
+    frames = Frames(
         sweeps=_frame(SWEEPS, rows["sweeps"]),
         records=_frame(RECORDS, rows["records"]),
         nodes=_frame(NODES, rows["nodes"]),
@@ -149,6 +154,10 @@ def _read(archives: Iterable[Archive], parameters: Parameters | None) -> Frames:
         malformed=tuple(malformed),
         request_files=tuple(requests),
     )
+    if kept is not None:
+        own = {"trials": frames.trials, "runs": frames.runs, "series": frames.series}
+        kept.keep(own | {"configs": _frame(CONFIGS, unplanned)}, idles_of)
+    return frames
 
 
 def frames_of_each(paths: Sequence[Path]) -> Iterator[Frames]:
@@ -194,16 +203,6 @@ def _refuse_second(sweep_id: str, path: Path, folders: dict[str, Path]) -> None:
     if sweep_id in folders:
         raise ArchiveError(f"{path} and {folders[sweep_id]} both hold sweep {sweep_id}.")
     folders[sweep_id] = path
-
-
-def _under(trial: TrialRecord, slo: Slo) -> TrialRecord:
-    """The trial with its runs judged under another SLO."""
-    return trial.model_copy(update={"runs": tuple(judged_under(run, slo) for run in trial.runs)})
-
-
-def _unjudged(trial: TrialRecord, limits: Slo | None) -> TrialRecord:
-    """The trial as it was measured, whatever its answers are worth."""
-    return _under(trial, limits) if limits else trial
 
 
 def _frame(table: SqlTable, rows: list[Row]) -> pl.DataFrame:
@@ -297,60 +296,6 @@ def _rank(configs: dict[tuple[str, str], Row], trials: Sequence[Row], spec: Swee
     for key, launched in unproven.items():
         (mean,) = (one.mean for one in ranks({"": launched}, higher_is_better=True))
         configs[key]["objective_unproven_mean"] = mean
-
-
-def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec, gpus: int | None) -> Row:
-    failure, restoration, startup = trial.failure, trial.restoration, trial.startup
-    judged = objective_run(trial.runs, spec)
-    seconds = dict.fromkeys(("orchestration", "engine_start", "load", "production_start"), 0.0)
-    for phase in trial.phases:
-        seconds[phase.kind] += phase.duration_s
-    return {
-        "sweep_id": sweep_id,
-        "trial_id": trial.trial_id,
-        "config_id": trial.config.config_id,
-        "config_name": trial.config.name,
-        "config_class": trial.config_class,
-        "hardware": trial.hardware,
-        "node": trial.node,
-        "replicate": trial.replicate,
-        "simulated": trial.simulated,
-        "status": trial.status,
-        "failure_phase": failure.phase if failure else None,
-        "failure_cause": failure.cause if failure else None,
-        "failure_message": failure.message if failure else None,
-        "failure_evidence": list(failure.evidence) if failure else [],
-        "objective": objective_value(trial, spec, gpus=gpus) if trial.status == "ok" else None,
-        "slo_met": judged.slo_met if judged else None,
-        "started_at": trial.started_at,
-        "ended_at": trial.ended_at,
-        "duration_s": trial.duration_s,
-        **{f"{kind}_s": value for kind, value in seconds.items()},
-        "phases": canonical_json([phase.model_dump() for phase in trial.phases]),
-        "argv": list(trial.argv),
-        **startup.model_dump(),
-        "restored": restoration.restored if restoration else None,
-        "production_was_running": restoration.was_running if restoration else None,
-        "production_downtime_s": restoration.downtime_s if restoration else None,
-        "restoration_message": restoration.message if restoration else None,
-        "choices": canonical_json(trial.config.choices),
-        "tokenpeak_version": trial.provenance.tokenpeak_version,
-        "git_revision": trial.provenance.git_revision,
-        **predicted(trial.prediction),
-        "holdout": trial.holdout,
-        "node_screening": trial.node_screening,
-        "left_out": trial.left_out,
-    }
-
-
-def _series_frame(sweep_id: str, trial_id: str, series: Series) -> pl.DataFrame:
-    """The samples in long form; columns of another length than the clock are cut or filled with null."""
-    clock = pl.DataFrame(
-        {"t_s": series.t_s, **series.columns}, schema_overrides=dict.fromkeys(series.columns, pl.Float64)
-    )
-    return clock.unpivot(index="t_s", variable_name="quantity", value_name="value").select(
-        pl.lit(sweep_id).alias("sweep_id"), pl.lit(trial_id).alias("trial_id"), "quantity", "t_s", "value"
-    )
 
 
 def _with_axes(frame: pl.DataFrame, specs: Mapping[str, SweepSpec]) -> pl.DataFrame:
