@@ -72,6 +72,11 @@ def script_command(
     return node_command(node, script, keepalives=keepalives, is_shared=is_shared)
 
 
+def open_sockets() -> Path | None:
+    """The folder of sockets where this process has shared connections already, which Ansible can use too."""
+    return _sockets() if _made_folder.cache_info().currsize else None
+
+
 def _sockets() -> Path | None:
     """The folder of this process for sockets of shared connections; None where there is none to be had.
 

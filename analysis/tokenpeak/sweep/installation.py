@@ -46,9 +46,21 @@ def install(
         }
         if user is not None:
             extravars["ansible_user"] = user
+        named = [inventory.node(name) for name in nodes] or inventory.nodes
         return run_playbook(
-            "install.yml", inventory, nodes=nodes, extravars=extravars, on_event=on_event, cancelled=cancelled
+            "install.yml",
+            inventory,
+            nodes=nodes,
+            extravars=extravars,
+            on_event=on_event,
+            cancelled=cancelled,
+            skip_tags=() if any(map(_is_demonstration, named)) else ("demonstration",),
         )
+
+
+def _is_demonstration(node: Node) -> bool:
+    """Whether the inventory itself sets the node up, or starts its production."""
+    return any(node.variables.get(f"tokenpeak_{name}") for name in ("setup_roles", "produce"))
 
 
 def _bundle() -> Path:
