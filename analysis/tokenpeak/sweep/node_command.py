@@ -70,7 +70,7 @@ def run_node_command(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class PythonResult:
     """A Python command on a node that is none of its script's."""
 
     printed: str
@@ -78,7 +78,9 @@ class Ran:
     in_time: bool
 
 
-def run_python(node: Node, words: Sequence[str], title: str, *, limit_s: float, cancelled: Callable[[], bool]) -> Ran:
+def run_python(
+    node: Node, words: Sequence[str], title: str, *, limit_s: float, cancelled: Callable[[], bool]
+) -> PythonResult:
     """Run a Python with arguments on the node, and wait for its end, its limit or `cancelled`."""
     argv = node_command(node, words, keepalives=_KEEPALIVES, is_shared=True)
     try:
@@ -88,7 +90,7 @@ def run_python(node: Node, words: Sequence[str], title: str, *, limit_s: float, 
     result = _result(argv, node, title, ended)
     if ended.status == _NOT_FOUND:
         result = replace(result, failure=missing_python(words[0]))
-    return Ran(printed=ended.printed, result=result, in_time=ended.limit_s is None)
+    return PythonResult(printed=ended.printed, result=result, in_time=ended.limit_s is None)
 
 
 def run_here(
