@@ -153,6 +153,9 @@ def _result(argv: Sequence[str], node: Node, title: str, ended: _Ended, step: St
     failure = None
     if ended.status != 0 or _is_down(answer):
         known: dict[str, Any] = {"cmd": list(argv), "rc": ended.status, "stdout": ended.printed, "stderr": ended.said}
+        if step is None:
+            # A login shell that runs nothing says so there.
+            known["module_stdout"] = ended.printed
         if ended.limit_s is not None:
             known["timedout"] = {"period": f"{ended.limit_s:g}"}
         failure = failure_words(title, known, login)

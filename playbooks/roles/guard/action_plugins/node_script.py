@@ -76,14 +76,15 @@ class ActionModule(ActionBase):
             signal.alarm(0)
             signal.signal(signal.SIGALRM, former)
 
-    def _on_node(self, argv, given=None):
-        """What came of a command on the node, its standard input from here: rc, stdout, stderr, and failed."""
+    def _on_node(self, argv, given=b"\n"):
+        """What came of a command on the node: rc, stdout, stderr, and failed. With any input, SSH takes no terminal."""
         done = self._low_level_execute_command(shlex.join(argv), in_data=given)
         found = {name: done[name] for name in ("rc", "stdout", "stderr")} | {"failed": done["rc"] != 0}
+        if found["failed"]:
+            # As of a module: a login shell that runs nothing, or sudo, may be what has printed it.
+            found |= {"module_stdout": done["stdout"], "module_stderr": done["stderr"], "msg": "non-zero return code"}
         if found["rc"] == 127:
             found["msg"] = f"The module interpreter '{argv[0]}' was not found."
-        elif found["failed"]:
-            found["msg"] = "non-zero return code"
         return found
 
 
