@@ -18,8 +18,8 @@ def node_says(*names: str) -> Callable[[Bench, Controller], bool]:
 
 
 def is_probing(_: Bench, controller: Controller) -> bool:
-    """Two seconds into probing, which takes five or more."""
-    return (controller.since_s("Probing") or 0.0) > 2.0
+    """Half a second into probing, which takes one or more."""
+    return (controller.since_s("Probing") or 0.0) > 0.5
 
 
 PHASES: dict[str, Callable[[Bench, Controller], bool]] = {

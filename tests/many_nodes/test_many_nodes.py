@@ -22,7 +22,7 @@ from tests.many_nodes.figures import (
     slopes,
     sweep_figures,
 )
-from tests.many_nodes.rack import INVENTORY, START_S, Rack, RackNode, rack_of
+from tests.many_nodes.rack import INVENTORY, RIG_NODES, START_S, Rack, RackNode, rack_of
 from tests.many_nodes.user import User
 from tests.rig.conftest import why_no_rig
 
@@ -36,6 +36,8 @@ RESULT = paths.ROOT / ".tokenpeak" / "many-nodes.json"
 LIMIT_S = 3000.0
 MOST_MIB_PER_NODE_AT_WORK = 60.0
 MOST_CPU_S_PER_TRIAL = 0.4
+MOST_CPU_S_PER_PROBED_NODE = 1.0
+"""Of twelve nodes or more, at the first probe; what one node takes is the command's own start."""
 LEASE_S = 40.0
 BEAT_S = LEASE_S / 4
 STAGGER_S = 3.0
@@ -132,7 +134,7 @@ def test_each_command_with_so_many_nodes(count: int) -> None:
 
 
 def test_costs_of_the_controller() -> None:
-    """A node at work takes no more than 60 MiB here, and a trial 0.4 s of the controller's processor time."""
+    """A node at work takes no more than 60 MiB here, a trial 0.4 s of the controller's processor time, a probe 1 s."""
     sizes = [found for count in sorted(NODES) if (found := read().get(f"{count}"))]
     commands = [CommandFigures(**each) for found in sizes for each in found["commands"]]
     sweeps = [SweepFigures(**found["sweep"]) for found in sizes]
@@ -142,6 +144,8 @@ def test_costs_of_the_controller() -> None:
 
     assert len(sizes) == len(NODES)
     assert max(each.cpu_s_per_trial for each in sweeps) <= MOST_CPU_S_PER_TRIAL
+    probes = [each for each in commands if each.command == "probe" and each.nodes >= RIG_NODES]
+    assert max((each.controller_cpu_s / each.nodes for each in probes), default=0.0) <= MOST_CPU_S_PER_PROBED_NODE
     others = [mib_per_other_node(each, sweeps[0]) for each in sweeps if each.at_work > sweeps[0].at_work]
     assert max(others, default=0.0) <= MOST_MIB_PER_NODE_AT_WORK
 

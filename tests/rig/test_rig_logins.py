@@ -1,5 +1,6 @@
 """Logins that fail, over the real Ansible and sshd of `tokenpeak probe`: each is one sentence that says what to do."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -168,6 +169,24 @@ def test_failed_login_is_a_sentence(variables: Mapping[str, object], sentence: s
 
     assert 1 == status
     assert sentence in problem, said
+
+
+def test_probe_logs_in_once(controller: Controller) -> None:
+    """A probe makes one connection to a node, which the playbook of its installation shares, and the lease's look."""
+    options = f"-o UserKnownHostsFile={controller.known_hosts} -o GlobalKnownHostsFile=/dev/null"
+
+    def logins() -> int:
+        return controller.node.sh("journalctl", "-q", "--no-pager", "-t", "sshd").count("Accepted publickey")
+
+    counts, statuses = [logins()], []
+    for _ in range(2):
+        statuses.append(controller.run(ansible_ssh_common_args=options)[0])
+        counts.append(logins())
+    where = controller.node.sh("stat", "-c", "%a %U", "/var/lib/tokenpeak", "/var/lib/tokenpeak/node.json")
+
+    assert [0, 0] == statuses
+    assert [1, 1] == [after - before for before, after in itertools.pairwise(counts)]
+    assert ["700 root", "600 root"] == where.splitlines()
 
 
 def test_other_commands_say_it_too(controller: Controller) -> None:

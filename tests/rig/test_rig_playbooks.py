@@ -120,16 +120,14 @@ def test_two_nodes(boot: Callable[..., RigNode], tmp_path: Path) -> None:
     controller = Controller(tmp_path, nodes)
     controller.play("install.yml")
 
-    probed = controller.play("probe.yml")
+    probed = controller.ask("probe", {})
     launch = {**nodes[0].launch_request(), "argv": nodes[0].launch_request("--host", "0.0.0.0")["argv"]}
     launched = controller.ask("launch", launch)
     during = controller.play("status.yml")
     finished = controller.ask("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
     restored = controller.play("restore.yml")
 
-    assert [("prod", True)] * 2 == [
-        (answer["production"]["model"], answer["engine_port_free"]) for answer in probed.values()
-    ]
+    assert [("prod", True)] * 2 == [(answer.production.model, answer.engine_port_free) for answer in probed.values()]
     assert [True, True] == [answer.ready for answer in launched.values()]
     assert [(True, True, False)] * 2 == [
         (answer["armed"], answer["guard_alive"], answer["production"]["running"]) for answer in during.values()

@@ -9,7 +9,7 @@ import pytest
 
 from tokenpeak.node.protocol.answers import FinishAnswer, RestoreAnswer
 from tokenpeak.sweep.inventory import Node
-from tokenpeak.sweep.node_command import run_node_command
+from tokenpeak.sweep.node_command import run_node_command, run_python
 from tokenpeak.sweep.node_result import Event, NodeResult
 
 LOCAL = Node(name="gpu1", variables={"ansible_connection": "local"})
@@ -138,3 +138,31 @@ def test_python_that_is_not_there(tmp_path: Path) -> None:
 
     assert result.failure is not None
     assert "/opt/none/python3" in result.failure
+
+
+def test_node_that_hangs_is_left_after_its_limit(tmp_path: Path) -> None:
+    """A command that prints nothing for longer than its limit fails with words, whoever's it is."""
+    began = time.monotonic()
+    probed = ran(tmp_path, "import time; time.sleep(60)", step="probe", limit_s=0.5)
+    looked = run_python(LOCAL, ["sleep", "60"], "Look", limit_s=0.5, cancelled=lambda: False)
+
+    assert time.monotonic() - began < 20
+    assert "Probe the node: nothing came back within 0.5 s: log in there and see what hangs" == probed.failure
+    assert not looked.in_time
+    assert not looked.result.ok
+
+
+def test_production_that_is_not_ready_fails(tmp_path: Path) -> None:
+    """Production that was started and does not answer is a failure, though the command ended well."""
+    said = {"script": "abc", "changed": True, "message": "It does not answer.", "ready": False}
+    result = ran(tmp_path, f"print({json.dumps(said)!r})", step="produce")
+
+    assert "Start production: It does not answer." == result.failure
+
+
+def test_python_that_is_missing_is_named() -> None:
+    """A node without the interpreter of Ansible's modules says how it gets one."""
+    words = ["sh", "-c", "exit 127"]
+    looked = run_python(LOCAL, words, "Look", limit_s=10, cancelled=lambda: False)
+
+    assert "there is no Python at sh. Install Python 3.8" in (looked.result.failure or "")

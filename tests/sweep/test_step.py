@@ -26,11 +26,11 @@ PLAYBOOK = """- hosts: all
 
 
 def test_each_step_has_one_task() -> None:
-    """The roles mark one task for each step, but for those that a trial sends without a playbook."""
+    """The roles mark one task for each step, but for those that a trial or a probe sends without a playbook."""
     files = paths.PLAYBOOKS.glob("roles/*/tasks/*.yml")
     found = [step for file in files for step in _steps(str(file)).values()]
 
-    assert sorted(get_args(Step)) == sorted([*found, "launch", "load", "finish"])
+    assert sorted(get_args(Step)) == sorted([*found, "probe", "launch", "load", "finish"])
 
 
 @pytest.mark.parametrize("title", ["Read the status", "node | launch", "'ünamed: x'"])

@@ -22,6 +22,7 @@ from tokenpeak.node.script import own_digest, require_same
 from tokenpeak.node.state import Json, State
 
 COMMANDS = (
+    "put",
     "install",
     "probe",
     "launch",
@@ -39,7 +40,7 @@ COMMANDS = (
     "change",
     "confirm",
 )
-WITH_REQUEST = ("launch", "finish", "restore", "uninstall", "observe", "change", "confirm")
+WITH_REQUEST = ("put", "launch", "finish", "restore", "uninstall", "observe", "change", "confirm")
 OPTIONAL_REQUEST = ("restore", "uninstall")
 
 
@@ -50,8 +51,9 @@ def answer(
     try:
         declaration = state.declaration()
     except ScriptError:
-        # What gives the node back needs the record alone, and must not fail for what somebody did to another file.
-        if command not in ("guard", "restore", "lease", "telemetry"):
+        # What gives the node back needs the record alone, and must not fail for what somebody did to another file;
+        # `put` replaces that file.
+        if command not in ("guard", "restore", "lease", "telemetry", "put"):
             raise
         declaration = {}
     if limited:
@@ -110,6 +112,10 @@ def _answer_request(
     if source is None and (limited or command not in OPTIONAL_REQUEST):
         source = "-"
     given = {} if source is None else requests.read(source)
+    if command == "put":
+        from tokenpeak.node.put import put
+
+        return put(state, requests.parse(requests.PutRequest, given), Path(sys.argv[0]))
     if command == "uninstall":
         from tokenpeak.node.removal import uninstall
 
@@ -183,7 +189,8 @@ def main() -> int:
         return send_notification()
     result: dict[str, Any]
     try:
-        state = State.make(folder) if arguments.command == "install" and not arguments.limited else State(folder)
+        is_made = arguments.command in ("put", "install") and not arguments.limited
+        state = State.make(folder) if is_made else State(folder)
         options = {"limited": arguments.limited, "for_apply": arguments.for_apply}
         result, exit_status = as_json(answer(arguments.command, state, source, **options)), 0
     except ScriptError as error:

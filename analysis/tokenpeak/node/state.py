@@ -1,6 +1,6 @@
 """The node's state folder: small JSON files, root-only, each replaced atomically.
 
-    node.json         what the inventory declares of this node (written by install)
+    node.json         what the inventory declares of this node (written by put)
     secret-…          a controller's secret, from which each of its trials' API keys follows
     record.json       production as it was; present exactly while a trial has the node in its hands ("armed")
     lease.json        when the controller was last heard of
@@ -39,6 +39,7 @@ from tokenpeak.node.error import ScriptError
 Json = Dict[str, Any]
 
 DECLARATION = "node.json"
+SCRIPT = "tokenpeak-node.pyz"
 SPARE_BYTES = 64 * 1024
 DECLARATION_BYTES = 1 << 20
 KEPT_TWICE = ("record.json", "engine.json", "production.json", "applied.json", "generations.json")
@@ -60,7 +61,7 @@ class UnreadableError(ScriptError):
 class State:
     """A state folder that nobody but its user (and root) can write, nor put another in its place.
 
-    It is looked at, never made or changed: `install` alone does that, by `make`.
+    It is looked at, never made or changed: `put` and `install` alone do that, by `make`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -104,7 +105,7 @@ class State:
             ):
                 folder.chmod(0o700)
         except OSError as error:
-            raise ScriptError("state", f"The state folder {folder} cannot be made: {error}.") from error
+            raise ScriptError("state", f"The state folder {folder} cannot be made: {error.strerror}.") from error
         return cls(folder)
 
     def declaration(self) -> Json:
@@ -191,11 +192,22 @@ class State:
         self._write(self.copy_path(name), checked, durable)
 
     def _write(self, target: Path, value: Json, durable: bool) -> None:
+        self._replace(target, content_of(value), 0o600, durable)
+
+    def put(self, name: str, content: bytes, mode: int) -> bool:
+        """Replace a file durably, unless this user's file there has that very content and mode; whether it had not."""
+        if _is_own_file(self.path(name), content, mode):
+            return False
+        self._replace(self.path(name), content, mode, durable=True)
+        return True
+
+    def _replace(self, target: Path, content: bytes, mode: int, durable: bool) -> None:
         temporary = self.path(f".{target.name}.{os.getpid()}.tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as stream:
-                stream.write(json.dumps(value, indent=1, sort_keys=True).encode())
+                os.fchmod(stream.fileno(), mode)
+                stream.write(content)
                 stream.flush()
                 if durable:
                     os.fsync(stream.fileno())
@@ -301,6 +313,22 @@ class State:
             yield
         finally:
             os.close(descriptor)
+
+
+def content_of(value: Json) -> bytes:
+    """The JSON object as a file of the state folder has it."""
+    return json.dumps(value, indent=1, sort_keys=True).encode()
+
+
+def _is_own_file(path: Path, content: bytes, mode: int) -> bool:
+    """Whether this is a regular file of this user's with that content and mode."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+            found = os.fstat(stream.fileno())
+            is_own = found.st_mode == stat.S_IFREG | mode and found.st_uid == os.geteuid()
+            return is_own and stream.read(len(content) + 1) == content
+    except OSError:
+        return False
 
 
 def _checksum(value: Json) -> str:

@@ -63,13 +63,18 @@ def script_command(
     is_shared: bool = False,
 ) -> list[str]:
     """The argv of a command of the node's script where install.yml put it; root's guard command takes no options."""
-    state_dir = str(declaration["state_dir"])
-    python = str(declaration.get("python") or "python3")
     if node.guard_command:
         argv = ["sudo", "-n", node.guard_command, command]
         return node_command(node, argv, keepalives=keepalives, is_shared=is_shared)
+    state_dir = str(declaration["state_dir"])
+    python = str(declaration.get("python") or "python3")
     script = [python, "-I", f"{state_dir}/tokenpeak-node.pyz", command, "--state", state_dir, *options]
     return node_command(node, script, keepalives=keepalives, is_shared=is_shared)
+
+
+def open_sockets() -> Path | None:
+    """The folder of sockets where this process has shared connections already, which Ansible can use too."""
+    return _sockets() if _made_folder.cache_info().currsize else None
 
 
 def _sockets() -> Path | None:

@@ -2,8 +2,8 @@
 
 Ansible itself merges groups and renders Jinja, in one process on this machine (resolver.py); no node is contacted.
 Only the variables named here are read, and only of the nodes that are asked for: what is wrong with another node's
-variables is no matter of theirs. The node's own declaration is rendered on the node by install.yml. Facts and model
-that variables declare are read in declared.py, so that this is quick to import.
+variables is no matter of theirs. Facts and model that variables declare are read in declared.py, so that this is quick
+to import.
 """
 
 import json
@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 
 _WANTED = (
     "^(tokenpeak_(apply_command|bake|become|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version"
-    "|engines|facts|gpus|guard_command|lease_max_s|load_home|load_python|max_unavailable|model|model_store|notify|simulated|tdp_w"
-    "|trial_deadline_max_s)"
-    "|ansible_(become|host|port|user|connection|private_key_file|ssh_private_key_file|ssh_common_args|ssh_extra_args))$"
+    "|engines|facts|gpus|guard_command|lease_max_s|load_home|load_python|max_unavailable|model|model_store|notify|produce"
+    "|setup_roles|simulated|tdp_w|trial_deadline_max_s)"
+    "|ansible_(become|host|port|user|connection|private_key_file|python_interpreter|ssh_private_key_file|ssh_common_args"
+    "|ssh_extra_args))$"
 )
+_INTERPRETER = "/usr/bin/python3"
+"""As ansible.cfg has it."""
+_DECLARATION = paths.PLAYBOOKS / "roles" / "guard" / "templates" / "node.json.j2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,9 @@ class Node:
 
     name: str
     variables: Mapping[str, Any]
+    declaration: Mapping[str, Any] | None = field(default=None, repr=False)
+    """What install.yml is to put there as node.json, without names of retired secrets; None where not all of it can be
+    rendered, and where it was not asked for."""
 
     @property
     def is_local(self) -> bool:
@@ -51,6 +58,12 @@ class Node:
     def guard_command(self) -> str | None:
         """The command that is run as root through sudo, where a trial has no other rights; None where it needs none."""
         return text(self.variables.get("tokenpeak_guard_command"))
+
+    @property
+    def interpreter(self) -> str:
+        """The Python of Ansible's modules there."""
+        declared = str(self.variables.get("ansible_python_interpreter") or "")
+        return declared if declared.startswith("/") else _INTERPRETER
 
     @property
     def apply_command(self) -> str | None:
@@ -148,7 +161,7 @@ def read_inventory(name: str, folder: Path = paths.INVENTORIES, *, nodes: tuple[
     Raises InventoryError naming the nearest when there is no such inventory or node, and for a variable of these hosts
     that cannot be rendered, or holds a secret where none belongs; the others' are not looked at.
     """
-    resolution = Resolution(hosts_path(name, folder), wanted=_WANTED, nodes=nodes)
+    resolution = Resolution(hosts_path(name, folder), wanted=_WANTED, nodes=nodes, template=_DECLARATION)
     answer = resolution.answer()
     inventory = _inventory(name, resolution.hosts_path, answer).limited_to(nodes)
     for host in (*inventory.nodes, *inventory.load_hosts):
@@ -167,7 +180,14 @@ def nodes_by_name(name: str, resolution: Resolution, nodes: tuple[str, ...] = ()
 
 
 def _inventory(name: str, path: Path, answer: "ResolvedHosts") -> Inventory:
-    hosts = {host: Node(name=host, variables=answer["variables"].get(host, {})) for host in sorted(answer["groups"])}
+    hosts = {
+        host: Node(
+            name=host,
+            variables=answer["variables"].get(host, {}),
+            declaration=json.loads(answer["texts"].get(host, "null")),
+        )
+        for host in sorted(answer["groups"])
+    }
     nodes = tuple(node for host, node in hosts.items() if LOAD_HOSTS not in answer["groups"][host])
     if not nodes:
         raise InventoryError(f"{path} has no hosts; put yours into it.")

@@ -27,26 +27,29 @@ _CLOSE_TIMEOUT_S = 3.0
 _TRY_TIMEOUT_S = 60.0
 
 
-def lease_command(node: Node, declaration: Mapping[str, Any]) -> list[str]:
-    """The argv that renews the node's lease."""
-    return script_command(node, declaration, "lease")
+def lease_command(node: Node, declaration: Mapping[str, Any], *, is_shared: bool = False) -> list[str]:
+    """The argv that renews the node's lease; on a shared connection it is for a look alone."""
+    return script_command(node, declaration, "lease", is_shared=is_shared)
 
 
 def lease_problem(argv: Sequence[str], login: Login = ANYWHERE) -> str | None:
     """Why a lease would not be renewed by this command: its last words at an end without a heartbeat; None if it is."""
-    try:
-        done = subprocess.run(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_TRY_TIMEOUT_S,
-            start_new_session=True,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return _ending(done.stdout, done.returncode, login) if done.returncode else None
+    # Into a file: a process that SSH leaves behind for a shared connection would keep a pipe open.
+    with tempfile.TemporaryFile() as said:
+        try:
+            status = subprocess.run(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                timeout=_TRY_TIMEOUT_S,
+                start_new_session=True,
+                check=False,
+            ).returncode
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        said.seek(0)
+        return _ending(said.read(), status, login) if status else None
 
 
 class LeaseChannel:

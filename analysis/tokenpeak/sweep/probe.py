@@ -4,10 +4,10 @@ The facts of the last probe of an inventory are kept in the state folder, so tha
 """
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,23 @@ from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import InventoryError, NodeError, StoppedError
 from tokenpeak.names import inside
-from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
 from tokenpeak.records import NodeFacts
-from tokenpeak.sweep import secret, version
+from tokenpeak.sweep import version
 from tokenpeak.sweep.declared import declared_container, declared_facts, declared_model, planning_env
-from tokenpeak.sweep.inventory import Inventory
+from tokenpeak.sweep.installation import AT_ONCE, at_once, event_of, install_where_missing
+from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.lease import lease_command, lease_problem
 from tokenpeak.sweep.login_failures import Login
+from tokenpeak.sweep.node_command import run_node_command
 from tokenpeak.sweep.node_result import Event, NodeResult
-from tokenpeak.sweep.runner import PlaybookResult, run_playbook
 
-_TRIED_AT_ONCE = 16
+_PROBE_LIMIT_S = 600.0
+"""An engine may take minutes to say its version and its flags; a node that hangs would keep all others waiting."""
+_BESIDES_ANSIBLE = (
+    "Besides Ansible, plain SSH must get there with a key, and sudo without a password: ansible_password and "
+    "ansible_become_password serve Ansible alone"
+)
 _LACKS_RIGHTS = "Permission denied"
 """What is said where a user may not do what root may."""
 
@@ -74,36 +79,6 @@ def not_serving(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> froz
     return frozenset(found)
 
 
-def install(
-    inventory: Inventory,
-    *,
-    nodes: Sequence[str] = (),
-    user: str | None = None,
-    on_event: Callable[[Event], None] | None = None,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> PlaybookResult:
-    """Put TokenPeak's command on the nodes, logging in as `user` where that is not the inventory's own."""
-    with tempfile.TemporaryDirectory(prefix="tokenpeak-secrets-") as folder:
-        secret.write_node_secrets(Path(folder), inventory.nodes)
-        extravars = {
-            "tokenpeak_pyz": str(_bundle()),
-            "tokenpeak_secrets_folder": folder,
-            "tokenpeak_secret_name": secret.master_secret().name,
-            "tokenpeak_retired_secrets": list(secret.retired()),
-        }
-        if user is not None:
-            extravars["ansible_user"] = user
-        return run_playbook(
-            "install.yml", inventory, nodes=nodes, extravars=extravars, on_event=on_event, cancelled=cancelled
-        )
-
-
-def _bundle() -> Path:
-    folder = paths.state_dir() / "node"
-    folder.mkdir(parents=True, exist_ok=True)
-    return write_bundle(folder / "tokenpeak-node.pyz")
-
-
 def probe(
     inventory: Inventory,
     *,
@@ -115,29 +90,34 @@ def probe(
     Raises NodeError when Ansible could not run at all, StoppedError when the user ended it; a node that fails is an
     entry.
     """
-    unreachable: dict[str, str] = {}
-    failed: dict[str, str] = {}
-    # Where a trial has the rights for one command only, root has installed it before.
-    own = [node.name for node in inventory.nodes if not node.guard_command]
-    remaining = [node.name for node in inventory.nodes if node.guard_command]
-    if own:
-        installed = install(inventory, nodes=own, on_event=on_event, cancelled=cancelled)
-        unreachable = {name: result.unreachable for name, result in installed.nodes.items() if result.unreachable}
-        failed = {name: _with_rights(result.failure) for name, result in installed.nodes.items() if result.failure}
-        remaining += [name for name, result in installed.nodes.items() if result.ok]
+    installed = install_where_missing(inventory, on_event=on_event, cancelled=cancelled)
+    unreachable = {name: result.unreachable for name, result in installed.items() if result.unreachable}
+    failed = {name: _with_rights(result.failure) for name, result in installed.items() if result.failure}
+    remaining = []
+    for node in inventory.nodes:
+        if node.name not in installed or not installed[node.name].ok:
+            continue
+        if node.declaration is None and not node.guard_command:
+            failed[node.name] = (
+                "install.yml could render its declaration and this controller could not: its variables depend on "
+                "something that only a playbook has"
+            )
+            continue
+        remaining.append(node)
     answered: dict[str, ReadyNode] = {}
-    if remaining and not cancelled():
-        probed = run_playbook("probe.yml", inventory, nodes=remaining, on_event=on_event, cancelled=cancelled)
-        unreachable |= {name: result.unreachable for name, result in probed.nodes.items() if result.unreachable}
-        for name, result in probed.nodes.items():
-            if result.unreachable:
-                continue
-            try:
-                answered[name] = _ready(name, result, inventory)
-            except NodeError as error:
-                failed[name] = str(error)
-        failed |= _not_leasable(inventory, answered) | _without_gpus(inventory, answered)
-        answered = {name: ready for name, ready in answered.items() if name not in failed}
+    for node, result in at_once(remaining, partial(_probed, cancelled=cancelled), cancelled):
+        if on_event is not None:
+            on_event(event_of(node, "probe", result))
+        if result.unreachable:
+            unreachable[node.name] = _for_plain_ssh(result.unreachable, node)
+            continue
+        try:
+            answered[node.name] = _ready(node.name, result, inventory)
+        except NodeError as error:
+            failed[node.name] = _for_plain_ssh(str(error), node)
+    answered = {node.name: answered[node.name] for node in inventory.nodes if node.name in answered}
+    failed |= _not_leasable(inventory, answered) | _without_gpus(inventory, answered)
+    answered = {name: ready for name, ready in answered.items() if name not in failed}
     if cancelled():
         raise StoppedError("Ended while probing; no production was touched.")
     found = Probe(answered=answered, unreachable=unreachable, failed=failed)
@@ -145,16 +125,26 @@ def probe(
     return found
 
 
+def _probed(node: Node, *, cancelled: Callable[[], bool]) -> NodeResult:
+    """What came of the probe's command on a node."""
+    return run_node_command(node, node.declaration or {}, "probe", b"", cancelled=cancelled, limit_s=_PROBE_LIMIT_S)
+
+
+def _for_plain_ssh(words: str, node: Node) -> str:
+    """Why plain SSH did not get to a node, with what it takes beside what Ansible does."""
+    is_refused = "accepts no key" in words or "for a password there" in words
+    return f"{words}. {_BESIDES_ANSIBLE}" if is_refused and not node.guard_command else words
+
+
 def _not_leasable(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> dict[str, str]:
     """The nodes whose lease could not be renewed, so that every trial there would be lost, and what to do."""
     nodes = [inventory.node(name) for name in answered]
-    argvs = [lease_command(node, dict(answered[node.name].declaration)) for node in nodes]
+    argvs = [lease_command(node, dict(answered[node.name].declaration), is_shared=True) for node in nodes]
     logins = [Login.of(node.name, node.variables) for node in nodes]
-    with ThreadPoolExecutor(_TRIED_AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         problems_by_node = dict(zip(answered, pool.map(lease_problem, argvs, logins), strict=True))
     return {
-        name: f"its lease could not be renewed ({words}). Besides Ansible, plain SSH must get there with a key, and "
-        "sudo without a password: ansible_password and ansible_become_password serve Ansible alone"
+        name: f"its lease could not be renewed ({words}). {_BESIDES_ANSIBLE}"
         for name, words in problems_by_node.items()
         if words
     }
@@ -176,9 +166,10 @@ def _with_rights(failure: str) -> str:
     if _LACKS_RIGHTS not in failure:
         return failure
     return (
-        f"{failure}. Log in as root (ansible_user: root), or set ansible_become: true and let that user's sudo ask for "
-        "no password. A user without root keeps everything at home: tokenpeak_state_dir: /home/USER/.local/state/"
-        "tokenpeak-node, and production that is the user's own; see playbooks/README.md under Rights"
+        f"{failure.rstrip('.')}. Log in as root (ansible_user: root), or set ansible_become: true and let that user's "
+        "sudo ask for no password. A user without root keeps everything at home: tokenpeak_state_dir: "
+        "/home/USER/.local/state/tokenpeak-node, and production that is the user's own; see playbooks/README.md "
+        "under Rights"
     )
 
 

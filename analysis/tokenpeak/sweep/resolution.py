@@ -67,10 +67,12 @@ def _verbatim(value: Any) -> Any:
 class Resolution:
     """An inventory that is being resolved: the names and groups of its hosts, and the variables that match `wanted`.
 
-    Variables are those of `nodes` (all when empty) and of the load hosts.
+    Variables are those of `nodes` (all when empty) and of the load hosts; `template` is rendered for the nodes alone.
     """
 
-    def __init__(self, hosts_path: Path, *, wanted: str | None = None, nodes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, hosts_path: Path, *, wanted: str | None = None, nodes: tuple[str, ...] = (), template: Path | None = None
+    ) -> None:
         """Start to resolve; raises InventoryError where Ansible has no place to work."""
         _require_place_for_ansible()
         self.hosts_path = hosts_path
@@ -81,6 +83,7 @@ class Resolution:
             "wanted": wanted,
             "nodes": list(nodes) or None,
             "always": LOAD_HOSTS,
+            "template": None if template is None else str(template),
         }
         environment = {
             **os.environ,

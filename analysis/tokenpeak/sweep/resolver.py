@@ -5,9 +5,11 @@ Ansible's command line makes a process for each host, which takes 15 s for 200 h
 A process of its own, because Ansible reads its settings on import and keeps them for good.
 """
 
+import contextlib
 import json
 import re
 import sys
+from pathlib import Path
 from typing import Any, TypedDict
 
 from ansible import constants, context
@@ -18,7 +20,7 @@ from ansible.module_utils.common.collections import ImmutableDict
 from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.loader import init_plugin_loader
-from ansible.template import Templar
+from ansible.template import Templar, trust_as_template
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
@@ -35,6 +37,8 @@ class ResolutionRequest(TypedDict):
     nodes: list[str] | None
     """The hosts to render variables of, besides those of the group `always`; None: all."""
     always: str
+    template: str | None
+    """A file of Jinja to render with the variables of each of these hosts that is a node; None: none."""
 
 
 class ResolvedHosts(TypedDict):
@@ -46,6 +50,8 @@ class ResolvedHosts(TypedDict):
     """Host → variable → rendered value."""
     failures: dict[str, dict[str, str]]
     """Host → variable that cannot be rendered → why; under the empty name what is wrong with all of its variables."""
+    texts: dict[str, str]
+    """Host → the template as rendered; without those for which it cannot be."""
 
 
 def resolve(request: ResolutionRequest) -> ResolvedHosts:
@@ -75,10 +81,12 @@ def resolve(request: ResolutionRequest) -> ResolvedHosts:
         groups={host.name: sorted(group.name for group in host.get_groups()) for host in hosts},
         variables={},
         failures={},
+        texts={},
     )
     if request["wanted"] is None:
         return answer
     wanted = re.compile(request["wanted"])
+    template = trust_as_template(Path(request["template"]).read_text()) if request["template"] else None
     manager = VariableManager(loader=loader, inventory=inventory)
     # Hands itself to the manager, which then offers the other hosts' variables under the name `hostvars`.
     HostVars(inventory=inventory, variable_manager=manager, loader=loader)
@@ -101,6 +109,9 @@ def resolve(request: ResolutionRequest) -> ResolvedHosts:
                 rendered[name] = templar.template(variables[name])
             except AnsibleError as error:
                 answer["failures"].setdefault(host.name, {})[name] = str(error)
+        if template is not None and asked and request["always"] not in answer["groups"][host.name]:
+            with contextlib.suppress(AnsibleError):
+                answer["texts"][host.name] = str(templar.template(template))
     return answer
 
 

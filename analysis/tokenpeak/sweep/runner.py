@@ -24,7 +24,7 @@ from tokenpeak import paths
 from tokenpeak.errors import NodeError
 from tokenpeak.node.protocol.answers import NodeAnswer, parse
 from tokenpeak.node.protocol.commands import ANSWERS
-from tokenpeak.sweep.connection import is_kept, search_path
+from tokenpeak.sweep.connection import is_kept, open_sockets, search_path
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.login_failures import Login, logins_of, with_remedy
 from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult, as_object, failure_words
@@ -126,11 +126,12 @@ def run_playbook(
     on_event: Callable[[Event], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     logins: Callable[[], Mapping[str, Login]] | None = None,
+    skip_tags: Sequence[str] = (),
 ) -> PlaybookResult:
     """Run `playbook` of the playbooks folder on `nodes` (all when empty) and wait for its end.
 
     `logins` answers how hosts are logged in to, by name, once one of them has failed; None: by the variables of
-    `inventory`.
+    `inventory`. Tasks with one of `skip_tags` are left out.
     `on_event` and `cancelled` are called from this thread; once `cancelled` answers True, Ansible is killed within
     half a second and what it had started on nodes is left to them. Raises NodeError when Ansible itself could not run.
     """
@@ -148,6 +149,7 @@ def run_playbook(
             playbook=playbook,
             inventory=str(inventory.hosts_path),
             limit=",".join(limit),
+            skip_tags=",".join(skip_tags) or None,
             extravars=as_extravars(extravars or {}),
             settings={"pexpect_timeout": _CANCEL_POLL_S},
             quiet=True,
@@ -239,6 +241,9 @@ def _environment(prepared: Mapping[str, str]) -> dict[str, str]:
     kept["ANSIBLE_CONFIG"] = str(paths.PLAYBOOKS / "ansible.cfg")
     # ansible-runner says False here, which is stronger than ansible.cfg.
     kept["ANSIBLE_HOST_KEY_CHECKING"] = "True"
+    if (folder := open_sockets()) is not None:
+        # A login costs as much processor time as twenty commands. %% is Ansible's for %.
+        kept["ANSIBLE_SSH_CONTROL_PATH"] = f"{folder}/%%C"
     return kept
 
 

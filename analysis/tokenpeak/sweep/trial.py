@@ -21,13 +21,13 @@ from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
 from tokenpeak.node.protocol.requests import RestoreRequest, as_json
 from tokenpeak.records import Production, Provenance, TrialRecord
 from tokenpeak.sweep.claim import SweepClaim
+from tokenpeak.sweep.installation import install
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.load_host_scheduler import LoadHostScheduler
 from tokenpeak.sweep.model_store import StoreLimiter
 from tokenpeak.sweep.node_command import run_here, run_node_command
 from tokenpeak.sweep.node_result import Event, NodeResult
-from tokenpeak.sweep.probe import install
 from tokenpeak.sweep.restoration import restored_by
 from tokenpeak.sweep.secret import MasterSecret
 from tokenpeak.sweep.step import Step

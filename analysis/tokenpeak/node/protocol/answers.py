@@ -207,6 +207,13 @@ AnyAnswer = TypeVar("AnyAnswer", bound=NodeAnswer)
 
 
 @dataclass(frozen=True)
+class PutAnswer(NodeAnswer):
+    """Script, declaration and secret are in the state folder; `changed` where one of them was not."""
+
+    changed: bool | None = bound(flag)
+
+
+@dataclass(frozen=True)
 class InstallAnswer(NodeAnswer):
     """The guard is in place."""
 

@@ -11,6 +11,7 @@ from tokenpeak.node.protocol.answers import (
     NodeAnswer,
     ProbeAnswer,
     ProduceAnswer,
+    PutAnswer,
     RestoreAnswer,
     StatusAnswer,
     TelemetryAnswer,
@@ -19,6 +20,7 @@ from tokenpeak.node.protocol.answers import (
 from tokenpeak.node.protocol.apply_answers import ChangeAnswer, ConfirmAnswer, DescribeAnswer, ObserveAnswer
 
 ANSWERS: dict[str, type[NodeAnswer]] = {
+    "put": PutAnswer,
     "install": InstallAnswer,
     "probe": ProbeAnswer,
     "launch": LaunchAnswer,

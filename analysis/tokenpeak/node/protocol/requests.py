@@ -1,4 +1,4 @@
-"""Requests of a controller to the node script: launch, finish, restore, uninstall, heartbeat.
+"""Requests of a controller to the node script: put, launch, finish, restore, uninstall, heartbeat.
 
 A request is one JSON object. All of it is checked before anything on the node is touched: a field that is missing,
 unknown, of another type or out of range is an error that names it.
@@ -12,7 +12,7 @@ import re
 import select
 import sys
 import time
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar
 
@@ -60,6 +60,15 @@ def _secret(value: Any) -> str | None:
     if isinstance(value, str) and SECRET_NAME.fullmatch(value):
         return None
     return f"is {value!r:.80}, not the name of a secret"
+
+
+def _secret_value(value: Any) -> str | None:
+    """Without the value in the words."""
+    return None if isinstance(value, str) and _text(value) is None else "is not 1 to 500 printable characters"
+
+
+def _declaration(value: Any) -> str | None:
+    return None if isinstance(value, dict) else f"is {value!r:.80}, not an object"
 
 
 def _flag(value: Any) -> str | None:
@@ -182,6 +191,8 @@ CHECKS: dict[str, Check] = {
     "production_ready_s": _seconds,
     "idle_s": _idle_seconds,
     "secret": _secret,
+    "secret_value": _secret_value,
+    "declaration": _declaration,
     "restore_production": _flag,
     "keep_lock": _flag,
     "production_at_start": _served,
@@ -203,6 +214,16 @@ CHECKS: dict[str, Check] = {
 @dataclass(frozen=True)
 class NodeRequest:
     """What a controller asks of a node."""
+
+
+@dataclass(frozen=True)
+class PutRequest(NodeRequest):
+    """Put the node's declaration and its controller's secret into the state folder, beside the script that runs."""
+
+    declaration: Json
+    secret: str | None = None
+    """The secret's name."""
+    secret_value: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

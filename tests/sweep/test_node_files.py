@@ -1,0 +1,186 @@
+"""Script, declaration and secret in a node's state folder: put there by real commands, and looked at by one."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpeak.node.bundle import write_bundle
+from tokenpeak.node.error import ScriptError
+from tokenpeak.sweep.node_files import NodeFiles
+
+SECRET, VALUE = "secret-0123abcd", "canary-in-the-secret"
+
+
+def files_for(folder: Path, **changes: Any) -> NodeFiles:
+    """What belongs into a state folder below `folder`."""
+    declaration = {"state_dir": str(folder / "state"), "python": sys.executable, "node": "gpu1", "port": 8099}
+    files = NodeFiles(
+        script=write_bundle(folder / "packed.pyz").read_bytes(),
+        declaration=declaration,
+        secret_name=SECRET,
+        secret_value=VALUE,
+    )
+    return replace(files, **changes)
+
+
+def run(argv: list[str], given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    """A command's end, as on a node."""
+    return subprocess.run(argv, input=given, capture_output=True, check=False)
+
+
+def put(files: NodeFiles) -> dict[str, Any]:
+    """The answer of putting these files there."""
+    done = run(files.put(), files.put_input())
+    answer = json.loads(done.stdout)
+    assert isinstance(answer, dict), done
+    return answer
+
+
+def are_there(files: NodeFiles) -> bool:
+    """Whether one look finds them there."""
+    return files.are_there(run(files.look(sys.executable)).stdout.decode())
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> NodeFiles:
+    """Files that have been put into a folder that was not there."""
+    found = files_for(tmp_path)
+    assert not are_there(found)
+    assert put(found)["changed"]
+    return found
+
+
+def test_files_are_put_and_found(files: NodeFiles, tmp_path: Path) -> None:
+    """They have the content that was sent, are their user's alone, and are not put again."""
+    state = tmp_path / "state"
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (state, *state.iterdir())}
+
+    assert are_there(files)
+    assert {"state": 0o700, "tokenpeak-node.pyz": 0o755, "node.json": 0o600, SECRET: 0o600} == modes
+    assert (tmp_path / "packed.pyz").read_bytes() == (state / "tokenpeak-node.pyz").read_bytes()
+    assert "gpu1" == json.loads((state / "node.json").read_text())["node"]
+    assert f"{VALUE}\n" == (state / SECRET).read_text()
+    before = (state / "node.json").stat().st_ino
+    assert put(files)["changed"] is False
+    assert before == (state / "node.json").stat().st_ino
+
+
+def rewritten(path: Path) -> None:
+    """The same bytes behind a link."""
+    shutil.copy2(path, path.with_name("elsewhere"))
+    path.unlink()
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def appended(path: Path) -> None:
+    """A byte more."""
+    with path.open("ab") as stream:
+        stream.write(b" ")
+
+
+def torn(path: Path) -> None:
+    """A byte less."""
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def opened(path: Path) -> None:
+    """Readable and writable by everybody."""
+    path.chmod(0o777)
+
+
+def given_away(path: Path) -> None:
+    """Another user's."""
+    os.chown(path, 65534, -1)
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
+    "removed": Path.unlink,
+    "appended": appended,
+    "torn": torn,
+    "opened": opened,
+    "linked": rewritten,
+    **({"given away": given_away} if os.geteuid() == 0 else {}),
+}
+
+
+@pytest.mark.parametrize("name", ["tokenpeak-node.pyz", "node.json", SECRET])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_change_by_hand_is_seen_and_mended(
+    name: str, change: Callable[[Path], None], files: NodeFiles, tmp_path: Path
+) -> None:
+    """A file that was changed on the node, in content, mode, owner or kind, is put there again."""
+    path = tmp_path / "state" / name
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    change(path)
+
+    assert not are_there(files)
+    assert put(files)["changed"]
+    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert are_there(files)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"script": b"another"},
+        {"secret_value": "another"},
+        {"secret_name": "secret-99999999"},
+        {"declaration": {"port": 8098}},
+        {"declaration": {"retired_secrets": [SECRET]}},
+    ],
+    ids=["script", "secret", "secret's name", "declaration", "retired secret"],
+)
+def test_what_belongs_there_now_is_another(change: dict[str, Any], files: NodeFiles) -> None:
+    """What was right for another script, secret or declaration is not taken for what belongs there now."""
+    if "declaration" in change:
+        change = {"declaration": {**files.declaration, **change["declaration"]}}
+
+    assert are_there(files)
+    assert not are_there(replace(files, **change))
+
+
+@pytest.mark.parametrize("printed", ["", "{}", "[]", "null", "true", "Welcome!\n{}", '{"node.json": null}'])
+def test_anything_else_that_was_printed_is_no_yes(printed: str, files: NodeFiles) -> None:
+    """A login's greeting, an old node's answer, or nothing at all does not count as a look."""
+    assert not files.are_there(printed)
+
+
+def test_one_digest_of_three_is_wrong(files: NodeFiles) -> None:
+    """A look counts as a whole: with any digit of it changed it does not."""
+    printed = run(files.look(sys.executable)).stdout.decode()
+    found = json.loads(printed)
+    for name, (digest, mode, own) in found.items():
+        other = {**found, name: ["0" + digest[1:] if digest[0] != "0" else "1" + digest[1:], mode, own]}
+
+        assert not files.are_there(json.dumps(other))
+    assert files.are_there(printed)
+
+
+def test_folder_of_others_gets_nothing(tmp_path: Path) -> None:
+    """Where somebody else may write the folder, neither script nor secret is put there."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    files = files_for(tmp_path / "open")
+    answer = put(files)
+
+    assert "can be written by others" in answer["error"]["text"]
+    assert [] == list((tmp_path / "open" / "state").iterdir())
+
+
+def test_secret_is_in_no_argument(files: NodeFiles) -> None:
+    """It goes to standard input alone: no command, representation or refusal has it."""
+    said = [*files.look(sys.executable), *files.put(), *files.install(), repr(files)]
+    with pytest.raises(ScriptError, match="secret_value is not 1 to 500 printable characters") as refused:
+        replace(files, secret_value=f"{VALUE}\0").put_input()
+
+    assert not any(VALUE in each for each in (*said, str(refused.value)))
+    assert VALUE.encode() in files.put_input()
