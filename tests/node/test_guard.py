@@ -130,7 +130,8 @@ def test_production_that_refuses_once(node: Node) -> None:
     """The guard keeps trying until production answers."""
     declared = node.production()
     node.run("produce")
-    node.run("launch", node.launch_request(lease_s=2))
+    # Long enough to put another program into the record before the guard acts.
+    node.run("launch", node.launch_request(lease_s=6))
     working = declared["process"]["argv"]
     record = node.read("record.json")
     assert record is not None
@@ -139,7 +140,7 @@ def test_production_that_refuses_once(node: Node) -> None:
     executable.chmod(0o755)
     record["production"]["declared"]["process"]["argv"] = [str(executable), *working]
     node.rewrite("record.json", record)
-    assert clock.wait_until(lambda: node.read("outcome.json") is not None, 15)
+    assert clock.wait_until(lambda: node.read("outcome.json") is not None, 30)
     failed = node.read("outcome.json")
     executable.write_text('#!/bin/sh\nexec "$@"\n')
 

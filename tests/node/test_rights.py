@@ -17,7 +17,7 @@ import pytest
 from tests.node.conftest import Node, node_in
 from tests.node.test_launch import models_served
 
-from tokenpeak.node import launcher
+from tokenpeak.node import clock, launcher
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.state import State
 
@@ -395,10 +395,12 @@ def test_root_runs_no_power_command_that_others_can_write(place: Path, kind: str
     probed = command(bundle, "probe", "--state", str(folder))
     (folder / "engine.json").write_text("{}")
     sampler = subprocess.Popen([SYSTEM_PYTHON, "-I", str(bundle), "telemetry", "--state", str(folder)])
+    has_begun = clock.wait_until((folder / "telemetry.jsonl").exists, 30)
     time.sleep(1.5)
     sampler.kill()
     sampler.wait()
 
+    assert has_begun, "the sampler did not run"
     assert not marker.exists()
     assert "rights" == installed["error"]["code"]
     assert "tokenpeak_power_command" in installed["error"]["text"]
