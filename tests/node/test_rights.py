@@ -107,6 +107,7 @@ def guard_command(place: Path) -> Iterator[tuple[Path, Path]]:
         ["status\n"],
         ["guard"],
         ["install"],
+        ["put"],
         [""],
         [],
     ],
@@ -130,7 +131,7 @@ def test_command_of_trials_changes_no_definition(guard_command: tuple[Path, Path
     assert state
     bundle = Path(state[1]) / "tokenpeak-node.pyz"
 
-    for word in ("change", "confirm", "observe", "describe"):
+    for word in ("change", "confirm", "observe", "describe", "put"):
         done = subprocess.run([wrapper, word], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert (2, "") == (done.returncode, done.stdout)
         # Behind the shell's check Python's own.

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak.errors import ReportError, SpecError
+from tokenpeak.node import clock
 from tokenpeak.report import page_helper, sweep_processes
 from tokenpeak.report.page_helper import PageHelper
 from tokenpeak.report.pages import SWEEP_PAGES
@@ -62,8 +62,7 @@ def test_a_helper_makes_the_same_pages(results: Path, tmp_path: Path, monkeypatc
     def begun(helper: PageHelper, *rest: Any) -> None:
         begin(helper, *rest)
         # Of so few trials all pages would be made before the helper has begun.
-        while not helper.next_page.value:
-            time.sleep(0.01)
+        assert clock.wait_until(lambda: bool(helper.next_page.value), 60, poll_s=0.01)
 
     monkeypatch.setattr(PageHelper, "begin", begun)
     site = build_site([results / "one"], tmp_path / "site").parent

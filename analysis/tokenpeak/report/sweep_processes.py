@@ -1,8 +1,8 @@
 """Pages of many large sweeps at a time: a process for each, as many together as there are processors.
 
 A process that ends gives back what its sweep's frames took, so that memory grows with the largest sweeps and not with
-their number. Few small sweeps are made in this process: another takes two seconds to begin. A single
-large one has a helper.
+their number. Few small sweeps are made in this process: another takes two seconds to begin. A single large one has a
+helper.
 """
 
 import os

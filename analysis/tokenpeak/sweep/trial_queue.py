@@ -72,10 +72,10 @@ class TrialQueue:
         for hardware in self._screenings:
             self._give_verdicts(hardware)
         self._searches.settle(self._history)
-        self._left = {plan.hardware: {node for node in plan.nodes if node in there} for plan in plans}
+        self._left = {plan.hardware: set(plan.nodes).intersection(there or plan.nodes) for plan in plans}
         """The nodes that may still make trials, by hardware."""
         for hardware, left in self._left.items():
-            if there and not left:
+            if not left:
                 self._searches.leave(hardware, self._history)
 
     @property
