@@ -32,6 +32,8 @@ from tokenpeak.node import clock
 NODES = tuple(map(int, os.environ.get("NODES", "1 12 50 200").split()))
 MOST_KILLED = 50
 TRIALS = 40
+FEWEST = 5
+"""On one node, where a search sees each trial before the next: it ends by itself once no config can be better."""
 RESULT = paths.ROOT / ".tokenpeak" / "many-nodes.json"
 LIMIT_S = 3000.0
 MOST_MIB_PER_NODE_AT_WORK = 60.0
@@ -88,10 +90,10 @@ def launches(archive: Path) -> Counter[tuple[str, int, str]]:
     return Counter((trial["config"]["config_id"], trial["replicate"], trial["status"]) for trial in trials)
 
 
-def each_once(archive: Path, trials: int) -> bool:
+def each_once(archive: Path, fewest: int, most: int) -> bool:
     """Whether there are so many trials, all of them good, and none is there twice."""
     found = launches(archive)
-    return len(found) == trials and set(found.values()) == {1} and {status for *_, status in found} == {"ok"}
+    return fewest <= len(found) <= most and set(found.values()) == {1} and {status for *_, status in found} == {"ok"}
 
 
 def recorded(user: User) -> int:
@@ -125,7 +127,7 @@ def test_each_command_with_so_many_nodes(count: int) -> None:
             commands.append(command_figures(count, command, cost))
             if command == "sweep":
                 sweeps.append(sweep_figures(count, cost, user.archives()[-1]))
-                assert each_once(user.archives()[-1], TRIALS), said
+                assert each_once(user.archives()[-1], TRIALS if count > 1 else FEWEST, TRIALS), said
         assert [] == of_all(rack, RackNode.answers)
         assert [] == of_all(rack, RackNode.has_free_engine_port)
     found = {"load_average": os.getloadavg(), "commands": list(map(asdict, commands)), "sweep": asdict(sweeps[0])}
@@ -205,7 +207,7 @@ def test_killed_controller_of_many_nodes_at_work() -> None:
         write("killed", {"nodes": count, "trials_before": before, **back, **took})
 
         assert ("completed", []) == (end["status"], end["unrestored"])
-        assert each_once(archive, trials), said
+        assert each_once(archive, trials, trials), said
         assert [] == of_all(rack, RackNode.answers)
         assert [] == of_all(rack, RackNode.has_free_engine_port)
     assert all(-BEAT_S - 1 <= late <= SLACK_S for late in late_s), late_s
