@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import types
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from typing import Any, get_args
 import psycopg
 import pytest
 import yaml
+from click.testing import CliRunner
 from pydantic import BaseModel
 from tests.front_door.documented import help_commands
 
@@ -29,7 +28,6 @@ from tokenpeak.store.database import DatabaseChoice, open_database
 from tokenpeak.store.embedded import running_server
 from tokenpeak.sweep.inventory_variables import BY_CONTROLLER, CONTROLLER, MANAGER_KEYS, keys_of
 
-TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 OF_RECORDS = {
     ("ExternalWorkload", None): "another tool asked; a user cannot",
     ("ExternalLoad", None): "another tool asked; a user cannot",
@@ -171,9 +169,9 @@ def test_every_key_of_production_and_of_a_build(docs: Path) -> None:
 
 def help_of(*words: str) -> str:
     """What a command prints about itself."""
-    argv = [TOKENPEAK, *words, "--help"]
-    environment = {"COLUMNS": "200", "PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
-    return subprocess.run(argv, capture_output=True, text=True, check=True, env=environment).stdout
+    made = CliRunner().invoke(tokenpeak, [*words, "--help"], terminal_width=200, catch_exceptions=False)
+    assert 0 == made.exit_code, made.output
+    return made.output
 
 
 def test_every_command_and_option(docs: Path) -> None:

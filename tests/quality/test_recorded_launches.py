@@ -29,6 +29,7 @@ def sound(recorded: list[Recording]) -> list[Recording]:
     return [each for each in recorded if "noise" not in each.config]
 
 
+@pytest.mark.e2e
 def test_no_sound_launch_fails(sound: list[Recording]) -> None:
     """Each against each other one: none fails, which forty launches bound at 7.2% of launches with 95% confidence."""
     counted = false_alarms([each.answers for each in sound], random.Random(26))

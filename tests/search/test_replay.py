@@ -200,6 +200,7 @@ def test_rounds_on_several_nodes_hit_as_one_node_does() -> None:
     assert sum(one.hit for one in together) >= sum(one.hit for one in alone) - 1
 
 
+@pytest.mark.e2e
 def test_a_node_screening_makes_up_for_slow_nodes() -> None:
     """Two of five nodes are 8% slower: a search that does not know them misses; four launches on each node mend it."""
     known = landscape("V100", 1)

@@ -222,6 +222,24 @@ def test_count_of_trials_to_come_is_of_the_budget() -> None:
     assert 30 == trial_count(spec, [(plan, history) for plan, (_, history) in zip(plans, first, strict=True)]).total
 
 
+def test_searches_that_are_asked_often_count_as_new_ones_do() -> None:
+    """What strategies keep between questions changes no count, from the first launch to the finals."""
+    plan = plan_of_landscape(HARDWARE[0])
+    given = SearchSpec(strategy="adaptive", trials=10, finalists=2)
+    spec = sweep_spec(FEW).model_copy(update={"search": given})
+    speeds = {key: values[0] or 0.0 for key, values in landscape(HARDWARE[0], 1).launches.items()}
+    history = play(spec, [plan], {plan.hardware: 1}, speeds={plan.hardware: speeds}).histories[plan.hardware]
+    searches = Searches(spec, [plan])
+    asked, new = [], []
+    for ended in range(len(history) + 1):
+        searches.propose(plan.hardware, {plan.hardware: history[:ended]}, {plan.hardware: set()})
+        asked.append(trial_count(spec, [(plan, history[:ended])], searches))
+        new.append(trial_count(spec, [(plan, history[:ended])]))
+
+    assert new == asked
+    assert len(history) > 10
+
+
 def test_fewer_trials_than_kinds() -> None:
     """A budget that leaves a kind without a trial is refused before anything is touched."""
     spec, plans = sweep({"NVIDIA L4": FEW, "NVIDIA A10": MANY}, trials=1)

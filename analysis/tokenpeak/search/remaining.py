@@ -18,7 +18,7 @@ from tokenpeak.search.budget import Budget
 from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
 from tokenpeak.search.grid import Grid
 from tokenpeak.search.highest import HighestValue, climb, searched
-from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome
+from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Strategy
 from tokenpeak.search.searches import Searches
 from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.sweep import SweepSpec
@@ -37,14 +37,21 @@ class TrialCount:
         return self.ended + self.remaining
 
 
-def trial_count(spec: SweepSpec, searches: Iterable[tuple[Plan, Sequence[Outcome]]]) -> TrialCount:
-    """The count over each hardware's plan with its history."""
-    every = list(searches)
-    limits = limits_of(spec, every)
+def trial_count(
+    spec: SweepSpec, histories: Iterable[tuple[Plan, Sequence[Outcome]]], searches: Searches | None = None
+) -> TrialCount:
+    """The count over each hardware's plan with its history; `searches` are those that carry out the sweep, if any."""
+    every = list(histories)
+    limits = searches.limits if searches is not None else limits_of(spec, every)
     counts = [
         (
             sum(outcome.status != "interrupted" for outcome in history),
-            remaining(spec.model_copy(update={"search": limits[plan.hardware]}), plan, history),
+            remaining(
+                spec.model_copy(update={"search": limits[plan.hardware]}),
+                plan,
+                history,
+                searches.strategy(plan.hardware) if searches is not None else None,
+            ),
         )
         for plan, history in every
     ]
@@ -59,13 +66,14 @@ def limits_of(spec: SweepSpec, searches: Sequence[tuple[Plan, Sequence[Outcome]]
     return found.limits
 
 
-def remaining(spec: SweepSpec, plan: Plan, history: Sequence[Outcome]) -> int:
+def remaining(spec: SweepSpec, plan: Plan, history: Sequence[Outcome], strategy: Strategy | None = None) -> int:
     """How many trials of one hardware have not ended yet, those that run now included.
 
-    `history` holds the trials that ended; interrupted ones are requeued and do not count.
+    `history` holds the trials that ended; interrupted ones are requeued and do not count. A `strategy` of this search
+    is asked instead of one that is made for the question, which takes ten times as long.
     """
     done = [outcome for outcome in history if outcome.status != "interrupted"]
-    left = _launches(spec.search, plan, done, metric=spec.objective.metric)
+    left = _launches(spec.search, plan, done, metric=spec.objective.metric, strategy=strategy)
     budget = Budget.of(spec.search, plan)
     each_s = fmean(outcome.duration_s for outcome in done) if done else plan.estimated_trial_s
     if budget.node_s is None or not each_s:
@@ -89,7 +97,9 @@ def cost_of(
     return cost.after(estimate(light, trial_time(light, alone, own, models), own, trials=launches))
 
 
-def _launches(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str) -> int:
+def _launches(
+    search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str, strategy: Strategy | None = None
+) -> int:
     """The launches to come without a budget of time."""
     if not plan.feasible:
         return 0
@@ -99,7 +109,7 @@ def _launches(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric
             return 0
         return _beside_climb(search, searched(plan, done), done, made.left, metric=metric)
     if search.strategy == "adaptive":
-        return _adaptive(search, plan, done, metric=metric)
+        return _adaptive(search, plan, done, metric=metric, strategy=strategy)
     return Grid(search, plan, direction=metric_direction(metric)).remaining(done)
 
 
@@ -114,10 +124,12 @@ def _beside_climb(search: SearchSpec, plan: Plan, done: Sequence[Outcome], findi
     return finding + _launches(search.model_copy(update={"trials": trials}), plan, own, metric=metric)
 
 
-def _adaptive(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str) -> int:
+def _adaptive(
+    search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str, strategy: Strategy | None
+) -> int:
     """The launches to come of an adaptive search: of its screening, its anchors and its finals."""
     finals = Finals(search=search, seed="", first=SCREENING_LAUNCHES, sign=1.0, alike={})
-    if (known := _finalists(search, plan, done, metric=metric)) is not None:
+    if (known := _finalists(search, plan, done, metric=metric, strategy=strategy)) is not None:
         return finals.remaining(known, 0, done)
     screened = [outcome for outcome in done if outcome.replicate < SCREENING_LAUNCHES]
     settled = {outcome.config_id for outcome in screened if outcome.failure_cause not in TRANSIENT_CAUSES}
@@ -130,14 +142,18 @@ def _adaptive(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric
     return left + anchors + finals.remaining([], min(asked, candidates, len(plan.feasible)), done)
 
 
-def _finalists(search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str) -> list[str] | None:
+def _finalists(
+    search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str, strategy: Strategy | None
+) -> list[str] | None:
     """The finalists of an adaptive search; None while its screening goes on."""
     if not done:
         return None
     # Imported here: its model of the space costs a second of processor time that a plan does not need.
     from tokenpeak.search.adaptive import Adaptive
 
-    return Adaptive(search, plan, metric=metric, direction=metric_direction(metric)).finalists(done)
+    if not isinstance(strategy, Adaptive):
+        strategy = Adaptive(search, plan, metric=metric, direction=metric_direction(metric))
+    return strategy.finalists(done)
 
 
 def _anchors(search: SearchSpec, plan: Plan, done: Sequence[Outcome], screened: int) -> int:

@@ -72,14 +72,14 @@ class Searches:
 
         Finished is the last word on this hardware unless something is pending there.
         """
-        answer = self._strategy(hardware).propose(histories[hardware], pending[hardware], node)
+        answer = self.strategy(hardware).propose(histories[hardware], pending[hardware], node)
         if not self._is_shared or not isinstance(answer, Finished) or pending[hardware]:
             return answer
         going_on = [other for other in self._plans if self._is_searching(other, histories, pending)]
         for other in self._plans:
             if other not in going_on and not self._wants_more(other, histories[other]):
                 self._stop(other, histories)
-        answer = self._strategy(hardware).propose(histories[hardware], (), node)
+        answer = self.strategy(hardware).propose(histories[hardware], (), node)
         if isinstance(answer, Finished) and hardware not in self._stopped and going_on:
             reason = "its share of the budget is used, and another search may leave some of its own"
             return Wait(reason=reason, gives_back=True)
@@ -96,7 +96,7 @@ class Searches:
             return False
         if pending[hardware]:
             return True
-        return not isinstance(self._strategy(hardware).propose(histories[hardware], ()), Finished)
+        return not isinstance(self.strategy(hardware).propose(histories[hardware], ()), Finished)
 
     def _wants_more(self, hardware: str, history: Sequence[Outcome]) -> bool:
         """Whether the search would go on if the budget were larger."""
@@ -109,7 +109,8 @@ class Searches:
             self._stopped[hardware] = self._used(hardware, histories[hardware])
             self._limits = self._shared_out(histories)
 
-    def _strategy(self, hardware: str) -> Strategy:
+    def strategy(self, hardware: str) -> Strategy:
+        """The search of this hardware with what it has of the budget now."""
         search = self._limits[hardware]
         if hardware not in self._made or self._made[hardware][0] != search:
             self._made[hardware] = search, make_strategy(search, self._plans[hardware], metric=self._metric)
@@ -119,7 +120,7 @@ class Searches:
         if not history:
             return _Used(trials=0, gpu_hours=0.0)
         gpu_s = sum(outcome.duration_s for outcome in history) * self._plans[hardware].gpus
-        return _Used(trials=self._strategy(hardware).trials_made(history), gpu_hours=gpu_s / 3600)
+        return _Used(trials=self.strategy(hardware).trials_made(history), gpu_hours=gpu_s / 3600)
 
     def _shared_out(self, histories: Histories) -> dict[str, SearchSpec]:
         """The limits of each search: what the stopped ones have not used is the others'."""

@@ -200,10 +200,11 @@ class TrialQueue:
     def count(self) -> TrialCount:
         """How many trials of all hardware have ended, and how many are to come."""
         with self._changed:
-            searches = [(plan, tuple(self._history[hardware])) for hardware, plan in self._plans.items()]
+            histories = [(plan, self._history[hardware]) for hardware, plan in self._plans.items()]
             ended = sum(screening.ended for screening in self._screenings.values())
             left = sum(screening.remaining for screening in self._screenings.values())
-        count = trial_count(self._spec, searches)
+            # Strategies keep what they have worked out, and are no more than one thread's at a time.
+            count = trial_count(self._spec, histories, self._searches)
         return TrialCount(ended=count.ended + ended, remaining=count.remaining + left)
 
     def _enter(self, record: TrialRecord) -> None:
