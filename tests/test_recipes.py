@@ -221,6 +221,7 @@ def test_add_a_process_manager(copy: Copy) -> None:
     assert copy.followed("add a process manager")
 
 
+@pytest.mark.e2e
 def test_add_a_page(copy: Copy) -> None:
     """A notebook in the folder is enough for a page of every sweep, with its place in the menu."""
     notebook = json.loads((paths.ROOT / "notebooks" / "trials.ipynb").read_text())
@@ -234,6 +235,7 @@ def test_add_a_page(copy: Copy) -> None:
     assert copy.followed("add a page")
 
 
+@pytest.mark.e2e
 def test_add_a_page_to_the_documentation(copy: Copy) -> None:
     """A Markdown file and its line in the contents are enough for a page with its place in the menu."""
     copy.add("/site/content/docs/", "how-to/mine.md", "# Do mine\n\nYou do it.\n")

@@ -70,6 +70,7 @@ def test_it_plans_from_any_folder(installed: Path, tmp_path: Path) -> None:
     assert "configs = " in done.stdout
 
 
+@pytest.mark.e2e
 def test_it_reports_an_archive_from_any_folder(installed: Path, tmp_path: Path) -> None:
     """The site is made from the wheel's own templates and notebooks."""
     archive = installed / "tokenpeak" / "shipped" / "analysis" / "archives" / "t4-mistral7b"

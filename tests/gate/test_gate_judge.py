@@ -120,6 +120,7 @@ def test_a_regression_of_the_stated_size_is_found(landscape: str, configs: int, 
     assert found / many >= 0.95 - beyond(0.95, many)
 
 
+@pytest.mark.e2e
 def test_the_launches_that_are_asked_for_find_the_regression() -> None:
     """As many launches of both sides as are asked for a regression of 40% find it in 95%; of fewer that is not said."""
     model = noise_model_of(recorded("landscape-cpu"))

@@ -43,6 +43,7 @@ def test_equal_sides_on_unequal_nodes_are_called_equal(slow: float) -> None:
     assert alarms / many <= 0.05 + 2.33 * math.sqrt(0.05 * 0.95 / many)
 
 
+@pytest.mark.e2e
 def test_intervals_hold_the_truth_together() -> None:
     """The change of every config lies in its interval in 95% of gates at least, without a margin's help."""
     draw = np.random.default_rng(43)
@@ -62,6 +63,7 @@ def test_intervals_hold_the_truth_together() -> None:
     assert held / many >= 0.95 - 2.33 * math.sqrt(0.05 * 0.95 / many)
 
 
+@pytest.mark.e2e
 def test_a_regression_is_found_where_nodes_differ_by_more() -> None:
     """Nodes that differ by 8% hide no regression of the size that is stated beforehand."""
     draw = np.random.default_rng(47)

@@ -286,6 +286,7 @@ def test_timetable_is_measured(tmp_path: Path) -> None:
     assert 24 * 16 == record.summary.output_tokens
 
 
+@pytest.mark.e2e
 def test_max_rate_over_http(tmp_path: Path) -> None:
     """The search finds what a server of known capacity can serve within the SLO, and shows each probe."""
     gate = threading.Semaphore(1)

@@ -99,6 +99,7 @@ def serving_arguments(url: str) -> list[str]:
 
 
 @pytest.mark.timing
+@pytest.mark.e2e
 def test_supervisord(supervised: tuple[Node, Path]) -> None:
     """Two lines of a program's section are changed and its file gets back every byte."""
     node, file = supervised
@@ -208,6 +209,7 @@ def test_docker(contained: tuple[Node, Daemon]) -> None:
 
 
 @pytest.mark.timing
+@pytest.mark.e2e
 def test_docker_that_is_struck_between_two_names(contained: tuple[Node, Daemon]) -> None:
     """The old container has given up its name and the new one has not got it: the old one gets it back."""
     node, docker = contained

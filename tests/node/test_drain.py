@@ -250,6 +250,7 @@ def test_last_server_is_not_taken_out(haproxy: Balanced) -> None:
     assert node.read("record.json") is None
 
 
+@pytest.mark.e2e
 def test_requests_that_do_not_end(haproxy: Balanced) -> None:
     """Requests that go on beyond the declared time keep production from being stopped; the node returns at once."""
     node = haproxy.node

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from tests.quality.conftest import TOKENS
 from tests.sim.running_engine import MODEL, RunningEngine, StartEngine
@@ -82,6 +83,7 @@ def test_model_that_is_not_served(sound: RunningEngine) -> None:
     assert not found.measurement.is_begun
 
 
+@pytest.mark.e2e
 def test_commands(start_engine: StartEngine, sound: RunningEngine, tmp_path: Path) -> None:
     """`record` writes answers, and `compare` says pass with status 0 and fail with status 3."""
     file, out = tmp_path / "reference.json", tmp_path / "verdict.json"

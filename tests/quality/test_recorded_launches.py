@@ -61,6 +61,7 @@ def test_damage_is_found(recorded: list[Recording], sound: list[Recording]) -> N
     assert counts["fail"] >= 0.95 * DRAWS, counts
 
 
+@pytest.mark.e2e
 def test_what_lies_at_the_margin_is_not_called_right(recorded: list[Recording], sound: list[Recording]) -> None:
     """Noise of 6%, whose divergence is about the margin, passes with one set of prompts in ten at most."""
     [damaged] = [each for each in recorded if each.config == "answers=noise-0_06"]

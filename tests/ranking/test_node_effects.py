@@ -76,6 +76,7 @@ def test_what_nodes_differ_by_makes_intervals_no_wider() -> None:
 
 @pytest.mark.parametrize("node_sd", [0.0, 0.03, 0.08])
 @pytest.mark.parametrize("design", list(DESIGNS)[:3])
+@pytest.mark.e2e
 def test_a_winner_among_equals_is_as_rare_on_several_nodes(design: str, node_sd: float) -> None:
     """With all configs alike one is named the winner in 5% of sweeps at most, without a margin that would hide it."""
     generator = np.random.default_rng([17, round(1000 * node_sd)])

@@ -84,6 +84,7 @@ def test_two_slow_boards_and_one_that_throttles_are_named_among_twenty() -> None
 
 
 @pytest.mark.parametrize(("nodes", "launches"), [(20, 2), (20, 1), (12, 2), (6, 2), (4, 3), (3, 2), (3, 1), (2, 3)])
+@pytest.mark.e2e
 def test_healthy_groups_raise_an_alarm_in_one_of_twenty_at_most(nodes: int, launches: int) -> None:
     """Over 400 groups of any size the rate stays within 5%, but for the chance of this many draws (7.2%)."""
     alarms = sum(bool(screened(healthy(nodes), 1000 + seed, launches=launches).outliers) for seed in range(400))

@@ -122,7 +122,15 @@ def inodes(site: Path) -> dict[str, int]:
     return {path.relative_to(sweep).as_posix(): path.stat().st_ino for path in found}
 
 
-@pytest.mark.parametrize("happened", [(add, add), (add_unplanned, remove), (change, damage), (end_again, replan)])
+@pytest.mark.parametrize(
+    "happened",
+    [
+        (add, add),
+        (change, damage),
+        pytest.param((add_unplanned, remove), marks=pytest.mark.e2e),
+        pytest.param((end_again, replan), marks=pytest.mark.e2e),
+    ],
+)
 def test_the_site_is_that_made_from_nothing(home: Path, happened: Sequence[Callable[[Archive], None]]) -> None:
     """Whatever happened to the archive, one after the other, every file is equal; and no other file stands there."""
     for each in happened:
@@ -133,6 +141,7 @@ def test_the_site_is_that_made_from_nothing(home: Path, happened: Sequence[Calla
     assert files(home / "fresh") == files(home / "site")
 
 
+@pytest.mark.e2e
 def test_what_says_the_same_is_reused(home: Path) -> None:
     """After one more trial, each page and cleaned file that is equal is the one of before, and most are equal.
 
@@ -185,6 +194,7 @@ def test_a_changed_file_of_the_former_site_is_made_again(home: Path) -> None:
     assert files(home / "fresh") == files(home / "site")
 
 
+@pytest.mark.e2e
 def test_notes_that_cannot_be_read_are_none(home: Path) -> None:
     """Damaged rows cost time, and change nothing; as does a damaged note."""
     notes = home / ".site.trials" / SWEEP

@@ -37,6 +37,7 @@ def files(site: Path) -> dict[str, bytes]:
     return {path.relative_to(site).as_posix(): path.read_bytes() for path in found}
 
 
+@pytest.mark.e2e
 def test_processes_make_the_same_site(
     results: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_the_error_of_a_helper_is_the_error_of_the_build(
     assert not list(tmp_path.glob("*site*"))
 
 
+@pytest.mark.e2e
 def test_sweeps_that_stay_are_shown_as_before(results: Path, tmp_path: Path) -> None:
     """A site of which one sweep is new and the others stay is, in every file, that of all sweeps made at once."""
     build_site([results / name for name in ("four", "one", "three")], tmp_path / "site")

@@ -302,6 +302,7 @@ def test_database_of_an_older_version(analyst: Analyst, frames: Frames) -> None:
     assert 0 == analyst.run("ingest", str(analyst.archive)).returncode
 
 
+@pytest.mark.e2e
 def test_database_that_no_migration_leads_on_from(analyst: Analyst, frames: Frames) -> None:
     """A database of another history is refused with the command that makes it anew, which loses no sweep unasked."""
     analyst.run("ingest", str(analyst.archive))

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from driven_home import MODEL, OTHER_MODEL, Home
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture(scope="module")
 def swept(home: Home) -> tuple["subprocess.CompletedProcess[str]", Path]:
