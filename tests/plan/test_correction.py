@@ -1,8 +1,9 @@
 import math
+import random
 
 import pytest
 
-from tokenpeak.predict.correction import NOISE_SD_AT_LEAST, Z_80, PredictedTrial, errors, learn
+from tokenpeak.predict.correction import NOISE_SD_AT_LEAST, Z_80, PredictedTrial, errors, learn, learn_without_each
 from tokenpeak.records import Config, ModelName, Prediction
 
 
@@ -84,3 +85,25 @@ def test_launches_that_agree_leave_the_noise_between_launches() -> None:
     corrected = learn([trial("8", "true", 0.7)] * 200).apply(config("8", "true"), PREDICTION)
 
     assert corrected.uncertainty == pytest.approx(math.expm1(Z_80 * NOISE_SD_AT_LEAST), rel=0.05)
+
+
+def test_each_is_predicted_as_if_it_had_not_been_there() -> None:
+    """It is learning from the list without it, each in turn, also for what one alone has or lacks."""
+    lots = random.Random(4)
+    seen = [
+        trial(lots.choice("1234"), lots.choice(["true", "false"]), lots.lognormvariate(-0.2, 0.1)) for _ in range(30)
+    ]
+    seen.append(trial("alone", "true", 0.5))
+    seen.append(PredictedTrial(config=config("1", "true"), prediction=PREDICTION, measured={"ttft_s": 0.2}))
+    for place, (one, learned) in enumerate(zip(seen, learn_without_each(seen), strict=True)):
+        left = learn(seen[:place] + seen[place + 1 :]).apply(one.config, one.prediction)
+        found = learned.apply(one.config, one.prediction)
+
+        assert left.model_dump(exclude_none=True) == pytest.approx(found.model_dump(exclude_none=True), rel=1e-9)
+
+
+def test_one_trial_has_no_others() -> None:
+    """Without the only trial nothing is known."""
+    (learned,) = learn_without_each([trial("8", "true", 0.7)])
+
+    assert PREDICTION == learned.apply(config("8", "true"), PREDICTION)

@@ -6,15 +6,17 @@ the uncertainty of a corrected prediction shrinks only where something like it w
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.records import Config, Prediction, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
 
+Floats = NDArray[np.float64]
 METRICS = ("output_tok_per_s", "ttft_s", "tpot_s", "kv_cache_tokens")
 
 Z_80 = 1.2816
@@ -25,6 +27,9 @@ EFFECT_SD = 0.15
 
 NOISE_SD_AT_LEAST = 0.03
 """Spread between launches of one config that no trial may argue away."""
+
+AT_ONCE = 500
+"""Corrections that are worked out together: each needs a matrix as wide as there are alternatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +108,8 @@ class Correction:
 
     features: tuple[tuple[str, str], ...] = ()
     """The alternatives seen, (axis, name)."""
-    mean: Mapping[str, tuple[float, ...]]
-    covariance: Mapping[str, tuple[tuple[float, ...], ...]]
+    mean: Mapping[str, Floats]
+    covariance: Mapping[str, Floats]
     noise_sd: Mapping[str, float]
 
     def factor(self, config: Config, metric: str) -> tuple[float, float] | None:
@@ -113,9 +118,9 @@ class Correction:
             return None
         row = np.array(_row(config, self.features))
         unseen = sum((axis, name) not in self.features for axis, name in config.choices.items())
-        spread = float(row @ np.array(self.covariance[metric]) @ row)
+        spread = float(row @ self.covariance[metric] @ row)
         variance = spread + unseen * EFFECT_SD**2 + self.noise_sd[metric] ** 2
-        return math.exp(float(row @ np.array(self.mean[metric]))), math.exp(Z_80 * math.sqrt(variance)) - 1
+        return math.exp(float(row @ self.mean[metric])), math.exp(Z_80 * math.sqrt(variance)) - 1
 
     def apply(self, config: Config, prediction: Prediction) -> Prediction:
         """The prediction with each metric corrected and the uncertainty that the trials leave."""
@@ -135,33 +140,104 @@ def _row(config: Config, features: Sequence[tuple[str, str]]) -> list[float]:
     return [1.0, *(1.0 if config.choices.get(axis) == name else 0.0 for axis, name in features)]
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What trials say of one metric: a row of the design each, the logarithm of measured ÷ predicted, and the width."""
+
+    places: list[int]
+    """Which of the trials they are."""
+    design: Floats
+    target: Floats
+    widths: Floats
+
+
+def _known(observations: Sequence[PredictedTrial], features: Sequence[tuple[str, str]], metric: str) -> _Known:
+    found = [
+        (place, _row(one.config, features), math.log(measured / predicted), one.prediction.uncertainty or 0.5)
+        for place, one in enumerate(observations)
+        if (predicted := _predicted(one.prediction, metric)) and (measured := one.measured.get(metric))
+    ]
+    return _Known(
+        [place for place, *_ in found],
+        np.array([row for _, row, _, _ in found]),
+        np.array([target for _, _, target, _ in found]),
+        np.array([width for *_, width in found]),
+    )
+
+
+def _features(observations: Sequence[PredictedTrial]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted({choice for one in observations for choice in one.config.choices.items()}))
+
+
+def _fit(grams: Floats, moments: Floats, squares: Floats, count: int, widest: Floats) -> tuple[Floats, Floats, Floats]:
+    """Weights, their covariance and the noise of several regressions, each of `count` trials and with its own sums."""
+    size = grams.shape[-1]
+    priors = np.zeros_like(grams)
+    priors[:, range(size), range(size)] = 1 / EFFECT_SD**2
+    priors[:, 0, 0] = (np.log1p(widest) / Z_80) ** -2
+    sd = np.full(len(grams), 2 * NOISE_SD_AT_LEAST)
+    # The noise is read off what the effects leave over; a few rounds settle it.
+    for _ in range(8):
+        scale = sd[:, None] ** 2
+        posterior = np.linalg.inv(priors + grams / scale[:, None])
+        weights = np.einsum("ijk,ik->ij", posterior, moments) / scale
+        left = squares - 2 * (weights * moments).sum(axis=1) + np.einsum("ij,ijk,ik->i", weights, grams, weights)
+        sd = np.maximum(NOISE_SD_AT_LEAST, np.sqrt(np.maximum(left, 0.0) / count))
+    return weights, posterior, sd
+
+
 def learn(observations: Sequence[PredictedTrial]) -> Correction:
     """The correction that these trials call for."""
-    features = tuple(sorted({choice for one in observations for choice in one.config.choices.items()}))
-    mean: dict[str, tuple[float, ...]] = {}
-    covariance: dict[str, tuple[tuple[float, ...], ...]] = {}
+    features = _features(observations)
+    mean: dict[str, Floats] = {}
+    covariance: dict[str, Floats] = {}
     noise: dict[str, float] = {}
     for metric in METRICS:
-        rows, targets, widths = [], [], []
-        for one in observations:
-            predicted, found = _predicted(one.prediction, metric), one.measured.get(metric)
-            if predicted and found:
-                rows.append(_row(one.config, features))
-                targets.append(math.log(found / predicted))
-                widths.append(one.prediction.uncertainty or 0.5)
-        if not rows:
+        known = _known(observations, features, metric)
+        if not known.places:
             continue
-        design, target = np.array(rows), np.array(targets)
-        offset_sd = math.log1p(max(widths)) / Z_80
-        prior = np.diag([1 / offset_sd**2] + [1 / EFFECT_SD**2] * len(features))
-        sd = 2 * NOISE_SD_AT_LEAST
-        # The noise is read off what the effects leave over; a few rounds settle it.
-        for _ in range(8):
-            posterior = np.linalg.inv(prior + design.T @ design / sd**2)
-            weights = posterior @ design.T @ target / sd**2
-            left = target - design @ weights
-            sd = max(NOISE_SD_AT_LEAST, math.sqrt(float(left @ left) / len(target)))
-        mean[metric] = tuple(float(value) for value in weights)
-        covariance[metric] = tuple(tuple(float(value) for value in line) for line in posterior)
-        noise[metric] = sd
+        x, y = known.design, known.target
+        weights, posterior, sd = _fit(
+            (x.T @ x)[None], (x.T @ y)[None], np.array([y @ y]), len(y), np.array([known.widths.max()])
+        )
+        mean[metric], covariance[metric], noise[metric] = weights[0], posterior[0], float(sd[0])
     return Correction(features=features, mean=mean, covariance=covariance, noise_sd=noise)
+
+
+def learn_without_each(observations: Sequence[PredictedTrial]) -> Iterator[Correction]:
+    """For each trial the correction that all the others call for, at the cost of a few rather than of as many.
+
+    An alternative that only the trial itself has keeps its prior, which is what one not seen has.
+    """
+    features = _features(observations)
+    whole = learn(observations)
+    fits: dict[str, dict[int, tuple[Floats, Floats, float]]] = {}
+    for metric in METRICS:
+        known = _known(observations, features, metric)
+        fits[metric] = {}
+        if not known.places:
+            continue
+        # Without what a trial does not say, all is as it is with it.
+        silent = set(range(len(observations))).difference(known.places)
+        fits[metric] = dict.fromkeys(silent, (whole.mean[metric], whole.covariance[metric], whole.noise_sd[metric]))
+        for first in range(0, len(known.places) if len(known.places) > 1 else 0, AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            x, y = known.design[part], known.target[part]
+            weights, posterior, sd = _fit(
+                known.design.T @ known.design - x[:, :, None] * x[:, None, :],
+                known.design.T @ known.target - x * y[:, None],
+                known.target @ known.target - y**2,
+                len(known.places) - 1,
+                np.array([np.delete(known.widths, first + place).max() for place in range(len(y))]),
+            )
+            fits[metric] |= dict(
+                zip(known.places[part], zip(weights, posterior, sd.tolist(), strict=True), strict=True)
+            )
+    for place in range(len(observations)):
+        own = {metric: fits[metric][place] for metric in METRICS if place in fits[metric]}
+        yield Correction(
+            features=features,
+            mean={metric: weights for metric, (weights, _, _) in own.items()},
+            covariance={metric: posterior for metric, (_, posterior, _) in own.items()},
+            noise_sd={metric: sd for metric, (_, _, sd) in own.items()},
+        )

@@ -4,10 +4,10 @@ Pure: a plan, the facts of a node, and trials in; sentences out.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenpeak.plan.classes import Agreement, agreements
-from tokenpeak.predict.correction import METRICS, MetricError, errors, learn, observed
+from tokenpeak.predict.correction import METRICS, MetricError, errors, learn, learn_without_each, observed
 from tokenpeak.predict.demand import objective_demand, objective_run
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import ModelFacts
@@ -48,12 +48,10 @@ def hindsight(
     """What the trials, all on nodes like `node`, say of their predictions."""
     good = [trial for trial in trials if trial.status == "ok"]
     seen = [found for trial in good if (found := observed(trial, spec))]
-    others = []
-    for index, one in enumerate(seen):
-        learned = learn(seen[:index] + seen[index + 1 :])
-        others.append(
-            type(one)(config=one.config, prediction=learned.apply(one.config, one.prediction), measured=one.measured)
-        )
+    others = [
+        replace(one, prediction=learned.apply(one.config, one.prediction))
+        for one, learned in zip(seen, learn_without_each(seen), strict=True)
+    ]
     runs = [(trial, run) for trial in good if (run := objective_run(trial.runs, spec))]
     best, run = max(runs, key=lambda pair: _speed(pair[1]), default=(None, None))
     share: Utilization | None = None
