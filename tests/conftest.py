@@ -1,8 +1,12 @@
 """What holds for every test."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# As the command line has it; it is read when NumPy is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 TRIES_AGAIN = 2
 REAL_PROCESSES = {Path(__file__).parent / name for name in ("loadgen", "node", "sim", "sweep")}

@@ -118,9 +118,6 @@ def replay(
     """
     if slow_nodes > nodes:
         raise click.UsageError(f"--slow-nodes is {slow_nodes}, of {nodes} nodes. Give --nodes as many at least.")
-    # One thread for each process: the matrices are small.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     from tokenpeak.search.replay import replay as search_again
 
     landscapes: list[Landscape] = []
