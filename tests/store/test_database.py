@@ -145,6 +145,21 @@ def test_a_changed_archive_replaces_its_rows(fresh: DatabaseChoice, folder: Path
     assert [] == rows(fresh, f"SELECT 1 FROM runs WHERE trial_id = '{gone.stem}'")
 
 
+def test_room_of_replaced_rows_is_used_again(fresh: DatabaseChoice, frames: Frames) -> None:
+    """However often a sweep is loaded again, its tables take no more than twice the room."""
+    size = "SELECT sum(pg_relation_size(('tokenpeak.' || name)::regclass))::bigint FROM unnest(%s::text[]) AS name"
+    sizes = []
+    for _ in range(6):
+        with open_database(fresh) as database:
+            database.ingest(frames)
+        with psycopg.connect(fresh.conninfo) as connection:
+            [found] = connection.execute(size, (["requests", "series", "runs", "trials"],)).fetchall()
+        sizes.append(found[0])
+
+    assert sizes[0] > 100_000
+    assert sizes[-1] <= 2.2 * sizes[0], sizes
+
+
 def test_a_load_that_fails_leaves_what_was_there(fresh: DatabaseChoice, frames: Frames) -> None:
     """A load that breaks half-way is an error and changes nothing of the sweep."""
     broken = pl.concat([frames.runs, frames.runs.tail(1)])

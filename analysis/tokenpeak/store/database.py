@@ -104,6 +104,8 @@ class Database:
     def __init__(self, connection: psycopg.Connection, description: str) -> None:
         self._connection = connection
         self.description = description
+        self._has_replaced = False
+        """Rows of a sweep that was here before were deleted since Postgres was last told to look."""
 
     @property
     def name(self) -> str:
@@ -252,9 +254,14 @@ class Database:
         return counts
 
     def analyze(self) -> None:
-        """Have Postgres look at what was loaded, so that it plans queries well."""
+        """Have Postgres look at what was loaded, so that it plans queries well, and give room of replaced rows back.
+
+        An embedded server seldom runs for as long as Postgres waits before it does that by itself.
+        """
         with self._reported("load the archives"):
-            self._connection.execute("ANALYZE trials, runs, series, requests")
+            doing = "VACUUM (ANALYZE)" if self._has_replaced else "ANALYZE"
+            self._connection.execute(f"{doing} trials, runs, series, requests".encode())
+        self._has_replaced = False
 
     def load(self, frames: Frames) -> dict[str, int]:
         """Replace the rows of every sweep in the frames, each sweep in one transaction; returns rows by table."""
@@ -265,7 +272,7 @@ class Database:
                     self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (sweep_id,))
                     for name in ("requests", "series", "sweeps"):
                         query = sql.SQL("DELETE FROM {} WHERE sweep_id = %s").format(sql.Identifier(name))
-                        self._connection.execute(query, (sweep_id,))
+                        self._has_replaced |= self._connection.execute(query, (sweep_id,)).rowcount > 0
                     for table in TABLES:
                         counts[table.name] += self._copy(table, _rows_of(frames, table, sweep_id))
         return counts
