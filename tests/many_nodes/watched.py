@@ -1,16 +1,22 @@
-"""What a command costs this machine, by /proc alone: `watched.py RESULT.json COMMAND...`.
+"""What a command costs this machine, by the kernel alone: `watched.py RESULT.json COMMAND...`.
 
 This process adopts what the command leaves behind (a subreaper), so that everything the command starts is in its tree.
 Processor time is what the kernel counts of the command and its waited children, and of each adopted process. Memory is
-the sum of PSS over the tree, at its peak. Load clients (`tokenpeak load --job …` with what they start) are apart.
+the sum of PSS over the tree, at its peak. Load clients (`tokenpeak load --job …` with what they start) are apart; what
+they used is read off the kernel's process accounting (acct(5), version 3) once they have ended: on a busy machine none
+is seen often enough. Root alone may ask for that.
 """
 
 import ctypes
 import json
 import os
+import struct
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -18,6 +24,10 @@ CPU_PERIOD_S = 0.15
 MEMORY_PERIOD_S = 1.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PR_SET_CHILD_SUBREAPER = 36
+RECORD = struct.Struct("<bbHIIIIIIf8H16s")
+"""Of the accounting, for each process that ended."""
+RECORD_TICKS_PER_S = 100
+"""Of the times in it, whatever the kernel's own clock is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,19 +56,77 @@ class Cost:
     left: tuple[str, ...]
 
 
+class Accounting:
+    """The processes that have ended since, by pid: their own processor time and their parent."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("rb")
+        self._own_s: dict[int, float] = {}
+        self._parent: dict[int, int] = {}
+
+    def look(self) -> None:
+        """Read what has been written since."""
+        while len(data := self._file.read(RECORD.size)) == RECORD.size:
+            _, _, _, _, _, _, pid, parent, _, _, user, system, *_ = RECORD.unpack(data)
+            self._own_s[pid] = (_ticks(user) + _ticks(system)) / RECORD_TICKS_PER_S
+            self._parent[pid] = parent
+        self._file.seek(-len(data), os.SEEK_CUR)
+
+    def has_ended(self, pid: int) -> bool:
+        """Whether there is a record of the process."""
+        return pid in self._own_s
+
+    def tree_s(self, roots: Iterable[int]) -> float:
+        """Seconds of these processes and of all that they started, as far as those have ended."""
+        below: dict[int, list[int]] = {}
+        for pid, parent in self._parent.items():
+            below.setdefault(parent, []).append(pid)
+        left, seconds = list(roots), 0.0
+        seen: set[int] = set()
+        while left:
+            if (pid := left.pop()) not in seen:
+                seen.add(pid)
+                seconds += self._own_s.get(pid, 0.0)
+                left += below.get(pid, [])
+        return seconds
+
+
+def _ticks(packed: int) -> int:
+    """A number of 13 bits with an exponent of base 8 in the three above."""
+    return (packed & 0x1FFF) << (3 * (packed >> 13))
+
+
+@contextmanager
+def accounting() -> Iterator[Accounting]:
+    """The accounting of all of this machine's processes; OSError where this process may not ask for it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "acct")
+        file.touch()
+        if libc.acct(os.fsencode(file)) != 0:
+            raise OSError(ctypes.get_errno(), "no process accounting")
+        try:
+            yield Accounting(file)
+        finally:
+            libc.acct(None)
+
+
 @dataclass
 class Clients:
-    """Processor time of the load clients seen so far: each by its pid and start, with what is below it."""
+    """Processor time of the load clients seen so far, with what is below each."""
 
-    cpu_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    ended: Accounting
+    cpu_s: dict[int, float] = field(default_factory=dict)
+    """By pid; of one that has ended, all that it used, which nobody may have seen while it lived."""
 
     def look(self, clients: dict[int, list[int]]) -> float:
         """Take in how they are now; the seconds of all that were ever seen."""
         for client, below in clients.items():
-            found = stat(client)
-            if found is not None:
-                key = (client, found[19])
-                self.cpu_s[key] = max(sum(map(cpu_of, (client, *below))), self.cpu_s.get(key, 0.0))
+            self.cpu_s[client] = max(sum(map(cpu_of, (client, *below))), self.cpu_s.get(client, 0.0))
+        self.ended.look()
+        for client in self.cpu_s:
+            if self.ended.has_ended(client):
+                self.cpu_s[client] = self.ended.tree_s([client])
         return sum(self.cpu_s.values())
 
 
@@ -139,11 +207,11 @@ def reaped_cpu_s(root: int) -> tuple[float, int | None]:
     return cpu_s, status
 
 
-def watch(argv: list[str]) -> Cost:
+def watch(argv: list[str], ended: Accounting) -> Cost:
     """Run the command to its end, and what it cost."""
     if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError("this process cannot become a subreaper")
-    seen, samples = Clients(), list[Sample]()
+    seen, samples = Clients(ended), list[Sample]()
     began = time.monotonic()
     root = subprocess.Popen(argv).pid
     ended_cpu_s, status, memory_due = 0.0, None, began
@@ -190,6 +258,7 @@ def sample(controller: list[int], clients: dict[int, list[int]], ended_cpu_s: fl
 
 
 if __name__ == "__main__":
-    found = watch(sys.argv[2:])
+    with accounting() as ended_processes:
+        found = watch(sys.argv[2:], ended_processes)
     Path(sys.argv[1]).write_text(json.dumps(asdict(found)))
     sys.exit(found.status if found.status >= 0 else 128 - found.status)
