@@ -169,7 +169,9 @@ def _features(observations: Sequence[PredictedTrial]) -> tuple[tuple[str, str], 
     return tuple(sorted({choice for one in observations for choice in one.config.choices.items()}))
 
 
-def _fit(grams: Floats, moments: Floats, squares: Floats, count: int, widest: Floats) -> tuple[Floats, Floats, Floats]:
+def _regressions(
+    grams: Floats, moments: Floats, squares: Floats, count: int, widest: Floats
+) -> tuple[Floats, Floats, Floats]:
     """Weights, their covariance and the noise of several regressions, each of `count` trials and with its own sums."""
     size = grams.shape[-1]
     priors = np.zeros_like(grams)
@@ -197,7 +199,7 @@ def learn(observations: Sequence[PredictedTrial]) -> Correction:
         if not known.places:
             continue
         x, y = known.design, known.target
-        weights, posterior, sd = _fit(
+        weights, posterior, sd = _regressions(
             (x.T @ x)[None], (x.T @ y)[None], np.array([y @ y]), len(y), np.array([known.widths.max()])
         )
         mean[metric], covariance[metric], noise[metric] = weights[0], posterior[0], float(sd[0])
@@ -211,30 +213,30 @@ def learn_without_each(observations: Sequence[PredictedTrial]) -> Iterator[Corre
     """
     features = _features(observations)
     whole = learn(observations)
-    fits: dict[str, dict[int, tuple[Floats, Floats, float]]] = {}
+    solved: dict[str, dict[int, tuple[Floats, Floats, float]]] = {}
     for metric in METRICS:
         known = _known(observations, features, metric)
-        fits[metric] = {}
+        solved[metric] = {}
         if not known.places:
             continue
         # Without what a trial does not say, all is as it is with it.
         silent = set(range(len(observations))).difference(known.places)
-        fits[metric] = dict.fromkeys(silent, (whole.mean[metric], whole.covariance[metric], whole.noise_sd[metric]))
+        solved[metric] = dict.fromkeys(silent, (whole.mean[metric], whole.covariance[metric], whole.noise_sd[metric]))
         for first in range(0, len(known.places) if len(known.places) > 1 else 0, AT_ONCE):
             part = slice(first, first + AT_ONCE)
             x, y = known.design[part], known.target[part]
-            weights, posterior, sd = _fit(
+            weights, posterior, sd = _regressions(
                 known.design.T @ known.design - x[:, :, None] * x[:, None, :],
                 known.design.T @ known.target - x * y[:, None],
                 known.target @ known.target - y**2,
                 len(known.places) - 1,
                 np.array([np.delete(known.widths, first + place).max() for place in range(len(y))]),
             )
-            fits[metric] |= dict(
+            solved[metric] |= dict(
                 zip(known.places[part], zip(weights, posterior, sd.tolist(), strict=True), strict=True)
             )
     for place in range(len(observations)):
-        own = {metric: fits[metric][place] for metric in METRICS if place in fits[metric]}
+        own = {metric: solved[metric][place] for metric in METRICS if place in solved[metric]}
         yield Correction(
             features=features,
             mean={metric: weights for metric, (weights, _, _) in own.items()},

@@ -105,7 +105,7 @@ class Database:
         self._connection = connection
         self.description = description
         self._has_replaced = False
-        """Rows of a sweep that was here before were deleted since Postgres was last told to look."""
+        """Rows of a sweep that was here before were deleted since Postgres last looked at them."""
 
     @property
     def name(self) -> str:
