@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -76,12 +76,12 @@ class Accounting:
         """Whether there is a record of the process."""
         return pid in self._own_s
 
-    def tree_s(self, roots: Iterable[int]) -> float:
-        """Seconds of these processes and of all that they started, as far as those have ended."""
+    def tree_s(self, root: int) -> float:
+        """Seconds of this process and of all that it started, as far as those have ended."""
         below: dict[int, list[int]] = {}
         for pid, parent in self._parent.items():
             below.setdefault(parent, []).append(pid)
-        left, seconds = list(roots), 0.0
+        left, seconds = [root], 0.0
         seen: set[int] = set()
         while left:
             if (pid := left.pop()) not in seen:
@@ -104,7 +104,7 @@ def accounting() -> Iterator[Accounting]:
         file = Path(folder, "acct")
         file.touch()
         if libc.acct(os.fsencode(file)) != 0:
-            raise OSError(ctypes.get_errno(), "no process accounting")
+            raise OSError(ctypes.get_errno(), "The kernel gives no process accounting: run it as root.")
         try:
             yield Accounting(file)
         finally:
@@ -118,15 +118,20 @@ class Clients:
     ended: Accounting
     cpu_s: dict[int, float] = field(default_factory=dict)
     """By pid; of one that has ended, all that it used, which nobody may have seen while it lived."""
+    settled: set[int] = field(default_factory=set)
+    """Those that have ended, each after its workers."""
 
     def look(self, clients: dict[int, list[int]]) -> float:
         """Take in how they are now; the seconds of all that were ever seen."""
         for client, below in clients.items():
+            if client in self.settled:
+                continue
             self.cpu_s[client] = max(sum(map(cpu_of, (client, *below))), self.cpu_s.get(client, 0.0))
         self.ended.look()
-        for client in self.cpu_s:
+        for client in self.cpu_s.keys() - self.settled:
             if self.ended.has_ended(client):
-                self.cpu_s[client] = self.ended.tree_s([client])
+                self.cpu_s[client] = self.ended.tree_s(client)
+                self.settled.add(client)
         return sum(self.cpu_s.values())
 
 

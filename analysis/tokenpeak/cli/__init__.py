@@ -92,7 +92,7 @@ def main() -> None:
         # As cron and scripts set it; Ansible works in no locale but a UTF-8 one.
         os.environ["LC_ALL"] = "C.UTF-8"
     # NumPy's matrices here are small, and where others want the processors, threads that share one wait for each other:
-    # on two busy ones, sixteen times as long for twenty times the processor time. It is read when NumPy is loaded.
+    # at a load of 40 on two, 47 s instead of 0.9 s for matrices of 200. It is read when NumPy is loaded.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.excepthook = excepthook
     try:
