@@ -314,3 +314,38 @@ def test_units_name_the_state_folder_whatever_it_is_called(tmp_path: Path) -> No
 
     assert f'ConditionPathExistsGlob={tmp_path}/100%% "$HOME"/record*.json\n' in service
     assert f'"guard" "--state" "{tmp_path}/100%% \\"$$HOME\\""\n' in service
+
+
+def with_guard_that(node: Node, does: str) -> None:
+    """Put a script in place of the node's own that runs it, but for this when it is the guard."""
+    real = node.bundle.rename(node.folder / "real.pyz")
+    lines = [
+        "import sys, time",
+        "if 'guard' in sys.argv:",
+        f"    {does}",
+        f"sys.path.insert(0, {str(real)!r})",
+        "from tokenpeak.node.__main__ import main",
+        "sys.exit(main())",
+    ]
+    node.bundle.write_text("\n".join(lines))
+
+
+def test_a_guard_that_ends_at_once_is_not_waited_for(node: Node) -> None:
+    """Production goes on, and whoever asked for a trial learns within seconds what the guard said."""
+    node.production()
+    node.run("produce")
+    with_guard_that(node, "sys.exit('no room for a guard here')")
+    begun = time.monotonic()
+
+    launched = node.run("launch", node.launch_request())
+
+    assert 10 > time.monotonic() - begun
+    assert "no room for a guard here" in launched["error"]["text"]
+    assert node.run("status")["production"]["running"]
+
+
+def test_a_guard_that_is_slow_to_start_is_waited_for(node: Node) -> None:
+    """As on a machine whose cores are all busy."""
+    with_guard_that(node, "time.sleep(4)")
+
+    assert node.run("launch", node.launch_request())["ready"]

@@ -28,7 +28,12 @@ LOG = "guard.log"
 LOOK_S = 1.0
 """A deadline is noticed within this; reading two small files costs nothing."""
 _ARM_TRIES = 4
-_ARM_WAIT_S = 5.0
+_ARM_LIMIT_S = 60.0
+"""A guard that lives is waited for: a machine whose cores are all busy takes tens of seconds to start a process."""
+_ARM_AGAIN_LIMIT_S = 10.0
+"""Within a heartbeat, which its sender waits for."""
+_COMES_BACK_WITHIN_S = 5.0
+_ARM_POLL_S = 0.1
 UNITS = Path("/etc/systemd/system")
 
 
@@ -117,25 +122,32 @@ def _systemctl(*words: str) -> None:
         raise ScriptError("guard", f"`systemctl {' '.join(words)}` failed: {ran.err.strip()[-300:]}")
 
 
-def arm(state: State, nonce: str, tries: int = _ARM_TRIES) -> str:
-    """See that a watch for the record with this nonce runs before anything else happens; which kind it is."""
+def arm(state: State, nonce: str, limit_s: float = _ARM_LIMIT_S) -> str:
+    """See that a watch for the record with this nonce runs before anything else happens; which kind it is.
+
+    Raises ScriptError as soon as the guard has ended without a word, and when it has said none within `limit_s`.
+    """
     unit = f"{unit_name(state)}.service"
+    deadline = clock.boot_s() + limit_s
     kind = "systemd" if _is_installed(state) else "watchdog"
     if _watches(state, nonce):
         return kind
     if kind == "watchdog":
         argv = [*process.self_argv(), "guard", "--state", str(state.folder)]
-        process.start_detached(argv, log=state.path(LOG), env=dict(os.environ), cwd="/")
-        if not clock.wait_until(lambda: _watches(state, nonce), tries * _ARM_WAIT_S):
+        guard = process.start_detached(argv, log=state.path(LOG), env=dict(os.environ), cwd="/")
+        clock.wait_until(lambda: _watches(state, nonce) or guard.poll() is not None, limit_s, _ARM_POLL_S)
+        if not _watches(state, nonce):
             said = state.path(LOG).read_text(errors="replace")[-300:]
             raise ScriptError("guard", f"The guard did not come up, so production is not left to it. It said: {said}")
         return kind
     # A unit that is just ending is no watch, though systemd calls it active: production is touched only when the
     # guard itself has said that it watches this record.
     said = ""
-    for _ in range(tries):
+    for _ in range(_ARM_TRIES):
         said = process.run(["systemctl", "start", unit], timeout_s=60).err.strip()[-300:]
-        if clock.wait_until(lambda: _watches(state, nonce), _ARM_WAIT_S):
+        left_s = deadline - clock.boot_s()
+        clock.wait_until(lambda: _watches(state, nonce) or _has_ended(unit), left_s, _ARM_POLL_S)
+        if _watches(state, nonce):
             return kind
     raise ScriptError(
         "guard", f"The guard {unit} does not come up, so production is not left to it; see its journal. {said}".strip()
@@ -157,14 +169,28 @@ def keep_armed(state: State) -> None:
     A guard that dies comes back within seconds; one whose units somebody stopped and masked does not.
     """
     record = records.read_if_possible(state)
-    if record is None or clock.wait_until(lambda: is_armed(state, record["nonce"]), _ARM_WAIT_S, poll_s=0.2):
+    if record is None or _is_arming(state, record):
+        return
+    if clock.wait_until(lambda: is_armed(state, record["nonce"]), _COMES_BACK_WITHIN_S, 0.2):
         return
     if state.has(records.NAME):
-        arm(state, record["nonce"], tries=1)
+        arm(state, record["nonce"], _ARM_AGAIN_LIMIT_S)
+
+
+def _is_arming(state: State, record: Json) -> bool:
+    """Whether the command that wrote the record may still wait for its guard's first word: production is untouched."""
+    has_said = (state.read(FILE) or {}).get("nonce") == record["nonce"]
+    return not has_said and 0 <= time.time() - record.get("armed_at_unix_s", 0) < _ARM_LIMIT_S
 
 
 def _is_installed(state: State) -> bool:
     return has_systemd() and (UNITS / f"{unit_name(state)}.service").is_file()
+
+
+def _has_ended(unit: str) -> bool:
+    """Whether systemd neither runs the unit nor is about to start it again."""
+    shown = process.run(["systemctl", "show", "--property", "ActiveState", "--value", unit]).out.strip()
+    return shown in ("inactive", "failed")
 
 
 def _watches(state: State, nonce: str) -> bool:
