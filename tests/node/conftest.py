@@ -1,11 +1,16 @@
 """A node in a temporary folder: the real zipapp, real processes, a small server as production and engine."""
 
+import functools
+import io
 import json
 import os
+import py_compile
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,12 +144,28 @@ def end_notifying(folder: Path) -> None:
             os.kill(int(path.parent.name), signal.SIGKILL)
 
 
+@functools.cache
+def compiled_bundle() -> bytes:
+    """The zipapp, and beside each source what this Python compiles it to: its commands start in half the time."""
+    with tempfile.TemporaryDirectory() as folder:
+        packed = io.BytesIO(write_bundle(Path(folder) / "packed.pyz").read_bytes())
+        source, compiled = Path(folder) / "source.py", Path(folder) / "source.pyc"
+        with zipfile.ZipFile(packed, "a") as bundle:
+            for name in [name for name in bundle.namelist() if name.endswith(".py")]:
+                source.write_bytes(bundle.read(name))
+                unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+                py_compile.compile(str(source), str(compiled), name, doraise=True, invalidation_mode=unchecked)
+                bundle.write(compiled, f"{name}c")
+        return packed.getvalue()
+
+
 @contextmanager
 def node_in(folder: Path) -> Iterator[Node]:
     """A node whose state folder is made there, given back at the end."""
     folder.mkdir(mode=0o700)
     made = Node(folder=folder, declaration={})
-    write_bundle(made.bundle)
+    made.bundle.write_bytes(compiled_bundle())
+    made.bundle.chmod(0o755)
     made.declare(
         host="127.0.0.1",
         port=free_port(),
