@@ -38,7 +38,7 @@ RESULT = paths.ROOT / ".tokenpeak" / "many-nodes.json"
 LIMIT_S = 3000.0
 MOST_MIB_PER_NODE_AT_WORK = 60.0
 MOST_CPU_S_PER_TRIAL = 0.4
-MOST_CPU_S_PER_PROBED_NODE = 1.0
+MOST_CPU_S_PER_PROBED_NODE = 1.5
 """Of twelve nodes or more, at the first probe; what one node takes is the command's own start."""
 LEASE_S = 40.0
 BEAT_S = LEASE_S / 4
@@ -136,7 +136,7 @@ def test_each_command_with_so_many_nodes(count: int) -> None:
 
 
 def test_costs_of_the_controller() -> None:
-    """A node at work takes no more than 60 MiB here, a trial 0.4 s of the controller's processor time, a probe 1 s."""
+    """A node at work takes no more than 60 MiB here, a trial 0.4 s of processor time, a probe 1.5 s."""
     sizes = [found for count in sorted(NODES) if (found := read().get(f"{count}"))]
     commands = [CommandFigures(**each) for found in sizes for each in found["commands"]]
     sweeps = [SweepFigures(**found["sweep"]) for found in sizes]
