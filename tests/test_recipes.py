@@ -136,6 +136,7 @@ print(json.dumps(engine_argv(config, host="h", port=1, engine_version="{version}
 """
 
 
+@pytest.mark.e2e
 def test_add_a_metric(copy: Copy, database: str) -> None:
     """A metric with its derivation is an objective, a column of the frames and, by a migration, of the database."""
     metric = (

@@ -36,6 +36,7 @@ def twice_launched(launches: Recorded) -> list[np.ndarray]:
     return [values for values in rows if len(values) >= 6]
 
 
+@pytest.mark.e2e
 def test_recorded_launches_dealt_to_two_sides_are_called_equal() -> None:
     """Real launches of configs that are equal by design, dealt at random to two sides: at most 5% of gates alarm."""
     landscape = recorded("landscape-cpu")

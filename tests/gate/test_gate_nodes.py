@@ -29,7 +29,7 @@ def gated(old: Side, new: Side) -> Gate:
     return compare(old, new, margin=0.02)
 
 
-@pytest.mark.parametrize("slow", [0.0, 0.03, 0.08])
+@pytest.mark.parametrize("slow", [0.0, *(pytest.param(slow, marks=pytest.mark.e2e) for slow in (0.03, 0.08))])
 def test_equal_sides_on_unequal_nodes_are_called_equal(slow: float) -> None:
     """At most 5% of gates alarm, though the new side was mostly on the slow node."""
     draw = np.random.default_rng([41, round(100 * slow)])

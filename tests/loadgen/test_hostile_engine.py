@@ -54,7 +54,7 @@ def endless(head: bytes, piece: bytes) -> Answer:
 @pytest.mark.parametrize(
     ("head", "piece", "kind"),
     [
-        pytest.param(HEAD, chunk(b"x" * (1 << 20)), "oversized", id="one line"),
+        pytest.param(HEAD, chunk(b"x" * (1 << 20)), "oversized", id="one line", marks=pytest.mark.e2e),
         pytest.param(HEAD, chunk(event() * 4096), "oversized", id="events", marks=pytest.mark.e2e),
         pytest.param(HEAD, chunk(b": ping\n\n") * 64, "oversized", id="tiny chunks", marks=pytest.mark.e2e),
         pytest.param(HEAD + b"1;", b"a" * (1 << 20), "oversized", id="chunk extension", marks=pytest.mark.e2e),

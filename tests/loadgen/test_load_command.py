@@ -68,8 +68,10 @@ def seldom(connection: socket.socket, _: bytes) -> None:
     [
         ("ttft_p50_ms=60000", slow, ExitStatus.GOOD),
         ("ttft_p50_ms=1", slow, ExitStatus.MISSED),
-        ("ttft_p50_ms=1", seldom, ExitStatus.INVALID),
-        ("ttft_p50_ms=1", lambda connection, _: connection.close(), ExitStatus.ERROR),
+        pytest.param("ttft_p50_ms=1", seldom, ExitStatus.INVALID, marks=pytest.mark.e2e),
+        pytest.param(
+            "ttft_p50_ms=1", lambda connection, _: connection.close(), ExitStatus.ERROR, marks=pytest.mark.e2e
+        ),
     ],
     ids=lambda value: value.name.lower() if isinstance(value, ExitStatus) else "",
 )
@@ -208,6 +210,7 @@ def test_certificate_that_is_not_trusted(tmp_path: Path) -> None:
     assert "8 of 8 requests ended well" in trusted.stdout
 
 
+@pytest.mark.e2e
 def test_chat_logs_are_a_workload(tmp_path: Path) -> None:
     """A file of chats is asked again at the chat endpoint, each up to its last answer."""
     path = tmp_path / "log.jsonl"

@@ -106,6 +106,7 @@ def test_a_server_that_answers_nothing_is_an_error() -> None:
         found_on(Queue(0.02, failing=1), Slo(ttft_p50_ms=100))
 
 
+@pytest.mark.e2e
 def test_longest_probe_that_held_is_the_runs_own() -> None:
     """Its requests are the measured ones; those of the other probes are marked as such."""
     found = found_on(Queue(0.01), Slo(ttft_p99_ms=1000))

@@ -145,7 +145,7 @@ def end_notifying(folder: Path) -> None:
 
 
 @functools.cache
-def compiled_bundle() -> bytes:
+def _compiled_bundle() -> bytes:
     """The zipapp, and beside each source what this Python compiles it to: its commands start in half the time."""
     with tempfile.TemporaryDirectory() as folder:
         packed = io.BytesIO(write_bundle(Path(folder) / "packed.pyz").read_bytes())
@@ -159,13 +159,19 @@ def compiled_bundle() -> bytes:
         return packed.getvalue()
 
 
+def put_script(path: Path) -> Path:
+    """Write the node script there, as a controller does but for what is compiled; the path."""
+    path.write_bytes(_compiled_bundle())
+    path.chmod(0o755)
+    return path
+
+
 @contextmanager
 def node_in(folder: Path) -> Iterator[Node]:
     """A node whose state folder is made there, given back at the end."""
     folder.mkdir(mode=0o700)
     made = Node(folder=folder, declaration={})
-    made.bundle.write_bytes(compiled_bundle())
-    made.bundle.chmod(0o755)
+    put_script(made.bundle)
     made.declare(
         host="127.0.0.1",
         port=free_port(),

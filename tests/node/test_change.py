@@ -152,6 +152,7 @@ def test_engine_of_another_version(applied: Applied) -> None:
     assert applied.answers()
 
 
+@pytest.mark.e2e
 def test_rollback_of_a_confirmed_apply(applied: Applied) -> None:
     """A change without an edit undoes the last confirmed one, and is itself confirmed or put back."""
     before, sha256 = applied.arguments(), applied.described()["sha256"]
@@ -175,6 +176,7 @@ def test_rollback_of_a_confirmed_apply(applied: Applied) -> None:
     assert applied.answers()
 
 
+@pytest.mark.e2e
 def test_second_apply_that_fails_keeps_the_first_one_s_rollback(applied: Applied) -> None:
     """What was confirmed before can still be undone after another apply was put back."""
     before = applied.arguments()

@@ -164,6 +164,7 @@ def made_with(docker: Daemon, name: str = "prod") -> dict[str, Any]:
 
 
 @pytest.mark.timing
+@pytest.mark.e2e
 def test_docker(contained: tuple[Node, Daemon]) -> None:
     """The container is made anew but for its command, and the very one that was there comes back."""
     node, docker = contained
@@ -379,6 +380,7 @@ def test_kubernetes(on_path: Callable[[str, str, Any], Path], tmp_path: Path) ->
 
 
 @pytest.mark.timing
+@pytest.mark.e2e
 def test_command_file(node: Node, tmp_path: Path) -> None:
     """A pair of commands reads the engine's command from a file, a word a line, which is changed and put back."""
     port = free_port()

@@ -174,7 +174,7 @@ def status_of(balanced: Balanced) -> str:
     return next(line.split(",")[17] for line in raw.decode().splitlines() if line.startswith("llm,mine,"))
 
 
-@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+@pytest.mark.parametrize("kind", ["haproxy", pytest.param("nginx", marks=pytest.mark.e2e)])
 def test_no_request_fails_in_a_trial(kind: str, request: pytest.FixtureRequest) -> None:
     """Clients of the balancer lose no request while production is stopped for a trial and brought back."""
     balanced: Balanced = request.getfixturevalue(kind)

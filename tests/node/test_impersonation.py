@@ -73,6 +73,7 @@ def production_with_a_key(node: Node, tmp_path: Path, *options: str) -> int:
     return int(declared["url"].rsplit(":", 1)[1])
 
 
+@pytest.mark.e2e
 def test_port_of_production_taken_during_a_trial(node: Node, tmp_path: Path, stranger: Callable[..., Stranger]) -> None:
     """While production comes back, whoever else has its port hears no key, and nothing is recorded as restored."""
     port = production_with_a_key(node, tmp_path, "--start-s", "3")

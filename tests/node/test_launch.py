@@ -72,7 +72,7 @@ def test_phases(node: Node) -> None:
     [
         (("--die", "CUDA out of memory"), "starting", False, "CUDA out of memory"),
         (("--hang",), "starting", True, ""),
-        (("--start-s", "60"), "starting", True, ""),
+        pytest.param(("--start-s", "60"), "starting", True, "", marks=pytest.mark.e2e),
     ],
 )
 def test_engine_that_does_not_come_up(

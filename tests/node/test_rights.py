@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.node.conftest import Node, node_in
+from tests.node.conftest import Node, node_in, put_script
 from tests.node.test_launch import models_served
 
 from tokenpeak.node import clock, launcher
-from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.state import State
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
@@ -77,7 +76,7 @@ def guard_command(place: Path) -> Iterator[tuple[Path, Path]]:
     """Root's command with its state folder, as `make install` writes them; and a mark that attacks leave."""
     home = Path(tempfile.mkdtemp(prefix="tokenpeak-rights-", dir="/var/lib"))
     state = State.make(home / "state") if hasattr(State, "make") else State(home / "state")
-    write_bundle(state.path("tokenpeak-node.pyz"))
+    put_script(state.path("tokenpeak-node.pyz"))
     state.write(
         "node.json", {"production": {"manager": "none"}, "engine": {"command": ["/bin/true"], "user": "nobody"}}
     )
@@ -144,7 +143,7 @@ def test_command_of_applies(place: Path) -> None:
     home = Path(tempfile.mkdtemp(prefix="tokenpeak-rights-", dir="/var/lib"))
     try:
         state = State.make(home / "state")
-        write_bundle(state.path("tokenpeak-node.pyz"))
+        put_script(state.path("tokenpeak-node.pyz"))
         build = {"command": ["/opt/vllm/bin/vllm", "serve"], "user": "nobody"}
         state.write("node.json", {"production": {"manager": "none"}, "engine": build})
         launcher.install(state, {"apply_command": str(home / "tokenpeak-apply")})
@@ -193,7 +192,7 @@ def test_limited_mode_itself_takes_no_file(place: Path, option: str) -> None:
     """Behind the shell's check Python's own: no request from a file, and no option by its beginning."""
     node_folder = place / "state"
     node_folder.mkdir(mode=0o700)
-    bundle = write_bundle(place / "node.pyz")
+    bundle = put_script(place / "node.pyz")
     words = ["launch", "--limited", "--state", str(node_folder), option, "/etc/shadow"]
 
     done = subprocess.run([SYSTEM_PYTHON, "-I", bundle, *words], capture_output=True, text=True, check=False)
@@ -210,7 +209,7 @@ def test_limited_mode_itself_takes_no_file(place: Path, option: str) -> None:
 )
 def test_state_folder_in_the_hands_of_others(place: Path, kind: str) -> None:
     """Root reads no declaration from a folder that somebody else could write or put in its place."""
-    bundle = write_bundle(place / "node.pyz")
+    bundle = put_script(place / "node.pyz")
     marker = place / "was-here"
     above = place / "above"
     above.mkdir()
@@ -243,7 +242,7 @@ def test_state_folder_in_the_hands_of_others(place: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["another's", "group may write", "link"])
 def test_declaration_of_others(place: Path, kind: str) -> None:
     """A declaration that is not its own is refused, though the folder is."""
-    bundle = write_bundle(place / "node.pyz")
+    bundle = put_script(place / "node.pyz")
     marker = place / "was-here"
     folder = place / "state"
     folder.mkdir(mode=0o700)
@@ -266,7 +265,7 @@ def test_declaration_of_others(place: Path, kind: str) -> None:
 
 def test_only_install_makes_folders_and_changes_modes(place: Path) -> None:
     """Any other command leaves modes as they are and makes nothing; it says what to do instead."""
-    bundle = write_bundle(place / "node.pyz")
+    bundle = put_script(place / "node.pyz")
     there = place / "x"
     there.mkdir(mode=0o755)
 
@@ -282,7 +281,7 @@ def test_only_install_makes_folders_and_changes_modes(place: Path) -> None:
 @pytest.mark.parametrize("mode", [0o755, 0o775])
 def test_state_folder_in_a_users_own_home(place: Path, mode: int) -> None:
     """A user without root goes on as before, also where the system makes his folders writable for his own group."""
-    bundle = write_bundle(place / "node.pyz")
+    bundle = put_script(place / "node.pyz")
     home = place / "home"
     home.mkdir()
     home.chmod(mode)
@@ -305,7 +304,7 @@ def declare(place: Path, **engine: Any) -> tuple[Path, Path]:
     folder = place / "state"
     folder.mkdir(mode=0o700)
     (folder / "node.json").write_text(json.dumps({"engine": engine, "port": 18099}))
-    return write_bundle(folder / "tokenpeak-node.pyz"), folder
+    return put_script(folder / "tokenpeak-node.pyz"), folder
 
 
 def test_engine_is_asked_as_its_own_user(place: Path) -> None:

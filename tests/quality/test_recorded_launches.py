@@ -53,6 +53,7 @@ def test_launches_that_batch_otherwise_answer_otherwise(sound: list[Recording]) 
     assert len(different) >= 5
 
 
+@pytest.mark.e2e
 def test_damage_is_found(recorded: list[Recording], sound: list[Recording]) -> None:
     """Noise of 8% of a matrix's spread fails with 95% of prompt sets like ours."""
     [damaged] = [each for each in recorded if each.config == "answers=noise-0_08"]

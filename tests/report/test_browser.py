@@ -467,6 +467,7 @@ def test_nothing_is_cut_off_on_a_desk(browser: Browser, site: Path, width: int) 
     assert [] == wide
 
 
+@pytest.mark.e2e
 def test_pages_print(session: Session, tmp_path: Path) -> None:
     """Overview, ranking, load and energy of the H100 are eight pages of paper at most, without controls."""
     build_site([paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst"], tmp_path / "site")

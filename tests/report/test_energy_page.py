@@ -357,6 +357,7 @@ def test_what_the_sustainable_rate_takes_is_said(built: tuple[Path, Path]) -> No
     assert 100 * IDLE_W / low["power"] == pytest.approx(low["idle"], rel=1e-3)
 
 
+@pytest.mark.e2e
 def test_energy_at_the_rate_that_a_search_found(tmp_path: Path) -> None:
     """That of its longest probe that held, with what its rate is of the sustainable one."""
     archive = tmp_path / "20261119-220000-searched-rig"

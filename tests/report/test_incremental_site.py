@@ -125,8 +125,9 @@ def inodes(site: Path) -> dict[str, int]:
 @pytest.mark.parametrize(
     "happened",
     [
-        (add, add),
-        (change, damage),
+        (add,),
+        pytest.param((add, add), marks=pytest.mark.e2e),
+        pytest.param((change, damage), marks=pytest.mark.e2e),
         pytest.param((add_unplanned, remove), marks=pytest.mark.e2e),
         pytest.param((end_again, replan), marks=pytest.mark.e2e),
     ],
@@ -179,6 +180,7 @@ def test_another_version_makes_all_anew(home: Path, tmp_path: Path, monkeypatch:
     assert all("What happened?" in path.read_text() for path in (home / "site" / SWEEP / "trials").glob("*.html"))
 
 
+@pytest.mark.e2e
 def test_a_changed_file_of_the_former_site_is_made_again(home: Path) -> None:
     """What somebody wrote into a page or a cleaned file of the site does not go over to the next."""
     add(Archive(home / "results" / SWEEP))

@@ -155,6 +155,7 @@ def test_a_notebook_that_fails_is_a_page_that_says_so(archive: Path, notebooks: 
     }
 
 
+@pytest.mark.e2e
 def test_wrong_parameters_are_refused(archive: Path, notebooks: Path, tmp_path: Path) -> None:
     """A name that no page declares, and a value that is not allowed, end before anything is made, with status 2."""
     write(notebooks / "fast.ipynb", *CELLS)

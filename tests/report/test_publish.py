@@ -90,6 +90,7 @@ def test_an_unknown_target_is_refused(copy: Path) -> None:
         publish(copy, "rsnyc", "host:/srv", dry_run=True, say=lambda _: None)
 
 
+@pytest.mark.e2e
 def test_all_that_an_archive_may_hold_may_leave(tmp_path: Path) -> None:
     """Applies, quality and a table of factors lie among the raw files of a site, and the site is published."""
     archive = make_archive(tmp_path / "20261119-220000-full-rig", axes={"max_num_seqs": [8, 16]}, seconds=5)

@@ -38,6 +38,7 @@ def links_of(page: Path) -> list[str]:
     return re.findall(r'<a href="([^"#]+)', main[0])
 
 
+@pytest.mark.e2e
 def test_every_row_is_on_one_page(sweep: Path) -> None:
     """The page's own rows and those of its further pages, by its links, are those of the CSV, in its order."""
     page = sweep / "trials.html"

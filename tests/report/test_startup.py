@@ -46,7 +46,9 @@ def cpu_s(code: str, *given: object) -> float:
     return min(found)
 
 
-@pytest.mark.parametrize("slo", ["", OTHER_SLO], ids=["its own SLO", "another SLO"])
+@pytest.mark.parametrize(
+    "slo", [pytest.param("", id="its own SLO"), pytest.param(OTHER_SLO, id="another SLO", marks=pytest.mark.e2e)]
+)
 def test_an_archive_is_opened_soon(slo: str) -> None:
     """In CPU time that is measured against Polars's own start-up, so that a busy or a slow machine changes little."""
     polars_s, opened_s = cpu_s("import polars"), cpu_s(CODE, SEVERAL, slo)

@@ -72,6 +72,7 @@ def test_an_equal_highest_rate_says_what_would_not_show() -> None:
     assert above.endswith("both hold 2 req/s; no higher rate could be judged, so a gain would not show.")
 
 
+@pytest.mark.e2e
 def test_stages_are_those_of_the_whole_study(study: Path) -> None:
     """The load page of each sweep compares it with the others of its study, and says so in a sentence."""
     build_site([study], study / "site")

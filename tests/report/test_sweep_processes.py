@@ -50,6 +50,7 @@ def test_processes_make_the_same_site(
     assert [f"pages of {name}" for name in ("four", "one", "three", "two")] == sorted(said)
 
 
+@pytest.mark.e2e
 def test_a_helper_makes_the_same_pages(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file of a sweep whose pages two processes make is equal, its notebooks too."""
     monkeypatch.setattr(os, "cpu_count", lambda: 2)

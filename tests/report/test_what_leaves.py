@@ -267,6 +267,7 @@ def test_no_canary_is_in_a_packed_archive(packed: tuple[Path, str]) -> None:
     assert [] == leaks(packed[0], CANARIES)[:20]
 
 
+@pytest.mark.e2e
 def test_no_canary_is_in_a_published_site(published: Path) -> None:
     """Every page, script, notebook, table and raw file of it."""
     assert (published / "20261120-220000-sown-lab" / "index.html").is_file()

@@ -130,6 +130,7 @@ def test_counter_never_goes_back(board: Board) -> None:
     assert np.all(np.diff(seen) >= 0)
 
 
+@pytest.mark.e2e
 def test_drift_that_a_sweep_reports_is_the_simulator_s(board: Board) -> None:
     """Two configs, launched three times each after pauses of many lengths: the interval holds the true slope.
 

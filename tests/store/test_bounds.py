@@ -31,7 +31,14 @@ def test_names_do_not_lead_out(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a: &a [*a]", "a: " + "9" * 5000, "a: .inf", "[" * 5000, "a: 2026-99-99", "a: !!python/name:os.system x"],
+    [
+        "a: &a [*a]",
+        "a: " + "9" * 5000,
+        "a: .inf",
+        pytest.param("[" * 5000, marks=pytest.mark.e2e),
+        "a: 2026-99-99",
+        "a: !!python/name:os.system x",
+    ],
 )
 def test_yaml_is_bounded(text: str, tmp_path: Path) -> None:
     """What would expand, nest or compute without end is an error with the file's name."""

@@ -180,6 +180,7 @@ def test_connection_string_of_the_embedded_postgres(folder: Path, analyst: Analy
         analyst.rows("SELECT 1", url)
 
 
+@pytest.mark.e2e
 def test_role_for_reading(analyst: Analyst, server: str) -> None:
     """A role for reading queries the views and reports a sweep, and can change nothing, not even by a command."""
     analyst.run("ingest", str(analyst.archive))
@@ -224,6 +225,7 @@ def test_role_for_loading(analyst: Analyst, tmp_path: Path) -> None:
     assert str(hashed[0]).startswith("SCRAM-SHA-256$")
 
 
+@pytest.mark.e2e
 def test_owner_of_what_is_there_changes(analyst: Analyst) -> None:
     """A role for loading takes over a schema that a superuser filled, and goes on with it."""
     analyst.run("ingest", str(analyst.archive))

@@ -70,6 +70,7 @@ def test_true_requests_are_read(archive: Archive) -> None:
     assert rows.height == open_frames(archive.path).requests.collect().height
 
 
+@pytest.mark.e2e
 def test_damaged_heads_end_in_a_sentence(archive: Archive) -> None:
     """Whatever bytes are changed, a file is read or named."""
     path, chance = parquet_of(archive), random.Random(7)

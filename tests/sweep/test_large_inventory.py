@@ -113,6 +113,7 @@ def test_plan_of_200_nodes(home: Path) -> None:
     assert cpu_s < CPU_LIMIT_S
 
 
+@pytest.mark.e2e
 def test_node_that_is_not_in_the_inventory_is_answered_with_the_nearest(home: Path) -> None:
     """Nothing is done for a name that is a group's, a pattern, or a typing error."""
     for name in ("gpu-000", "all", "gpu-*"):

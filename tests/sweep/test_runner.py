@@ -68,7 +68,7 @@ def test_node_that_prints_without_end(tmp_path: Path) -> None:
     assert not found.cancelled
 
 
-@pytest.mark.parametrize(("nodes", "is_seen"), [(1, False), (3, True)])
+@pytest.mark.parametrize(("nodes", "is_seen"), [pytest.param(1, False, marks=pytest.mark.e2e), (3, True)])
 def test_nodes_that_print_much_together(nodes: int, is_seen: bool, tmp_path: Path) -> None:
     """What one node may print, many may not at once: the bound is on Ansible's processes together."""
     command = "head -c 30000000 /dev/zero | tr '\\\\0' x; sleep 5; exit 3"

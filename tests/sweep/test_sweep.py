@@ -25,6 +25,7 @@ def swept(home: Home) -> tuple[str, int, Home]:
     return done.stdout, done.returncode, home
 
 
+@pytest.mark.e2e
 def test_sweep_completes_on_the_nodes_that_are_there(swept: tuple[str, int, Home]) -> None:
     """Both configs are tried, the winner's command is printed, and the exit status is 0."""
     said, status, home = swept
