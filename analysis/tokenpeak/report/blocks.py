@@ -230,36 +230,42 @@ def table(
     digits = {
         c.key: c.digits if c.digits is not None else shared_digits(frame[c.key]) for c in present if c.kind == "number"
     }
-    rows = []
-    for record in frame.iter_rows(named=True):
-        cells = []
-        for column in present:
-            value = record[column.key]
-            own = record[column.digits_from] if column.digits_from else None
-            places = digits.get(column.key) if own is None else own
-            text = number(value, places) if column.kind == "number" else "–" if value is None else str(value)
-            if column.least is not None and value is not None and 0 <= value < column.least:
-                text = f"<{column.least:g}"
-            plus = "+" if column.signed and value is not None and re.search(r"[1-9]", text) and value > 0 else ""
-            cell: dict[str, Any] = {"text": plus + text}
-            if isinstance(value, int | float):
-                cell["value"] = value
-            if hrefs and (source := hrefs.get(column.key)) and record.get(source):
-                cell["href"] = record[source]
-            cells.append(cell)
-        rows.append(tuple(cells))
+    cells = [_cells(frame, column, digits.get(column.key), (hrefs or {}).get(column.key, "")) for column in present]
     tones = tuple(str(word or "") for word in frame[tone].to_list()) if tone else ()
     return Table(
         name=name,
         title=title,
         columns=tuple(present),
-        rows=tuple(rows),
+        rows=tuple(zip(*cells, strict=True)),
         note=note,
         row_tones=tones,
         shown=shown,
         span=span,
         scope=scope,
     )
+
+
+def _cells(frame: pl.DataFrame, column: Column, digits: int | None, link_from: str) -> list[dict[str, Any]]:
+    """A column's cells from the top down; `link_from` names the column of their links, which may be missing."""
+    none = [None] * frame.height
+    own = frame[column.digits_from].to_list() if column.digits_from else none
+    links = frame[link_from].to_list() if link_from in frame.columns else none
+    given = zip(frame[column.key].to_list(), own, links, strict=True)
+    return [_cell(column, value, digits if places is None else places, address) for value, places, address in given]
+
+
+def _cell(column: Column, value: Any, digits: int | None, address: str | None) -> dict[str, Any]:
+    text = number(value, digits) if column.kind == "number" else "–" if value is None else str(value)
+    if column.least is not None and value is not None and 0 <= value < column.least:
+        text = f"<{column.least:g}"
+    if column.signed and value is not None and value > 0 and re.search(r"[1-9]", text):
+        text = f"+{text}"
+    cell: dict[str, Any] = {"text": text}
+    if isinstance(value, int | float):
+        cell["value"] = value
+    if address:
+        cell["href"] = address
+    return cell
 
 
 def percent(share: float, digits: int = 0) -> str:

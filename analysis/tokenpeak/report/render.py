@@ -17,7 +17,8 @@ from tokenpeak.atomic import write_atomically
 from tokenpeak.report import display
 from tokenpeak.report.claims import address
 from tokenpeak.report.display import HATCH, VEGALITE
-from tokenpeak.report.page_weight import packed_spec, sortable
+from tokenpeak.report.page_weight import packed_spec
+from tokenpeak.report.table_rows import table_rows
 
 EMBED = "window.vegaEmbed = vegaEmbed;"
 """What the bundle leaves for the site's own script to find."""
@@ -37,7 +38,7 @@ def environment(templates: Path = paths.TEMPLATES) -> jinja2.Environment:
     env.filters["script_json"] = script_json
     env.filters["picture"] = picture
     env.filters["packed"] = packed_spec
-    env.filters["sortable"] = sortable
+    env.filters["table_rows"] = table_rows
     env.globals["tokenpeak_version"] = version("tokenpeak")
     return env
 

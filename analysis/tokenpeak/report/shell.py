@@ -14,9 +14,20 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from tokenpeak.report.display import BLOCK_MIME
+
 # IPython and nbformat have types for the parts around these, and none for these.
 _output: Any = nbformat.v4.new_output
 _QUIET = Config({"HistoryManager": {"enabled": False}})
+
+
+def _displayed(kind: str, data: Any, metadata: Any, **more: Any) -> Any:
+    """A displayed bundle as a notebook output. Its block stays as it is: nbformat would copy each cell of a table."""
+    block = data.get(BLOCK_MIME)
+    found = _output(kind, data=data if block is None else {**data, BLOCK_MIME: {}}, metadata=metadata or {}, **more)
+    if block is not None:
+        dict.__setitem__(found.data, BLOCK_MIME, block)
+    return found
 
 
 class _Publisher(DisplayPublisher):
@@ -26,7 +37,7 @@ class _Publisher(DisplayPublisher):
 
     def publish(self, data: Any, metadata: Any = None, source: Any = None, **_: Any) -> None:
         """Keep the bundle as a notebook output."""
-        self.collected.append(_output("display_data", data=data, metadata=metadata or {}))
+        self.collected.append(_displayed("display_data", data, metadata))
 
 
 class _Hook(DisplayHook):
@@ -36,8 +47,7 @@ class _Hook(DisplayHook):
 
     def write_format_data(self, format_dict: Any, md_dict: Any = None) -> None:
         """Keep the bundle as a notebook output."""
-        found = _output("execute_result", data=format_dict, metadata=md_dict or {}, execution_count=self.prompt_count)
-        self.collected.append(found)
+        self.collected.append(_displayed("execute_result", format_dict, md_dict, execution_count=self.prompt_count))
 
     def write_output_prompt(self) -> None:
         """Nothing: a notebook numbers its own outputs."""
