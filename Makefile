@@ -152,7 +152,7 @@ check: $(READY) ## Lint and type-check everything, audit the dependencies
 	$(BIN)/python .ci/audit
 
 .PHONY: test
-test: $(READY) ## Run the fast tests (10 to 27 minutes on two cores)
+test: $(READY) ## Run the fast tests (10 to 22 minutes on two cores)
 	$(BIN)/pytest -m "not e2e and not faults and not front_door and not many_nodes" -n 4 --dist loadfile --durations=25
 
 .PHONY: golden
