@@ -1,5 +1,6 @@
 """The node gives itself back: with the detached watchdog, as on a machine without systemd."""
 
+import json
 import os
 import signal
 import subprocess
@@ -344,8 +345,49 @@ def test_a_guard_that_ends_at_once_is_not_waited_for(node: Node) -> None:
     assert node.run("status")["production"]["running"]
 
 
-def test_a_guard_that_is_slow_to_start_is_waited_for(node: Node) -> None:
-    """As on a machine whose cores are all busy."""
-    with_guard_that(node, "time.sleep(4)")
+def guards_of(node: Node) -> int:
+    """How many guards of this node live."""
+    found = [path.read_bytes().decode().split("\0") for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    return sum("guard" in words and str(node.folder) in words for words in found)
 
-    assert node.run("launch", node.launch_request())["ready"]
+
+def test_a_guard_that_is_slow_to_start_is_waited_for(node: Node) -> None:
+    """As on a machine whose cores are all busy: heartbeats are answered meanwhile, and start no second one."""
+    with_guard_that(node, "time.sleep(8)")
+    launching = node.start("launch", node.launch_request())
+    assert clock.wait_until(lambda: node.read("record.json") is not None, 10)
+    beats = subprocess.Popen(
+        [sys.executable, str(node.bundle), "lease", "--state", str(node.folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert beats.stdin and beats.stdout
+    heard = []
+    for number in range(1, 9):
+        beats.stdin.write(f'{{"number": {number}, "holder": "sweep-1"}}\n')
+        beats.stdin.flush()
+        heard.append("heard" in json.loads(beats.stdout.readline()))
+        time.sleep(1)
+
+    assert json.loads(launching.communicate(timeout=60)[0])["ready"]
+    assert [True] * 8 == heard
+    assert 1 == guards_of(node)
+    beats.communicate("")
+
+
+def test_a_guard_that_dies_and_leaves_no_word_is_replaced(node: Node) -> None:
+    """Production is down, the guard is killed and its file is gone: the next heartbeat starts another at once."""
+    node.production()
+    node.run("produce")
+    node.run("launch", node.launch_request())
+    guard = node.read("guard.json")
+    assert guard is not None
+    os.kill(guard["pid"], signal.SIGKILL)
+    (node.folder / "guard.json").unlink()
+    (node.folder / "guard.copy.json").unlink(missing_ok=True)
+
+    beat = node.start("lease", {"number": 1, "holder": "sweep-1"})
+    beat.communicate(timeout=60)
+
+    assert clock.wait_until(lambda: guards_of(node) == 1, 10)

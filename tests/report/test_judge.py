@@ -21,7 +21,7 @@ ARCHIVES = {
     **{Path(each).name: Path(each) for each in os.environ.get("TOKENPEAK_JUDGED", "").split(":") if each},
 }
 LONG = ("cpu", "v100", "quick", "sim")
-"""Those of `make e2e`; what a page of them says is of the kinds that the others have."""
+"""Those of `make e2e`; what a page of them says is of the kinds that the other has."""
 LEAST = {"h100": 60, "cpu": 50, "v100": 25, "quick": 40, "sim": 50}
 """Figures that a site says at least: a judge that finds fewer has not read it."""
 

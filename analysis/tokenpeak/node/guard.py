@@ -179,8 +179,9 @@ def keep_armed(state: State) -> None:
 
 def _is_arming(state: State, record: Json) -> bool:
     """Whether the command that wrote the record may still wait for its guard's first word: production is untouched."""
-    has_said = (state.read(FILE) or {}).get("nonce") == record["nonce"]
-    return not has_said and 0 <= time.time() - record.get("armed_at_unix_s", 0) < _ARM_LIMIT_S
+    if "stopped" in record or (state.read(FILE) or {}).get("nonce") == record["nonce"]:
+        return False
+    return 0 <= time.time() - float(record.get("armed_at_unix_s", 0)) < _ARM_LIMIT_S
 
 
 def _is_installed(state: State) -> bool:
