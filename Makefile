@@ -18,6 +18,7 @@ NODES ?= 1 12 50 200
 SEED ?= 1
 RUNS ?= 5
 ONLY ?=
+ORDER ?=
 CASES ?=
 TARGET ?= dir
 DEST ?=
@@ -152,8 +153,12 @@ check: $(READY) ## Lint and type-check everything, audit the dependencies
 	$(BIN)/python .ci/audit
 
 .PHONY: test
-test: $(READY) ## Run the fast tests (10 to 22 minutes on two cores)
-	$(BIN)/pytest -m "not e2e and not faults and not front_door and not many_nodes" -n 4 --dist loadfile --durations=25
+test: $(READY) ## Run the fast tests (four minutes on two cores; ORDER=random shuffles them)
+	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" -n 4 --dist loadfile $(if $(filter random,$(ORDER)),-p randomly) --durations=25
+
+.PHONY: integration
+integration: $(READY) ## Run the tests of whole parts: sweeps, built sites, a browser, Postgres (minutes)
+	$(BIN)/pytest -m integration -n 3 --dist loadfile --durations=25
 
 .PHONY: golden
 golden: $(READY) ## Renew the golden site that the tests compare, and say which of its pages changed
