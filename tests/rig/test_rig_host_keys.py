@@ -21,7 +21,7 @@ KEY = "etc/ssh/ssh_host_ed25519_key"
 @pytest.fixture
 def strict(place: Path, tmp_path: Path) -> Iterator[Bench]:  # noqa: F811
     """A node with production, and an inventory as the documentation has it: nothing in it speaks of host keys."""
-    made = Bench(node=boot_node(place, "keys1", 151), root=tmp_path / "checkout", state=tmp_path / "state")
+    made = Bench(node=boot_node(place, "keys1", 148), root=tmp_path / "checkout", state=tmp_path / "state")
     try:
         made.prepare()
         hosts = made.root / "inventory" / "rig" / "hosts.yml"
