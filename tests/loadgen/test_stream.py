@@ -1,9 +1,9 @@
 """What packets say, whatever server sent them and however they were cut."""
 
 import json
+from array import array
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 
 from loadgen.broken_server import DONE, END, HEAD, USAGE, chunk, event, stream
@@ -40,7 +40,15 @@ def test_times_are_on_the_runs_clock() -> None:
     assert 1.5 == pytest.approx(found.first_byte_s)
     assert 1.7 == pytest.approx(found.first_token_s)
     assert 1.8 == pytest.approx(found.last_token_s)
-    assert [50_002, 49_998] == np.frombuffer(found.event_times_us, np.int32).tolist()
+    assert [50_002, 49_998] == list(array("i", found.event_times_us))
+
+
+def test_gap_beyond_any_is_the_longest() -> None:
+    """Microseconds are kept in 32 bits: an hour between two tokens is the most that these hold."""
+    packets = [HEAD, chunk(event()), chunk(event(finish="length") + USAGE + DONE) + END]
+    found = read(exchange_of(*packets, times=[1.0, 1.5, 3601.5]), 1.0)
+
+    assert [2**31 - 1] == list(array("i", found.event_times_us))
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000])

@@ -11,14 +11,15 @@ object of the API, is too long, or is one of too many), `truncated` (the stream 
 
 import json
 import re
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any
 
-import numpy as np
 from annotated_types import Ge, Le, MaxLen, Predicate
 from httptools import HttpParserError, HttpResponseParser
-from numpy.typing import NDArray
 
 from tokenpeak.loadgen.connection import Exchange
 
@@ -33,6 +34,7 @@ NUMBER_LIMIT = 1e12
 Count = Annotated[int, Ge(0), Le(COUNT_LIMIT)]
 Seconds = Annotated[float, Ge(-NUMBER_LIMIT), Le(NUMBER_LIMIT)]
 _GAP_BYTES = 4
+_LONGEST_GAP_US = (1 << 31) - 1
 _SPOT = re.compile(rb'("(?:text|content)":\s*")[^"\\]*(")')
 
 
@@ -229,9 +231,19 @@ def _texts(event: dict[str, Any]) -> Iterator[str]:
             yield text
 
 
-def _token_times(exchange: Exchange, lengths: list[int], token_ends: list[int]) -> NDArray[np.float64]:
+def _token_times(exchange: Exchange, lengths: list[int], token_ends: list[int]) -> list[float]:
     """When each event with tokens was whole: at the packet that brought its last byte."""
-    return np.asarray(exchange.times)[np.searchsorted(lengths, token_ends)]
+    times = exchange.times
+    return [times[bisect_left(lengths, end)] for end in token_ends]
+
+
+def _gaps(times: list[float]) -> bytes:
+    """Microseconds between these moments, each an int32."""
+    gaps = [int((late - early) * 1e6 + 0.5) for early, late in pairwise(times)]
+    try:
+        return array("i", gaps).tobytes()
+    except OverflowError:
+        return array("i", [min(gap, _LONGEST_GAP_US) for gap in gaps]).tobytes()
 
 
 def read(exchange: Exchange, start: float) -> Reply:
@@ -256,8 +268,8 @@ def read(exchange: Exchange, start: float) -> Reply:
             fault = ("malformed_stream", f"an event is not of the API's shape: {shape!r}"[:DETAIL_CHARACTERS])
         if events.token_ends:
             times = _token_times(exchange, lengths, events.token_ends)
-            first_token, last_token = float(times[0]), float(times[-1])
-            gaps = (np.diff(times) * 1e6 + 0.5).astype(np.int32).tobytes()
+            first_token, last_token = times[0], times[-1]
+            gaps = _gaps(times)
         fault = events.fault or fault
         if fault is None:
             if not events.done and not events.finished:
