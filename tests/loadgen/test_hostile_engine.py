@@ -4,6 +4,7 @@ import gzip
 import json
 import resource
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -166,7 +167,7 @@ def test_hostile_metrics(answer: Answer) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
     with serving(answer, other=answer) as url:
-        scraper = Scraper(f"{url}/metrics", {}, verify=True)
+        scraper = Scraper(f"{url}/metrics", {}, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         try:
             assert scraper.sample() is None
         finally:
@@ -188,7 +189,7 @@ def test_dripping_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that comes a byte at a time is waited for no longer than one that does not come."""
     monkeypatch.setattr("tokenpeak.loadgen.metrics_page.PAGE_LIMIT_S", 1.0, raising=False)
     with serving(drip, other=drip) as url:
-        scraper = Scraper(f"{url}/metrics", {}, verify=True)
+        scraper = Scraper(f"{url}/metrics", {}, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         thread = Thread(target=scraper.sample, daemon=True)
         thread.start()
         thread.join(8)

@@ -1,5 +1,6 @@
 """What the engine's own counters say of a run."""
 
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,6 +9,7 @@ from threading import Thread
 import pytest
 
 from tokenpeak.loadgen.metrics_page import Sample, Scraper, counters, parse, restarted
+from tokenpeak.loadgen.target import Server
 
 V1 = """\
 # TYPE vllm:num_requests_running gauge
@@ -158,7 +160,8 @@ def scraping(pages: Sequence[str]) -> Iterator[Scraper]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        scraper = Scraper(f"http://127.0.0.1:{server.server_address[1]}/metrics", {}, verify=True)
+        url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
+        scraper = Scraper(url, {}, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         try:
             yield scraper
         finally:
@@ -199,3 +202,12 @@ def test_span_has_the_sample_before_it() -> None:
         assert [] == scraper.between(at[0] - 2, at[0] - 1)
         assert (1.0, 2.0, 3.0, 4.0) == scraper.series(at[0]).columns["requests_running"]
         assert 0.0 == scraper.series(at[0]).t_s[0]
+
+
+@pytest.mark.parametrize("url", ["http://h:1/metrics", "https://h:1/metrics", "HTTPS://h:1/metrics"])
+def test_certificates_are_trusted_where_there_is_tls(url: str) -> None:
+    """A page over TLS is asked with the system's certificates, also beside an API without; else none passes."""
+    trust = Server("http://h:1").trust(url)
+
+    assert ssl.CERT_REQUIRED == trust.verify_mode
+    assert (not url.startswith("http:")) == (trust.cert_store_stats()["x509_ca"] > 0)

@@ -132,7 +132,7 @@ class _Stats:
 
     def __init__(self, url: str, setup: Setup) -> None:
         self._url = f"{url.rstrip('/').removesuffix('/v1')}/stats"
-        self._verify = Server(url, verify=setup.verify_tls, ca_file=setup.ca_file).trust()
+        self._verify = Server(url, verify=setup.verify_tls, ca_file=setup.ca_file).trust(self._url)
 
     def read(self) -> dict[str, float]:
         """Its timetable and its lateness since it was last asked; raises LoadError when nothing of the kind answers."""

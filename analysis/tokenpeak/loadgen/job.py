@@ -117,7 +117,8 @@ def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunReco
     # The two clocks are read together: wall-clock time names the zero, the monotonic clock does the measuring.
     now_unix, now = time.time(), time.perf_counter()
     origin = now - (now_unix - (job.trial_started_at_unix_s or now_unix))
-    scraper = Scraper(job.metrics_url or f"{server.root}/metrics", server.headers, verify=server.trust())
+    metrics_url = job.metrics_url or f"{server.root}/metrics"
+    scraper = Scraper(metrics_url, server.headers, verify=server.trust(metrics_url))
     vocabulary = asyncio.run(_learn(server, job.model))
     records: list[RunRecord] = []
     outcome = JobOutcome()

@@ -90,7 +90,7 @@ class Scraper:
     A loop, because only there the whole of a request can be given a time limit.
     """
 
-    def __init__(self, url: str, headers: dict[str, str], *, verify: ssl.SSLContext | bool) -> None:
+    def __init__(self, url: str, headers: dict[str, str], *, verify: ssl.SSLContext) -> None:
         self._url = url
         self._client = httpx.AsyncClient(headers=headers, timeout=PAGE_LIMIT_S, verify=verify, trust_env=False)
         self._samples: list[Sample] = []
