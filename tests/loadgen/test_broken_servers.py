@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from loadgen.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving, stream
+from loadgen.offered import failure, observed, offered
 from tokenpeak.loadgen.job import LoadJob, run_job
 from tokenpeak.records import RunRecord
 
@@ -27,15 +28,15 @@ def failures(answer: Answer, folder: Path, **keys: Any) -> dict[str, int]:
         return measure(url, folder, **keys).summary.failures
 
 
-def test_refused(tmp_path: Path) -> None:
+def test_refused() -> None:
     """A port where nobody listens is counted as refused."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
-    assert {"refused": 2} == measure(f"http://127.0.0.1:{port}", tmp_path).summary.failures
+    assert ["refused"] == [reply.error for reply in offered(f"http://127.0.0.1:{port}")]
 
 
-def test_reset_mid_stream(tmp_path: Path) -> None:
+def test_reset_mid_stream() -> None:
     """A connection that is reset after a token is counted as reset."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
@@ -43,10 +44,10 @@ def test_reset_mid_stream(tmp_path: Path) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
 
-    assert {"reset": 2} == failures(answer, tmp_path)
+    assert "reset" == failure(answer)
 
 
-def test_closed_mid_stream(tmp_path: Path) -> None:
+def test_closed_mid_stream() -> None:
     """A stream that ends in the middle of its chunks is counted as reset."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
@@ -54,7 +55,7 @@ def test_closed_mid_stream(tmp_path: Path) -> None:
         connection.shutdown(socket.SHUT_RDWR)
         connection.close()
 
-    assert {"reset": 2} == failures(answer, tmp_path)
+    assert "reset" == failure(answer)
 
 
 def test_stalled_stream(tmp_path: Path) -> None:
@@ -64,113 +65,92 @@ def test_stalled_stream(tmp_path: Path) -> None:
         connection.sendall(HEAD + chunk(event()))
         connection.recv(1)
 
-    assert {"stalled": 2} == failures(answer, tmp_path, stall_s=0.3)
+    assert {"stalled": 1} == failures(answer, tmp_path, level={"concurrency": 1, "requests": 1}, stall_s=0.3)
 
 
 @pytest.mark.parametrize("status", [429, 500])
-def test_error_status_with_body(status: int, tmp_path: Path) -> None:
+def test_error_status_with_body(status: int) -> None:
     """An error status is a kind of its own, and what its body said is kept."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
         body = b'{"error":"too busy"}'
         connection.sendall(b"HTTP/1.1 %d Oops\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
 
-    with serving(answer) as url:
-        record = measure(url, tmp_path)
+    (reply,) = observed(answer)
 
-    assert {f"http_{status}": '{"error":"too busy"}'} == record.failure_messages
+    assert (f"http_{status}", '{"error":"too busy"}') == (reply.error, reply.detail)
 
 
 @pytest.mark.parametrize("broken", [b"data: {oops\n\n", b"data: 5\n\n", b'data: {"choices": 3}\n\n', b"nonsense\n\n"])
-def test_malformed_event(broken: bytes, tmp_path: Path) -> None:
+def test_malformed_event(broken: bytes) -> None:
     """An event that is not of the API is counted as a malformed stream."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
         connection.sendall(HEAD + chunk(event()) + chunk(broken) + chunk(USAGE) + chunk(DONE) + END)
 
-    assert {"malformed_stream": 2} == failures(answer, tmp_path)
+    assert "malformed_stream" == failure(answer)
 
 
-def test_malformed_response(tmp_path: Path) -> None:
+def test_malformed_response() -> None:
     """Bytes that are no HTTP are counted as a malformed response."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
         connection.sendall(b"SMTP says hello\r\n\r\n")
 
-    assert {"malformed_response": 2} == failures(answer, tmp_path)
+    assert "malformed_response" == failure(answer)
 
 
-def test_no_usage(tmp_path: Path) -> None:
+def test_no_usage() -> None:
     """A stream without usage is a failure: its tokens cannot be known."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
         connection.sendall(HEAD + chunk(event(finish="length")) + chunk(DONE) + END)
 
-    assert {"no_usage": 2} == failures(answer, tmp_path)
+    assert "no_usage" == failure(answer)
 
 
-def test_truncated_stream(tmp_path: Path) -> None:
+def test_truncated_stream() -> None:
     """A well-formed response that ends before the stream said so is truncated."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
         connection.sendall(HEAD + chunk(event()) + END)
 
-    assert {"truncated": 2} == failures(answer, tmp_path)
+    assert "truncated" == failure(answer)
 
 
-def test_error_event(tmp_path: Path) -> None:
+def test_error_event() -> None:
     """An error that the server reports in an event is counted as such."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
         connection.sendall(HEAD + chunk(event()) + chunk(b'data: {"error":{"message":"died"}}\n\n') + chunk(DONE) + END)
 
-    assert {"stream_error": 2} == failures(answer, tmp_path)
+    assert "stream_error" == failure(answer)
 
 
-def test_event_split_across_packets(tmp_path: Path) -> None:
+def test_event_split_across_packets() -> None:
     """However the response's bytes are cut into packets, its tokens are all seen."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
         for byte in stream():
             connection.sendall(bytes([byte]))
 
-    with serving(answer) as url:
-        record = measure(url, tmp_path)
-
-    assert 2 == record.summary.requests_ok
-    assert 6 == record.summary.output_tokens
-    assert 4 == record.summary.itl_s.n
+    assert [(None, 3, 3)] * 2 == [
+        (reply.error, reply.output_tokens, reply.events) for reply in observed(answer, requests=2)
+    ]
 
 
-def test_event_time_is_its_last_byte(tmp_path: Path) -> None:
-    """A token that came in two packets arrived with the second."""
-
-    def answer(connection: socket.socket, request: bytes) -> None:
-        first, rest = chunk(event(finish="length")), b"".join(map(chunk, [USAGE, DONE])) + END
-        connection.sendall(HEAD + first[:20])
-        time.sleep(0.1)
-        connection.sendall(first[20:] + rest)
-
-    with serving(answer) as url:
-        ttft = measure(url, tmp_path).summary.ttft_s.p50
-
-    assert ttft is not None
-    assert ttft >= 0.1
-
-
-def test_many_events_in_a_packet(tmp_path: Path) -> None:
+def test_many_events_in_a_packet() -> None:
     """Events that arrive together are all counted, at the same moment."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
         connection.sendall(HEAD + chunk(event() * 2 + event(finish="length") + USAGE + DONE) + END)
 
-    with serving(answer) as url:
-        record = measure(url, tmp_path)
+    (reply,) = observed(answer)
 
-    assert (6, 0.0) == (record.summary.output_tokens, record.summary.itl_s.p99)
+    assert (3, 3, bytes(8)) == (reply.output_tokens, reply.events, reply.event_times_us)
 
 
-def test_slow_headers(tmp_path: Path) -> None:
+def test_slow_headers() -> None:
     """A head that dribbles in is waited for."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
@@ -180,23 +160,20 @@ def test_slow_headers(tmp_path: Path) -> None:
             time.sleep(0.01)
         connection.sendall(whole[60:])
 
-    assert {} == failures(answer, tmp_path)
+    assert [None, None] == [reply.error for reply in observed(answer, requests=2)]
 
 
-def test_events_with_crlf_and_comments(tmp_path: Path) -> None:
+def test_events_with_crlf_and_comments() -> None:
     """Streams with CRLF line ends and comments are read like any other."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
         body = (b": ping\n\n" + event() + event() + event(finish="length") + USAGE + DONE).replace(b"\n", b"\r\n")
         connection.sendall(HEAD + chunk(body) + END)
 
-    with serving(answer) as url:
-        record = measure(url, tmp_path)
-
-    assert (2, 6) == (record.summary.requests_ok, record.summary.output_tokens)
+    assert [(None, 3, 3)] == [(reply.error, reply.output_tokens, reply.events) for reply in observed(answer)]
 
 
-def test_stream_that_ends_with_its_connection(tmp_path: Path) -> None:
+def test_stream_that_ends_with_its_connection() -> None:
     """A response without a length ends with its connection, and the next request opens another."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
@@ -205,10 +182,10 @@ def test_stream_that_ends_with_its_connection(tmp_path: Path) -> None:
         connection.shutdown(socket.SHUT_RDWR)
         connection.close()
 
-    assert {} == failures(answer, tmp_path)
+    assert [None, None] == [reply.error for reply in observed(answer, requests=2)]
 
 
-def test_server_that_drops_idle_connections(tmp_path: Path) -> None:
+def test_server_that_drops_idle_connections() -> None:
     """A server that closes a kept connection costs no request."""
 
     def answer(connection: socket.socket, request: bytes) -> None:
@@ -216,7 +193,7 @@ def test_server_that_drops_idle_connections(tmp_path: Path) -> None:
         connection.shutdown(socket.SHUT_RDWR)
         connection.close()
 
-    assert {} == failures(answer, tmp_path, level={"concurrency": 2, "requests": 12})
+    assert {None} == {reply.error for reply in observed(answer, concurrency=2, requests=12)}
 
 
 def test_failed_requests_are_rows(tmp_path: Path) -> None:
@@ -238,7 +215,7 @@ def test_every_request_failing_ends_the_run_early(tmp_path: Path) -> None:
         connection.sendall(b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n")
 
     with serving(answer) as url:
-        record = measure(url, tmp_path, level={"concurrency": 8, "requests": 20_000})
+        record = measure(url, tmp_path, level={"concurrency": 8, "requests": 200})
 
     assert "stopped" in [reason.code for reason in record.verdict.reasons]
 

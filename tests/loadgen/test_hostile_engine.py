@@ -1,27 +1,30 @@
 """What a hostile engine answers ends in rows and a verdict: within bounded memory and time, and the client lives on."""
 
-import gzip
 import json
+import os
 import resource
 import socket
 import ssl
 import subprocess
 import sys
 import time
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
 from loadgen.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving
-from loadgen.test_broken_servers import failures, measure
+from loadgen.test_broken_servers import failures
 from tokenpeak.loadgen.connection import Exchange
 from tokenpeak.loadgen.metrics_page import Scraper, parse
 from tokenpeak.loadgen.stream import read, text_of
 from tokenpeak.node.serving import complete
 
 MEMORY_LIMIT_BYTES = 700 << 20
+# What is not bounded is to fail its test, not this machine.
+LIMITED = ("prlimit", "--as=6442450944", sys.executable)
 PEAK = """
 import resource, subprocess, sys
 status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
@@ -29,16 +32,13 @@ print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 """
 
 
-def load_command(url: str, folder: Path, **level: Any) -> tuple[dict[str, Any], int]:
-    """The run record of `tokenpeak load`, and the most memory that one of its processes had."""
-    record = folder / "record.json"
-    tokenpeak = str(Path(sys.executable).with_name("tokenpeak"))
-    argv = [tokenpeak, "load", url, "--model", "m", "--output", str(record), "--input-tokens", "8"]
-    argv += ["--output-tokens", "3", "--concurrency", "2", "--requests", "2"]
-    # What is not bounded is to fail this test, not this machine.
-    limited = ["prlimit", "--as=6442450944", sys.executable, "-c", PEAK, *argv]
-    done = subprocess.run(limited, capture_output=True, text=True, timeout=150, check=True)
-    return json.loads(record.read_text()), int(done.stdout.split()[1])
+def two_requests(url: str) -> tuple[list[str], int]:
+    """Why two requests at a time failed, and the most memory that a process of their own took."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    argv = [*LIMITED, "-m", "loadgen.offered", url]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=150, check=True)
+    found = json.loads(done.stdout)
+    return found["errors"], found["peak_bytes"]
 
 
 def endless(head: bytes, piece: bytes) -> Answer:
@@ -69,57 +69,72 @@ def endless(head: bytes, piece: bytes) -> Answer:
         pytest.param(b"HTTP/1.1 200 OK\r\nx-filler: ", b"a" * (1 << 20), "malformed_response", id="header"),
     ],
 )
-def test_endless_answer(head: bytes, piece: bytes, kind: str, tmp_path: Path) -> None:
+def test_endless_answer(head: bytes, piece: bytes, kind: str) -> None:
     """An answer without end is cut at a bound, is a row of its kind, and never fills the memory."""
     with serving(endless(head, piece)) as url:
-        record, peak_bytes = load_command(url, tmp_path)
+        errors, peak_bytes = two_requests(url)
 
-    assert {kind: 2} == record["summary"]["failures"]
-    assert "invalid" == record["verdict"]["status"]
+    assert [kind, kind] == errors
     assert peak_bytes < MEMORY_LIMIT_BYTES
+
+
+@pytest.mark.e2e
+def test_endless_answer_to_the_command(tmp_path: Path) -> None:
+    """`tokenpeak load` ends with an invalid run, and none of its processes has filled the memory."""
+    record = tmp_path / "record.json"
+    tokenpeak = str(Path(sys.executable).with_name("tokenpeak"))
+    argv = ["--model", "m", "--output", str(record), "--output-tokens", "3", "--concurrency", "2", "--requests", "2"]
+    with serving(endless(HEAD, chunk(b"x" * (1 << 20)))) as url:
+        limited = [*LIMITED, "-c", PEAK, tokenpeak, "load", url, *argv]
+        done = subprocess.run(limited, capture_output=True, text=True, timeout=150, check=True)
+    found = json.loads(record.read_text())
+
+    assert ({"oversized": 2}, "invalid") == (found["summary"]["failures"], found["verdict"]["status"])
+    assert int(done.stdout.split()[1]) < MEMORY_LIMIT_BYTES
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(b"data: {}\n\n" * 4_000_000, id="events", marks=pytest.mark.e2e),
-        pytest.param(b"\n\n" * 20_000_000, id="blank lines", marks=pytest.mark.e2e),
-        pytest.param(b'data: {"x": [' + b"[]," * 10_000_000 + b"0]}\n\n", id="lists", marks=pytest.mark.e2e),
-        pytest.param(b'data: {"x": ' + b"[" * 500_000 + b"\n\n", id="depth", marks=pytest.mark.e2e),
-        pytest.param(b'data: {"usage": {"completion_tokens": ' + b"9" * 5_000_000 + b"}}\n\n", id="digits"),
+        pytest.param(lambda: b"data: {}\n\n" * 4_000_000, id="events", marks=pytest.mark.e2e),
+        pytest.param(lambda: b"\n\n" * 20_000_000, id="blank lines", marks=pytest.mark.e2e),
+        pytest.param(lambda: b'data: {"x": [' + b"[]," * 10_000_000 + b"0]}\n\n", id="lists", marks=pytest.mark.e2e),
+        pytest.param(lambda: b'data: {"x": ' + b"[" * 500_000 + b"\n\n", id="depth", marks=pytest.mark.e2e),
+        pytest.param(lambda: b'data: {"usage": {"completion_tokens": ' + b"9" * 5_000_000 + b"}}\n\n", id="digits"),
     ],
 )
-def test_costly_answer(body: bytes, tmp_path: Path) -> None:
+def test_costly_answer(body: Callable[[], bytes]) -> None:
     """An answer within the bound that would cost minutes or gigabytes to parse is malformed."""
-
-    def answer(connection: socket.socket, request: bytes) -> None:
-        connection.sendall(HEAD + chunk(event(finish="length")) + chunk(body) + chunk(USAGE + DONE) + END)
-
+    content = HEAD + chunk(event(finish="length")) + chunk(body()) + chunk(USAGE + DONE) + END
     began = time.monotonic()
-    with serving(answer) as url:
-        record, peak_bytes = load_command(url, tmp_path)
+    with serving(lambda connection, _: connection.sendall(content)) as url:
+        errors, peak_bytes = two_requests(url)
 
-    assert {"malformed_stream": 2} == record["summary"]["failures"]
+    assert ["malformed_stream"] * 2 == errors
     assert peak_bytes < MEMORY_LIMIT_BYTES
     assert time.monotonic() - began < 60
 
 
+def streamed(events: bytes) -> Exchange:
+    """An exchange that these events have answered, in one packet each for head, events and end."""
+    exchange = Exchange(0, 0.0)
+    exchange.packets = [HEAD, chunk(events), END]
+    exchange.times = [0.0] * 3
+    exchange.status = 200
+    return exchange
+
+
 @pytest.mark.parametrize("count", ["1" + "0" * 30, "-1", '"3"', "true", "3.0", "1e400", "NaN", "[3]"])
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
-def test_counts_that_are_none(name: str, count: str, tmp_path: Path) -> None:
+def test_counts_that_are_none(name: str, count: str) -> None:
     """A usage that is no count of tokens fails its request, with what it says."""
     counts = {"prompt_tokens": "4", "completion_tokens": "3"} | {name: count}
     usage = ", ".join(f'"{key}": {value}' for key, value in counts.items())
+    event_of_usage = b'data: {"choices":[],"usage":{%b}}\n\n' % usage.encode()
+    found = read(streamed(event() * 2 + event(finish="length") + event_of_usage + DONE), 0.0)
 
-    def answer(connection: socket.socket, request: bytes) -> None:
-        event_of_usage = b'data: {"choices":[],"usage":{%b}}\n\n' % usage.encode()
-        connection.sendall(HEAD + chunk(event() * 2 + event(finish="length") + event_of_usage + DONE) + END)
-
-    with serving(answer) as url:
-        record = measure(url, tmp_path)
-
-    assert {"bad_usage": 2} == record.summary.failures
-    assert name in record.failure_messages["bad_usage"]
+    assert "bad_usage" == found.error
+    assert name in found.detail
 
 
 def test_odd_answers_in_a_conversation(tmp_path: Path) -> None:
@@ -141,18 +156,24 @@ def test_odd_answers_in_a_conversation(tmp_path: Path) -> None:
 
 def test_text_of_odd_events() -> None:
     """Whatever shape events have, the text of those that have one is read."""
-    exchange = Exchange(0, 0.0)
     shapes = [b'{"choices": 3}', b'{"choices": [5]}', b'{"choices": [{"delta": []}]}', b'{"choices": [{"text": 1}]}']
-    exchange.packets = [HEAD, *(chunk(b"data: %b\n\n" % shape) for shape in shapes), chunk(event(" a")), END]
-    exchange.times = [0.0] * len(exchange.packets)
-    exchange.status = 200
+    exchange = streamed(b"".join(b"data: %b\n\n" % shape for shape in shapes) + event(" a"))
 
     assert " a" == text_of(exchange)
     assert "malformed_stream" == read(exchange, 0.0).error
 
 
 GZIP_HEAD = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n"
-BOMB = gzip.compress(b"# filler\n" * 30_000_000)
+
+
+def bomb(unpacked_mib: int = 256) -> bytes:
+    """Gzip of so many mebibytes: a block that refers to nothing before it, again and again."""
+    packing = zlib.compressobj(wbits=31)
+    first, again = (packing.compress(bytes(1 << 20)) + packing.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    return first + again * (unpacked_mib - 1)
+
+
+BOMB = bomb()
 HOSTILE = {
     "endless": endless(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", b"# filler\n" * 10_000),
     "endless head": endless(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 10_000),
@@ -162,8 +183,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_metrics(answer: Answer) -> None:
+def test_hostile_metrics(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of metrics without end or bound is no page: no memory is filled, and nobody waits for it long."""
+    monkeypatch.setattr("tokenpeak.loadgen.metrics_page.PAGE_LIMIT_S", 1.0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
     with serving(answer, other=answer) as url:
@@ -187,7 +209,7 @@ def drip(connection: socket.socket, request: bytes) -> None:
 
 def test_dripping_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that comes a byte at a time is waited for no longer than one that does not come."""
-    monkeypatch.setattr("tokenpeak.loadgen.metrics_page.PAGE_LIMIT_S", 1.0, raising=False)
+    monkeypatch.setattr("tokenpeak.loadgen.metrics_page.PAGE_LIMIT_S", 0.3)
     with serving(drip, other=drip) as url:
         scraper = Scraper(f"{url}/metrics", {}, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         thread = Thread(target=scraper.sample, daemon=True)
@@ -212,11 +234,11 @@ del ON_NODES["gzip bomb"]
 @pytest.mark.parametrize("answer", ON_NODES.values(), ids=ON_NODES)
 def test_hostile_engine_on_a_node(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node's own question to an engine ends too, whatever is answered: no completion, in little memory."""
-    monkeypatch.setattr("tokenpeak.node.serving.ENDING_S", 0.5, raising=False)
+    monkeypatch.setattr("tokenpeak.node.serving.ENDING_S", 0.2)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     said: list[str | None] = []
     with serving(answer, other=answer) as url:
-        thread = Thread(target=lambda: said.append(complete(url, "m", timeout_s=1.0)), daemon=True)
+        thread = Thread(target=lambda: said.append(complete(url, "m", timeout_s=0.3)), daemon=True)
         thread.start()
         thread.join(10)
 

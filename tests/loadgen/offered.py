@@ -1,0 +1,49 @@
+"""A load as the load generator itself offers it, in this process: its replies, without job, worker process or record.
+
+`python -m loadgen.offered URL` prints what became of each of two requests, and the most memory that it took.
+"""
+
+import asyncio
+import json
+import resource
+import sys
+from time import perf_counter
+from typing import Any
+
+import uvloop
+
+from loadgen.broken_server import Answer, serving
+from tokenpeak.loadgen.assignment import LoadAssignment, RequestTemplate
+from tokenpeak.loadgen.generator import LoadGenerator
+from tokenpeak.loadgen.stream import Reply
+from tokenpeak.loadgen.target import Server
+
+
+def offered(url: str, *, requests: int = 1, concurrency: int = 1, **keys: Any) -> list[Reply]:
+    """The replies to a closed loop of so many requests."""
+    target = Server(url).target("completions")
+    given = {"templates": (RequestTemplate(prefix=b"{}", output_tokens=3),), "caps": ((0.0, concurrency),), **keys}
+    assignment = LoadAssignment(target=target, requests=requests, **given)
+
+    async def offer() -> list[Reply]:
+        return await LoadGenerator(assignment, perf_counter(), asyncio.get_running_loop()).run()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(offer())
+
+
+def observed(answer: Answer, **keys: Any) -> list[Reply]:
+    """The replies of a server that answers like this."""
+    with serving(answer) as url:
+        return offered(url, **keys)
+
+
+def failure(answer: Answer, **keys: Any) -> str | None:
+    """Why the one request to such a server failed."""
+    (reply,) = observed(answer, **keys)
+    return reply.error
+
+
+if __name__ == "__main__":
+    errors = [reply.error for reply in offered(sys.argv[1], requests=2, concurrency=2)]
+    print(json.dumps({"errors": errors, "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10}))
