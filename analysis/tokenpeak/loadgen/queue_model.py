@@ -125,7 +125,8 @@ def _fixed(due_s: Numbers, works: Numbers, slots: int) -> Numbers:
     starts = []
     replace = heapq.heapreplace
     for moment, work in zip(due_s.tolist(), works.tolist(), strict=True):
-        start = max(free[0], moment)
+        # A call of max() for each of millions of requests takes a quarter of a search.
+        start = free[0] if free[0] > moment else moment  # noqa: FURB136
         replace(free, start + work)
         starts.append(start)
     return np.array(starts)
