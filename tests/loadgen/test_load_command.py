@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from commands import typed
 from loadgen.broken_server import Answer, serving, stream
 from loadgen.delayed_way import delayed
+from loadgen.test_generator import certified
 from tokenpeak.cli.calibrate import calibrate as calibrate_command
 from tokenpeak.cli.load import load
 from tokenpeak.exit_status import ExitStatus
@@ -39,7 +41,7 @@ def test_stands_alone(tmp_path: Path) -> None:
     """One command measures a server, prints a summary, and writes the record that a sweep would."""
     output = tmp_path / "run.json"
     with serving(slow) as url:
-        arguments = [url, "--model", "m", "--concurrency", "2", "--requests", "24", "--output", str(output)]
+        arguments = [url, "--model", "m", "--concurrency", "8", "--requests", "24", "--output", str(output)]
         result = CliRunner().invoke(load, arguments)
 
     record = json.loads(output.read_text())
@@ -78,21 +80,14 @@ def seldom(connection: socket.socket, _: bytes) -> None:
 def test_exit_status(slo: str, answer: Answer, status: ExitStatus) -> None:
     """A script learns from the exit status whether the SLO is held and the run is valid."""
     with serving(answer) as url:
-        command = [TOKENPEAK, "load", url, "--model", "m", "--concurrency", "2", "--requests", "24", "--slo", slo]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = typed("load", url, "--model", "m", "--concurrency", "8", "--requests", "24", "--slo", slo)
 
     assert status == done.returncode, done.stdout + done.stderr
 
 
-def loaded(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """What `tokenpeak load` prints, and how it ends."""
-    argv = [TOKENPEAK, "load", *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-
-
 def test_unknown_limit_is_an_error() -> None:
     """A limit that no SLO knows is refused before anything is sent, with the nearest."""
-    done = loaded("http://127.0.0.1:9", "--max-rate-under", "ttft_p98_ms=5")
+    done = typed("load", "http://127.0.0.1:9", "--max-rate-under", "ttft_p98_ms=5")
 
     assert ExitStatus.USAGE == done.returncode
     assert "There is no limit 'ttft_p98_ms'. Did you mean ttft_p" in done.stderr
@@ -114,7 +109,7 @@ def models(*names: str) -> Answer:
 
 
 def test_model_is_the_one_that_is_served() -> None:
-    """Without --model, requests ask for the one model that the server lists; the record is printed as JSON."""
+    """Without --model, requests ask for the one model that the server lists; the program prints the record as JSON."""
     asked = []
 
     def answer(connection: socket.socket, request: bytes) -> None:
@@ -122,7 +117,8 @@ def test_model_is_the_one_that_is_served() -> None:
         slow(connection, request)
 
     with serving(answer, other=models("org/mine")) as url:
-        done = loaded(url, "--concurrency", "2", "--requests", "24", "--format", "json")
+        argv = [TOKENPEAK, "load", url, "--concurrency", "8", "--requests", "24", "--format", "json"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
     assert 0 == done.returncode, done.stderr
     assert 24 == json.loads(done.stdout)["summary"]["requests_ok"]
@@ -144,7 +140,7 @@ def test_model_is_the_one_that_is_served() -> None:
 def test_models_that_do_not_decide(other: Answer, status: ExitStatus, sentence: str) -> None:
     """A list of models that decides nothing is one sentence with what to give."""
     with serving(slow, other=other) as url:
-        done = loaded(url, "--concurrency", "2")
+        done = typed("load", url, "--concurrency", "2")
 
     assert status == done.returncode
     assert done.stderr.startswith(f"tokenpeak: {url} ")
@@ -156,7 +152,7 @@ def test_nothing_listens() -> None:
     """A refused connection is one sentence and status 1, also where the model is given."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    done = loaded(f"http://127.0.0.1:{port}", "--model", "m", "--concurrency", "2")
+    done = typed("load", f"http://127.0.0.1:{port}", "--model", "m", "--concurrency", "2")
 
     assert (ExitStatus.ERROR, "") == (done.returncode, done.stdout)
     assert done.stderr == (
@@ -167,7 +163,7 @@ def test_nothing_listens() -> None:
 
 def test_name_without_an_address() -> None:
     """A name that nobody knows is one sentence."""
-    done = loaded("http://no-such-host.invalid", "--model", "m", "--concurrency", "2")
+    done = typed("load", "http://no-such-host.invalid", "--model", "m", "--concurrency", "2")
 
     assert ExitStatus.ERROR == done.returncode
     assert "no address is known for the name no-such-host.invalid. Correct the URL.\n" in done.stderr
@@ -184,7 +180,7 @@ def test_server_without_tls() -> None:
                 connection.recv(1)
 
         threading.Thread(target=answer, daemon=True).start()
-        done = loaded(f"https://127.0.0.1:{listener.getsockname()[1]}", "--model", "m", "--concurrency", "2")
+        done = typed("load", f"https://127.0.0.1:{listener.getsockname()[1]}", "--model", "m", "--concurrency", "2")
 
     assert ExitStatus.ERROR == done.returncode
     assert "speaks no TLS (WRONG_VERSION_NUMBER). Write http:// if it has none.\n" in done.stderr
@@ -192,16 +188,13 @@ def test_server_without_tls() -> None:
 
 def test_certificate_that_is_not_trusted(tmp_path: Path) -> None:
     """A server with a certificate of its own is one sentence with the two options that help; --ca-file helps."""
-    certificate, key = tmp_path / "server.pem", tmp_path / "key.pem"
-    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
-    argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject]
-    subprocess.run([*argv, "-keyout", str(key), "-out", str(certificate)], capture_output=True, check=True)
+    certificate, key = certified(tmp_path, "localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with serving(slow, context=context) as url:
-        asked = (url.replace("http://", "https://"), "--model", "m", "--concurrency", "2", "--requests", "8")
-        refused = loaded(*asked)
-        trusted = loaded(*asked, "--ca-file", str(certificate))
+        words = ("load", url.replace("http://", "https://"), "--model", "m", "--concurrency", "8", "--requests", "8")
+        refused = typed(*words)
+        trusted = typed(*words, "--ca-file", str(certificate))
 
     assert ExitStatus.ERROR == refused.returncode
     assert "its certificate is not trusted (self-signed certificate). Name its certificate by --ca-file" in (
@@ -224,7 +217,7 @@ def test_chat_logs_are_a_workload(tmp_path: Path) -> None:
         slow(connection, request)
 
     with serving(answer, other=models("m")) as url:
-        done = loaded(url, "--dataset", str(path), "--concurrency", "1", "--requests", "4")
+        done = typed("load", url, "--dataset", str(path), "--concurrency", "1", "--requests", "4")
 
     assert "4 of 4 requests ended well" in done.stdout, done.stderr
     assert {b"/v1/chat/completions"} == {place for place, _ in asked}
@@ -236,7 +229,7 @@ def test_chat_logs_are_a_workload(tmp_path: Path) -> None:
 def test_no_request_ended_well_is_no_table(tmp_path: Path) -> None:
     """Where no request ended well, the reason is shown and not a table of nothing."""
     with serving(lambda connection, _: connection.close()) as url:
-        done = loaded(url, "--model", "m", "--concurrency", "2", "--requests", "4")
+        done = typed("load", url, "--model", "m", "--concurrency", "2", "--requests", "4")
 
     assert ExitStatus.ERROR == done.returncode
     assert "0 of 4 requests ended well" in done.stdout
