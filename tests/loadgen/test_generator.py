@@ -54,7 +54,11 @@ class Listener:
         connection.sendall(stream())
 
     def bodies(self) -> list[dict[str, Any]]:
-        return [json.loads(request.partition(b"\r\n\r\n")[2]) for request in self.heard]
+        return bodies(self.heard)
+
+
+def bodies(requests: list[bytes]) -> list[dict[str, Any]]:
+    return [json.loads(request.partition(b"\r\n\r\n")[2]) for request in requests]
 
 
 def test_closed_loop_keeps_its_concurrency(tmp_path: Path) -> None:

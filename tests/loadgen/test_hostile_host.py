@@ -12,15 +12,16 @@ from loadgen.broken_server import serving
 from loadgen.test_generator import Listener
 from loadgen.test_remote_worker_pool import measure
 from tokenpeak.errors import LoadError
+from tokenpeak.loadgen import channel
+from tokenpeak.loadgen.wire import decode_from_worker, source_digest
 
 ACTS_AS_A_HOST = """
 import json, sys, time
-from tokenpeak.loadgen.wire import source_digest
 def say(text):
     sys.stdout.write(text); sys.stdout.flush()
 def send(kind, **content):
     say(json.dumps({"kind": kind, **content}) + "\\n")
-send("hello", source=source_digest(), cores=1)
+send("hello", source=sys.argv[2], cores=1)
 for line in sys.stdin:
     kind = json.loads(line)["kind"]
     if kind == "prepare": send("prepared", processes=1)
@@ -40,14 +41,12 @@ REST: dict[str, Any] = {
 }  # fmt: skip
 
 
-def seen(*replies: dict[str, Any], **changes: Any) -> str:
-    """What a host runs that sends this observation."""
-    content = {"kind": "observation", "replies": replies, **REST, **changes}
-    return f"say({json.dumps(json.dumps(content))} + chr(10))"
+def seen(*replies: Any, **changes: Any) -> dict[str, Any]:
+    """An observation with these replies."""
+    return {"kind": "observation", "replies": replies, **REST, **changes}
 
 
-LIES = {
-    "no observation": seen(replies=7),
+OBSERVATIONS = {
     "tokens beyond any count": seen({**REPLY, "output_tokens": 10**30}),
     "tokens as text": seen({**REPLY, "output_tokens": "4"}),
     "a negative index": seen({**REPLY, "index": -1}),
@@ -59,28 +58,44 @@ LIES = {
     "a field that no reply has": seen({**REPLY, "cost": 1}),
     "one request twice": seen(REPLY, REPLY),
     "processor time below nothing": seen(REPLY, cpu_s=-1.0),
-    "no end": "while True: say('x' * 65536)",
-    "lists without end": "say('{\"kind\":\"observation\",\"replies\":[' + '[],' * 20_000_000 + '[]]}' + chr(10))",
-    "progress without sense": "send('progress', progress=[1])",
-    "a message of another kind": "send('prepared', processes=1)\nsend('assign')",
 }
-WHY = {
-    "one request twice": "no message: two replies to one request",
-    "no end": "a line of more than|an observation of more than",
-    "lists without end": "a message of more than",
-    "progress without sense": "no message: progress.",
-    "a message of another kind": "no message: .*'assign'",
+
+
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_observation_that_cannot_be(name: str) -> None:
+    """What a host says it saw is within its bounds, or no message."""
+    decode_from_worker(json.dumps(seen(REPLY)).encode())
+    with pytest.raises(ValueError, match=r"^no message: (observation\.|two replies to one request)") as refused:
+        decode_from_worker(json.dumps(OBSERVATIONS[name]).encode())
+
+    assert len(str(refused.value)) <= 300
+
+
+LIES = {
+    "no observation": (
+        f"say({json.dumps(json.dumps({**seen(), 'replies': 7}))} + chr(10))",
+        "no message: observation.",
+    ),
+    "no end": ("while True: say('x' * 65536)", "an observation of more than"),
+    "lists without end": (
+        "say('{\"kind\":\"observation\",\"replies\":[' + '[],' * 3_000_000 + '[]]}' + chr(10))",
+        "a message of more than",
+    ),
+    "progress without sense": ("send('progress', progress=[1])", "no message: progress."),
+    "a message of another kind": ("send('prepared', processes=1)\nsend('assign')", "no message: .*'assign'"),
 }
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_host_that_lies_is_named(name: str, tmp_path: Path) -> None:
+def test_host_that_lies_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is condemned by the host's name in one sentence, within some hundred megabytes."""
+    monkeypatch.setattr(channel, "_END_S", 0.2)
+    lie, why = LIES[name]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    host = {"name": "liar", "argv": [sys.executable, "-c", ACTS_AS_A_HOST, LIES[name] + "\nsys.exit()"]}
+    host = {"name": "liar", "argv": [sys.executable, "-c", ACTS_AS_A_HOST, f"{lie}\nsys.exit()", source_digest()]}
 
-    why = rf"^Load host liar was lost: it said what is ({WHY.get(name, 'no message: observation.')})"
-    with serving(Listener()) as url, pytest.raises(LoadError, match=why) as refused:
+    named = pytest.raises(LoadError, match=f"^Load host liar was lost: it said what is {why}")
+    with serving(Listener()) as url, named as refused:
         measure(url, tmp_path, {"concurrency": 1, "requests": 1}, hosts=[host])
 
     assert len(str(refused.value)) < 2000

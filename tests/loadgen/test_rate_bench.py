@@ -43,6 +43,7 @@ def test_ended_case_is_not_run_again(tmp_path: Path) -> None:
     assert [ENDED] == rate_search.cases(1, results, first_seed=3)
 
 
+@pytest.mark.integration
 def test_case_of_an_older_search_is_run_again(tmp_path: Path) -> None:
     """It is answered by the search of today, and that answer is kept."""
     results = kept(tmp_path / "results.jsonl", replace(ENDED, version="older"))

@@ -23,7 +23,11 @@ def test_rate_of_a_server(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["4 slots, deterministic, loose", *(pytest.param(kind, marks=pytest.mark.e2e) for kind in KINDS)]
+    "kind",
+    [
+        pytest.param("4 slots, deterministic, loose", marks=pytest.mark.integration),
+        *(pytest.param(kind, marks=pytest.mark.e2e) for kind in KINDS),
+    ],
 )
 def test_truth_of_a_kind(kind: str) -> None:
     """The rates that the answers are judged by are those of long simulations."""
