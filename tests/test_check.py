@@ -1,19 +1,16 @@
 """`tokenpeak check`: mistakes that people make in sweeps and inventories, each with its line and what to write."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from commands import typed
 from tokenpeak import paths
 from tokenpeak.cli import tokenpeak
 from tokenpeak.node.managers import MANAGERS
 from tokenpeak.sweep.inventory_variables import MANAGER_KEYS, keys_of
-
-COMMAND = str(Path(sys.executable).with_name("tokenpeak"))
 
 SWEEP = """\
 axes:
@@ -289,8 +286,7 @@ def test_plan_refuses_what_check_finds(inventory: Path, tmp_path: Path) -> None:
     """The same sentences, before anything is planned."""
     sweep = tmp_path / "bad.yml"
     sweep.write_text(changed(SWEEP, "max_model_len: 2048", "gpu_memory_utilization: 92"))
-    argv = [COMMAND, "plan", "--inventory", "sim", "--sweep", str(sweep)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = typed("plan", "--inventory", "sim", "--sweep", str(sweep))
 
     assert 2 == done.returncode
     assert f"{sweep}:6: fixed: gpu_memory_utilization 92 is not a share between 0 and 1; write 0.92" in done.stderr

@@ -159,6 +159,7 @@ def test_file_that_the_lock_does_not_have_is_not_installed(machine: Machine, pac
     assert not (machine.home / "tokenpeak-complete").exists()
 
 
+@pytest.mark.integration
 def test_engine_of_another_version_than_the_lock_is_refused(machine: Machine) -> None:
     """The inventory's version decides nothing that the lock does not."""
     machine.offer()

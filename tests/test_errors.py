@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from commands import typed
 from tokenpeak.errors import suggestion
 
 
@@ -23,9 +24,7 @@ def test_nothing_known_is_said() -> None:
 
 def test_folder_that_cannot_be_written_is_named() -> None:
     """A state folder without access is one line that says what to do, not a traceback."""
-    command = [Path(sys.executable).with_name("tokenpeak"), "probe", "--inventory", "sim"]
-    environment = {**os.environ, "TOKENPEAK_STATE": "/sys/tokenpeak"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = typed("probe", "--inventory", "sim", TOKENPEAK_STATE="/sys/tokenpeak")
 
     assert 1 == done.returncode
     assert done.stderr.startswith("tokenpeak: /sys/tokenpeak: ")

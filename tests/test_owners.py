@@ -11,17 +11,19 @@ from tokenpeak.vllm.flags import DEFAULT_RELEASE, newest_release
 PACKAGE = Path(tokenpeak.__file__).parent
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    """Each module of the package, parsed."""
+def trees(*words: str) -> Iterator[tuple[str, ast.Module]]:
+    """Each module of the package that has one of these words, parsed."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text())
+        text = path.read_text()
+        if any(word in text for word in words):
+            yield str(path.relative_to(PACKAGE)), ast.parse(text)
 
 
 def test_releases_that_stand_in_are_named_once() -> None:
     """What an engine of unknown version is taken for is the table's newest; the default is a constant of plan.flags."""
     found = {
         name
-        for name, tree in trees()
+        for name, tree in trees(DEFAULT_RELEASE, newest_release())
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value in (DEFAULT_RELEASE, newest_release())
     }
@@ -33,7 +35,7 @@ def test_the_margin_is_named_once() -> None:
     """No function has a default for a margin of its own."""
     found = [
         f"{name}: {ast.unparse(default)}"
-        for name, tree in trees()
+        for name, tree in trees("margin")
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef)
         for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)

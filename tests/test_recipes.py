@@ -100,6 +100,7 @@ def test_every_recipe_is_followed() -> None:
     assert set(RECIPES) == followed
 
 
+@pytest.mark.integration
 def test_add_a_gpu(copy: Copy) -> None:
     """A row of facts is enough for a prediction."""
     rows = json.loads(copy.place("predict/data/gpus.json").read_text())["gpus"]
@@ -111,6 +112,7 @@ def test_add_a_gpu(copy: Copy) -> None:
     assert copy.followed("add a GPU")
 
 
+@pytest.mark.integration
 def test_add_a_flag(copy: Copy) -> None:
     """A row of the flag table is enough for an axis to use it."""
     copy.change("vllm/data/flags.json", '"flags": {', '"flags": {"warp": [[26, 26, {"default": 1, "kind": "int"}]],')
@@ -119,6 +121,7 @@ def test_add_a_flag(copy: Copy) -> None:
     assert copy.followed("add a vLLM flag")
 
 
+@pytest.mark.integration
 def test_rename_a_flag(copy: Copy) -> None:
     """One line gives the old name of a flag its successor, in the words of each release."""
     copy.change("vllm/renames.py", "RENAMED = {", 'RENAMED = {\n    "max_sequences": "max_num_seqs",')
@@ -161,6 +164,7 @@ def test_add_a_metric(copy: Copy, database: str) -> None:
     assert copy.followed("add a metric to the ranking")
 
 
+@pytest.mark.integration
 def test_add_an_import_format(copy: Copy) -> None:
     """A module with a FORMAT and its line in the registry are enough for `tokenpeak import`."""
     module = (
@@ -181,6 +185,7 @@ def test_add_an_import_format(copy: Copy) -> None:
     assert copy.followed("add an import format")
 
 
+@pytest.mark.integration
 def test_change_why_a_run_is_invalid(copy: Copy) -> None:
     """The limit of the client's own load is one constant."""
     copy.change("results/verdict.py", "CPU_SHARE_LIMIT = 0.90", "CPU_SHARE_LIMIT = 0.50")
@@ -193,6 +198,7 @@ def test_change_why_a_run_is_invalid(copy: Copy) -> None:
     assert copy.followed("change why a run is invalid")
 
 
+@pytest.mark.integration
 def test_add_a_process_manager(copy: Copy) -> None:
     """A class and its name in the table are enough for a node to stop and start production by it."""
     module = (
@@ -250,6 +256,7 @@ def test_add_a_page_to_the_documentation(copy: Copy) -> None:
     assert copy.followed("add a page to the documentation")
 
 
+@pytest.mark.integration
 def test_change_a_deadline(copy: Copy) -> None:
     """A deadline's default is one line, and the request to the node has it."""
     copy.change("spec/sweep.py", "engine_stop_s: PositiveFloat = 60", "engine_stop_s: PositiveFloat = 91")
@@ -260,6 +267,7 @@ def test_change_a_deadline(copy: Copy) -> None:
     assert copy.followed("change a deadline")
 
 
+@pytest.mark.integration
 def test_change_what_a_tie_is(copy: Copy) -> None:
     """Terminal and site read the one group: where nothing is worse, all of a ranking tie."""
     copy.change(
@@ -276,6 +284,7 @@ def test_change_what_a_tie_is(copy: Copy) -> None:
     assert copy.followed("change what a tie is")
 
 
+@pytest.mark.integration
 def test_add_an_arrival_process(copy: Copy) -> None:
     """A name in the spec and its gaps are enough for `tokenpeak load --arrivals`."""
     copy.change("spec/workload.py", '"poisson", "gamma"] =', '"poisson", "gamma", "uniform"] =')

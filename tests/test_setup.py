@@ -38,6 +38,7 @@ def test_a_uv_on_the_path_is_never_run(tmp_path: Path) -> None:
     assert f"uv-{entry[1]}.dist-info" == installed.name
 
 
+@pytest.mark.integration
 def test_uv_that_the_lock_does_not_have_is_not_installed(tmp_path: Path) -> None:
     """Pip compares the hash of what the package index gives with the lock's."""
     shutil.copy(paths.ROOT / "Makefile", tmp_path)

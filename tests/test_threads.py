@@ -14,8 +14,7 @@ try:
     main()
 except SystemExit:
     pass
-import numpy as np
-np.linalg.inv(np.eye(400)) @ np.ones((400, 400))
+import numpy
 print(len(os.listdir("/proc/self/task")))
 """
 

@@ -42,6 +42,7 @@ def run(installed: Path, cwd: Path, *arguments: str) -> "subprocess.CompletedPro
     return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.integration
 def test_it_carries_what_git_has(wheel: Path) -> None:
     """Each tracked file of the package and of what it reads, and no other: no built site, no cache."""
     listed = subprocess.run(["git", "ls-files"], cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout
@@ -62,6 +63,7 @@ def test_it_carries_what_git_has(wheel: Path) -> None:
     assert set() == names - package - carried - untracked
 
 
+@pytest.mark.integration
 def test_it_plans_from_any_folder(installed: Path, tmp_path: Path) -> None:
     """Without a working folder, the examples are there to plan with."""
     done = run(installed, tmp_path, "plan")
@@ -82,6 +84,7 @@ def test_it_reports_an_archive_from_any_folder(installed: Path, tmp_path: Path) 
     assert "make report" not in (tmp_path / "site" / "build" / "methodology.html").read_text()
 
 
+@pytest.mark.integration
 def test_its_messages_name_its_own_commands(installed: Path, tmp_path: Path) -> None:
     """Where a checkout says `make …`, the wheel says `tokenpeak …`."""
     done = run(installed, tmp_path, "publish", "dir", str(tmp_path / "www"))

@@ -64,7 +64,7 @@ class Counter(Listener):
 
 @dataclass(frozen=True)
 class Shared:
-    """What two hosts did of a closed loop, a timetable, a single stream and a search, in this order."""
+    """What two hosts did of a closed loop, then of a timetable, a single stream and a search."""
 
     records: tuple[RunRecord, ...]
     rows: pl.DataFrame
