@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from archive_factory import make_archive
+from tokenpeak.cli import tokenpeak
 
 TOKENPEAK = Path(sys.executable).with_name("tokenpeak")
 BASH = """\
@@ -51,19 +53,32 @@ def said(shell: str, script: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("tokenpeak pru", ["prune"]),
+        ("pru", ["prune"]),
+        ("check r", ["rates"]),
+        ("init --like h1", ["h100"]),
+        ("export results --format parq", ["parquet"]),
+    ],
+)
+def test_what_begins_as_what_is_typed(words: str, found: list[str]) -> None:
+    """Commands, options' values and examples that begin so are offered."""
+    *given, begun = words.split()
+    offered = ShellComplete(tokenpeak, {}, "tokenpeak", "_TOKENPEAK_COMPLETE").get_completions(given, begun)
+
+    assert found == [each.value for each in offered]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
         ("tokenpeak plan --inventory ''", ["sim", "v100"]),
         ("tokenpeak plan --sweep v", ["v100-deepseek-r1-32b"]),
-        ("tokenpeak check r", ["rates"]),
         ("tokenpeak archive 2026", ["20261122-quick", "20261121-quick"]),
         ("tokenpeak sweep --resume ''", ["20261122-quick"]),
         ("tokenpeak report results/", ["results/20261122-quick", "results/20261121-quick"]),
-        ("tokenpeak init --like h1", ["h100"]),
-        ("tokenpeak export results/20261121-quick --format parq", ["parquet"]),
     ],
 )
 def test_bash(words: str, found: list[str], folder: Path) -> None:
-    """Bash is offered what begins as what is typed."""
+    """Bash is offered the names of the working folder."""
     assert found == said("bash", BASH.format(words=words), folder)
 
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -16,29 +14,14 @@ from tokenpeak.report import open_archive
 from tokenpeak.report.ranking import rank
 from tokenpeak.store import database as database_module
 from tokenpeak.store.database import DatabaseChoice, choose, open_database
-from tokenpeak.store.embedded import running_server
 from tokenpeak.store.frames import Frames, open_frames
 from tokenpeak.store.tables import TABLES
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A server of this module's own, in a folder that its user may enter."""
-    folder = Path(tempfile.mkdtemp(prefix="tokenpeak-test-"))
-    folder.chmod(0o755)
-    with running_server(folder / "postgres") as conninfo:
-        yield conninfo
-    shutil.rmtree(folder)
-
-
 @pytest.fixture
-def fresh(server: str, request: pytest.FixtureRequest) -> DatabaseChoice:
+def fresh(database: str) -> DatabaseChoice:
     """An empty database."""
-    name = f"test_{abs(hash(request.node.name))}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {name}")
-        connection.execute(f"CREATE DATABASE {name}")
-    return DatabaseChoice(description="test server", conninfo=f"{server} dbname={name}")
+    return DatabaseChoice(description="test server", conninfo=database)
 
 
 @pytest.fixture(scope="module")

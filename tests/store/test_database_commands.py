@@ -19,7 +19,6 @@ from commands import typed
 from tokenpeak.metrics import BY_NAME
 from tokenpeak.store import database as database_module
 from tokenpeak.store.database import Database, DatabaseChoice, migrations, open_database
-from tokenpeak.store.embedded import running_server
 from tokenpeak.store.frames import Frames, open_frames
 from tokenpeak.store.views import views
 
@@ -64,13 +63,6 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[str]:
-    """A server of this module's own."""
-    with running_server(folder / "postgres") as conninfo:
-        yield conninfo
-
-
-@pytest.fixture(scope="module")
 def archive(folder: Path) -> Path:
     """An archive."""
     make_archive(folder / "archive", seconds=5)
@@ -84,13 +76,9 @@ def frames(archive: Path) -> Frames:
 
 
 @pytest.fixture
-def analyst(server: str, archive: Path, request: pytest.FixtureRequest) -> Analyst:
+def analyst(database: str, archive: Path) -> Analyst:
     """An analyst with an empty database."""
-    name = f"test_{abs(hash(request.node.name))}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {name}")
-        connection.execute(f"CREATE DATABASE {name}")
-    return Analyst(url=f"{server} dbname={name}", archive=archive)
+    return Analyst(url=database, archive=archive)
 
 
 def test_query(analyst: Analyst, frames: Frames) -> None:

@@ -70,7 +70,7 @@ def test_a_slow_server_is_stopped_too(base: Path) -> None:
     with running_server(base / "postgres") as conninfo:
         postmaster = int((base / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
         os.kill(postmaster, signal.SIGSTOP)
-        later = subprocess.Popen(["/bin/sh", "-c", f"sleep 5; kill -CONT {postmaster}"])
+        later = subprocess.Popen(["/bin/sh", "-c", f"sleep 3.5; kill -CONT {postmaster}"])
     later.wait()
 
     assert not answers(conninfo)
