@@ -1,9 +1,7 @@
-"""A simulated engine as a real process over real HTTP."""
+"""A simulated engine as a process over real HTTP."""
 
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +10,8 @@ from typing import Any
 
 import httpx
 
+from sim.forked import Forked, engine
+
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
 
@@ -19,7 +19,7 @@ MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 class RunningEngine:
     """One engine process, its address and its log."""
 
-    process: subprocess.Popen[bytes]
+    process: Forked
     url: str
     log_path: Path
 
@@ -39,7 +39,7 @@ class RunningEngine:
         with self.client() as client:
             return client.post(path, json=body, **options)
 
-    def wait_ready(self, deadline_s: float = 20.0) -> "RunningEngine":
+    def wait_ready(self, deadline_s: float = 60.0) -> "RunningEngine":
         """Wait until /health answers; an engine that ends instead fails the test with its log."""
         end = time.monotonic() + deadline_s
         while time.monotonic() < end:
@@ -51,7 +51,7 @@ class RunningEngine:
                 time.sleep(0.02)
         raise AssertionError(f"not ready after {deadline_s} s:\n{self.log}")
 
-    def ended(self, timeout_s: float = 20.0) -> int:
+    def ended(self, timeout_s: float = 60.0) -> int:
         """Wait for the process's end; its exit status."""
         return self.process.wait(timeout=timeout_s)
 
@@ -75,24 +75,13 @@ def engines(folder: Path) -> Iterator[StartEngine]:
         settings = {"gpu": "A100 80GB", "start_s": "0", **variables}
         named = {name if name.isupper() else f"TOKENPEAK_SIM_{name.upper()}": text for name, text in settings.items()}
         inherited = {name: text for name, text in os.environ.items() if not name.startswith("TOKENPEAK_SIM_")}
-        argv = [
-            sys.executable,
-            "-m",
-            "tokenpeak.sim.engine",
-            "serve",
-            model,
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-        ]
-        with log_path.open("wb") as log:
-            process = subprocess.Popen([*argv, *flags], stdout=log, stderr=log, env={**inherited, **named})
+        argv = ("serve", model, "--host", "127.0.0.1", "--port", str(port), *flags)
+        process = Forked(engine.main, argv, {**inherited, **named}, log_path)
         started.append(RunningEngine(process, f"http://127.0.0.1:{port}", log_path))
         return started[-1]
 
     yield start
-    for engine in started:
-        if engine.process.poll() is None:
-            engine.process.kill()
-            engine.process.wait()
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()

@@ -37,7 +37,7 @@ def test_v0_has_v0s_metrics(start_engine: StartEngine) -> None:
 
 def test_a_start_takes_the_seconds_it_is_given(start_engine: StartEngine) -> None:
     """Before they have passed nobody answers; the log shares them out."""
-    engine = start_engine(start_s="1.5")
+    engine = start_engine(start_s="0.5")
     with pytest.raises(httpx.TransportError):
         engine.get("/health", timeout=1)
     engine.wait_ready()

@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from running_engine import StartEngine
 
+from sim.forked import Forked, nvidia_smi
 from tokenpeak.sim.device import devices
 from tokenpeak.sim.install import install
 from tokenpeak.sim.state import Holder, NodeState, process_started
@@ -16,15 +19,25 @@ from tokenpeak.sim.state import Holder, NodeState, process_started
 MIB = 2**20
 
 
-def smi(folder: Path, *argv: str, gpu: str = "A100 80GB", count: int = 2) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+
+
+def smi(folder: Path, *argv: str, gpu: str = "A100 80GB", count: int = 2) -> Ended:
     """Run nvidia-smi on the node whose state is in `folder`."""
     environment = {
         "TOKENPEAK_SIM_DIR": str(folder),
         "TOKENPEAK_SIM_GPU": gpu,
         "TOKENPEAK_SIM_GPU_COUNT": str(count),
     }
-    command = [sys.executable, "-m", "tokenpeak.sim.nvidia_smi", *argv]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=20)
+    with tempfile.TemporaryDirectory() as place:
+        printed = Path(place) / "printed"
+        status = Forked(nvidia_smi.main, argv, environment, printed).wait(60)
+        return Ended(status, printed.read_text())
 
 
 def ask(folder: Path, fields: str, **node: str | int) -> list[list[str]]:
