@@ -42,6 +42,7 @@ def test_no_sound_launch_fails(sound: list[Recording]) -> None:
     assert bound < 0.073
 
 
+@pytest.mark.integration
 def test_launches_that_batch_otherwise_answer_otherwise(sound: list[Recording]) -> None:
     """The recording is no copy of one launch: settings that change nothing but rounding changed what was returned."""
     different = [
