@@ -194,9 +194,9 @@ def test_other_measurements_are_no_axes() -> None:
 def test_rounds_on_several_nodes_hit_as_one_node_does() -> None:
     """Ten trials in two rounds of five find what ten in a row find: pending trials count."""
     known = landscape("V100", 1)
-    alone, together = (replay(known, "adaptive", trials=10, seeds=12, nodes=nodes, jobs=2) for nodes in (1, 5))
+    alone, together = (replay(known, "adaptive", trials=10, seeds=6, nodes=nodes) for nodes in (1, 5))
 
-    assert [10] * 12 == [one.trials for one in together]
+    assert [10] * 6 == [one.trials for one in together]
     assert sum(one.hit for one in together) >= sum(one.hit for one in alone) - 1
 
 
@@ -231,9 +231,9 @@ def test_command_knows_how_many_nodes_there_are(tmp_path: Path) -> None:
 
 def test_a_first_round_is_spread_over_what_may_be_best() -> None:
     """Five launches without a result before them are no copies of one guess: two rounds hit without predictions."""
-    found = replay(landscape("A100", 2), "adaptive", trials=10, seeds=12, nodes=5, prior="none", jobs=2)
+    found = replay(landscape("A100", 2), "adaptive", trials=10, seeds=6, nodes=5, prior="none")
 
-    assert sum(one.hit for one in found) >= 10
+    assert sum(one.hit for one in found) >= 5
 
 
 def test_greedy_rounds_are_copies_of_one_step_and_repeat_no_config() -> None:
