@@ -2,7 +2,9 @@
 
 import heapq
 import random
+from bisect import bisect_left
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -27,8 +29,8 @@ class Server:
             ["ttft_count", "ttft_sum", "tpot_count", "tpot_sum", "prompt_tokens", "generation_tokens", "finished:stop"],
             0.0,
         )
-        for metric in ("ttft", "tpot"):
-            self.columns |= {f"{metric}_le:{bound}": 0.0 for bound in (*BOUNDS, float("inf"))}
+        self.at_least = {each: [f"{each}_le:{bound}" for bound in (*BOUNDS, float("inf"))] for each in ("ttft", "tpot")}
+        self.columns |= dict.fromkeys((name for names in self.at_least.values() for name in names), 0.0)
 
     def ends(self, rate_per_s: float | None, clients: int, duration_s: float) -> Iterator[tuple[float, float, float]]:
         """Each request's end, TTFT and TPOT, in the order in which they end."""
@@ -85,8 +87,8 @@ class Server:
         for metric, value in (("ttft", ttft_s), ("tpot", tpot_s)):
             self.columns[f"{metric}_count"] += 1
             self.columns[f"{metric}_sum"] += value
-            for bound in (*BOUNDS, float("inf")):
-                self.columns[f"{metric}_le:{bound}"] += value <= bound
+            for name in self.at_least[metric][bisect_left(BOUNDS, value) :]:
+                self.columns[name] += 1
         self.columns["prompt_tokens"] += 100
         self.columns["generation_tokens"] += 40
         self.columns["finished:stop"] += 1
@@ -99,45 +101,48 @@ LOADS: dict[str, dict[str, float]] = {
 }
 
 
+@cache
+def usual(load: str, seed: int) -> Observed:
+    """A window of production as it was, under one of these loads."""
+    return Server(seed).window(**LOADS[load])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "load", ["open", *(pytest.param(each, marks=pytest.mark.e2e) for each in ("closed", "crowded"))]
 )
 def test_equal_configs_pass(load: str) -> None:
-    """Of 200 bakes of an equal config none is called slower or failing, and nine in ten are decided at once."""
-    found = [
-        judge(Server(seed).window(**LOADS[load]), Server(seed + 10_000).window(**LOADS[load]), margin=MARGIN).status  # type: ignore[arg-type]
-        for seed in range(200)
-    ]
+    """Of 100 bakes of an equal config none is called slower or failing, and nine in ten are decided at once."""
+    found = [judge(usual(load, seed), usual(load, seed + 10_000), margin=MARGIN).status for seed in range(100)]
 
     assert {"passed", "not_judged"} >= {*found}
-    assert found.count("passed") >= 180, found.count("passed")
+    assert found.count("passed") >= 90, found.count("passed")
 
 
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("slower", [1.3, 2.0])
 def test_slower_configs_do_not_pass(load: str, slower: float) -> None:
-    """Of 100 bakes of a config that is 1.3 or 2 times slower under load none passes."""
+    """Of 40 bakes of a config that is 1.3 or 2 times slower under load none passes."""
     found = [
         judge(
-            Server(seed).window(**LOADS[load]),  # type: ignore[arg-type]
+            usual(load, seed),
             Server(seed + 10_000, slower=slower).window(**LOADS[load]),  # type: ignore[arg-type]
             margin=MARGIN,
         ).status
-        for seed in range(100)
+        for seed in range(40)
     ]
 
     assert "passed" not in found
-    assert found.count("slower") >= 95, found.count("slower")
+    assert found.count("slower") >= 38, found.count("slower")
 
 
 def test_fewer_slots_under_load() -> None:
     """A config that is as fast alone and takes fewer requests at once is slower where clients queue for it."""
     found = [
         judge(Server(seed).window(clients=10), Server(seed + 10_000, slots=4).window(clients=10), margin=MARGIN).status
-        for seed in range(50)
+        for seed in range(30)
     ]
 
-    assert ["slower"] * 50 == found
+    assert ["slower"] * 30 == found
 
 
 def test_too_little_traffic() -> None:
