@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from tokenpeak.node import put as node_put
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.protocol.requests import PutRequest
+from tokenpeak.node.state import State
 from tokenpeak.sweep.node_files import NodeFiles
 
 SECRET, VALUE = "secret-0123abcd", "canary-in-the-secret"
@@ -37,12 +40,18 @@ def run(argv: list[str], given: bytes = b"") -> "subprocess.CompletedProcess[byt
     return subprocess.run(argv, input=given, capture_output=True, check=False)
 
 
-def put(files: NodeFiles) -> dict[str, Any]:
-    """The answer of putting these files there."""
+def put_by_command(files: NodeFiles) -> dict[str, Any]:
+    """The answer of the command that puts these files there."""
     done = run(files.put(), files.put_input())
     answer = json.loads(done.stdout)
     assert isinstance(answer, dict), done
     return answer
+
+
+def put(files: NodeFiles, folder: Path) -> bool:
+    """Whether anything was changed by putting these files there, by the node script's own function in this process."""
+    request = PutRequest(declaration=dict(files.declaration), secret=files.secret_name, secret_value=files.secret_value)
+    return node_put.put(State.make(folder / "state"), request, folder / "packed.pyz").changed
 
 
 def are_there(files: NodeFiles) -> bool:
@@ -54,14 +63,15 @@ def are_there(files: NodeFiles) -> bool:
 def files(tmp_path: Path) -> NodeFiles:
     """Files that have been put into a folder that was not there."""
     found = files_for(tmp_path)
-    assert not are_there(found)
-    assert put(found)["changed"]
+    assert put(found, tmp_path)
     return found
 
 
-def test_files_are_put_and_found(files: NodeFiles, tmp_path: Path) -> None:
+def test_files_are_put_and_found(tmp_path: Path) -> None:
     """They have the content that was sent, are their user's alone, and are not put again."""
-    state = tmp_path / "state"
+    files, state = files_for(tmp_path), tmp_path / "state"
+    assert not are_there(files)
+    assert put_by_command(files)["changed"]
     modes = {path.name: path.stat().st_mode & 0o777 for path in (state, *state.iterdir())}
 
     assert are_there(files)
@@ -70,7 +80,7 @@ def test_files_are_put_and_found(files: NodeFiles, tmp_path: Path) -> None:
     assert "gpu1" == json.loads((state / "node.json").read_text())["node"]
     assert f"{VALUE}\n" == (state / SECRET).read_text()
     before = (state / "node.json").stat().st_ino
-    assert put(files)["changed"] is False
+    assert put_by_command(files)["changed"] is False
     assert before == (state / "node.json").stat().st_ino
 
 
@@ -123,7 +133,7 @@ def test_change_by_hand_is_seen_and_mended(
     change(path)
 
     assert not are_there(files)
-    assert put(files)["changed"]
+    assert put(files, tmp_path)
     assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
     assert are_there(files)
 
@@ -170,7 +180,7 @@ def test_folder_of_others_gets_nothing(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     files = files_for(tmp_path / "open")
-    answer = put(files)
+    answer = put_by_command(files)
 
     assert "can be written by others" in answer["error"]["text"]
     assert [] == list((tmp_path / "open" / "state").iterdir())
