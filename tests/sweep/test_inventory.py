@@ -5,17 +5,19 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from resolved import answers, inventory_request
 
 from node_models import named
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
 from tokenpeak.sweep.connection import node_command
 from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of
-from tokenpeak.sweep.inventory import nodes_by_name, read_inventory
+from tokenpeak.sweep.inventory import Inventory, inventory_of, nodes_by_name, read_inventory
 from tokenpeak.sweep.load_hosts import load_hosts
 from tokenpeak.sweep.resolution import Resolution, as_extravars, hosts_path, inventory_names
 
@@ -29,14 +31,60 @@ def write_inventory(folder: Path, hosts: str, group_vars: str) -> Path:
     return folder
 
 
-def test_variables_are_merged_and_rendered(tmp_path: Path) -> None:
-    """A host has its group's variables with Jinja rendered, as a playbook would see them."""
-    folder = write_inventory(
-        tmp_path,
+ENVIRONMENTS = (
+    "{HF_TOKEN: abcd1234}",
+    "{VLLM_X: hf_abcdefghijklmnopqrstuv}",
+    "{https_proxy: 'http://bob:pw12@proxy:3128'}",
+)
+"""Each with a secret."""
+CASES = {
+    "merged": (
         "all:\n  hosts:\n    one: {size: 7b}\n    two: {size: 7b}\n",
         "tokenpeak_model: {name: 'acme/model-{{ size }}'}\ntokenpeak_engine_version: 0.32.0\n",
-    )
-    inventory = read_inventory("mine", folder)
+    ),
+    "load": (
+        "all: {hosts: {gpu: }, children: {load_hosts: {hosts: {b: {ansible_connection: local}, "
+        "a: {ansible_host: 10.0.0.7, ansible_user: me, tokenpeak_load_home: ~/there}}}}}\n",
+        "tokenpeak_become: true\n",
+    ),
+    "ansible": ("all: {hosts: {gpu: }}\n", "ansible_become: true\nansible_private_key_file: /keys/id\n"),
+    "environment": (
+        "all: {hosts: {one: }}\n",
+        "tokenpeak_engine_env: {VLLM_CPU_KVCACHE_SPACE: 1, HF_HOME: /srv/of/us}\ntokenpeak_facts: {cpu: some}\n",
+    ),
+    **{env: ("all: {hosts: {one: }}\n", f"tokenpeak_engine_env: {env}\n") for env in ENVIRONMENTS},
+    "undefined": ("all: {hosts: {one: }}\n", "tokenpeak_model: {name: '{{ nowhere }}'}\n"),
+    "half": ("all: {hosts: {one: , two: {tokenpeak_model: '{{ nowhere }}'}}}\n", "tokenpeak_tdp_w: 300\n"),
+    "differ": (
+        "all: {hosts: {one: {tokenpeak_default_sweep: a}, two: {tokenpeak_default_sweep: b}}}\n",
+        "{}\n",
+    ),
+    "empty": ("all: {hosts: {}}\n", "{}\n"),
+    "named": ("all: {hosts: {gpu-one: }}\n", "{}\n"),
+    "facts": ("all: {hosts: {one: }}\n", "tokenpeak_facts: {cpu_cores: many}\n"),
+}
+"""Inventories by what they are about: hosts.yml and group_vars/all.yml."""
+Read = Callable[..., Inventory]
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
+    """`read_inventory` of a case or a shipped inventory, all of which were resolved by one start of Ansible."""
+    place = tmp_path_factory.mktemp("cases")
+    asked: dict[tuple[str, tuple[str, ...]], Path] = {
+        (name, ()): hosts_path("mine", write_inventory(place / str(number), *files))
+        for number, (name, files) in enumerate(CASES.items())
+    }
+    asked |= {("half", (node,)): asked["half", ()] for node in ("one", "two")}
+    asked |= {(name, ()): hosts_path(name) for name in inventory_names()}
+    found = answers([inventory_request(path, nodes) for (_, nodes), path in asked.items()])
+    answered = dict(zip(asked, found, strict=True))
+    return lambda name, nodes=(): inventory_of(name, asked[name, nodes], answered[name, nodes], nodes)
+
+
+def test_variables_are_merged_and_rendered(read: Read) -> None:
+    """A host has its group's variables with Jinja rendered, as a playbook would see them."""
+    inventory = read("merged")
 
     assert named("acme/model-7b") == declared_model(inventory.node("one"))
     assert ("one", "two") == tuple(node.name for node in inventory.nodes)
@@ -55,15 +103,9 @@ def test_home_that_cannot_be_written_is_a_clear_error(tmp_path: Path, monkeypatc
     assert ["one"] == [node.name for node in read_inventory("mine", folder).nodes]
 
 
-def test_load_hosts_are_no_nodes(tmp_path: Path) -> None:
+def test_load_hosts_are_no_nodes(read: Read) -> None:
     """Hosts of the group load_hosts offer the load; nothing is ever launched on them."""
-    folder = write_inventory(
-        tmp_path,
-        "all: {hosts: {gpu: }, children: {load_hosts: {hosts: {b: {ansible_connection: local}, "
-        "a: {ansible_host: 10.0.0.7, ansible_user: me, tokenpeak_load_home: ~/there}}}}}\n",
-        "tokenpeak_become: true\n",
-    )
-    inventory = read_inventory("mine", folder)
+    inventory = read("load")
     remote, local = load_hosts(inventory.limited_to(("gpu",)))
 
     assert (["gpu"], ["a", "b"]) == ([node.name for node in inventory.nodes], [remote.name, local.name])
@@ -71,63 +113,47 @@ def test_load_hosts_are_no_nodes(tmp_path: Path) -> None:
     assert (sys.executable, "-m", "tokenpeak.loadgen.remote_worker") == local.argv
 
 
-def test_ansibles_own_variables_reach_the_lease(tmp_path: Path) -> None:
+def test_ansibles_own_variables_reach_the_lease(read: Read) -> None:
     """The lease's connection is made with the key and the rights that Ansible's is made with."""
-    variables = "ansible_become: true\nansible_private_key_file: /keys/id\n"
-    node = read_inventory("mine", write_inventory(tmp_path, "all: {hosts: {gpu: }}\n", variables)).node("gpu")
-    command = node_command(node, ["id"])
+    command = node_command(read("ansible").node("gpu"), ["id"])
 
     assert "sudo -n id" == command[-1]
     assert "/keys/id" == command[command.index("-i") + 1]
 
 
-def test_only_what_a_plan_depends_on_is_taken_of_the_engine_s_environment(tmp_path: Path) -> None:
+def test_only_what_a_plan_depends_on_is_taken_of_the_engine_s_environment(read: Read) -> None:
     """What else is in the environment does not get into facts, which archives keep."""
-    folder = write_inventory(
-        tmp_path,
-        "all: {hosts: {one: }}\n",
-        "tokenpeak_engine_env: {VLLM_CPU_KVCACHE_SPACE: 1, HF_HOME: /srv/of/us}\ntokenpeak_facts: {cpu: some}\n",
-    )
-    facts = declared_facts(read_inventory("mine", folder).node("one"))
+    facts = declared_facts(read("environment").node("one"))
     assert facts is not None
 
     assert {"VLLM_CPU_KVCACHE_SPACE": "1"} == facts.engine_env
 
 
-@pytest.mark.parametrize(
-    "env",
-    ["{HF_TOKEN: abcd1234}", "{VLLM_X: hf_abcdefghijklmnopqrstuv}", "{https_proxy: 'http://bob:pw12@proxy:3128'}"],
-)
-def test_secret_in_the_engine_s_environment_is_refused(env: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_secret_in_the_engine_s_environment_is_refused(env: str, read: Read) -> None:
     """The complaint names the variable and where a secret belongs, and does not repeat it."""
-    folder = write_inventory(tmp_path, "all: {hosts: {one: }}\n", f"tokenpeak_engine_env: {env}\n")
-
     with pytest.raises(
         InventoryError, match=r"Node one .*tokenpeak_engine_env\..*tokenpeak_engine_env_file"
     ) as refused:
-        read_inventory("mine", folder)
+        read(env)
     assert not any(secret in str(refused.value) for secret in ("abcd1234", "hf_abc", "pw12"))
 
 
-def test_variable_that_cannot_be_rendered_names_the_node_and_the_variable(tmp_path: Path) -> None:
+def test_variable_that_cannot_be_rendered_names_the_node_and_the_variable(read: Read) -> None:
     """An undefined name is said before anything is touched."""
-    folder = write_inventory(tmp_path, "all: {hosts: {one: }}\n", "tokenpeak_model: {name: '{{ nowhere }}'}\n")
-
     with pytest.raises(InventoryError, match=r"node one .*nowhere.* is undefined"):
-        read_inventory("mine", folder)
+        read("undefined")
 
 
-def test_only_the_nodes_that_are_asked_for_are_resolved(tmp_path: Path) -> None:
+def test_only_the_nodes_that_are_asked_for_are_resolved(read: Read, tmp_path: Path) -> None:
     """What another node declares wrongly is said when that node is asked for."""
-    folder = write_inventory(
-        tmp_path, "all: {hosts: {one: , two: {tokenpeak_model: '{{ nowhere }}'}}}\n", "tokenpeak_tdp_w: 300\n"
-    )
+    folder = write_inventory(tmp_path, *CASES["half"])
 
-    assert [300] == [node.tdp_w for node in read_inventory("mine", folder, nodes=("one",)).nodes]
+    assert [300] == [node.tdp_w for node in read("half", ("one",)).nodes]
     by_name = nodes_by_name("mine", Resolution(hosts_path("mine", folder)))
     assert ["one", "two"] == [node.name for node in by_name.nodes]
     with pytest.raises(InventoryError, match=r"Variable tokenpeak_model of node two in .*'nowhere' is undefined"):
-        read_inventory("mine", folder, nodes=("two",))
+        read("half", ("two",))
 
 
 def as_ansible_says(inventory: Path) -> dict[str, dict[str, Any]]:
@@ -181,14 +207,10 @@ def test_variables_are_those_that_ansible_s_command_line_says(tmp_path: Path, mo
     assert "sealed" == found["variables"]["one"]["tokenpeak_sealed"]
 
 
-def test_nodes_that_differ_in_what_a_sweep_has_once_are_refused(tmp_path: Path) -> None:
+def test_nodes_that_differ_in_what_a_sweep_has_once_are_refused(read: Read) -> None:
     """One sweep has one default spec, so its nodes must agree on it."""
-    folder = write_inventory(
-        tmp_path, "all: {hosts: {one: {tokenpeak_default_sweep: a}, two: {tokenpeak_default_sweep: b}}}\n", "{}\n"
-    )
-
     with pytest.raises(InventoryError, match=r"differ in tokenpeak_default_sweep: \"a\", \"b\""):
-        _ = read_inventory("mine", folder).default_sweep
+        _ = read("differ").default_sweep
 
 
 def test_unknown_inventory_is_answered_with_the_nearest() -> None:
@@ -197,34 +219,28 @@ def test_unknown_inventory_is_answered_with_the_nearest() -> None:
         read_inventory("smi")
 
 
-def test_inventory_without_hosts_says_so(tmp_path: Path) -> None:
+def test_inventory_without_hosts_says_so(read: Read) -> None:
     """A copied example whose hosts were not filled in."""
-    folder = write_inventory(tmp_path, "all: {hosts: {}}\n", "{}\n")
-
     with pytest.raises(InventoryError, match="has no hosts"):
-        read_inventory("mine", folder)
+        read("empty")
 
 
-def test_unknown_node_is_answered_with_the_nearest(tmp_path: Path) -> None:
+def test_unknown_node_is_answered_with_the_nearest(read: Read) -> None:
     """`--node` is checked against the inventory."""
-    folder = write_inventory(tmp_path, "all: {hosts: {gpu-one: }}\n", "{}\n")
-
     with pytest.raises(InventoryError, match="Did you mean gpu-one"):
-        read_inventory("mine", folder).limited_to(("gpu-onf",))
+        read("named").limited_to(("gpu-onf",))
 
 
-def test_declared_facts_that_make_no_sense_name_the_field(tmp_path: Path) -> None:
+def test_declared_facts_that_make_no_sense_name_the_field(read: Read) -> None:
     """A plan without a node rests on declared facts, so they are checked."""
-    folder = write_inventory(tmp_path, "all: {hosts: {one: }}\n", "tokenpeak_facts: {cpu_cores: many}\n")
-
     with pytest.raises(InventoryError, match="cpu_cores"):
-        declared_facts(read_inventory("mine", folder).nodes[0])
+        declared_facts(read("facts").nodes[0])
 
 
 @pytest.mark.parametrize("name", inventory_names())
-def test_shipped_inventory_can_be_read(name: str) -> None:
+def test_shipped_inventory_can_be_read(name: str, read: Read) -> None:
     """Every inventory that the project ships names a sweep that exists, and its declared facts make sense."""
-    inventory = read_inventory(name)
+    inventory = read(name)
 
     assert (paths.SWEEPS / f"{inventory.default_sweep}.yml").is_file()
     assert all(declared_facts(node) is None or declared_facts(node) for node in inventory.nodes)

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 from driven_home import Home
+from resolved import answers, inventory_request
 
 from tokenpeak import paths
 from tokenpeak.node import process
-from tokenpeak.sweep.inventory import read_inventory
 
 
 def test_two_places_do_not_share_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The inventory's addresses follow from the state folder: the same for one, others for another."""
-    found = []
+    hosts = tmp_path / "inventory" / "seen"
+    shutil.copytree(paths.INVENTORIES / "sim", hosts)
+    shared = hosts / "group_vars" / "all.yml"
+    # The controller reads ansible_host alone of the addresses.
+    shared.write_text(shared.read_text() + 'ansible_host: "{{ tokenpeak_host }}"\n')
+    requests = []
     for name in ("one", "two", "one"):
         monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path / name))
-        hosts = tmp_path / "inventory" / "seen"
-        shutil.copytree(paths.INVENTORIES / "sim", hosts, dirs_exist_ok=True)
-        shared = hosts / "group_vars" / "all.yml"
-        # The controller reads ansible_host alone of the addresses.
-        shared.write_text(shared.read_text() + 'ansible_host: "{{ tokenpeak_host }}"\n')
-        inventory = read_inventory("seen", tmp_path / "inventory")
-        found.append([node.variables["ansible_host"] for node in inventory.nodes])
+        requests.append(inventory_request(hosts / "hosts.yml"))
+    found = [[variables["ansible_host"] for variables in answer["variables"].values()] for answer in answers(requests)]
 
     assert found[0] == found[2]
     assert not {*found[0]} & {*found[1]}

@@ -22,16 +22,18 @@ from tokenpeak.sweep.resolution import LOAD_HOSTS, Resolution, hosts_path
 if TYPE_CHECKING:
     from tokenpeak.sweep.resolver import ResolvedHosts
 
-_WANTED = (
+WANTED = (
     "^(tokenpeak_(apply_command|bake|become|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version"
     "|engines|facts|gpus|guard_command|lease_max_s|load_home|load_python|max_unavailable|model|model_store|notify|produce"
     "|setup_roles|simulated|tdp_w|trial_deadline_max_s)"
     "|ansible_(become|host|port|user|connection|private_key_file|python_interpreter|ssh_private_key_file|ssh_common_args"
     "|ssh_extra_args))$"
 )
+"""The variables that are read."""
 _INTERPRETER = "/usr/bin/python3"
 """As ansible.cfg has it."""
-_DECLARATION = paths.PLAYBOOKS / "roles" / "guard" / "templates" / "node.json.j2"
+DECLARATION = paths.PLAYBOOKS / "roles" / "guard" / "templates" / "node.json.j2"
+"""What is rendered of each node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,16 +163,21 @@ def read_inventory(name: str, folder: Path = paths.INVENTORIES, *, nodes: tuple[
     Raises InventoryError naming the nearest when there is no such inventory or node, and for a variable of these hosts
     that cannot be rendered, or holds a secret where none belongs; the others' are not looked at.
     """
-    resolution = Resolution(hosts_path(name, folder), wanted=_WANTED, nodes=nodes, template=_DECLARATION)
-    answer = resolution.answer()
-    inventory = _inventory(name, resolution.hosts_path, answer).limited_to(nodes)
+    path = hosts_path(name, folder)
+    answer = Resolution(path, wanted=WANTED, nodes=nodes, template=DECLARATION).answer()
+    return inventory_of(name, path, answer, nodes)
+
+
+def inventory_of(name: str, path: Path, answer: "ResolvedHosts", nodes: tuple[str, ...] = ()) -> Inventory:
+    """The inventory called `name` as its resolver answered; raises InventoryError as `read_inventory` does."""
+    inventory = _inventory(name, path, answer).limited_to(nodes)
     for host in (*inventory.nodes, *inventory.load_hosts):
         for variable, reason in answer["failures"].get(host.name, {}).items():
             what = f"Variable {variable}" if variable else "Variables"
-            raise InventoryError(f"{what} of node {host.name} in {resolution.hosts_path.parent}: {reason}")
+            raise InventoryError(f"{what} of node {host.name} in {path.parent}: {reason}")
     for node in inventory.nodes:
         if secret := secret_in_environment("tokenpeak_engine_env", node.variables.get("tokenpeak_engine_env")):
-            raise InventoryError(f"Node {node.name} in {resolution.hosts_path.parent}: {secret}.")
+            raise InventoryError(f"Node {node.name} in {path.parent}: {secret}.")
     return inventory
 
 

@@ -64,6 +64,34 @@ def _verbatim(value: Any) -> Any:
             return value
 
 
+def resolution_request(
+    hosts_path: Path, *, wanted: str | None = None, nodes: tuple[str, ...] = (), template: Path | None = None
+) -> "ResolutionRequest":
+    """What to ask the resolver for: the variables that match `wanted`, and `template`, of `nodes` (all when empty)."""
+    return {
+        "hosts_path": str(hosts_path),
+        "playbooks": str(paths.PLAYBOOKS),
+        "extravars": as_extravars({}),
+        "wanted": wanted,
+        "nodes": list(nodes) or None,
+        "always": LOAD_HOSTS,
+        "template": None if template is None else str(template),
+    }
+
+
+def resolver_environment() -> dict[str, str]:
+    """This process's environment with the settings of Ansible that the resolver works by."""
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(paths.PLAYBOOKS / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_DEPRECATION_WARNINGS": "False",
+        "ANSIBLE_INVENTORY_UNPARSED_FAILED": "True",
+    }
+    environment.pop("ANSIBLE_FORCE_COLOR", None)
+    return environment
+
+
 class Resolution:
     """An inventory that is being resolved: the names and groups of its hosts, and the variables that match `wanted`.
 
@@ -76,26 +104,10 @@ class Resolution:
         """Start to resolve; raises InventoryError where Ansible has no place to work."""
         _require_place_for_ansible()
         self.hosts_path = hosts_path
-        request: ResolutionRequest = {
-            "hosts_path": str(hosts_path),
-            "playbooks": str(paths.PLAYBOOKS),
-            "extravars": as_extravars({}),
-            "wanted": wanted,
-            "nodes": list(nodes) or None,
-            "always": LOAD_HOSTS,
-            "template": None if template is None else str(template),
-        }
-        environment = {
-            **os.environ,
-            "ANSIBLE_CONFIG": str(paths.PLAYBOOKS / "ansible.cfg"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_DEPRECATION_WARNINGS": "False",
-            "ANSIBLE_INVENTORY_UNPARSED_FAILED": "True",
-        }
-        environment.pop("ANSIBLE_FORCE_COLOR", None)
+        request = resolution_request(hosts_path, wanted=wanted, nodes=nodes, template=template)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tokenpeak.sweep.resolver", json.dumps(request)],
-            env=environment,
+            env=resolver_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
