@@ -80,7 +80,7 @@ def resolution_request(
 
 
 def resolver_environment() -> dict[str, str]:
-    """This process's environment with the settings of Ansible that the resolver works by."""
+    """The environment of here with the settings of Ansible that the resolver works by."""
     environment = {
         **os.environ,
         "ANSIBLE_CONFIG": str(paths.PLAYBOOKS / "ansible.cfg"),
