@@ -30,8 +30,8 @@ class Documentation:
 
     def __call__(self, site: Path, *, live: bool = False) -> None:
         """Write every page into docs/ of the site."""
-        env = render.environment()
-        env.filters |= {"inline": inline, "markdown": lambda text: rendered(text, _no_figure)}
+        env = render.environment().overlay()
+        env.filters = env.filters | {"inline": inline, "markdown": lambda text: rendered(text, _no_figure)}
         contents = groups(self.folder)
         index: list[list[str]] = []
         for page in (first_page(self.folder), *(page for group in contents for page in group.pages)):

@@ -24,8 +24,9 @@ EMBED = "window.vegaEmbed = vegaEmbed;"
 """What the bundle leaves for the site's own script to find."""
 
 
+@lru_cache
 def environment(templates: Path = paths.TEMPLATES) -> jinja2.Environment:
-    """The site's Jinja environment: autoescape on, an undefined name is an error."""
+    """The site's Jinja environment: autoescape on, an undefined name is an error. Templates are compiled once."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         autoescape=True,

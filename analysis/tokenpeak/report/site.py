@@ -75,6 +75,7 @@ def build_site(
         if all(each in former and former[each].origin == origins[each] for each in study)
         for sweep_id in study
     }
+    _refuse_other(output)
     leave(output)
     staging = _staging(output)
     staging.mkdir(parents=True)
@@ -189,13 +190,15 @@ def _studies(sources: Mapping[str, Archive]) -> list[list[str]]:
     )
 
 
-def _replace(staging: Path, output: Path, kept: Iterable[str]) -> None:
-    """Put the new site where the former one is, with the sweeps that are kept of it.
-
-    A folder that is no site of ours is not touched.
-    """
+def _refuse_other(output: Path) -> None:
+    """ReportError for a folder that is no site of ours, which is not touched."""
     if output.exists() and any(output.iterdir()) and not (output / "static" / "site.css").is_file():
         raise ReportError(f"{output} exists and is no site. Choose another folder, or empty it.")
+
+
+def _replace(staging: Path, output: Path, kept: Iterable[str]) -> None:
+    """Put the new site where the former one is, with the sweeps that are kept of it."""
+    _refuse_other(output)
     former = _former(output)
     if output.exists():
         output.rename(former)
