@@ -1,26 +1,28 @@
 """A site built once from synthetic archives, and a browser where one is found."""
 
-import fcntl
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import golden_site
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from archive_factory import START, make_archive
+from chromium import DESK, Window, chromium
+from made_once import made_once
+from tokenpeak import paths
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath, Point, calibration_record
 from tokenpeak.report import SweepView, open_archive
+from tokenpeak.report.pages import Page, pages_of_sweeps
 from tokenpeak.report.site import build_site
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 """A name that would run if it ever passed for markup."""
 LAUNCHED_OFTEN = {"max_num_seqs": [8, 64], "enforce_eager": [True, False]}
-FRAGILE = {"max_num_seqs": [16, 64], "max_num_batched_tokens": [2048, 8192], "gpu_memory_utilization": [0.9, 0.95]}
+FRAGILE = {"max_num_seqs": [16, 32, 64], "max_num_batched_tokens": [2048, 8192], "gpu_memory_utilization": [0.9, 0.95]}
 
 CALIBRATION = Calibration(
     measured_at=START,
@@ -50,45 +52,73 @@ CALIBRATION = Calibration(
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The archives and their site, made by whichever process of a test run comes first."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "shared"
-    with folder.with_suffix(".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "ready").exists():
-            make_archives(folder / "archives")
-            build_site([folder / "archives"], folder / "built")
-            shutil.move(folder / "built", folder / "moved")
-            (folder / "ready").touch()
-    return folder
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archives, made by whichever process of a test run comes first."""
+    return made_once(tmp_path_factory, "archives", make_archives)
 
 
 @pytest.fixture(scope="session")
 def archives(shared: Path) -> Path:
     """Three archives: a first sweep launched thrice, a later one with failures, and one with a hostile name in it."""
-    return shared / "archives"
+    return shared
 
 
 @pytest.fixture(scope="session")
-def site(shared: Path) -> Path:
+def site(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site of all archives, in a folder that it was moved to after it was built."""
-    return shared / "moved"
+
+    def moved(folder: Path) -> None:
+        build_site([archives], folder / "built")
+        shutil.move(folder / "built", folder / "moved")
+
+    return made_once(tmp_path_factory, "site", moved) / "moved"
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of the golden archive: eight configs on one node."""
+    return (
+        made_once(tmp_path_factory, "small", lambda folder: build_site([golden_site.ARCHIVE], folder / "site")) / "site"
+    )
+
+
+@pytest.fixture(scope="session")
+def h100(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of the search on an H100, whose configs have the longest names; a page is made of the archive alone."""
+
+    def made(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            for variable in ("XDG_DATA_HOME", "TOKENPEAK_STATE", "HF_HOME"):
+                patch.setenv(variable, str(folder / variable))
+            build_site([paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst"], folder / "site")
+
+    return made_once(tmp_path_factory, "h100", made) / "site"
+
+
+FEW = ("index", "trials")
+
+
+@pytest.fixture
+def few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sites have two of our pages a sweep, and one's own: what builds them does the same with more."""
+
+    def few() -> tuple[Page, ...]:
+        return tuple(page for page in pages_of_sweeps() if page.own or page.name in FEW)
+
+    monkeypatch.setattr("tokenpeak.report.site.pages_of_sweeps", few)
 
 
 def make_archives(folder: Path) -> None:
     """Write the three archives."""
     first = folder / "20261119-220000-quick-rig"
-    make_archive(first, axes=LAUNCHED_OFTEN, replicates=3, simulated=False, seconds=20)
+    make_archive(first, axes=LAUNCHED_OFTEN, replicates=3, simulated=False, seconds=6)
     record = json.loads((first / "sweep.json").read_text())
     record |= {"load_hosts": ["lh-7"], "calibration": calibration_record([CALIBRATION])}
     (first / "sweep.json").write_text(json.dumps(record))
-    make_archive(
-        folder / "20261120-220000-quick-sim", axes=FRAGILE, started_at=START + timedelta(days=1), seconds=20, seed=1
-    )
-    hostile = make_archive(
-        folder / "20261121-220000-hostile-sim", gpus=["NVIDIA L4"], started_at=START + timedelta(days=2), seconds=5
-    )
+    sim = folder / "20261120-220000-quick-sim"
+    make_archive(sim, gpus=["NVIDIA L4"], axes=FRAGILE, started_at=START + timedelta(days=1), seconds=6, seed=1)
+    later, evil = START + timedelta(days=2), folder / "20261121-220000-hostile-sim"
+    hostile = make_archive(evil, gpus=["NVIDIA L4"], axes=LAUNCHED_OFTEN, started_at=later, seconds=5)
     for path in [hostile.path / "sweep.json", *hostile.path.glob("trials/*.json")]:
         text = path.read_text().replace('"NVIDIA L4"', json.dumps(HOSTILE)).replace("1x NVIDIA L4", f"1x {HOSTILE}")
         path.write_text(text.replace('"enforce_eager=true', f'"{HOSTILE}').replace('"node-1"', '"gpu-07"'))
@@ -109,18 +139,20 @@ def sim(archives: Path) -> SweepView:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Headless Chromium; tests that need it are skipped where none is installed."""
-    found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
-    if found is None:
-        pytest.skip("no Chromium is installed")
-    driver = subprocess.run([sys.executable, "-m", "playwright", "--version"], capture_output=True, text=True)
-    if driver.returncode != 0:
-        pytest.skip(f"Playwright's driver does not start: {driver.stderr.strip()}")
-    quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-gpu", "--disable-quic", *quiet]
-        )
+    with chromium() as running:
         yield running
-        running.close()
+
+
+@pytest.fixture(scope="module")
+def one_window(browser: Browser) -> Iterator[Window]:
+    """An offline window, a year on from now."""
+    context = browser.new_context(offline=True, viewport=DESK)
+    context.clock.install(time=datetime.now(UTC) + timedelta(days=366))
+    yield Window(context)
+    context.close()
+
+
+@pytest.fixture
+def window(one_window: Window) -> Window:
+    """The window of all tests of a module, as new."""
+    return one_window.cleared()

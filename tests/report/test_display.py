@@ -9,14 +9,12 @@ from xml.etree import ElementTree
 import altair as alt
 import polars as pl
 import pytest
-from playwright.sync_api import Browser
 
 from tokenpeak import paths
-from tokenpeak.report import SweepView, figures
+from tokenpeak.report import SweepView
 from tokenpeak.report.blocks import Column, Facts, Figure, Snippet, Snippets, Tile, Tiles, answer, code, table
 from tokenpeak.report.charts import spec_of
 from tokenpeak.report.notebooks import execute
-from tokenpeak.report.ranking import rank
 
 SVG = "{http://www.w3.org/2000/svg}"
 BLOCK = "application/vnd.tokenpeak.block.v1+json"
@@ -127,30 +125,3 @@ def test_an_executed_notebook_shows_its_blocks(sim: SweepView, tmp_path: Path) -
     assert kinds.count("table") == sum(each.tags.count("table") for each in seen) > 0
     assert kinds.count("figure") == sum("image/svg+xml" in data for data in bundles)
     assert not [kind for kind, each in zip(kinds, seen, strict=True) if not "".join(each.words).strip()]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_word_of_a_picture_is_cut_off(browser: Browser, sim: SweepView, scheme: str) -> None:
-    """Laid out by a browser's own fonts, each word of a figure lies within its picture, dark on light."""
-    found = bundle_of(figures.ranking(sim, rank(sim, sim.hardware[0])))
-    context = browser.new_context(offline=True, color_scheme=scheme)  # type: ignore[arg-type]
-    page = context.new_page()
-    page.set_content(f"<body>{found['text/html']}{found['image/svg+xml']}")
-    loaded = page.evaluate("[...document.images].map(image => image.decode().then(() => image.naturalWidth))[0]")
-    outside = page.evaluate(
-        """() => {
-        const edge = document.querySelector("svg").getBoundingClientRect();
-        const words = [...document.querySelectorAll("svg text")].filter(text => text.textContent.trim());
-        return [words.length, words.filter(text => {
-            const box = text.getBoundingClientRect();
-            return box.left < edge.left || box.right > edge.right;
-        }).map(text => text.textContent)];
-    }"""
-    )
-    paper = page.locator("svg rect").first.evaluate("rect => getComputedStyle(rect).fill")
-    context.close()
-
-    assert loaded > 400
-    assert outside[0] > sim.trials["label"].n_unique()
-    assert [] == outside[1]
-    assert "rgb(255, 255, 255)" == paper

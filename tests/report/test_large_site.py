@@ -17,8 +17,6 @@ from playwright.sync_api import Browser
 from archive_factory import MANY_AXES, make_archive
 from tokenpeak.report.pages import SWEEP_PAGES
 
-pytestmark = pytest.mark.timing
-
 FORTY: dict[str, list[object]] = MANY_AXES | {
     "max_num_batched_tokens": [2048, 4096],
     "gpu_memory_utilization": [0.8, 0.9],
@@ -30,6 +28,7 @@ INTERACTIVE_MS = 1000.0
 
 
 @pytest.mark.e2e
+@pytest.mark.timing("the seconds that a large site takes, and when its pages answer: promised to users by the clock")
 @pytest.mark.parametrize(
     ("axes", "gpus", "replicates", "requests", "limit_s"),
     [(FORTY, ["NVIDIA L4"], 1, 100, 15.0), (MANY_AXES, ["NVIDIA A100-SXM4-80GB", "NVIDIA L4"], 2, 250, 90.0)],

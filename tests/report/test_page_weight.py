@@ -1,33 +1,13 @@
 """What makes a page light changes nothing that a reader can see, sort by or draw."""
 
-import json
-import re
 from typing import Any
 
-from playwright.sync_api import Browser
-
-from tokenpeak import paths
 from tokenpeak.report.page_weight import PACKED_FROM, light_picture, packed_rows, packed_spec, sortable
 
 ROWS: list[dict[str, Any]] = [
     {"series": f"config {n // 4}", "x": [4, 8.0, 16][n % 3], "holds": [True, 1, None][n % 3], "value": n + 0.25, "n": 2}
     for n in range(40)
 ]
-UNPACK = re.compile(r"function unpacked\(.*?\n  \}\n", re.DOTALL)
-
-
-def test_the_page_reads_the_rows_that_were_packed(browser: Browser) -> None:
-    """What the script makes of packed rows is the rows, with numbers, booleans and nulls as they were."""
-    packed = packed_rows(ROWS)
-    found = UNPACK.search((paths.STATIC / "figures.js").read_text())
-    assert isinstance(packed, dict)
-    assert found is not None, "figures.js unpacks data sets"
-    page = browser.new_page()
-    back = page.evaluate(f"packed => {{ {found[0]} return JSON.stringify(unpacked(packed)); }}", packed)
-    page.close()
-
-    assert json.loads(json.dumps(ROWS)) == json.loads(back)
-    assert len(json.dumps(packed)) < len(json.dumps(ROWS)) / 2
 
 
 def test_few_or_unlike_rows_stay_rows() -> None:

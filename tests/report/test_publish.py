@@ -18,9 +18,9 @@ from tokenpeak.report.site import build_site
 
 
 @pytest.fixture
-def copy(site: Path, tmp_path: Path) -> Path:
+def copy(small: Path, tmp_path: Path) -> Path:
     """A site that a test may spoil."""
-    return Path(shutil.copytree(site, tmp_path / "copy"))
+    return Path(shutil.copytree(small, tmp_path / "copy"))
 
 
 def test_every_file_of_a_site_may_leave(site: Path) -> None:

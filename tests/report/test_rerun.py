@@ -10,10 +10,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.report.pages import pages_of_sweeps
-from tokenpeak.report.site import build_site
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -21,15 +19,10 @@ with warnings.catch_warnings():
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep's folder of a site, moved to another place; the site and the archive are gone."""
-    home = tmp_path_factory.mktemp("home")
-    archive = make_archive(home / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
-    build_site([archive.path], home / "site")
-    target = tmp_path_factory.mktemp("elsewhere") / "downloaded"
-    shutil.copytree(home / "site" / "a", target)
-    shutil.rmtree(home)
-    return target
+def sweep(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep's folder of a site, copied to another place without the site."""
+    (folder,) = small.glob("*-sim")
+    return Path(shutil.copytree(folder, tmp_path_factory.mktemp("elsewhere") / "downloaded"))
 
 
 def test_every_page_offers_its_notebook(sweep: Path) -> None:
@@ -56,6 +49,7 @@ def test_an_executed_notebook_names_no_other_place(sweep: Path) -> None:
         assert str(paths.ROOT) not in path.read_text()
 
 
+@pytest.mark.integration
 def test_it_runs_again_in_a_kernel(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Papermill starts a kernel of its own in the notebook's folder; the outputs are those of the site."""
     kernel = tmp_path / "jupyter" / "kernels" / "python3"

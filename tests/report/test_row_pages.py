@@ -16,9 +16,10 @@ SHOWN = 3
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages of a sweep of sixteen trials, of which a page shows three rows."""
+    """The pages of a sweep of eight trials, of which a page shows three rows."""
     folder = tmp_path_factory.mktemp("rows")
-    archive = make_archive(folder / "long", seconds=3)
+    axes = {"max_num_seqs": [8, 64]}
+    archive = make_archive(folder / "long", gpus=["NVIDIA L4"], axes=axes, replicates=4, seconds=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(blocks.table.__kwdefaults__, "shown", SHOWN)
         return build_site([archive.path], folder / "site").parent / "long"

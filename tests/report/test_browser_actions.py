@@ -1,0 +1,339 @@
+"""What a reader does on a page in a real browser: sorting, picking, zooming, factors, comparing, downloads."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from archive_factory import make_archive
+from chromium import Window
+from tokenpeak.report.pages import SWEEP_PAGES
+from tokenpeak.report.site import build_site
+
+RIG, SIM = "20261119-220000-quick-rig", "20261120-220000-quick-sim"
+
+
+def test_table_sorts_filters_and_keeps_it_in_the_address(window: Window, site: Path) -> None:
+    """Sorting, filtering and choosing columns change the table, and the address brings it all back."""
+    page = window.open(site / RIG / "trials.html")
+    table = page.locator("#table-trials")
+    table.get_by_role("button", name="Duration").click()
+    table.get_by_role("searchbox").fill("A100 8")
+    table.get_by_text("Columns", exact=True).click()
+    table.get_by_label("KV cache tokens").check()
+    shown = table.locator("tbody tr:visible").all_inner_texts()
+    window.open_again()
+
+    assert 0 < len(shown) < table.locator("tbody tr").count()
+    assert "descending" == table.locator("th[data-key=duration_s]").get_attribute("aria-sort")
+    assert shown == table.locator("tbody tr:visible").all_inner_texts()
+    assert table.locator("th[data-key=kv_cache_tokens]").is_visible()
+
+
+def test_factors_recompute_the_table(window: Window, site: Path) -> None:
+    """Doubling PUE doubles the energy at the meter, and a volume shows the months' columns."""
+    page = window.open(site / RIG / "energy.html")
+    head = "th[data-key=energy_kwh_per_1m_output_tok]"
+    column = page.locator(head).first.evaluate("head => head.cellIndex")
+    cell = page.locator(".table:not(.compact) tbody tr").first.locator("td").nth(column)
+    before = float(cell.get_attribute("data-value"))
+    page.get_by_role("textbox", name="PUE", exact=True).fill("2.6")
+    page.get_by_role("textbox", name="Volume", exact=True).fill("100")
+
+    assert pytest.approx(2 * before) == float(cell.get_attribute("data-value"))
+    assert page.locator("th[data-key=month_kwh]").first.is_visible()
+    assert "factor.pue=2.6" in page.evaluate("location.hash")
+
+
+def test_a_tariff_follows_the_reader(window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each span of hours keeps its own factors until the reader gives one for all; the address brings it back."""
+    monkeypatch.setattr(
+        "tokenpeak.report.site.pages_of_sweeps",
+        lambda: tuple(page for page in SWEEP_PAGES if page.name in ("index", "energy")),
+    )
+    archive = tmp_path / "20261119-220000-tariff"
+    make_archive(archive, gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
+    (tmp_path / "tariff.csv").write_text(
+        "hour,price_per_kwh,kg_co2_per_kwh\n"
+        + "".join(f"{hour},{-0.05 if hour < 6 else 0.3},{0.2 if hour < 6 else 0.4}\n" for hour in range(24))
+    )
+    build_site([archive], tmp_path / "site", parameters={"factors": str(tmp_path / "tariff.csv")})
+    page = window.open(tmp_path / "site" / archive.name / "energy.html")
+
+    def figures(page: Page, key: str, name: str = "hours-") -> list[float]:
+        table = page.locator(f".table:not(.compact)[data-name^={name}]").first
+        column = table.locator(f"th[data-key={key}]").evaluate("head => head.cellIndex")
+        return [
+            float(row.locator("td").nth(column).get_attribute("data-value")) for row in table.locator("tbody tr").all()
+        ]
+
+    cost, co2 = "cost_per_1m_output_tok", "co2_kg_per_1m_output_tok"
+    before, emitted, mean = figures(page, cost), figures(page, co2), figures(page, cost, "energy-")
+    page.get_by_role("textbox", name="PUE", exact=True).fill("2.6")
+    node = 2.5 / 3600 / figures(page, "output_tok_per_s")[0] * 1e6
+    dearer = [node + 2 * (each - node) for each in before]
+    assert dearer == pytest.approx(figures(page, cost))
+    assert [2 * each for each in emitted] == pytest.approx(figures(page, co2))
+    assert before[0] < node < mean[0] < before[1]
+    page.get_by_role("textbox", name="Price of electricity", exact=True).fill("0.3")
+    assert [dearer[1]] * 2 == pytest.approx(figures(page, cost))
+    assert [dearer[1]] * 2 == pytest.approx(figures(window.open_again(), cost))
+
+
+def test_a_factors_range_gives_the_range_of_figures(window: Window, site: Path) -> None:
+    """Both ends follow the reader's range; a value of the reader's own has none; the address keeps all of it."""
+    page = window.open(site / RIG / "energy.html")
+
+    def ends(key: str) -> tuple[float, float]:
+        found = []
+        for end in ("low", "high"):
+            head = page.locator(f"[data-name^=factor-ranges] th[data-key={key}_{end}]").first
+            row = page.locator("[data-name^=factor-ranges] tbody tr").first
+            found.append(
+                float(row.locator("td").nth(head.evaluate("head => head.cellIndex")).get_attribute("data-value"))
+            )
+        return found[0], found[1]
+
+    low, high = ends("kwh")
+    assert pytest.approx(1.56 / 1.1) == high / low
+    page.get_by_role("textbox", name="PUE", exact=True).fill("1.2")
+    assert pytest.approx(ends("kwh")[0]) == ends("kwh")[1] == pytest.approx(low / 1.1 * 1.2)
+    page.get_by_role("textbox", name="PUE, high").fill("2.2")
+    assert pytest.approx((low / 1.1 * 1.2, 2 * low)) == ends("kwh")
+    assert "factor.pue.high=2.2" in page.evaluate("location.hash")
+
+
+def test_figure_downloads_carry_the_facts(window: Window, site: Path, tmp_path: Path) -> None:
+    """A downloaded SVG is a picture of its own: title, mark, facts, and no variable left unresolved."""
+    page = window.open(site / SIM / "ranking.html")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="SVG").first.click()
+    waiting.value.save_as(tmp_path / "figure.svg")
+    svg = (tmp_path / "figure.svg").read_text()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="PNG").first.click()
+    waiting.value.save_as(tmp_path / "figure.png")
+
+    assert "[simulated" in svg
+    assert SIM in svg
+    assert "var(--" not in svg
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert [] == window.complaints
+
+
+def test_comparison_refuses_what_is_not_comparable(window: Window, site: Path) -> None:
+    """A simulated and a real result stand side by side and are not ranked; two of one sweep are."""
+    page = window.open(site / "compare.html")
+    options = page.locator("#add-sweep option").all_inner_texts()
+
+    def add(sweep: str, config: int) -> None:
+        page.select_option("#add-sweep", index=next(i for i, text in enumerate(options) if sweep in text))
+        page.select_option("#add-config", index=config)
+        page.get_by_role("button", name="Add").click()
+
+    def empty() -> None:
+        while page.locator(".chosen button").count():
+            page.locator(".chosen button").first.click()
+
+    empty()
+    add(RIG, 0)
+    add(SIM, 0)
+    marks = ["(simulated)" in text for text in page.locator(".chosen li").all_inner_texts()]
+    apart = page.locator("#compare-result .sentence").inner_text()
+    empty()
+    add(RIG, 0)
+    add(RIG, 3)
+    together = page.locator("#compare-result .sentence").inner_text()
+    cell = page.get_by_role("row", name="Output throughput (tok/s, 95% interval)").locator("td").last.inner_text()
+    by = re.search(
+        r": ([+−])([\d.]+)% against the first, (better|worse|not distinguishable) \(by the ranking\)", together
+    )
+    assert by is not None
+
+    assert [False, True] == marks
+    assert apart.startswith("Not ranked against ")
+    assert "simulated" in apart
+    assert cell.endswith(f"{by[1]}{by[2]}%")
+    assert [] == window.complaints
+
+
+def test_six_results_are_compared_and_kept_in_the_address(window: Window, site: Path) -> None:
+    """Six configs stand over each other in tables and figures; a seventh is not added; the address brings them back."""
+    page = window.open(site / "compare.html")
+    page.select_option(
+        "#add-sweep",
+        index=next(i for i, text in enumerate(page.locator("#add-sweep option").all_inner_texts()) if SIM in text),
+    )
+    add = page.get_by_role("button", name="Add")
+    for index in range(8):
+        if add.is_enabled():
+            page.select_option("#add-config", index=index)
+            add.click()
+    page.locator("#compare-result svg").first.wait_for()
+    heads = page.locator("#compare-result table").first.locator("th").count()
+    points = page.locator("#compare-result figure").first.locator(".mark-symbol path").count()
+    full = not add.is_enabled()
+    chosen = page.locator(".chosen li").all_inner_texts()
+    said = " ".join(page.locator("#compare-result .sentence").all_inner_texts())
+    window.open_again()
+    page.locator("#compare-result svg").first.wait_for()
+
+    assert full
+    assert 7 == heads
+    assert 1 <= points <= 6
+    # Each of these was launched once: which measured higher is known, which is better is not.
+    assert re.search("(higher|lower), not proven|not distinguishable", said)
+    assert not re.search("better|worse", said)
+    assert chosen == page.locator(".chosen li").all_inner_texts()
+    assert [] == window.complaints
+
+
+def test_figures_and_trials_have_addresses(window: Window, site: Path) -> None:
+    """A figure's own link brings it into view opened anew; a config leads to its trial, and the trial back."""
+    page = window.open(site / SIM / "interactions.html")
+    figure = page.locator("figure").last
+    address = figure.get_by_role("link", name="Link").get_attribute("href")
+    page.goto("about:blank")
+    page.goto((site / SIM / "interactions.html").as_uri() + str(address))
+    # The browser goes there once what stands above has its height, which takes a busy machine a moment.
+    page.wait_for_function(
+        "address => { const top = document.querySelector(address)?.getBoundingClientRect().top;"
+        " return top >= -1 && top < innerHeight; }",
+        arg=str(address),
+    )
+    page.goto((site / SIM / "ranking.html").as_uri())
+    page.locator(".table tbody a").first.click()
+    trial = page.locator("h1").inner_text()
+    page.get_by_role("link", name="All trials").click()
+
+    assert trial.startswith("Trial 0")
+    assert "Trials" == page.locator("h1").inner_text()
+
+
+def test_tables_and_raw_files_download(window: Window, site: Path, tmp_path: Path) -> None:
+    """A table's CSV has the rows of the table, and the files of the data page are those that its checksums name."""
+    page = window.open(site / SIM / "trials.html")
+    rows = page.locator("#table-trials tbody tr").count()
+    with page.expect_download() as waiting:
+        page.locator("#table-trials").get_by_role("link", name="CSV").click()
+    waiting.value.save_as(tmp_path / "trials.csv")
+    page.goto((site / SIM / "data" / "index.html").as_uri())
+    # From file:// Chromium shows JSON rather than saving it, whatever the link says.
+    link = page.get_by_role("link", name="requests.parquet").first
+    name = link.inner_text()
+    with page.expect_download() as waiting:
+        link.click()
+    waiting.value.save_as(tmp_path / "requests.parquet")
+    digest = hashlib.sha256((tmp_path / "requests.parquet").read_bytes()).hexdigest()
+
+    assert rows == len((tmp_path / "trials.csv").read_text().splitlines()) - 1
+    assert f"{digest}  {name}" in (site / SIM / "data" / "SHA256SUMS").read_text()
+
+
+def test_commands_are_tabs(window: Window, site: Path) -> None:
+    """One form of the command is shown at a time, chosen by keyboard too."""
+    page = window.open(site / RIG / "index.html")
+    page.get_by_role("tab", name="vllm serve").first.focus()
+    page.keyboard.press("ArrowRight")
+
+    panels = page.locator(".snippets").first.get_by_role("tabpanel").all()
+
+    assert ["docker run"] == [panel.get_attribute("aria-label") for panel in panels]
+
+
+def series(page: Page, figure: str) -> list[str]:
+    """The entries of a figure's legend."""
+    return page.locator(f"#{figure} .embed .role-legend-label text").all_text_contents()
+
+
+def test_configs_are_picked_from_table_and_legend(window: Window, site: Path) -> None:
+    """A row's button, a click on the row and one on the legend show and hide a config in every figure of the page."""
+    page = window.open(site / SIM / "load.html")
+    figure = page.locator("figure[data-scope]").first.get_attribute("id")
+    table = page.locator("section.table[data-scope]").first
+    before = series(page, str(figure))
+    button = table.locator("tbody .pick[aria-pressed=false]").first
+    label = str(button.get_attribute("aria-label")).removeprefix("Show ").removesuffix(" in the figures")
+    button.focus()
+    page.keyboard.press("Enter")
+    added = series(page, str(figure))
+    page.locator(f"#{figure} .embed .role-legend-label text").first.click()
+    removed = series(page, str(figure))
+    window.open_again()
+    page.locator(f"#{figure} .embed:not([hidden]) svg").wait_for(state="attached")
+
+    assert label not in " ".join(before)
+    assert label in " ".join(added)
+    assert added[1:] == removed
+    assert removed == series(page, str(figure))
+    assert len(removed) == page.locator("section.table[data-scope]").first.locator("tr.picked").count()
+    assert [] == window.complaints
+
+
+def test_at_most_six_configs_are_picked(window: Window, site: Path) -> None:
+    """The seventh takes the place of the first: there are six colours and shapes."""
+    page = window.open(site / SIM / "load.html")
+    table = page.locator("section.table[data-scope]").first
+    for button in table.locator("tbody .pick").all():
+        if button.get_attribute("aria-pressed") == "false":
+            button.click()
+
+    assert 6 == table.locator("tr.picked").count()
+
+
+def test_the_pointer_shows_values_and_launches(window: Window, site: Path) -> None:
+    """Over a point the config, its load, its value and how many launches stand behind it."""
+    page = window.open(site / SIM / "load.html")
+    point = page.locator("figure[data-scope] .embed .concat_0_group .mark-symbol path").last
+    point.scroll_into_view_if_needed()
+    point.hover(force=True)
+    said = page.locator("#vg-tooltip-element.visible").inner_text()
+
+    assert "config" in said
+    assert "launches" in said
+
+
+def test_a_brush_zooms_and_the_address_keeps_it(window: Window, site: Path) -> None:
+    """Dragging over a plot keeps the loads under the band; the entries do so by keyboard; All brings back the rest."""
+    page = window.open(site / SIM / "load.html")
+    figure = page.locator("figure[data-scope]").first
+    ticks = figure.locator(".embed .concat_0_group .role-axis-label text")
+    whole = ticks.all_text_contents()
+    figure.scroll_into_view_if_needed()
+    box = figure.locator(".embed .concat_0_group path.background").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 90, steps=5)
+    page.mouse.up()
+    part = ticks.all_text_contents()
+    fragment = page.evaluate("decodeURIComponent(location.hash)")
+    window.open_again()
+    page.locator("figure[data-scope] .embed:not([hidden]) svg").first.wait_for(state="attached")
+    shown_there = ticks.all_text_contents()
+    figure.get_by_role("textbox", name="Zoom from").fill("4")
+    figure.get_by_role("textbox", name="Zoom to").fill("8")
+    figure.get_by_role("textbox", name="Zoom to").press("Enter")
+    typed = page.evaluate("decodeURIComponent(location.hash)")
+    figure.get_by_role("button", name="All").click()
+
+    assert len(part) < len(whole)
+    assert re.search(r"zoom\.[\w-]+=[\d.]+~[\d.]+", fragment)
+    assert part == shown_there
+    assert "=4~8" in typed
+    assert sorted(whole) == sorted(ticks.all_text_contents())
+    assert "zoom" not in page.evaluate("location.hash")
+
+
+def test_cards_are_filtered_by_hardware_and_model(window: Window, site: Path) -> None:
+    """Choosing a kind of hardware leaves the cards and rows of its sweeps, and the address brings it back."""
+    page = window.open(site / "index.html")
+    page.locator("#filter-hardware").select_option("1x NVIDIA L4")
+    shown = page.locator(".card:visible").count()
+    rows = page.locator("#table-sweeps tbody tr:visible").count()
+    window.open_again()
+
+    assert 0 < shown < page.locator(".card").count()
+    assert shown == rows == page.locator(".card:visible").count()
