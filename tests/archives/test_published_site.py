@@ -106,6 +106,17 @@ def test_what_a_source_does_not_say_is_not_zero(site: Path) -> None:
     assert not (site / V100 / "hardware.html").exists()
 
 
+def test_no_page_has_a_sentence_only(site: Path) -> None:
+    """The V100's publication has no single requests and one kind of hardware: no pages that say no more than that."""
+    index = site / V100 / "index.html"
+    pages = {page.stem: page.read_text() for page in index.parent.glob("*.html")}
+    linked = re.findall(r'<li><a href="([a-z]+)\.html"', index.read_text().partition('class="pages"')[2])
+
+    assert not {"requests", "hardware"} & (pages.keys() | {*linked})
+    for text in pages.values():
+        assert re.search(r'<(?:figure id=|section class="(?:table|facts|tiles))', text)
+
+
 def test_models_do_not_rank_against_each_other(site: Path) -> None:
     """Where presets of hardware serve several models, the ranking page lists results and names no best config."""
     page = words(site / PRESETS / "ranking.html")

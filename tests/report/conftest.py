@@ -95,12 +95,12 @@ def h100(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "h100", made) / "site"
 
 
-FEW = ("index", "trials")
+FEW = ("index", "ranking", "trials")
 
 
 @pytest.fixture
 def few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sites have two of our pages a sweep, and one's own: what builds them does the same with more."""
+    """Sites have three of our pages a sweep, and one's own: what builds them does the same with more."""
 
     def few() -> tuple[Page, ...]:
         return tuple(page for page in pages_of_sweeps() if page.own or page.name in FEW)

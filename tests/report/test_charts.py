@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import numpy as np
 import polars as pl
 import pytest
@@ -14,7 +15,7 @@ from archive_factory import make_archive
 from shown_pages import figures_of, rows_of, shown
 from tokenpeak import paths
 from tokenpeak.report import charts, interactivity, open_archive, tables
-from tokenpeak.report.pages import SWEEP_PAGES
+from tokenpeak.report.notebooks import blocks
 from tokenpeak.report.ranking import rank
 from tokenpeak.report.render import picture, script_json
 from tokenpeak.report.score_card import score_card
@@ -25,11 +26,10 @@ GOLDEN = paths.ROOT / "tests" / "report" / "golden" / "archive"
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Every figure of every page."""
-    folder = tmp_path_factory.mktemp("executed")
-    names = [page.notebook.stem for page in SWEEP_PAGES if page.notebook]
-    return [figure for name in names for figure in figures_of(shown(name, GOLDEN, folder))]
+def drawn(small: Path) -> list[dict[str, Any]]:
+    """Every figure of every page of the golden archive."""
+    notebooks = sorted(small.glob("*/data/notebooks/*.ipynb"))
+    return [figure for path in notebooks for figure in figures_of(blocks(nbformat.read(path, as_version=4)))]
 
 
 def test_every_figure_can_be_drawn(drawn: list[dict[str, Any]]) -> None:

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 from archive_factory import START, make_archive
-from tokenpeak import paths
 from tokenpeak.errors import ReportError
 from tokenpeak.records import EndRecord
 from tokenpeak.report.links import broken_links
@@ -24,12 +23,19 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 RIG, SIM = "20261119-220000-quick-rig", "20261120-220000-quick-sim"
 
 
-def test_each_sweep_has_each_page(site: Path) -> None:
-    """Every sweep has all its pages, and a page for each trial."""
-    for sweep in (RIG, SIM):
-        pages = {path.stem for path in (site / sweep).glob("*.html")}
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A sweep before its first trial."""
+    axes = {"max_num_seqs": [8]}
+    return make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes=axes, replicates=0, end=False).path
 
-        assert {page.name for page in SWEEP_PAGES} == pages
+
+def test_each_sweep_has_each_page(site: Path) -> None:
+    """Every sweep has all its pages, one of a single kind of hardware none of it, and a page for each trial."""
+    every = {page.name for page in SWEEP_PAGES}
+
+    assert every == {path.stem for path in (site / RIG).glob("*.html")}
+    assert every - {"hardware"} == {path.stem for path in (site / SIM).glob("*.html")}
     assert 24 == len(list((site / RIG / "trials").glob("*.html")))
 
 
@@ -84,6 +90,7 @@ def test_nodes_appear_under_labels(site: Path) -> None:
             assert "gpu-07" not in path.read_text(), path
 
 
+@pytest.mark.usefixtures("few_pages")
 def test_node_names_appear_when_asked(tmp_path: Path) -> None:
     """With node_names the nodes keep their names."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
@@ -147,13 +154,14 @@ def test_two_archives_of_one_sweep_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*site*"))
 
 
+@pytest.mark.usefixtures("few_pages")
 def test_pages_that_are_still_right_stay(tmp_path: Path) -> None:
     """A second build makes pages of the sweep that changed, keeps those of the other, and shows both."""
     for name in ("one", "two"):
         make_archive(tmp_path / "results" / name, gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3, end=False)
     said: list[str] = []
     build_site([tmp_path / "results"], tmp_path / "site")
-    before = (tmp_path / "site" / "one" / "ranking.html").stat().st_ino
+    before = (tmp_path / "site" / "one" / "trials.html").stat().st_ino
     Archive(tmp_path / "results" / "two").write_end(
         EndRecord(
             sweep_id="two",
@@ -166,7 +174,7 @@ def test_pages_that_are_still_right_stay(tmp_path: Path) -> None:
     build_site([tmp_path / "results"], tmp_path / "site", say=said.append)
 
     assert ["pages of one stay as they are", "pages of two"] == sorted(said)
-    assert before == (tmp_path / "site" / "one" / "ranking.html").stat().st_ino
+    assert before == (tmp_path / "site" / "one" / "trials.html").stat().st_ino
     assert "unfinished" not in (tmp_path / "site" / "two" / "index.html").read_text()
     assert [] == broken_links(tmp_path / "site")
 
@@ -199,31 +207,31 @@ def test_an_archive_with_failures_only_has_a_site(tmp_path: Path) -> None:
     assert "no config gave a result that may be ranked" in (tmp_path / "site" / "a" / "index.html").read_text()
 
 
-def test_a_sweep_before_its_first_trial_has_a_site(tmp_path: Path) -> None:
+def test_a_sweep_before_its_first_trial_has_a_site(begun: Path) -> None:
     """An archive without trials, as a live page finds it, is rendered."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, replicates=0, end=False)
-    build_site([archive.path], tmp_path / "site", live=True)
+    site = build_site([begun], begun.with_name("site"), live=True).parent
 
-    assert "unfinished" in (tmp_path / "site" / "a" / "index.html").read_text()
-    assert "0 of 1 trials" in (tmp_path / "site" / "live.html").read_text()
+    assert "unfinished" in (site / "a" / "index.html").read_text()
+    assert "0 of 1 trials" in (site / "live.html").read_text()
 
 
-def test_a_sweep_without_an_end_is_said_once_on_the_index(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_pages")
+def test_a_sweep_without_an_end_is_said_once_on_the_index(begun: Path) -> None:
     """A card, and a row of the table, say how the sweep stands by one word each."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, end=False)
-    build_site([archive.path], tmp_path / "site")
-
-    card, row = (tmp_path / "site" / "index.html").read_text().split("<table", 1)
+    card, row = build_site([begun], begun.with_name("site")).read_text().split("<table", 1)
     assert [1, 1] == [card.count(">unfinished<"), row.count(">unfinished<")]
     assert ">running<" not in card + row
     assert '<span class="mark mark-unfinished">unfinished</span>' in card
 
 
+@pytest.mark.usefixtures("few_pages")
 def test_sweeps_of_one_name_are_apart_on_the_index(tmp_path: Path) -> None:
     """Of two sweeps of one name cards give the inventory too; of a third the name alone."""
     archives = []
     for name, inventory in (("quick", "cpu"), ("quick", "sim"), ("rates", "sim")):
-        archive = make_archive(tmp_path / f"{name}-{inventory}", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]})
+        archive = make_archive(
+            tmp_path / f"{name}-{inventory}", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, replicates=0
+        )
         sweep = json.loads((archive.path / "sweep.json").read_text())
         sweep |= {"name": name, "inventory": inventory, "sweep_id": f"20261120-220000-{name}-{inventory}"}
         (archive.path / "sweep.json").write_text(json.dumps(sweep))
@@ -234,21 +242,10 @@ def test_sweeps_of_one_name_are_apart_on_the_index(tmp_path: Path) -> None:
     assert ["quick (cpu)", "quick (sim)", "rates"] == sorted(cards)
 
 
-def test_no_page_has_a_sentence_only(tmp_path: Path) -> None:
-    """The V100's publication has no single requests and one kind of hardware: no pages that say no more than that."""
-    build_site([paths.ARCHIVES / "v100-deepseek-r1-32b"], tmp_path)
-    (index,) = tmp_path.glob("*/index.html")
-    pages = {page.stem: page.read_text() for page in index.parent.glob("*.html")}
-    linked = re.findall(r'<li><a href="([a-z]+)\.html"', index.read_text().partition('class="pages"')[2])
-
-    assert not {"requests", "hardware"} & (pages.keys() | {*linked})
-    for text in pages.values():
-        assert re.search(r'<(?:figure id=|section class="(?:table|facts|tiles))', text)
-
-
+@pytest.mark.usefixtures("few_pages")
 def test_what_became_of_a_trial_is_said_in_its_own_words(tmp_path: Path) -> None:
     """Production that was down stays so, rather than being restored; a trial far behind ended early."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]})
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
     first, second = sorted(archive.path.glob("trials/*.json"))
     record = json.loads(first.read_text())
     record["restoration"] = {
