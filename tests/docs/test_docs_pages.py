@@ -1,18 +1,16 @@
 """Pages of the documentation: whole, linked, readable from a file with the network off, and accessible."""
 
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 from tests.front_door.documented import DOCS, SH_RULES, YAML_RULES, doc_blocks, doc_pages
 
+from chromium import DESK, PHONE, Window, chromium
 from tokenpeak.docs.contents import first_page, groups
 from tokenpeak.docs.figures import FIGURES
 from tokenpeak.report.links import broken_links
@@ -28,16 +26,22 @@ TASKS = [page for page in PAGES if page.startswith(("tutorial", "how-to")) or pa
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Headless Chromium; tests that need it are skipped where none is installed."""
-    found = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip("no Chromium is installed")
-    driver = subprocess.run([sys.executable, "-m", "playwright", "--version"], capture_output=True, check=False)
-    if driver.returncode != 0:
-        pytest.skip("Playwright's driver does not start")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as running:
         yield running
-        running.close()
+
+
+@pytest.fixture(scope="module")
+def one_window(browser: Browser) -> Iterator[Window]:
+    """An offline window."""
+    context = browser.new_context(offline=True)
+    yield Window(context)
+    context.close()
+
+
+@pytest.fixture
+def window(one_window: Window) -> Window:
+    """The window of all tests of this module, as new."""
+    return one_window.cleared()
 
 
 def words_of(page: str) -> str:
@@ -118,31 +122,31 @@ def test_simulated_figures_are_marked(docs: Path) -> None:
     assert "requests-sim.tar.zst</code>; simulated" in page
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("page", SHOWN)
-def test_page_opens_from_a_file_without_complaint(browser: Browser, docs: Path, page: str) -> None:
+def test_page_opens_from_a_file_without_complaint(window: Window, docs: Path, page: str) -> None:
     """No console error, no violation of the policy, and nothing wider than a window or a telephone."""
-    for width in (1280, 390):
-        context = browser.new_context(offline=True, viewport={"width": width, "height": 900})
-        opened = context.new_page()
-        complaints: list[str] = []
-        opened.on("console", lambda message, kept=complaints: kept.append(message.text))
-        opened.on("pageerror", lambda error, kept=complaints: kept.append(str(error)))
-        opened.goto((docs / f"{page}.html").as_uri())
+    opened = window.open(docs / f"{page}.html")
+    for size in (DESK, PHONE):
+        opened.set_viewport_size(size)
 
-        assert [] == complaints
-        assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
-        context.close()
+        assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth"), size
+    assert [] == window.complaints
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.e2e)])
-def test_pages_are_accessible(browser: Browser, docs: Path, scheme: str) -> None:
+@pytest.mark.parametrize(
+    "pages",
+    [
+        pytest.param(SHOWN, marks=pytest.mark.integration, id="of each kind"),
+        pytest.param(["explanation/intervals"], id="explanation"),
+    ],
+)
+def test_pages_are_accessible(browser: Browser, docs: Path, pages: list[str], scheme: str) -> None:
     """Axe finds no violation, in either colour scheme."""
-    context = browser.new_context(offline=True, color_scheme=scheme, bypass_csp=True)
+    context = browser.new_context(offline=True, color_scheme=scheme, bypass_csp=True)  # type: ignore[arg-type]
     opened = context.new_page()
     found = []
-    for page in SHOWN:
+    for page in pages:
         opened.goto((docs / f"{page}.html").as_uri())
         violations = Axe().run(opened).response["violations"]
         found += [f"{page}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in violations]
@@ -151,7 +155,6 @@ def test_pages_are_accessible(browser: Browser, docs: Path, scheme: str) -> None
     assert [] == found
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize(
     ("typed", "page"),
     [
@@ -162,10 +165,9 @@ def test_pages_are_accessible(browser: Browser, docs: Path, scheme: str) -> None
         ("v_ranking", "reference/sql.html#"),
     ],
 )
-def test_search_finds_by_name(browser: Browser, docs: Path, typed: str, page: str) -> None:
+def test_search_finds_by_name(window: Window, docs: Path, typed: str, page: str) -> None:
     """What is typed is found first where it is defined, and the result leads there."""
-    opened = browser.new_page()
-    opened.goto((docs / "index.html").as_uri())
+    opened = window.open(docs / "index.html")
     opened.get_by_role("searchbox", name="Search the documentation").fill(typed)
     first = opened.locator(".docs-search ol a").first
     address = str(first.get_attribute("href"))
@@ -173,7 +175,6 @@ def test_search_finds_by_name(browser: Browser, docs: Path, typed: str, page: st
 
     assert page in address
     assert opened.url.endswith(address.removeprefix("../docs/"))
-    opened.close()
 
 
 def test_all_of_it_is_there_without_scripts(docs: Path) -> None:

@@ -79,6 +79,7 @@ def text_of(page: Path) -> str:
     return html.unescape(re.sub(r"<[^>]+>", " ", page.read_text()))
 
 
+@pytest.mark.usefixtures("few_pages")
 def test_a_notebook_is_a_page_of_each_sweep(archive: Path, notebooks: Path, tmp_path: Path) -> None:
     """Title, menu and order come from its metadata; its chart, frame and printed text are on the page."""
     objectives = raw_objectives(archive)
@@ -115,13 +116,14 @@ def shown_waits(path: Path) -> list[float]:
     return [round(float(row[column]), 6) for row in rows]
 
 
+@pytest.mark.usefixtures("few_pages")
 def test_a_notebook_that_fails_is_a_page_that_says_so(archive: Path, notebooks: Path, tmp_path: Path) -> None:
     """The cell and the error are on its page, and every other page is there."""
     write(notebooks / "bad.ipynb", CELLS[0], "1 + 1", "raise ValueError('no <b>luck</b>')")
     (notebooks / "no_json.ipynb").write_text("{")
     write(notebooks / "odd.ipynb", *CELLS, tilte="Odd")
     write(notebooks / "index.ipynb", *CELLS)
-    write(notebooks / "slow.ipynb", CELLS[0], "while True:\n    pass", limit_s=2)
+    write(notebooks / "slow.ipynb", CELLS[0], "while True:\n    pass", limit_s=1)
     write(notebooks / "asks.ipynb", CELLS[0], "input('Which? ')")
     write(notebooks / "empty_title.ipynb", *CELLS, title=" ")
     write(notebooks / "hostile.ipynb", *CELLS[:2], 'print("how many")', title=HOSTILE)
@@ -139,7 +141,7 @@ def test_a_notebook_that_fails_is_a_page_that_says_so(archive: Path, notebooks: 
     assert "bad.ipynb, cell 4: ValueError: no <b>luck</b>" in text_of(folder / "bad.html")
     assert "no_json.ipynb is no notebook" in text_of(folder / "no-json.html")
     assert "metadata.tokenpeak has 'tilte'. Did you mean title?" in text_of(folder / "odd.html")
-    assert "slow.ipynb, cell 3: TimeoutError: it ran longer than 2 s" in text_of(folder / "slow.html")
+    assert "slow.ipynb, cell 3: TimeoutError: it ran longer than 1 s" in text_of(folder / "slow.html")
     assert "asks.ipynb, cell 3: EOFError" in text_of(folder / "asks.html")
     assert "metadata.tokenpeak.title is ' '. It must have 1 to 200 characters" in text_of(folder / "empty-title.html")
     assert f"<h1>{html.escape(HOSTILE)}</h1>".replace("&quot;", "&#34;") in (folder / "hostile.html").read_text()

@@ -73,6 +73,7 @@ def test_a_helper_makes_the_same_pages(results: Path, tmp_path: Path, monkeypatc
     assert len(made) < len(SWEEP_PAGES)
 
 
+@pytest.mark.usefixtures("few_pages")
 def test_the_error_of_a_helper_is_the_error_of_the_build(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +103,7 @@ def test_sweeps_that_stay_are_shown_as_before(results: Path, tmp_path: Path) -> 
     assert 3 == sum(line.endswith("stay as they are") for line in said)
 
 
+@pytest.mark.usefixtures("few_pages")
 def test_the_error_of_a_process_is_the_error_of_the_build(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import polars as pl
 import pytest
 import zstandard
+from click.testing import CliRunner
 from pydantic import BaseModel, ValidationError
 
 from archive_factory import make_archive
 from leak_search import leaks
+from tokenpeak.cli import tokenpeak as commands
 from tokenpeak.loadgen.calibration import Calibration
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
@@ -226,9 +228,9 @@ def _sow(path: Path, raw: dict[str, Any]) -> None:
 
 
 def run(*words: object) -> str:
-    """A command as a user types it; what it says."""
-    done = subprocess.run([TOKENPEAK, *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    """A command; what it says."""
+    done = CliRunner().invoke(commands, [*map(str, words)], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
     return done.stdout
 
 
