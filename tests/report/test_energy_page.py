@@ -21,6 +21,7 @@ from shown_pages import shown, table_of
 from tokenpeak import paths
 from tokenpeak.report.blocks import plain
 from tokenpeak.report.energy import places
+from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.site import build_site
 
 SWEEP = "20261119-220000-watts-rig"
@@ -38,7 +39,7 @@ EMBODIED_RANGE = (0.02, 0.05)
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """An archive whose runs have measured energies, one of them too short for a figure; and its site.
+    """An archive whose runs have measured energies, one of them too short for a figure; and its page.
 
     Each trial has a run of a second workload too, with longer prompts. The highest rate overloads the smallest config.
     """
@@ -78,7 +79,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for run in first["runs"]:
         run["energy"] |= {"energy_j": None, "energy_j_per_output_tok": None, "power_w": None, "needed_s": 44.0}
     (archive / "trials" / f"{first['trial_id']}.json").write_text(json.dumps(first))
-    build_site([archive], folder / "site")
+    pages = tuple(page for page in SWEEP_PAGES if page.name in ("index", "energy"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokenpeak.report.site.pages_of_sweeps", lambda: pages)
+        build_site([archive], folder / "site")
     return archive, folder / "site" / SWEEP / "energy.html"
 
 

@@ -28,7 +28,7 @@ INTERACTIVE_MS = 1000.0
 
 
 @pytest.mark.e2e
-@pytest.mark.timing("the seconds that a large site takes, and when its pages answer: promised to users by the clock")
+@pytest.mark.timing("the seconds that a large site takes, and when its pages answer, which a reader waits for")
 @pytest.mark.parametrize(
     ("axes", "gpus", "replicates", "requests", "limit_s"),
     [(FORTY, ["NVIDIA L4"], 1, 100, 15.0), (MANY_AXES, ["NVIDIA A100-SXM4-80GB", "NVIDIA L4"], 2, 250, 90.0)],

@@ -40,8 +40,10 @@ def test_port_that_is_none_is_refused(tmp_path: Path) -> None:
     assert "99999 is not in the range 0<=x<=65535" in found.output
 
 
-def test_a_trial_that_lands_changes_the_site(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_pages")
+def test_a_trial_that_lands_changes_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it watches, a new trial gets its page; the server hands it out."""
+    monkeypatch.setattr(live, "LOOK_S", 0.05)
     archive = make_archive(tmp_path / "sweep", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, replicates=0, end=False)
     site = tmp_path / "site"
     site.mkdir()
@@ -89,9 +91,10 @@ def asked(port: int, path: str, host: str | None) -> tuple[int, str, Message]:
     return response.status, response.read().decode(), response.headers
 
 
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A served site with a page, a folder without one, a hidden file, and links that lead out."""
+    tmp_path = tmp_path_factory.mktemp("served")
     site = tmp_path / "site"
     (site / "data").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
