@@ -188,13 +188,15 @@ def test_a_packed_archive_beside_its_folder_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_site_is_left_alone(tmp_path: Path) -> None:
-    """Building into a folder with other files is refused, and the files stay."""
+    """Building into a folder with other files is refused before pages are made, and the files stay."""
     archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
 
+    said: list[str] = []
     with pytest.raises(ReportError, match="is no site"):
-        build_site([archive.path], tmp_path / "mine")
+        build_site([archive.path], tmp_path / "mine", say=said.append)
+    assert [] == said
     assert "years" == (tmp_path / "mine" / "thesis.txt").read_text()
 
 
