@@ -18,16 +18,16 @@ from tokenpeak.report.site import build_site
 from tokenpeak.store.archive import Archive
 
 SWEEP = "20261120-220000-large-sim"
-AXES: dict[str, list[object]] = {"max_num_seqs": [8, 64]}
+AXES: dict[str, list[object]] = {"max_num_seqs": [8, 16, 32, 64, 128, 256]}
 WRITER, READER = 3, 8
 """Trials whose logs name a colleague: what stands for her is numbered by the first, and stands in both."""
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep of ten trials, and the site of it."""
+    """A sweep of twelve trials, and the site of it."""
     home = tmp_path_factory.mktemp("first")
-    archive = make_archive(home / "results" / SWEEP, gpus=["NVIDIA L4"], axes=AXES, replicates=5, seconds=3)
+    archive = make_archive(home / "results" / SWEEP, gpus=["NVIDIA L4"], axes=AXES, replicates=2, seconds=3)
     for number, names in ((WRITER, "ann@example.com"), (READER, "bob@example.com, ann@example.com")):
         path = archive.log_path(ids(archive)[number])
         path.write_bytes(zstandard.ZstdCompressor().compress(f"started by {names}\n".encode()))
