@@ -167,6 +167,23 @@ def _answer_apply(command: str, state: State, declaration: Json, given: Json, *,
     return change(state, declaration, change_request)
 
 
+def answered(
+    command: str, folder: Path, request_source: str | None, *, limited: bool = False, for_apply: bool = False
+) -> tuple[dict[str, Any], int]:
+    """What a command prints, be it an answer or an error, and its exit status."""
+    result: dict[str, Any]
+    try:
+        state = State.make(folder) if command in ("put", "install") and not limited else State(folder)
+        found = answer(command, state, request_source, limited=limited, for_apply=for_apply)
+        result, exit_status = as_json(found), 0
+    except ScriptError as error:
+        result, exit_status = {"error": {"code": error.code, "text": error.text}}, 3
+    except OSError as error:
+        result, exit_status = {"error": {"code": "system", "text": f"The system refused: {error}."}}, 3
+    # Whoever reads it knows which version answered.
+    return {**result, "script": own_digest()}, exit_status
+
+
 def main() -> int:
     """Parse the command line, answer, and return the exit status."""
     parser = argparse.ArgumentParser(prog="tokenpeak-node", description=__doc__, allow_abbrev=False)
@@ -187,18 +204,9 @@ def main() -> int:
         from tokenpeak.node.notify import main as send_notification
 
         return send_notification()
-    result: dict[str, Any]
-    try:
-        is_made = arguments.command in ("put", "install") and not arguments.limited
-        state = State.make(folder) if is_made else State(folder)
-        options = {"limited": arguments.limited, "for_apply": arguments.for_apply}
-        result, exit_status = as_json(answer(arguments.command, state, source, **options)), 0
-    except ScriptError as error:
-        result, exit_status = {"error": {"code": error.code, "text": error.text}}, 3
-    except OSError as error:
-        result, exit_status = {"error": {"code": "system", "text": f"The system refused: {error}."}}, 3
-    # Whoever reads it knows which version answered.
-    print(json.dumps({**result, "script": own_digest()}, default=vars), flush=True)
+    options = {"limited": arguments.limited, "for_apply": arguments.for_apply}
+    result, exit_status = answered(arguments.command, folder, source, **options)
+    print(json.dumps(result, default=vars), flush=True)
     return exit_status
 
 

@@ -12,6 +12,7 @@ import sys
 import syslog
 import time
 from pathlib import Path
+from typing import Callable
 
 from tokenpeak.node import clock, lease, lock, overlap, process
 from tokenpeak.node import record as records
@@ -133,8 +134,7 @@ def arm(state: State, nonce: str, limit_s: float = _ARM_LIMIT_S) -> str:
     if _watches(state, nonce):
         return kind
     if kind == "watchdog":
-        argv = [*process.self_argv(), "guard", "--state", str(state.folder)]
-        guard = process.start_detached(argv, log=state.path(LOG), env=dict(os.environ), cwd="/")
+        guard = process.start_again(["guard", "--state", str(state.folder)], state.path(LOG))
         clock.wait_until(lambda: _watches(state, nonce) or guard.poll() is not None, limit_s, _ARM_POLL_S)
         if not _watches(state, nonce):
             said = state.path(LOG).read_text(errors="replace")[-300:]
@@ -216,13 +216,24 @@ def is_due(state: State, record: Json) -> str | None:
     return None
 
 
-def watch(state: State) -> GuardAnswer:
-    """Watch the record that is there, and the one after it, until there is none; restore when due, and keep trying."""
+def _wait(is_over: Callable[[], bool], timeout_s: float) -> bool:
+    return clock.wait_until(is_over, timeout_s, poll_s=0.5)
+
+
+def watch(state: State, wait: Callable[[Callable[[], bool], float], object] = _wait) -> GuardAnswer:
+    """Watch the record that is there, and the one after it, until there is none; restore when due, and keep trying.
+
+    Between two looks it leaves it to `wait` when to return: once the condition is true, or after these seconds.
+    """
+
+    def is_gone() -> bool:
+        return not state.has(records.NAME)
+
     nonce: str | None = None
     pause_s = 1.0
     logged = announced = ""
     report = GuardReport(state, _say)
-    while state.has(records.NAME):
+    while not is_gone():
         record = records.read_if_possible(state)
         if record is not None and record["nonce"] != nonce:
             nonce, pause_s = str(record["nonce"]), 1.0
@@ -231,7 +242,7 @@ def watch(state: State) -> GuardAnswer:
         report.watching(why)
         if why is None:
             pause_s = 1.0
-            clock.wait_until(lambda: not state.has(records.NAME), _look_again_s(state), poll_s=0.5)
+            wait(is_gone, _look_again_s(state))
             continue
         if announced != why:
             _say(f"giving the node back: {why}")
@@ -242,7 +253,7 @@ def watch(state: State) -> GuardAnswer:
             _say(outcome.message, is_alert=not outcome.restored or record is None)
         logged = outcome.message
         report.attempted(record, why, outcome)
-        clock.wait_until(lambda: not state.has(records.NAME), pause_s, poll_s=0.5)
+        wait(is_gone, pause_s)
         pause_s = min(pause_s * 2, 60.0)
     report.close()
     return GuardAnswer(watched=nonce is not None, message="No trial has the node.")

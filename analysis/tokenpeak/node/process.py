@@ -20,6 +20,8 @@ from tokenpeak.node import clock
 
 KILL_TIMEOUT_S = 20.0
 KILLED_WITHIN_S = 1.0
+_LOOK_S = 0.05
+"""Between two looks at whether a group has ended, each of which reads every process of the machine."""
 MOST_OUTPUT_BYTES = 4 << 20
 """Of a command: `vllm serve --help=all` prints some hundred kilobytes."""
 _MARK = "TOKENPEAK_STARTED_AS"
@@ -54,7 +56,7 @@ def parse_stat(raw: str) -> Stat:
 def stat_of(pid: int) -> Stat | None:
     """The process as the kernel shows it; None when it is gone or only a zombie is left."""
     try:
-        found = parse_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
+        found = parse_stat(_shown(pid, "stat").decode(errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if found.state in "ZX" else found
@@ -62,8 +64,25 @@ def stat_of(pid: int) -> Stat | None:
 
 def all_processes() -> list[Stat]:
     """Every living process that this one can see."""
-    found = (stat_of(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    found = (stat_of(pid) for pid in pids())
     return [process for process in found if process is not None]
+
+
+def pids() -> list[int]:
+    """Those of all processes that this one can see."""
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+
+
+def _shown(pid: int, name: str) -> bytes:
+    """What the kernel shows of a process; read as plainly as can be, since that is done for all of a machine."""
+    descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.read(descriptor, 1 << 16)]
+        while parts[-1]:
+            parts.append(os.read(descriptor, 1 << 16))
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
 
 
 def command_line(pid: int) -> list[str]:
@@ -131,12 +150,12 @@ def stop_group(leader: dict[str, Any], grace_s: float) -> list[int]:
         tracked.update(remaining())
         return not any(stat_of(pid) for pid in tracked)
 
-    if clock.wait_until(gone, grace_s):
+    if clock.wait_until(gone, grace_s, _LOOK_S):
         return []
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while not gone() and time.monotonic() < deadline:
         _signal(sorted(pid for pid in tracked if stat_of(pid)), signal.SIGKILL)
-        clock.wait_until(gone, 0.2)
+        clock.wait_until(gone, 0.2, _LOOK_S)
     return sorted(pid for pid in tracked if stat_of(pid))
 
 
@@ -156,10 +175,10 @@ def marked(mark: str) -> list[int]:
     """The living pids of this user, or of anybody under root, that were started with this mark or inherited it."""
     wanted = f"{_MARK}={mark}".encode()
     found = []
-    for process in all_processes():
+    for pid in pids():
         try:
-            if wanted in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
-                found.append(process.pid)
+            if wanted in _shown(pid, "environ").split(b"\0") and stat_of(pid):
+                found.append(pid)
         except OSError:
             continue
     return found
@@ -264,6 +283,11 @@ def self_argv() -> list[str]:
     if bundle.suffix == ".pyz":
         return [sys.executable, "-I", str(bundle.absolute())]
     return [sys.executable, "-m", __package__]
+
+
+def start_again(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start this very script with other words, detached, in the caller's environment and from `/`."""
+    return start_detached([*self_argv(), *words], log=log, env=dict(os.environ), cwd="/")
 
 
 class Ran(NamedTuple):

@@ -18,6 +18,7 @@ from tokenpeak.node.state import Json, State
 
 _START_TRIES = 3
 _START_PAUSE_S = 1.0
+_WRONG_PAUSE_S = 0.2
 LOOK_S = 10.0
 """Longest that a health page or a command has to say that production is well, when nothing else waits for it."""
 
@@ -207,6 +208,8 @@ def await_answer(
                 wrong or f"{url or 'the command'} is answered by something else than {recorded['manager']}'s production"
             )
             is_ready = is_running or answering.names_model
+            # Each answer is traced to its process through all sockets of the machine.
+            time.sleep(_WRONG_PAUSE_S)
         if not is_ready and not clock.wait_until(manager.is_running, 1.0, poll_s=0.2):
             who = " ".join(str(recorded[name]) for name in ("manager", "unit") if recorded[name])
             ended = f"Production ended again after its start ({who})"

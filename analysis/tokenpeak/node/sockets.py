@@ -12,6 +12,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from tokenpeak.node import process
+
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _ESTABLISHED, _SYN_RECEIVED, _LISTEN = "01", "03", "0A"
 _ANY = ("0" * 8, "0" * 32)
@@ -118,8 +120,7 @@ def holders(inodes: set[int]) -> tuple[int, ...]:
     wanted = {f"socket:[{inode}]" for inode in inodes if inode}
     if not wanted:
         return ()
-    entries = (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
-    return tuple(sorted(int(entry.name) for entry in entries if _holds(entry, wanted)))
+    return tuple(sorted(pid for pid in process.pids() if _holds(pid, wanted)))
 
 
 def shown(pid: int) -> str | None:
@@ -152,18 +153,18 @@ def _addresses(address: str) -> set[str]:
     return {text} if ":" in plain else {text, _MAPPED + text}
 
 
-def _holds(entry: Path, wanted: set[str]) -> bool:
+def _holds(pid: int, wanted: set[str]) -> bool:
     try:
-        descriptors = list((entry / "fd").iterdir())
+        descriptors = list(os.scandir(f"/proc/{pid}/fd"))
     except OSError:
         return False
-    return any(_leads_to(descriptor) in wanted for descriptor in descriptors)
+    return any(_leads_to(descriptor.path) in wanted for descriptor in descriptors)
 
 
-def _leads_to(descriptor: Path) -> str | None:
+def _leads_to(path: str) -> str | None:
     """What a descriptor stands for; None when it has been closed since."""
     try:
-        return os.readlink(descriptor)
+        return os.readlink(path)
     except OSError:
         return None
 

@@ -11,7 +11,6 @@ for heat or its supply), `cpu_package_energy_j` and `cpu_dram_energy_j` (counter
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import threading
 import time
@@ -42,8 +41,7 @@ OF_ENERGY = ("_power_w", "_energy_j")
 def start(state: State) -> None:
     """Start the sampler for the engine that is recorded, or is about to be."""
     state.path(SAMPLES).unlink() if state.path(SAMPLES).exists() else None
-    argv = [*process.self_argv(), "telemetry", "--state", str(state.folder)]
-    started = process.start_detached(argv, log=state.path(LOG), env=dict(os.environ), cwd="/")
+    started = process.start_again(["telemetry", "--state", str(state.folder)], state.path(LOG))
     state.write(PROCESS, process.identity(started.pid), durable=False)
 
 
