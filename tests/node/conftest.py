@@ -1,36 +1,45 @@
 """A node in a temporary folder: the real zipapp, real processes, a small server as production and engine."""
 
+import atexit
 import functools
 import io
 import json
 import os
 import py_compile
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from tokenpeak.node import process
+from tokenpeak.node import clock, process
+from tokenpeak.node.__main__ import answered
 from tokenpeak.node.bundle import write_bundle
+from tokenpeak.node.process import start_detached
 from tokenpeak.node.protocol.answers import parse
 from tokenpeak.node.protocol.commands import ANSWERS
 
 STANDIN = Path(__file__).with_name("standin.py")
+SCRIPT_SERVER = Path(__file__).with_name("script_server.py")
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody has, below those that the kernel gives to connections meanwhile."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass
@@ -39,6 +48,7 @@ class Node:
 
     folder: Path
     declaration: dict[str, Any]
+    children: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
 
     @property
     def bundle(self) -> Path:
@@ -57,13 +67,85 @@ class Node:
         return started
 
     def run(self, command: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run a command to its end; its answer."""
+        """Carry out a command in this process, as the node script does; its answer as the controller gets it.
+
+        The guard and the sampler that it starts are processes of the script.
+        """
+        source = self.folder.with_name(f"{self.folder.name}-request.json")
+        source.write_text(json.dumps(request or {}))
+        with (
+            patch.dict(os.environ),
+            patch.object(sys, "argv", [str(self.bundle)]),
+            patch.object(process, "start_again", start_again),
+            patch.object(process, "start_detached", self._start_detached),
+        ):
+            answer, _ = answered(command, self.folder, str(source))
+        return self._checked(command, json.dumps(answer, default=vars))
+
+    def run_script(self, command: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run a command of the script to its end in a process of its own; its answer."""
         out, err = self.start(command, request).communicate(timeout=60)
         assert out, err
-        answer = json.loads(out)
+        return self._checked(command, out)
+
+    @staticmethod
+    def _checked(command: str, printed: str) -> dict[str, Any]:
+        """What a command printed, once it is known that the controller can read it."""
+        answer = json.loads(printed)
         assert isinstance(answer, dict)
         assert () == parse(ANSWERS[command], answer).unusable
         return answer
+
+    def _start_detached(self, *args: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        """As `process.start_detached`, and kept: what outlives a command is this process's own child here."""
+        self.children.append(start_detached(*args, **options))
+        return self.children[-1]
+
+    def beat(self, monkeypatch: pytest.MonkeyPatch, *holders: str) -> dict[str, Any]:
+        """Send a heartbeat of each holder on the lease's channel and close it; the channel's last answer.
+
+        Each heartbeat was answered.
+        """
+        lines = [json.dumps({"number": number, "holder": holder}) for number, holder in enumerate(holders)]
+        said = io.StringIO()
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+            patched.setattr(sys, "stdout", said)
+            answer = self.run("lease")
+        heard = [json.loads(line) for line in said.getvalue().splitlines()]
+        assert [*range(len(holders))] == [line["heard"] for line in heard if "heard" in line]
+        return answer
+
+    def end_guard(self) -> None:
+        """End the guard's process, as a crash does."""
+        guard = self.read("guard.json")
+        assert guard is not None
+        os.kill(guard["pid"], signal.SIGKILL)
+        assert clock.wait_until(lambda: not process.is_alive(guard), 60)
+
+    def lapse(self) -> None:
+        """Let the lease lapse under a guard that runs here, until no trial has the node."""
+        self.end_guard()
+        self.fall_silent()
+        self.run("guard")
+        assert self.read("record.json") is None
+
+    def production_starts_by(self) -> Path:
+        """Have the trial's record start production by a script, which nobody may run yet; the script."""
+        record = self.read("record.json")
+        assert record is not None
+        start = self.folder / "start"
+        start.write_text('#!/bin/sh\nexec "$@"\n')
+        start.chmod(0o600)
+        record["production"]["declared"]["process"]["argv"].insert(0, str(start))
+        self.rewrite("record.json", record)
+        return start
+
+    def fall_silent(self) -> None:
+        """The controller was last heard of before its lease."""
+        lease = self.read("lease.json")
+        assert lease is not None
+        self.rewrite("lease.json", {**lease, "renewed_boot_s": lease["renewed_boot_s"] - 1000})
 
     def declare(self, **changes: Any) -> None:
         """Change the declaration."""
@@ -103,8 +185,8 @@ class Node:
             "argv": [sys.executable, str(STANDIN), "serve", "tiny", "--port", str(port), *options],
             "env": {},
             "served_model": "tiny",
-            "deadline_s": 10,
-            "lease_s": 30,
+            "deadline_s": 60,
+            "lease_s": 300,
             "trial_deadline_s": 600,
             "engine_stop_s": 5,
             **changes,
@@ -116,7 +198,7 @@ class Node:
             "holder": "sweep-1",
             "restore_production": True,
             "engine_stop_s": 2,
-            "production_ready_s": 10,
+            "production_ready_s": 60,
             **changes,
         }
 
@@ -159,6 +241,39 @@ def _compiled_bundle() -> bytes:
         return packed.getvalue()
 
 
+class ScriptProcess:
+    """A process that runs the node script; `poll` and `wait` as those of a Popen."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """None while it lives; nobody learns its status."""
+        return None if process.stat_of(self.pid) else 0
+
+
+@functools.cache
+def _script_server() -> "subprocess.Popen[str]":
+    """What forks node scripts for this worker, from the bundle; it ends with this process, whose pipe it reads."""
+    with tempfile.TemporaryDirectory() as folder:
+        bundle = put_script(Path(folder) / "tokenpeak-node.pyz")
+        argv = [sys.executable, "-I", str(SCRIPT_SERVER), str(bundle)]
+        server = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        assert server.stdout
+        assert "ready\n" == server.stdout.readline()
+    atexit.register(server.terminate)
+    return server
+
+
+def start_again(words: Sequence[str], log: Path) -> ScriptProcess:
+    """As `process.start_again`, by a process that has the script loaded."""
+    server = _script_server()
+    assert server.stdin and server.stdout
+    asked = {"script": sys.argv[0], "words": list(words), "log": str(log), "env": dict(os.environ)}
+    server.stdin.write(json.dumps(asked) + "\n")
+    return ScriptProcess(int(server.stdout.readline()))
+
+
 def put_script(path: Path) -> Path:
     """Write the node script there, as a controller does but for what is compiled; the path."""
     path.write_bytes(_compiled_bundle())
@@ -184,3 +299,5 @@ def node_in(folder: Path) -> Iterator[Node]:
     if (folder / "record.json").exists() or (folder / "engine.json").exists():
         made.run("restore")
     made.stop_production()
+    for child in made.children:
+        child.wait(10)

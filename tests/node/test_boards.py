@@ -35,8 +35,7 @@ def four(node: Node, tmp_path: Path) -> Node:
 @pytest.mark.parametrize(
     "declared",
     [
-        {"gpus": [1, 3]},
-        {"gpus": ["1", "3"]},
+        {"gpus": [1, "3"]},
         {"engine": {"command": [sys.executable], "isolation": "process", "env": {"CUDA_VISIBLE_DEVICES": "1,3"}}},
     ],
 )

@@ -38,7 +38,7 @@ def traced(argv: list[str], trace: Path, cwd: Path | None = None) -> list[Call]:
             pytest.skip(f"this machine lets nobody trace system calls: {why}")
         leader = int(trace.read_text().split(maxsplit=1)[0])
         # The command's own children live on, and strace with them, unless it lets go.
-        clock.wait_until(lambda: process.stat_of(leader) is None, 10)
+        clock.wait_until(lambda: process.stat_of(leader) is None, 60)
         running.terminate()
     found = (LINE.match(line) for line in whole_lines(trace.read_text()))
     return [Call(name=m["name"], rest=m["rest"]) for m in found if m and not m["result"].startswith("-")]

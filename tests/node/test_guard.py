@@ -3,20 +3,19 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import clock, process
+from tokenpeak.node import clock, guard, process, production
 from tokenpeak.node.guard import unit_files
 from tokenpeak.node.state import State
 
 
-def restored(node: Node, within_s: float = 15) -> bool:
+def restored(node: Node, within_s: float = 60) -> bool:
     return clock.wait_until(lambda: node.read("record.json") is None, within_s, poll_s=0.05)
 
 
@@ -24,11 +23,14 @@ def test_silent_controller(node: Node) -> None:
     """When the lease lapses, the engine is ended and production answers again."""
     node.production()
     node.run("produce")
-    launched = node.run("launch", node.launch_request(lease_s=6))
+    launched = node.run("launch", node.launch_request())
     engine = node.read("engine.json")
-    guard = node.read("guard.json")
+    watchdog = node.read("guard.json")
+    held = node.read("record.json") is not None
+    node.fall_silent()
 
     assert launched["ready"]
+    assert held
     assert restored(node)
     outcome = node.read("outcome.json")
     assert outcome is not None
@@ -37,21 +39,22 @@ def test_silent_controller(node: Node) -> None:
     assert "prod" == outcome["model"]
     assert process.is_alive(engine) is False
     assert node.run("status")["production"]["running"]
-    assert clock.wait_until(lambda: not process.is_alive(guard), 5), "the watchdog ends with its trial"
+    assert clock.wait_until(lambda: not process.is_alive(watchdog), 60), "the watchdog ends with its trial"
 
 
 def test_launch_killed_midway(node: Node) -> None:
     """A launch that is killed while the engine starts leaves nothing behind once the lease has lapsed."""
     node.production()
     node.run("produce")
-    launching = node.start("launch", node.launch_request("--hang", "--worker", lease_s=2, deadline_s=60))
-    assert clock.wait_until(lambda: "worker" in read_log(node) and node.read("engine.json") is not None, 30)
+    launching = node.start("launch", node.launch_request("--hang", "--worker", deadline_s=600, engine_stop_s=0.5))
+    assert clock.wait_until(lambda: "worker" in read_log(node) and node.read("engine.json") is not None, 60)
     engine = node.read("engine.json")
     assert engine is not None
     group = process.members(engine)
 
     launching.kill()
     launching.communicate()
+    node.fall_silent()
 
     assert restored(node)
     assert [] == [pid for pid in group if process.stat_of(pid)]
@@ -68,32 +71,31 @@ def test_guard_fires_while_launch_waits(node: Node) -> None:
     node.production()
     node.run("produce")
 
-    launched = node.run("launch", node.launch_request("--hang", lease_s=1.5, deadline_s=60))
+    launching = node.start("launch", node.launch_request("--hang", deadline_s=600))
+    assert clock.wait_until(lambda: node.read("engine.json") is not None, 60)
+    node.fall_silent()
+    launched = json.loads(launching.communicate(timeout=60)[0])
 
     assert (False, False) == (launched["ready"], launched["timed_out"])
     assert "guard gave the node back" in launched["message"]
 
 
-def test_lease_is_renewed(node: Node) -> None:
-    """As long as lines come on the lease's channel, the node is not given back."""
-    node.run("launch", node.launch_request(lease_s=4))
-    channel = subprocess.Popen(
-        [sys.executable, str(node.bundle), "lease", "--state", str(node.folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert channel.stdin
-    until = time.monotonic() + 8
-    while time.monotonic() < until:
-        channel.stdin.write('{"number": 1, "holder": "sweep-1"}\n')
-        channel.stdin.flush()
-        time.sleep(0.3)
+def test_lease_is_renewed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of the holder's on the lease's channel is as good as a new lease; without one the node is given back."""
+    node.run("launch", node.launch_request(lease_s=60))
+    lapsing = node.read("lease.json")
+    assert lapsing is not None
+    node.rewrite("lease.json", {**lapsing, "renewed_boot_s": lapsing["renewed_boot_s"] - 50})
+
+    answer = node.beat(monkeypatch, "sweep-1", "sweep-1")
+    renewed = node.read("lease.json")
+    assert renewed is not None
     held = node.read("record.json") is not None
-    out, _ = channel.communicate()
+    node.fall_silent()
 
     assert held
-    assert '"renewals"' in out
+    assert 2 == answer["renewals"]
+    assert lapsing["renewed_boot_s"] < renewed["renewed_boot_s"]
     assert restored(node), "and once they stop, it is"
 
 
@@ -116,7 +118,8 @@ def test_finish_after_the_guard(node: Node) -> None:
     """A controller that comes back late learns that the guard was there before it."""
     node.production()
     node.run("produce")
-    node.run("launch", node.launch_request(lease_s=1))
+    node.run("launch", node.launch_request())
+    node.fall_silent()
     assert restored(node)
 
     restoration = node.run("finish", node.finish_request())["restoration"]
@@ -127,27 +130,27 @@ def test_finish_after_the_guard(node: Node) -> None:
     assert "Given back by guard" in restoration["message"]
 
 
-def test_production_that_refuses_once(node: Node) -> None:
+def test_production_that_refuses_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard keeps trying until production answers."""
-    declared = node.production()
+    monkeypatch.setattr(production, "_START_PAUSE_S", 0.0)
+    node.production()
     node.run("produce")
-    # Long enough to put another program into the record before the guard acts.
-    node.run("launch", node.launch_request(lease_s=6))
-    working = declared["process"]["argv"]
-    record = node.read("record.json")
-    assert record is not None
-    executable = node.folder / "sometimes"
-    executable.write_text("#!/bin/sh\nexit 1\n")
-    executable.chmod(0o755)
-    record["production"]["declared"]["process"]["argv"] = [str(executable), *working]
-    node.rewrite("record.json", record)
-    assert clock.wait_until(lambda: node.read("outcome.json") is not None, 30)
-    failed = node.read("outcome.json")
-    executable.write_text('#!/bin/sh\nexec "$@"\n')
+    node.run("launch", node.launch_request())
+    start = node.production_starts_by()
+    outcomes = []
 
+    def wait(*_: object) -> None:
+        outcomes.append(node.read("outcome.json"))
+        start.chmod(0o755)
+
+    monkeypatch.setattr(guard, "watch", partial(guard.watch, wait=wait))
+    node.lapse()
+
+    failed, done = outcomes
     assert failed is not None
-    assert failed["restored"] is False
-    assert restored(node)
+    assert done is not None
+    assert (False, True) == (failed["restored"], done["restored"])
+    assert "start" in failed["message"]
     assert node.run("status")["production"]["running"]
 
 
@@ -157,7 +160,8 @@ def test_guard_that_cannot_write_its_log(node: Node) -> None:
     node.run("produce")
     (node.folder / "guard.log").symlink_to("/dev/full")
 
-    node.run("launch", node.launch_request(lease_s=1))
+    node.run("launch", node.launch_request())
+    node.fall_silent()
 
     assert restored(node)
 
@@ -165,10 +169,7 @@ def test_guard_that_cannot_write_its_log(node: Node) -> None:
 def test_watchdog_killed(node: Node) -> None:
     """`finish` needs no guard, and a launch sees that one watches."""
     node.run("launch", node.launch_request(trial_id="0000-a"))
-    guard = node.read("guard.json")
-    assert guard is not None
-    os.kill(guard["pid"], signal.SIGKILL)
-    assert clock.wait_until(lambda: not process.is_alive(guard), 5)
+    node.end_guard()
     node.run("finish", node.finish_request(trial_id="0000-a", restore_production=False))
 
     node.run("launch", node.launch_request(trial_id="0001-b"))
@@ -178,8 +179,13 @@ def test_watchdog_killed(node: Node) -> None:
 
 def test_trial_deadline(node: Node) -> None:
     """A trial that goes on past its own deadline is ended though the controller lives."""
-    node.run("launch", node.launch_request(lease_s=60, trial_deadline_s=1.5))
+    node.run("launch", node.launch_request(lease_s=60, trial_deadline_s=100))
+    record = node.read("record.json")
+    assert record is not None
+    left_s = record["deadline_boot_s"] - clock.boot_s()
+    node.rewrite("record.json", {**record, "deadline_boot_s": record["deadline_boot_s"] - 100})
 
+    assert 0 < left_s <= 100
     assert restored(node)
 
 
@@ -202,9 +208,9 @@ def test_power_loss_while_the_engine_started(node: Node, left: bytes) -> None:
     """What was not written durably may be empty or zeros after a power loss; production comes back all the same."""
     node.production()
     node.run("produce")
-    node.run("launch", node.launch_request(lease_s=600))
+    launched = node.run("launch", node.launch_request(lease_s=600))
     record = node.read("record.json")
-    assert record is not None
+    assert record is not None, launched
     for name in ("telemetry.json", "lease.json", "output.json"):
         (node.folder / name).write_bytes(left)
     node.rewrite("record.json", {**record, "boot_id": "an earlier boot"})
@@ -233,10 +239,9 @@ def test_guard_has_another_environment(node: Node, tmp_path: Path, monkeypatch: 
     )
     flag.touch()
     node.run("launch", node.launch_request())
-    guard, record = node.read("guard.json"), node.read("record.json")
-    assert guard is not None
+    record = node.read("record.json")
     assert record is not None
-    os.kill(guard["pid"], signal.SIGKILL)
+    node.end_guard()
     node.rewrite("record.json", {**record, "boot_id": "an earlier boot"})
     monkeypatch.setenv("PATH", login_path)
     monkeypatch.delenv("HOME")
@@ -250,14 +255,14 @@ def test_guard_has_another_environment(node: Node, tmp_path: Path, monkeypatch: 
 def test_guard_follows_the_next_trial(node: Node) -> None:
     """A watch that still lives when the next trial begins watches that one, instead of ending with the one before."""
     node.run("launch", node.launch_request())
-    guard, record = node.read("guard.json"), node.read("record.json")
-    assert guard is not None
+    watchdog, record = node.read("guard.json"), node.read("record.json")
+    assert watchdog is not None
     assert record is not None
 
     node.rewrite("record.json", {**record, "nonce": "another"})
 
-    assert clock.wait_until(lambda: (node.read("guard.json") or {}).get("nonce") == "another", 10)
-    assert guard["pid"] == (node.read("guard.json") or {})["pid"]
+    assert clock.wait_until(lambda: (node.read("guard.json") or {}).get("nonce") == "another", 60)
+    assert watchdog["pid"] == (node.read("guard.json") or {})["pid"]
     assert node.run("status")["guard_alive"]
 
 
@@ -266,12 +271,9 @@ def test_launch_after_a_lease_that_lapsed(node: Node) -> None:
     node.production()
     node.run("produce")
     node.run("launch", node.launch_request(trial_id="0000-a"))
-    guard, before = node.read("guard.json"), node.read("record.json")
-    assert guard is not None
-    os.kill(guard["pid"], signal.SIGKILL)
-    lease = node.read("lease.json")
-    assert lease is not None
-    node.rewrite("lease.json", {**lease, "renewed_boot_s": lease["renewed_boot_s"] - 60})
+    before = node.read("record.json")
+    node.end_guard()
+    node.fall_silent()
 
     launched = node.run("launch", node.launch_request(trial_id="0001-b"))
     outcome, record = node.read("outcome.json"), node.read("record.json")
@@ -332,62 +334,63 @@ def with_guard_that(node: Node, does: str) -> None:
 
 
 def test_a_guard_that_ends_at_once_is_not_waited_for(node: Node) -> None:
-    """Production goes on, and whoever asked for a trial learns within seconds what the guard said."""
+    """Production goes on, and whoever asked for a trial learns at once what the guard said."""
     node.production()
     node.run("produce")
     with_guard_that(node, "sys.exit('no room for a guard here')")
     begun = time.monotonic()
 
-    launched = node.run("launch", node.launch_request())
+    launched = node.run_script("launch", node.launch_request())
 
-    assert 10 > time.monotonic() - begun
+    assert 60 > time.monotonic() - begun
     assert "no room for a guard here" in launched["error"]["text"]
     assert node.run("status")["production"]["running"]
 
 
 def guards_of(node: Node) -> int:
     """How many guards of this node live."""
-    found = [path.read_bytes().decode().split("\0") for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    found = [process.command_line(each.pid) for each in process.all_processes()]
     return sum("guard" in words and str(node.folder) in words for words in found)
 
 
-def test_a_guard_that_is_slow_to_start_is_waited_for(node: Node) -> None:
+def test_a_guard_that_is_slow_to_start_is_waited_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine whose cores are all busy: heartbeats are answered meanwhile, and start no second one."""
-    with_guard_that(node, "time.sleep(8)")
+    go = node.folder / "go"
+    with_guard_that(node, f"import os\n    while not os.path.exists({str(go)!r}): time.sleep(0.02)")
     launching = node.start("launch", node.launch_request())
-    assert clock.wait_until(lambda: node.read("record.json") is not None, 10)
-    beats = subprocess.Popen(
-        [sys.executable, str(node.bundle), "lease", "--state", str(node.folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert beats.stdin and beats.stdout
-    heard = []
-    for number in range(1, 9):
-        beats.stdin.write(f'{{"number": {number}, "holder": "sweep-1"}}\n')
-        beats.stdin.flush()
-        heard.append("heard" in json.loads(beats.stdout.readline()))
-        time.sleep(1)
+    assert clock.wait_until(lambda: guards_of(node) == 1, 60)
+
+    answer = node.beat(monkeypatch, "sweep-1", "sweep-1")
+    untouched = "stopped" not in (node.read("record.json") or {})
+    go.touch()
 
     assert json.loads(launching.communicate(timeout=60)[0])["ready"]
-    assert [True] * 8 == heard
+    assert (2, True) == (answer["renewals"], untouched)
     assert 1 == guards_of(node)
-    beats.communicate("")
 
 
-def test_a_guard_that_dies_and_leaves_no_word_is_replaced(node: Node) -> None:
-    """Production is down, the guard is killed and its file is gone: the next heartbeat starts another at once."""
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_guard_that_dies_and_leaves_no_word_is_replaced(
+    node: Node, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    """The guard is killed and its file is gone, production down or long armed: the next heartbeat starts another."""
+    monkeypatch.setattr("tokenpeak.node.guard._COMES_BACK_WITHIN_S", 0.0)
     node.production()
     node.run("produce")
     node.run("launch", node.launch_request())
-    guard = node.read("guard.json")
-    assert guard is not None
-    os.kill(guard["pid"], signal.SIGKILL)
+    before, record = node.read("guard.json"), node.read("record.json")
+    assert before is not None
+    assert record is not None
+    os.kill(before["pid"], signal.SIGKILL)
     (node.folder / "guard.json").unlink()
-    (node.folder / "guard.copy.json").unlink(missing_ok=True)
+    if not is_stopped:
+        del record["stopped"]
+        record["armed_at_unix_s"] -= 120
+    node.rewrite("record.json", record)
 
-    beat = node.start("lease", {"number": 1, "holder": "sweep-1"})
-    beat.communicate(timeout=60)
+    node.beat(monkeypatch, "sweep-1")
 
-    assert clock.wait_until(lambda: guards_of(node) == 1, 10)
+    after = node.read("guard.json")
+    assert after is not None
+    assert process.is_alive(after)
+    assert before["pid"] != after["pid"]

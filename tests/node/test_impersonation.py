@@ -31,7 +31,7 @@ class Stranger:
         with said.open("wb") as out:
             argv = [*NOBODY, "/usr/bin/python3", "-c", SOURCE, "prod", "127.0.0.1", str(port), *options]
             self.process = subprocess.Popen(argv, stdout=out, cwd="/")
-        assert clock.wait_until(lambda: "waits" in said.read_text(), 10)
+        assert clock.wait_until(lambda: "waits" in said.read_text(), 60)
 
     @property
     def said(self) -> str:
@@ -99,7 +99,7 @@ def test_port_of_production_taken_before_the_first_look(
     """Production that is still loading has no port yet: who took it is asked nothing, by no command."""
     port = production_with_a_key(node, tmp_path, "--hang")
     producing = node.start("produce")
-    assert clock.wait_until(lambda: node.read("production.json") is not None, 10)
+    assert clock.wait_until(lambda: node.read("production.json") is not None, 60)
     producing.kill()
     producing.communicate()
     taker = stranger(port)
@@ -124,7 +124,7 @@ def test_port_of_the_engine_taken_while_it_loads(node: Node, stranger: Callable[
     request = node.launch_request("--start-s", "5", secret="secret-0123abcd", key_nonce="00" * 16)
     request = {**request, "served_model": "prod"}
     launching = node.start("launch", request)
-    assert clock.wait_until(lambda: node.read("engine.json") is not None, 10)
+    assert clock.wait_until(lambda: node.read("engine.json") is not None, 60)
     taker = stranger(int(node.declaration["port"]))
     assert taker.has_the_port()
     out, _ = launching.communicate(timeout=60)

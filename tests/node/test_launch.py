@@ -82,7 +82,7 @@ def test_engine_that_does_not_come_up(
     node.production()
     node.run("produce")
 
-    launched = node.run("launch", node.launch_request(*options, deadline_s=1))
+    launched = node.run("launch", node.launch_request(*options, deadline_s=1 if timed_out else 60))
     finished = node.run("finish", node.finish_request())
 
     assert launched["ready"] is False
@@ -248,8 +248,8 @@ def test_earlier_sweeps_trial_of_the_same_id(node: Node) -> None:
     """What became of another sweep's trial is not returned for this one, though sweeps number their trials alike."""
     node.production()
     node.run("produce")
-    node.run("launch", node.launch_request(lease_s=1))
-    assert clock.wait_until(lambda: node.read("record.json") is None, 20)
+    node.run("launch", node.launch_request())
+    node.lapse()
 
     never_launched = node.run("finish", node.finish_request(holder="sweep-2"))
     node.run("launch", node.launch_request(holder="sweep-2"))
@@ -269,7 +269,7 @@ def test_finish_returns_whether_the_engine_had_outlived_the_load(node: Node) -> 
     outlived = node.run("finish", node.finish_request())
     died = node.run("launch", node.launch_request())
     os.kill(died["pid"], signal.SIGKILL)
-    assert clock.wait_until(lambda: process.stat_of(died["pid"]) is None, 5)
+    assert clock.wait_until(lambda: process.stat_of(died["pid"]) is None, 60)
     finished = node.run("finish", node.finish_request())
 
     assert (True, False) == (outlived["engine_ran"], finished["engine_ran"])
@@ -357,7 +357,7 @@ def test_another_server_at_the_engines_address(node: Node) -> None:
     request = node.launch_request("--start-s", "1")
     stranger = process.start_detached([*request["argv"][:-2]], log=node.folder / "stranger.log")
     base = f"http://127.0.0.1:{node.declaration['port']}"
-    assert clock.wait_until(lambda: serving.served_model(base) == "tiny", 10)
+    assert clock.wait_until(lambda: serving.served_model(base) == "tiny", 60)
 
     answer = node.run("launch", request)
 
@@ -398,7 +398,7 @@ def test_another_server_at_productions_address(node: Node) -> None:
     """Something else that answers at production's address is not production, and is named."""
     declared = node.production()
     stranger = process.start_detached(declared["process"]["argv"], log=node.folder / "stranger.log")
-    assert clock.wait_until(lambda: serving.served_model(declared["url"]) == "prod", 10)
+    assert clock.wait_until(lambda: serving.served_model(declared["url"]) == "prod", 60)
 
     answer = node.run("produce")
 

@@ -28,7 +28,7 @@ def test_group_that_ignores_sigterm(tmp_path: Path) -> None:
     )
     started = process.start_detached([sys.executable, "-c", script], log=tmp_path / "log")
     leader = process.identity(started.pid)
-    assert clock.wait_until(lambda: (tmp_path / "log").read_text() == "1\n", 5)
+    assert clock.wait_until(lambda: (tmp_path / "log").read_text() == "1\n", 60)
     before = process.members(leader)
 
     left = process.stop_group(leader, grace_s=0.2)

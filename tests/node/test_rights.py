@@ -4,20 +4,21 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.node.conftest import Node, node_in, put_script
+from tests.node.conftest import Node, node_in, put_script, start_again
 from tests.node.test_launch import models_served
 
 from tokenpeak.node import clock, launcher
+from tokenpeak.node.__main__ import answered
 from tokenpeak.node.state import State
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
@@ -36,8 +37,13 @@ def place() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def command(bundle: Path, *words: str, cwd: Path | None = None, **options: Any) -> dict[str, Any]:
-    """The answer of a node command that root runs."""
+def command(folder: Path, word: str, *, limited: bool = False) -> dict[str, Any]:
+    """The answer of a node command that root runs on a state folder."""
+    return answered(word, folder, None, limited=limited)[0]
+
+
+def command_of_script(bundle: Path, *words: str, cwd: Path, **options: Any) -> dict[str, Any]:
+    """The answer of a node command that root types in this folder."""
     done = subprocess.run(
         [SYSTEM_PYTHON, "-I", str(bundle), *words],
         stdin=subprocess.DEVNULL,
@@ -128,13 +134,12 @@ def test_command_of_trials_changes_no_definition(guard_command: tuple[Path, Path
     wrapper, _ = guard_command
     state = re.search(r"--state (\S+)", wrapper.read_text())
     assert state
-    bundle = Path(state[1]) / "tokenpeak-node.pyz"
 
     for word in ("change", "confirm", "observe", "describe", "put"):
         done = subprocess.run([wrapper, word], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert (2, "") == (done.returncode, done.stdout)
         # Behind the shell's check Python's own.
-        answer = command(bundle, word, "--limited", "--state", state[1])
+        answer = command(Path(state[1]), word, limited=True)
         assert "is for root alone" in answer["error"]["text"]
 
 
@@ -209,7 +214,6 @@ def test_limited_mode_itself_takes_no_file(place: Path, option: str) -> None:
 )
 def test_state_folder_in_the_hands_of_others(place: Path, kind: str) -> None:
     """Root reads no declaration from a folder that somebody else could write or put in its place."""
-    bundle = put_script(place / "node.pyz")
     marker = place / "was-here"
     above = place / "above"
     above.mkdir()
@@ -233,7 +237,7 @@ def test_state_folder_in_the_hands_of_others(place: Path, kind: str) -> None:
         (place / "open" / "link").symlink_to(folder)
         folder = place / "open" / "link"
 
-    answer = command(bundle, "status", "--state", str(folder))
+    answer = command(folder, "status")
 
     assert not marker.exists()
     assert "state" == answer["error"]["code"]
@@ -242,7 +246,6 @@ def test_state_folder_in_the_hands_of_others(place: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["another's", "group may write", "link"])
 def test_declaration_of_others(place: Path, kind: str) -> None:
     """A declaration that is not its own is refused, though the folder is."""
-    bundle = put_script(place / "node.pyz")
     marker = place / "was-here"
     folder = place / "state"
     folder.mkdir(mode=0o700)
@@ -257,7 +260,7 @@ def test_declaration_of_others(place: Path, kind: str) -> None:
         declared.rename(place / "elsewhere.json")
         declared.symlink_to(place / "elsewhere.json")
 
-    answer = command(bundle, "status", "--state", str(folder))
+    answer = command(folder, "status")
 
     assert not marker.exists()
     assert str(declared) in answer["error"]["text"]
@@ -265,12 +268,11 @@ def test_declaration_of_others(place: Path, kind: str) -> None:
 
 def test_only_install_makes_folders_and_changes_modes(place: Path) -> None:
     """Any other command leaves modes as they are and makes nothing; it says what to do instead."""
-    bundle = put_script(place / "node.pyz")
     there = place / "x"
     there.mkdir(mode=0o755)
 
-    command(bundle, "status", "--state", str(there))
-    answer = command(bundle, "status", "--state", str(place / "missing" / "state"))
+    command(there, "status")
+    answer = command(place / "missing" / "state", "status")
 
     assert 0o755 == stat.S_IMODE(there.stat().st_mode)
     assert not (place / "missing").exists()
@@ -299,12 +301,12 @@ def test_state_folder_in_a_users_own_home(place: Path, mode: int) -> None:
 # The engine is asked as its own user.
 
 
-def declare(place: Path, **engine: Any) -> tuple[Path, Path]:
-    """A node with this engine; its bundle and its state folder."""
+def declare(place: Path, engine: dict[str, Any], **more: Any) -> Path:
+    """A node with this engine; its state folder."""
     folder = place / "state"
     folder.mkdir(mode=0o700)
-    (folder / "node.json").write_text(json.dumps({"engine": engine, "port": 18099}))
-    return put_script(folder / "tokenpeak-node.pyz"), folder
+    (folder / "node.json").write_text(json.dumps({"engine": engine, "port": 18099, **more}))
+    return folder
 
 
 def test_engine_is_asked_as_its_own_user(place: Path) -> None:
@@ -315,11 +317,11 @@ def test_engine_is_asked_as_its_own_user(place: Path) -> None:
     engine = script(
         place / "vllm", f'(id -u; id -G; pwd; echo "$HOME $CANARY $DECLARED") >> {seen}\necho 0.32.0', owner=OTHER
     )
-    bundle, folder = declare(place, command=[str(engine), "serve"], user="nobody", env={"DECLARED": "yes"})
+    folder = declare(place, {"command": [str(engine), "serve"], "user": "nobody", "env": {"DECLARED": "yes"}})
+    bundle = put_script(folder / "tokenpeak-node.pyz")
+    env = {"PATH": os.environ["PATH"], "CANARY": "canary"}
 
-    answer = command(
-        bundle, "probe", "--state", str(folder), cwd=place, env={"PATH": os.environ["PATH"], "CANARY": "canary"}
-    )
+    answer = command_of_script(bundle, "probe", "--state", str(folder), cwd=place, env=env)
 
     assert "0.32.0" == answer["engine_version"]
     lines = seen.read_text().splitlines()
@@ -332,9 +334,9 @@ def test_module_in_the_callers_folder_is_not_run(place: Path) -> None:
     work = place / "work"
     work.mkdir()
     (work / "vllm.py").write_text(f"open({str(marker)!r}, 'w').write('x')\nprint('0.32.0')\n")
-    bundle, folder = declare(place, command=[SYSTEM_PYTHON, "-m", "vllm", "serve"])
+    folder = declare(place, {"command": [SYSTEM_PYTHON, "-m", "vllm", "serve"]})
 
-    command(bundle, "probe", "--state", str(folder), cwd=work)
+    command_of_script(put_script(folder / "tokenpeak-node.pyz"), "probe", "--state", str(folder), cwd=work)
 
     assert not marker.exists()
 
@@ -355,10 +357,10 @@ def test_root_runs_no_engine_that_others_can_write(place: Path, kind: str) -> No
         shutil.copy("/bin/sh", interpreter)
         os.chown(interpreter, OTHER, OTHER)
         engine.write_text(engine.read_text().replace("#!/bin/sh", f"#!{interpreter}"))
-    bundle, folder = declare(place, command=[str(engine), "serve"])
+    folder = declare(place, {"command": [str(engine), "serve"]})
 
-    installed = command(bundle, "install", "--state", str(folder))
-    probed = command(bundle, "probe", "--state", str(folder))
+    installed = command(folder, "install")
+    probed = command(folder, "probe")
 
     assert not marker.exists()
     assert "rights" == installed["error"]["code"]
@@ -387,25 +389,21 @@ def test_root_runs_no_power_command_that_others_can_write(place: Path, kind: str
     if kind == "argument":
         os.chown(meter, OTHER, OTHER)
         words = ["/bin/sh", str(meter)]
-    bundle, folder = declare(place, command=["/bin/true"], user="nobody")
-    declared = json.loads((folder / "node.json").read_text())
-    (folder / "node.json").write_text(json.dumps({**declared, "power_command": words}))
+    folder = declare(place, {"command": ["/bin/true"], "user": "nobody"}, power_command=words)
+    samples = folder / "telemetry.jsonl"
 
-    installed = command(bundle, "install", "--state", str(folder))
-    probed = command(bundle, "probe", "--state", str(folder))
+    installed = command(folder, "install")
+    probed = command(folder, "probe")
     (folder / "engine.json").write_text("{}")
-    sampler = subprocess.Popen([SYSTEM_PYTHON, "-I", str(bundle), "telemetry", "--state", str(folder)])
-    has_begun = clock.wait_until((folder / "telemetry.jsonl").exists, 30)
-    time.sleep(1.5)
-    sampler.kill()
-    sampler.wait()
+    sampler = start_again(["telemetry", "--state", str(folder)], folder / "telemetry.log")
+    has_sampled = clock.wait_until(lambda: samples.exists() and samples.read_text().count("\n") > 1, 60)
+    os.kill(sampler.pid, signal.SIGKILL)
 
-    assert has_begun, "the sampler did not run"
+    assert has_sampled, (folder / "telemetry.log").read_text()
     assert not marker.exists()
     assert "rights" == installed["error"]["code"]
     assert "tokenpeak_power_command" in installed["error"]["text"]
     assert any("whoever that is would be root" in problem for problem in probed["problems"])
-    assert (folder / "telemetry.jsonl").read_text(), "the sampler did not run"
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "large", "empty first line"])
@@ -426,9 +424,9 @@ def test_metadata_that_the_engines_user_made(place: Path, kind: str) -> None:
     else:
         with metadata.open("wb") as stream:
             stream.truncate(8 << 30)
-    bundle, folder = declare(place, command=[str(engine), "serve"], user="nobody")
+    folder = declare(place, {"command": [str(engine), "serve"], "user": "nobody"})
 
-    answer = command(bundle, "probe", "--state", str(folder))
+    answer = command(folder, "probe")
 
     assert answer["engine_version"] is None
     assert any("printed no version" in problem for problem in answer["problems"])

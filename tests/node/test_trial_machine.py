@@ -83,7 +83,7 @@ class Trial(RuleBasedStateMachine):
             process.stop_group(leader, 1.0)
         guard = self.state.read("guard.json")
         if guard:
-            clock.wait_until(lambda: not process.is_alive(guard), 5)
+            clock.wait_until(lambda: not process.is_alive(guard), 60)
         shutil.rmtree(self.folder)
 
     def carry_out(self, command: Callable[[], object], killed_after_s: float | None = None) -> None:
