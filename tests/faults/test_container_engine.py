@@ -156,7 +156,7 @@ def test_daemon_dies(hosted: Node, docker: Daemon, record_property: Record) -> N
 NOTICED_S = 2.0
 
 
-@pytest.mark.timing("how soon a start of production is noticed is promised in seconds, beside a real Docker daemon")
+@pytest.mark.timing("how soon a start of production is noticed has a limit in seconds, beside a real Docker daemon")
 @pytest.mark.parametrize("stays", [True, False], ids=["stays", "ends at once"])
 def test_somebody_starts_production(hosted: Node, docker: Daemon, stays: bool, record_property: Record) -> None:
     """Its container, beside an engine's: noticed within two seconds, the engine ended, and production serves.
