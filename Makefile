@@ -153,8 +153,8 @@ check: $(READY) ## Lint and type-check everything, audit the dependencies
 	$(BIN)/python .ci/audit
 
 .PHONY: test
-test: $(READY) ## Run the fast tests (four minutes on two cores; ORDER=random shuffles them)
-	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" -n 4 --dist loadfile $(if $(filter random,$(ORDER)),-p randomly) --durations=25
+test: $(READY) ## Run the fast tests (four minutes on two cores; ORDER=random or a seed: shuffled)
+	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" -n 4 --dist loadfile $(if $(ORDER),-p randomly $(addprefix --randomly-seed=,$(filter-out random,$(ORDER)))) --durations=25
 
 .PHONY: integration
 integration: $(READY) ## Run the tests of whole parts: sweeps, built sites, a browser, Postgres (minutes)
