@@ -217,13 +217,10 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def end_notifying(folder: Path) -> None:
     """End what still tries to notify somebody for the node of this folder."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode().split("\0")
-        except OSError:
-            continue
+    for pid in process.pids():
+        words = process.command_line(pid)
         if "notify" in words and str(folder) in words:
-            os.kill(int(path.parent.name), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
 
 @functools.cache
@@ -295,7 +292,8 @@ def node_in(folder: Path) -> Iterator[Node]:
         model={"name": "tiny", "served_name": "tiny"},
     )
     yield made
-    end_notifying(folder)
+    if "notify" in made.declaration:
+        end_notifying(folder)
     if (folder / "record.json").exists() or (folder / "engine.json").exists():
         made.run("restore")
     made.stop_production()

@@ -67,12 +67,13 @@ def read_log(node: Node) -> str:
 
 
 def test_guard_fires_while_launch_waits(node: Node) -> None:
-    """A launch whose node is given back under it says so instead of waiting for its deadline."""
+    """A launch whose node is given back under it says so, though its controller hung up, and awaits no deadline."""
     node.production()
     node.run("produce")
 
     launching = node.start("launch", node.launch_request("--hang", deadline_s=600))
     assert clock.wait_until(lambda: node.read("engine.json") is not None, 60)
+    launching.send_signal(signal.SIGHUP)
     node.fall_silent()
     launched = json.loads(launching.communicate(timeout=60)[0])
 

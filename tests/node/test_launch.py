@@ -341,6 +341,8 @@ def test_telemetry(node: Node) -> None:
     node.run("launch", node.launch_request())
     sampler = node.read("telemetry.json")
     alive = process.is_alive(sampler)
+    samples = node.folder / "telemetry.jsonl"
+    assert clock.wait_until(lambda: samples.exists() and bool(samples.read_text()), 60)
 
     finished = node.run("finish", node.finish_request())
 
