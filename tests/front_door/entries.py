@@ -475,8 +475,8 @@ ENTRIES = (
     Entry(line="make clean", check=cleaned),
 )
 DEVELOP = (
-    *("check", "test", "golden", "e2e", "bench", "bench-large", "exhaustive", "faults", "chaos", "many-nodes"),
-    *("front-door", "wheel", "lock"),
+    *("check", "test", "integration", "golden", "e2e", "bench", "bench-large", "exhaustive", "faults", "chaos"),
+    *("many-nodes", "front-door", "wheel", "lock"),
 )
 """Development targets: `make -n` expands them to commands that exist."""
 
