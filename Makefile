@@ -207,6 +207,8 @@ lock: $(UV) ## Compile the locks: exact versions and hashes, no addresses
 	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o requirements.lock && \
 	$(UV) pip compile --group notebook --constraint requirements.lock --override notebooks/overrides.in \
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o notebooks/requirements.lock && \
+	$(UV) pip compile --group mutants --constraint requirements.lock \
+	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o tests/mutants/requirements.lock && \
 	$(PYTHON) .ci/lock_engine $(UV)
 
 .PHONY: clean
@@ -248,4 +250,10 @@ $(READY): requirements.lock pyproject.toml | $(UV)
 $(VENV)/.jupyter: $(READY) notebooks/requirements.lock
 	@echo "Adding Jupyter from notebooks/requirements.lock (once) …"
 	@$(index); $(UV) pip install -q --require-hashes --no-deps --python $(BIN)/python -r notebooks/requirements.lock
+	@touch $@
+
+# Nor is what makes mutants and finds the tests that run them.
+$(VENV)/.mutants: $(READY) tests/mutants/requirements.lock
+	@echo "Adding cosmic-ray and coverage from tests/mutants/requirements.lock (once) …"
+	@$(index); $(UV) pip install -q --require-hashes --no-deps --python $(BIN)/python -r tests/mutants/requirements.lock
 	@touch $@

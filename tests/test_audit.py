@@ -20,7 +20,12 @@ ADVISORY = {
 }
 
 
-LOCKS = ("requirements.lock", "notebooks/requirements.lock", "playbooks/roles/cpu_engine/files/engine.lock")
+LOCKS = (
+    "requirements.lock",
+    "notebooks/requirements.lock",
+    "tests/mutants/requirements.lock",
+    "playbooks/roles/cpu_engine/files/engine.lock",
+)
 
 
 class Advisories(BaseHTTPRequestHandler):
