@@ -18,6 +18,8 @@ NODES ?= 1 12 50 200
 SEED ?= 1
 RUNS ?= 5
 ONLY ?=
+RENEW ?=
+REVISION ?=
 ORDER ?=
 CASES ?=
 TARGET ?= dir
@@ -187,6 +189,10 @@ faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (
 .PHONY: chaos
 chaos: $(READY) ## Strike at RUNS sweeps with faults drawn from SEED; goes on where it was cut short (ONLY=seed: again)
 	PYTHONPATH=.:tests $(BIN)/python -m tests.chaos.run --seed $(SEED) --runs $(RUNS) $(if $(ONLY),--only $(ONLY))
+
+.PHONY: mutants
+mutants: $(VENV)/.mutants ## Judge the fast tests by 300 mutants; goes on where cut short (hours; REVISION=, ONLY=ids, RENEW=1)
+	$(BIN)/python -m tests.mutants.$(if $(RENEW),sample,run $(addprefix --revision=,$(REVISION)) $(addprefix --only=,$(ONLY)))
 
 .PHONY: many-nodes
 many-nodes: $(READY) ## Measure the controller with many nodes, kill it at 50 at work (NODES="1 12 50 200": an hour)

@@ -476,7 +476,7 @@ ENTRIES = (
 )
 DEVELOP = (
     *("check", "test", "integration", "golden", "e2e", "bench", "bench-large", "exhaustive", "faults", "chaos"),
-    *("many-nodes", "front-door", "wheel", "lock"),
+    *("mutants", "many-nodes", "front-door", "wheel", "lock"),
 )
 """Development targets: `make -n` expands them to commands that exist."""
 
