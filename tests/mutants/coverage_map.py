@@ -85,6 +85,7 @@ def collect(copy: Copy, selection: list[str], folder: Path, workers: int) -> Cov
     """Run the suite under coverage, and what fails again without it; what fails twice or is skipped judges nothing."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    folder.chmod(0o1777)  # Some tests start processes as a user of their own.
     configuration, outcomes = folder / "coveragerc", folder / "outcomes.json"
     configuration.write_text(CONFIGURATION.format(data=folder / "data", context=CONTEXT, root=copy.root))
     import coverage
@@ -150,7 +151,7 @@ def _importers(root: Path, path: str) -> list[str]:
 
 
 def noticing(found: CoverageMap, root: Path, path: str, lines: set[int], cap_s: float) -> tuple[list[str], bool]:
-    """The tests that may notice a change of these lines, in the order to run them; whether the cap left any out.
+    """The tests that may notice a change of these lines, in their order; whether the cap left out any that run them.
 
     A line of a function has the tests that run its statement. A line that runs at import is run by all tests, so it has
     those that run a function of its module, then of what imports that. Behind each group come the other tests of the
@@ -176,7 +177,7 @@ def noticing(found: CoverageMap, root: Path, path: str, lines: set[int], cap_s: 
         if not chosen or total_s + found.seconds[test] <= cap_s:
             chosen.append(test)
             total_s += found.seconds[test]
-    return chosen, len(chosen) < len(order)
+    return chosen, not set().union(*groups) <= set(chosen)
 
 
 def _by_cost(found: CoverageMap, tests: set[str]) -> list[str]:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "MUTANTS_RUN"
+DATA_LIMIT_BYTES = 4 << 30
+"""No process of the tests may have more: a mutant that never stops to allocate would take the whole machine."""
 _modified_s = itertools.count(int(time.time()))
 
 
@@ -93,10 +95,11 @@ class Copy:
             tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as scratch,
             log.open("wb") as said,
         ):
+            Path(scratch).chmod(0o1777)  # As /tmp: some tests start servers as a user of their own.
             kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
-            words = [str(self.root / ".venv/bin/pytest"), "-q", "-p", "mutants_recorder", "-p", "no:cacheprovider"]
+            limited = ["prlimit", f"--data={DATA_LIMIT_BYTES}", str(self.root / ".venv" / "bin" / "pytest")]
             running = subprocess.Popen(
-                [*words, "--force-reruns", "0", *arguments],
+                [*limited, "-q", "-p", "mutants_recorder", "-p", "no:cacheprovider", "--force-reruns", "0", *arguments],
                 cwd=self.root,
                 env={**kept, "TMPDIR": scratch, MARK: mark, **variables},
                 stdin=subprocess.DEVNULL,

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import queue
-import resource
 import shlex
 import subprocess
 import threading
@@ -23,8 +22,6 @@ from tests.mutants.judged import Copy, TimedOutError, suite
 from tests.mutants.sample import ROOT, Mutant, applied, changed, read_sample
 from tests.mutants.summary import Result, read_results, summary
 
-DATA_LIMIT_BYTES = 8 << 30
-"""No process of a mutant may have more: one that never stops to allocate would take the machine with it."""
 LIMIT_FACTOR, LIMIT_S = 4, 60.0
 """Tests with a mutant in the code have so many times what they took without, and so much longer."""
 
@@ -144,7 +141,6 @@ def main() -> None:
         if asked.map_only:
             return
         os.nice(19)
-        resource.setrlimit(resource.RLIMIT_DATA, (DATA_LIMIT_BYTES, DATA_LIMIT_BYTES))
         judged = {result.mutant for result in read_results(_kept(results), revision)}
         found = read_map(folder / "map.json.gz")
         judge_all([mutant for mutant in mutants if mutant.id not in judged], copies, found, asked.cap, results)

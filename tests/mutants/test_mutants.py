@@ -88,7 +88,14 @@ def test_what_changed(mutated: str, expected: tuple[int, str, str]) -> None:
 )
 def test_which_tests_may_notice(tree: Path, line: int, expected: list[str]) -> None:
     """A function's line has the tests that run its statement, a constant those of any function; then their files'."""
-    lines = {MODULE: {"tests/a.py::quick": 0b1100000, "tests/b.py::slow": 0b10000000, "tests/c.py::imports": 0b10}}
+    lines = {
+        MODULE: {
+            "tests/a.py::quick": 0b1100000,
+            "tests/b.py::slow": 0b10000000,
+            "tests/b.py::beyond": 0b10000000,
+            "tests/c.py::imports": 0b10,
+        }
+    }
     seconds = dict.fromkeys(["tests/a.py::quick", "tests/c.py::imports"], 0.1)
     seconds |= {"tests/b.py::slow": 2.0, "tests/b.py::sets_up": 1.0, "tests/b.py::beyond": 9.0}
     CoverageMap(seconds=seconds, lines=lines).write(tree / "map.json.gz")
