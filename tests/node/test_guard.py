@@ -51,6 +51,7 @@ def test_launch_killed_midway(node: Node) -> None:
     engine = node.read("engine.json")
     assert engine is not None
     group = process.members(engine)
+    folder = Path(f"/proc/{engine['pid']}/cwd").readlink()
 
     launching.kill()
     launching.communicate()
@@ -58,6 +59,7 @@ def test_launch_killed_midway(node: Node) -> None:
 
     assert restored(node)
     assert [] == [pid for pid in group if process.stat_of(pid)]
+    assert Path("/") == folder, "an engine takes nothing from the folder of whoever asked for it"
     assert node.run("status")["production"]["running"]
 
 
@@ -362,11 +364,11 @@ def test_a_guard_that_is_slow_to_start_is_waited_for(node: Node, monkeypatch: py
     assert clock.wait_until(lambda: guards_of(node) == 1, 60)
 
     answer = node.beat(monkeypatch, "sweep-1", "sweep-1")
-    untouched = "stopped" not in (node.read("record.json") or {})
+    watching = node.read("guard.json")
     go.touch()
 
     assert json.loads(launching.communicate(timeout=60)[0])["ready"]
-    assert (2, True) == (answer["renewals"], untouched)
+    assert (2, None) == (answer["renewals"], watching)
     assert 1 == guards_of(node)
 
 
