@@ -5,6 +5,8 @@ import subprocess
 
 import pytest
 from click.testing import CliRunner
+from tests.front_door.documented import DOCUMENTS, help_targets, shell_lines
+from tests.front_door.entries import DEVELOP, ENTRIES
 
 from tokenpeak import paths
 from tokenpeak.cli import COMMANDS, tokenpeak
@@ -25,6 +27,23 @@ def test_help_is_the_default() -> None:
     printed = subprocess.run(["make", "-s"], cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout
 
     assert set() == PHONY - set(re.findall(r"make ([a-z0-9-]+)", printed))
+
+
+def test_every_documented_line_has_an_entry() -> None:
+    """A shell line of the documents that nobody types here fails."""
+    written = [line for name in DOCUMENTS for line in shell_lines(paths.ROOT / name)]
+    own = {entry.line for entry in ENTRIES} | {f"make {target}" for target in DEVELOP}
+
+    assert [] == [line for line in written if line not in own]
+
+
+def test_every_target_has_an_entry() -> None:
+    """A target of `make help` that nobody types here fails; only development's may go by `make -n`."""
+    targets = help_targets(paths.ROOT)
+    own = {found[1] for entry in ENTRIES if (found := re.match("make ([a-z0-9-]+)", entry.line))}
+
+    assert [] == [name for name in targets if name not in own and name not in DEVELOP]
+    assert [] == [name for name in DEVELOP if targets.get(name, "Develop") != "Develop"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

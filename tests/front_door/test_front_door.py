@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from tests.front_door.documented import DOCUMENTS, help_commands, help_targets, shell_lines
+from tests.front_door.documented import help_commands
 from tests.front_door.door import Done, Door
 from tests.front_door.entries import DEVELOP, ENTRIES, Entry, in_background, typed
 
@@ -20,23 +20,6 @@ TRACEBACK = "Traceback (most recent call last)"
 
 def _name(entry: Entry) -> str:
     return f"{ENTRIES.index(entry):02d}-{entry.line}"
-
-
-def test_every_documented_line_has_an_entry() -> None:
-    """A shell line of the documents that nobody types here fails."""
-    written = [line for name in DOCUMENTS for line in shell_lines(paths.ROOT / name)]
-    own = {entry.line for entry in ENTRIES} | {f"make {target}" for target in DEVELOP}
-
-    assert [] == [line for line in written if line not in own]
-
-
-def test_every_target_has_an_entry() -> None:
-    """A target of `make help` that nobody types here fails; only development's may go by `make -n`."""
-    targets = help_targets(paths.ROOT)
-    own = {found[1] for entry in ENTRIES if (found := re.match("make ([a-z0-9-]+)", entry.line))}
-
-    assert [] == [name for name in targets if name not in own and name not in DEVELOP]
-    assert [] == [name for name in DEVELOP if targets.get(name, "Develop") != "Develop"]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=_name)
