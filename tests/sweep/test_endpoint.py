@@ -62,9 +62,9 @@ class Place:
         )
 
     def spec(self, **more: Any) -> dict[str, Any]:
-        """A spec of one launch on the server."""
+        """A spec of two replicates on the server."""
         endpoint = {"url": f"{self.engine.url}/v1", "model": MODEL, "api_key_env": "THE_KEY", "simulated": True}
-        return {"endpoint": endpoint, "workloads": WORKLOADS, "search": {"replicates": 1}, **more}
+        return {"endpoint": endpoint, "workloads": WORKLOADS, "search": {"replicates": 2}, **more}
 
     def archive(self) -> Path:
         """The newest archive."""
@@ -95,13 +95,13 @@ Swept = tuple[Place, str, int, list[dict[str, Any]]]
 
 
 def test_server_is_measured_without_an_inventory(swept: Swept) -> None:
-    """A trial with a run per level, with verdicts, and no word of a command that would launch it."""
+    """A trial per replicate and a run per level, with verdicts, and no word of a command that would launch it."""
     _, said, status, trials = swept
     runs = [(run["level_label"], run["verdict"]["status"]) for trial in trials for run in trial["runs"]]
 
     assert 0 == status, said
-    assert ["ok"] == [trial["status"] for trial in trials]
-    assert ["concurrency=4", "rate=30/s", "max_rate"] == [label for label, _ in runs]
+    assert ["ok", "ok"] == [trial["status"] for trial in trials]
+    assert 2 * ["concurrency=4", "rate=30/s", "max_rate"] == [label for label, _ in runs]
     assert {"valid", "invalid"} >= {verdict for _, verdict in runs}
     assert "vllm serve" not in said
 
@@ -112,8 +112,8 @@ def test_trial_has_no_phase_of_launch_or_finish(swept: Swept) -> None:
     kinds = {phase["kind"] for trial in trials for phase in trial["phases"]}
 
     assert {"load", "orchestration"} == kinds
-    assert [None] == [trial["restoration"] for trial in trials]
-    assert [[]] == [trial["argv"] for trial in trials]
+    assert [None, None] == [trial["restoration"] for trial in trials]
+    assert [[], []] == [trial["argv"] for trial in trials]
 
 
 def test_metrics_of_the_server_are_in_the_series(swept: Swept) -> None:
@@ -131,7 +131,7 @@ def test_archive_reads_like_any_other(swept: Swept) -> None:
     end = json.loads((place.archive() / "end.json").read_text())
     address = place.engine.url.removeprefix("http://")
 
-    assert 3 == frames.runs.height
+    assert 6 == frames.runs.height
     assert [address] == frames.nodes["node"].to_list()
     assert [f"server at {address}"] == frames.trials["hardware"].unique().to_list()
     assert [True] == frames.sweeps["simulated"].to_list()
@@ -141,7 +141,7 @@ def test_archive_reads_like_any_other(swept: Swept) -> None:
 
 
 def test_search_for_the_highest_rate_is_on_the_rates_page(swept: Swept) -> None:
-    """A search has its interval and its probes, and the load phase covers all of them."""
+    """Each launch's search has its interval and its probes, and the load phase covers all of them."""
     place, _, _, trials = swept
     view = open_archive(place.archive())
     (hardware,) = view.hardware
@@ -149,7 +149,7 @@ def test_search_for_the_highest_rate_is_on_the_rates_page(swept: Swept) -> None:
     searched = trials[0]["runs"][2]["max_rate"]
     load = next(phase for phase in trials[0]["phases"] if phase["kind"] == "load")
 
-    assert [2] == found["probes"].to_list()
+    assert [2, 2] == found["probes"].to_list()
     assert {"TTFT p95 ≤ 2000 ms"} == set(found["limits"])
     offered = {float(f"{probe['rate_per_s']:.4g}") for probe in searched["probes"] if probe["concurrency"] is None}
     saturating = {float(f"{probe['rate_per_s']:.4g}") for probe in searched["probes"]} - offered

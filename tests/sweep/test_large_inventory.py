@@ -131,7 +131,7 @@ def test_node_that_is_not_in_the_inventory_is_answered_with_the_nearest(home: Pa
 
 
 def test_only_a_node_of_that_very_name_is_reached(home: Path) -> None:
-    """Ansible takes a name for a pattern; a group's name reaches nobody, a node's name that node."""
+    """Ansible takes a name for a pattern; a group's name and a pattern reach nobody, a node's name that node."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         few = home / "inventory" / "few"
         shutil.copytree(paths.INVENTORIES / "h100", few)
@@ -142,9 +142,10 @@ def test_only_a_node_of_that_very_name_is_reached(home: Path) -> None:
         )
         listening.settimeout(0.1)
 
-        tokenpeak(home, "restore", "--inventory", "few", "--node", "ours")
-        with pytest.raises(TimeoutError):
-            listening.accept()
+        for name in ("all", "ours", "g*"):
+            tokenpeak(home, "restore", "--inventory", "few", "--node", name)
+            with pytest.raises(TimeoutError):
+                listening.accept()
         hang_up = threading.Thread(target=lambda: _hang_up(listening))
         hang_up.start()
         done, _ = tokenpeak(home, "restore", "--inventory", "few", "--node", "g-1")
