@@ -1,6 +1,10 @@
 """What the engine's own counters say of a run."""
 
+import gc
+import socket
 import ssl
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -211,3 +215,19 @@ def test_certificates_are_trusted_where_there_is_tls(url: str) -> None:
 
     assert ssl.CERT_REQUIRED == trust.verify_mode
     assert (not url.startswith("http:")) == (trust.cert_store_stats()["x509_ca"] > 0)
+
+
+def test_it_stops_at_any_moment_of_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a connection that was just being made is left behind, which Python would warn of."""
+    left: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", left.append)
+    with socket.create_server(("127.0.0.1", 0), backlog=200) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/metrics"
+        for moment in range(100):
+            scraper = Scraper(url, {}, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+            scraper.start()
+            time.sleep(moment * 1e-5)
+            scraper.stop()
+    gc.collect()
+
+    assert [] == left

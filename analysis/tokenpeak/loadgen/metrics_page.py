@@ -95,6 +95,7 @@ class Scraper:
         self._client = httpx.AsyncClient(headers=headers, timeout=PAGE_LIMIT_S, verify=verify, trust_env=False)
         self._samples: list[Sample] = []
         self._enough = threading.Event()
+        self._working: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="scraper", daemon=True)
         self._thread.start()
@@ -114,10 +115,10 @@ class Scraper:
         self._loop.close()
 
     async def _close(self) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        # Its own task alone: httpx ends those that it began in turn, and leaves none behind that has not run yet.
+        if self._working is not None:
+            self._working.cancel()
+            await asyncio.gather(self._working, return_exceptions=True)
         await self._client.aclose()
 
     def sample(self) -> Sample | None:
@@ -137,6 +138,7 @@ class Scraper:
         return taken
 
     async def _work(self) -> None:
+        self._working = asyncio.current_task()
         following = time.perf_counter()
         while True:
             await asyncio.sleep(max(0.0, following - time.perf_counter()))
