@@ -1,7 +1,7 @@
 """Hostile archives and imports by command: a sentence each, in bounded memory and time, and nothing outside.
 
-`make e2e E2E=tests/archives/test_hostile.py` runs all of them and prints the highest figures; the fast tests run those
-of `QUICK`.
+`make e2e E2E=tests/archives/test_hostile.py` runs all of them and prints the highest figures; `make integration` runs
+those of `QUICK`.
 """
 
 import json
@@ -212,6 +212,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     found.close()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", QUICK)
 def test_hostile_input_ends_in_a_sentence(name: str, commands: CommandLine, tmp_path: Path) -> None:
     """Neither memory nor time nor a file outside the output folder is to be had by what is given to be read."""

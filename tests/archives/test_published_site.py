@@ -16,6 +16,8 @@ from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.publish import leaving
 from tokenpeak.report.site import build_site
 
+pytestmark = pytest.mark.integration
+
 ALL = (V100, A100, H200, T4, PRESETS)
 
 

@@ -122,6 +122,7 @@ def test_simulated_figures_are_marked(docs: Path) -> None:
     assert "requests-sim.tar.zst</code>; simulated" in page
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("page", SHOWN)
 def test_page_opens_from_a_file_without_complaint(window: Window, docs: Path, page: str) -> None:
     """No console error, no violation of the policy, and nothing wider than a window or a telephone."""
@@ -133,20 +134,14 @@ def test_page_opens_from_a_file_without_complaint(window: Window, docs: Path, pa
     assert [] == window.complaints
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.e2e)])
-@pytest.mark.parametrize(
-    "pages",
-    [
-        pytest.param(SHOWN, marks=pytest.mark.integration, id="of each kind"),
-        pytest.param(["explanation/intervals"], id="explanation"),
-    ],
-)
-def test_pages_are_accessible(browser: Browser, docs: Path, pages: list[str], scheme: str) -> None:
+@pytest.mark.integration
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible(browser: Browser, docs: Path, scheme: str) -> None:
     """Axe finds no violation, in either colour scheme."""
     context = browser.new_context(offline=True, color_scheme=scheme, bypass_csp=True)  # type: ignore[arg-type]
     opened = context.new_page()
     found = []
-    for page in pages:
+    for page in SHOWN:
         opened.goto((docs / f"{page}.html").as_uri())
         violations = Axe().run(opened).response["violations"]
         found += [f"{page}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in violations]
@@ -155,6 +150,7 @@ def test_pages_are_accessible(browser: Browser, docs: Path, pages: list[str], sc
     assert [] == found
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("typed", "page"),
     [

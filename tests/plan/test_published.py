@@ -4,55 +4,68 @@ from click.testing import CliRunner
 from tokenpeak.cli.predict import predict
 from tokenpeak.errors import FactsError
 from tokenpeak.predict.prediction import UNCERTAINTY
-from tokenpeak.predict.published import a100x8, median_error, presets, read_rows, summary
+from tokenpeak.predict.published import Comparison, a100x8, median_error, presets, read_rows, summary
 
-PRESETS, A100 = list(presets()), list(a100x8())
+Rows = list[Comparison]
 
 
-def test_compares_every_published_row() -> None:
+@pytest.fixture(scope="module")
+def of_presets() -> Rows:
+    """The rows of the presets' table, with their predictions."""
+    return list(presets())
+
+
+@pytest.fixture(scope="module")
+def of_a100() -> Rows:
+    """The rows of the table of A100 runs, with their predictions."""
+    return list(a100x8())
+
+
+def test_compares_every_published_row(of_presets: Rows, of_a100: Rows) -> None:
     """Each row of both tables has a prediction, a binding reason and a ratio."""
-    assert len(read_rows("multi-gpu-presets")) == len(PRESETS)
-    assert len(read_rows("a100x8-llama70b-serving-runs")) == len(A100)
+    assert len(read_rows("multi-gpu-presets")) == len(of_presets)
+    assert len(read_rows("a100x8-llama70b-serving-runs")) == len(of_a100)
 
 
-@pytest.mark.parametrize("rows", [PRESETS, A100], ids=["presets", "a100x8"])
-def test_is_as_wrong_as_it_says(rows: list) -> None:
+@pytest.mark.parametrize("table", ["of_presets", "of_a100"])
+def test_is_as_wrong_as_it_says(table: str, request: pytest.FixtureRequest) -> None:
     """At least 70% of the published speeds lie within the stated 80% interval; the stated width is honest."""
+    rows: Rows = request.getfixturevalue(table)
     inside = sum(1 / (1 + UNCERTAINTY) <= row.ratio <= 1 + UNCERTAINTY for row in rows)
 
     assert inside / len(rows) >= 0.7
 
 
-def test_throughput_and_first_tokens_of_published_runs() -> None:
+def test_throughput_and_first_tokens_of_published_runs(of_presets: Rows, of_a100: Rows) -> None:
     """No constant leans on these: throughput of whole runs is off by a sixth at most in the median, TTFT, too."""
-    for rows in (PRESETS, A100):
+    for rows in (of_presets, of_a100):
         assert median_error([row.output_tok_per_s for row in rows]) < 1 / 6
-    first = [row.ttft_s for row in A100 if row.ttft_s is not None]
+    first = [row.ttft_s for row in of_a100 if row.ttft_s is not None]
 
     assert len(first) == 4
     assert median_error(first) < 1 / 6
 
 
-def test_names_rows_that_the_gpu_does_not_bind() -> None:
+def test_names_rows_that_the_gpu_does_not_bind(of_presets: Rows) -> None:
     """A 1.5B model on an H100 runs at a tenth of what the GPU could: the row says nothing about the GPU."""
-    outside = {row.row for row in PRESETS if not row.gpu_bound}
+    outside = {row.row for row in of_presets if not row.gpu_bound}
 
     assert "DeepSeek-R1-Distill-Qwen-1.5B on H100X1, context 2048" in outside
     assert "DeepSeek-R1-Distill-Qwen-32B on H100X1, context 2048" not in outside
 
 
-def test_binds_the_small_models_by_launches() -> None:
+def test_binds_the_small_models_by_launches(of_presets: Rows) -> None:
     """Every eager row of the 1.5B model waits for the host to launch kernels, on V100 and H100 alike."""
-    reasons = {row.binding for row in PRESETS if "1.5B" in row.row}
+    reasons = {row.binding for row in of_presets if "1.5B" in row.row}
 
     assert {"launch_overhead"} == reasons
 
 
-def test_prints_them_for_people() -> None:
+def test_prints_them_for_people(of_presets: Rows) -> None:
     """`tokenpeak predict --published` prints each row with its ratio, and names those not bound by the GPU."""
     printed = CliRunner().invoke(predict, ["--published"]).output
 
-    assert summary(PRESETS) in printed
+    assert summary(of_presets) in printed
     assert "as published: not the GPU" in printed
 
 

@@ -16,6 +16,8 @@ from tokenpeak.report.page_weight import packed_rows
 from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.ranking import rank
 
+pytestmark = pytest.mark.integration
+
 RIG, SIM, EVIL = "20261119-220000-quick-rig", "20261120-220000-quick-sim", "20261121-220000-hostile-sim"
 PAGES = [
     "index.html",
@@ -53,17 +55,13 @@ def test_page_stands_alone(window: Window, site: Path, name: str) -> None:
     assert not (name in STILL and any(url.endswith("vega.js") for url in window.asked))
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.e2e)])
-@pytest.mark.parametrize(
-    "names",
-    [pytest.param(PAGES, marks=pytest.mark.integration, id="all"), pytest.param([f"{SIM}/index.html"], id="overview")],
-)
-def test_pages_are_accessible(browser: Browser, site: Path, names: list[str], scheme: str) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible(browser: Browser, site: Path, scheme: str) -> None:
     """Axe finds no violation on any page, in either colour scheme."""
     context = browser.new_context(offline=True, color_scheme=scheme, bypass_csp=True)  # type: ignore[arg-type]
     window = Window(context)
     wrong = []
-    for name in names:
+    for name in PAGES:
         page = window.open(found(site, name))
         violations = Axe().run(page).response["violations"]
         wrong += [f"{name}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in violations]
@@ -101,7 +99,6 @@ def test_nothing_is_cut_off_on_a_desk(window: Window, site: Path, width: int) ->
     assert [] == wide
 
 
-@pytest.mark.e2e
 def test_pages_print(window: Window, h100: Path) -> None:
     """Overview, ranking, load and energy of the H100 are eight pages of paper at most, without controls."""
     (sweep,) = h100.glob("*h100*")

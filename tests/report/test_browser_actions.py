@@ -12,6 +12,8 @@ from chromium import Window
 from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.site import build_site
 
+pytestmark = pytest.mark.integration
+
 RIG, SIM = "20261119-220000-quick-rig", "20261120-220000-quick-sim"
 
 

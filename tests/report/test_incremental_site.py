@@ -125,7 +125,7 @@ def inodes(site: Path) -> dict[str, int]:
 @pytest.mark.parametrize(
     "happened",
     [
-        (add,),
+        pytest.param((add,), marks=pytest.mark.integration),
         pytest.param((add, add), marks=pytest.mark.e2e),
         pytest.param((change, damage), marks=pytest.mark.e2e),
         pytest.param((add_unplanned, remove), marks=pytest.mark.e2e),

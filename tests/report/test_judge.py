@@ -27,7 +27,8 @@ LEAST = {"h100": 60, "cpu": 50, "v100": 25, "quick": 40, "sim": 50}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.e2e) if name in LONG else name for name in ARCHIVES]
+    "name",
+    [pytest.param(name, marks=pytest.mark.e2e if name in LONG else pytest.mark.integration) for name in ARCHIVES],
 )
 def test_every_figure_of_every_sentence_is_the_raw_files(
     name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from golden_site import ARCHIVE
 
 from tokenpeak.node import clock
+
+pytestmark = pytest.mark.integration
 
 PATIENCE_S = 60.0
 

@@ -94,6 +94,7 @@ def swept(place: Place) -> tuple[Place, str, int, list[dict[str, Any]]]:
 Swept = tuple[Place, str, int, list[dict[str, Any]]]
 
 
+@pytest.mark.integration
 def test_server_is_measured_without_an_inventory(swept: Swept) -> None:
     """A trial per replicate and a run per level, with verdicts, and no word of a command that would launch it."""
     _, said, status, trials = swept
@@ -106,6 +107,7 @@ def test_server_is_measured_without_an_inventory(swept: Swept) -> None:
     assert "vllm serve" not in said
 
 
+@pytest.mark.integration
 def test_trial_has_no_phase_of_launch_or_finish(swept: Swept) -> None:
     """All its time is load and what the client needs around it."""
     *_, trials = swept
@@ -116,6 +118,7 @@ def test_trial_has_no_phase_of_launch_or_finish(swept: Swept) -> None:
     assert [[], []] == [trial["argv"] for trial in trials]
 
 
+@pytest.mark.integration
 def test_metrics_of_the_server_are_in_the_series(swept: Swept) -> None:
     """Its /metrics is reachable, so the trial has the engine's side."""
     *_, trials = swept
@@ -124,6 +127,7 @@ def test_metrics_of_the_server_are_in_the_series(swept: Swept) -> None:
     assert trials[0]["runs"][0]["engine"]["generation_tok_per_s"] > 0
 
 
+@pytest.mark.integration
 def test_archive_reads_like_any_other(swept: Swept) -> None:
     """Frames have its runs, its address as the node, and the mark of a simulation; production is not spoken of."""
     place, *_ = swept
@@ -140,6 +144,7 @@ def test_archive_reads_like_any_other(swept: Swept) -> None:
     assert "completed" == end["status"]
 
 
+@pytest.mark.integration
 def test_search_for_the_highest_rate_is_on_the_rates_page(swept: Swept) -> None:
     """Each launch's search has its interval and its probes, and the load phase covers all of them."""
     place, _, _, trials = swept
@@ -161,6 +166,7 @@ def test_search_for_the_highest_rate_is_on_the_rates_page(swept: Swept) -> None:
     assert load["started_s"] + load["duration_s"] == pytest.approx(searched["started_s"] + searched["duration_s"])
 
 
+@pytest.mark.integration
 def test_key_is_nowhere_in_what_is_kept(swept: Swept) -> None:
     """Neither the archive nor the state folder holds the API key."""
     place, *_ = swept

@@ -17,6 +17,8 @@ from tokenpeak import paths
 from tokenpeak.errors import InventoryError
 from tokenpeak.sweep.inventory import read_inventory
 
+pytestmark = pytest.mark.integration
+
 HOSTS = 200
 CPU_LIMIT_S = 10
 """CPU time, not time on the clock: a busy machine breaks no test. With a process for each host it is over 25."""
@@ -120,7 +122,6 @@ def test_plan_of_200_nodes(home: Path) -> None:
     assert cpu_s < CPU_LIMIT_S
 
 
-@pytest.mark.e2e
 def test_node_that_is_not_in_the_inventory_is_answered_with_the_nearest(home: Path) -> None:
     """Nothing is done for a name that is a group's, a pattern, or a typing error."""
     for name in ("gpu-000", "all", "gpu-*"):
