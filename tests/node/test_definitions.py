@@ -17,6 +17,7 @@ from tests.node.conftest import STANDIN, Node, free_port
 from tokenpeak.node import clock, serving
 from tokenpeak.node.definitions import DEFINITIONS, definition_of
 from tokenpeak.node.definitions.kept_file import KeptFile
+from tokenpeak.node.definitions.renamed_container import RenamedContainerDefinition
 from tokenpeak.node.engine_command import checksum, difference, edited, hidden_words, text
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import MANAGERS, make_manager
@@ -454,3 +455,51 @@ def test_shown_definition() -> None:
     changed = [line for line in difference(*texts, "now", "then").splitlines() if line[0] in "+-" and line[1] == " "]
     assert ["-  --a 1", "+  --a 2"] == changed
     assert "" == difference(texts[0], texts[0], "now", "then")
+
+
+class _Containers:
+    """A container runtime of names, ids and restart policies, as a manager has it."""
+
+    unit = "prod"
+
+    def __init__(self, **names: str) -> None:
+        self.names = names
+        self.restart = dict.fromkeys(names.values(), "always")
+
+    def needed(self, _: str) -> str:
+        return self.unit
+
+    def inspect(self, which: str = unit, must: bool = True) -> dict[str, Any] | None:
+        name = which if which in self.names else next((name for name, own in self.names.items() if own == which), None)
+        if name is None:
+            assert not must
+            return None
+        policy = {"Name": self.restart[self.names[name]], "MaximumRetryCount": 0}
+        return {"Id": self.names[name], "Name": f"/{name}", "HostConfig": {"RestartPolicy": policy}}
+
+    def command(self, *words: str) -> list[str]:
+        return list(words)
+
+    def do(self, words: list[str]) -> None:
+        container = self.inspect(words[-2] if words[0] == "rename" else words[-1])
+        assert container is not None
+        if words[0] == "rename":
+            assert words[-1] not in self.names, "a name is given once"
+            self.names[words[-1]] = self.names.pop(container["Name"][1:])
+        elif words[0] == "update":
+            self.restart[container["Id"]] = words[1].removeprefix("--restart=")
+
+
+def test_container_takes_the_name_of_another_and_gives_it_back() -> None:
+    """The one that gives it up has its id in its name, is not started at boot, and is whole again afterwards."""
+    old, new = "a" * 12 + "1" * 52, "b" * 12 + "2" * 52
+    containers = _Containers(**{"prod": old, "prod.tokenpeak-apply": new})
+    definition = RenamedContainerDefinition(containers)  # type: ignore[arg-type]
+
+    definition.write({"id": new, "restart": "always"})
+    assert {"prod": new, f"prod.tokenpeak-{'a' * 12}": old} == containers.names
+    assert {old: "no", new: "always"} == containers.restart
+
+    definition.write({"id": old, "restart": "always"})
+    assert {"prod": old, f"prod.tokenpeak-{'b' * 12}": new} == containers.names
+    assert {old: "always", new: "no"} == containers.restart

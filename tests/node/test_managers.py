@@ -5,6 +5,7 @@ A recorded command line is a script on the PATH that keeps its state in a file a
 
 import json
 import os
+import pwd
 import stat
 import sys
 import time
@@ -14,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import clock, production
+from tokenpeak.node import clock, process, production
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.login import within
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.managers.kubernetes import pod_selector
 from tokenpeak.node.managers.supervisord import parse_status
@@ -286,3 +288,39 @@ def test_supervisorctl_status(raw: str, state: str | None) -> None:
 def test_systemctl_show() -> None:
     """Values may hold equal signs."""
     assert {"A": "b=c", "D": ""} == parse_show("A=b=c\nD=\n\n")
+
+
+@pytest.mark.parametrize(
+    ("state", "is_running", "is_ending"),
+    [
+        ("active", True, False),
+        ("activating", True, False),
+        ("reloading", True, False),
+        ("deactivating", False, True),
+        ("inactive", False, False),
+        ("failed", False, False),
+    ],
+)
+def test_states_of_a_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, state: str, is_running: bool, is_ending: bool
+) -> None:
+    """The unit's ActiveState says whether production runs, and whether somebody else is stopping it."""
+    shown = f"LoadState=loaded\nActiveState={state}\n"
+    monkeypatch.setattr(process, "run", lambda *_: process.Ran(status=0, out=shown, err=""))
+    manager = make_manager({"manager": "systemd", "unit": "llm.service"}, State.make(tmp_path / "state"))
+
+    assert (is_running, is_ending) == (manager.is_running(), manager.is_ending())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_what_is_done_as_another_user(tmp_path: Path) -> None:
+    """It has that user's rights and no more, and its result or error comes back."""
+    secret = tmp_path / "secret"
+    secret.write_text("4711")
+    secret.chmod(0o600)
+
+    assert pwd.getpwnam("nobody").pw_uid == within("nobody", os.geteuid)
+    assert [] == within("nobody", lambda: [group for group in os.getgroups() if group == 0])
+    assert "4711" == within(None, secret.read_text)
+    with pytest.raises(OSError, match=r"As user nobody: .*Permission denied"):
+        within("nobody", secret.read_text)

@@ -1,8 +1,10 @@
 """Meters of a whole node: the BMC through ipmitool, and a command that the inventory declares."""
 
 import os
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.node.conftest import Node
@@ -20,6 +22,9 @@ READING = """\
     Sampling period:                          00000001 Seconds.
     Power reading state is:                   activated
 """
+
+PRINTED = {"mute": "error 5\n", "pdu": "512 W\n"}
+"""What two meters print."""
 
 
 @pytest.fixture
@@ -123,3 +128,21 @@ def test_sampler_writes_the_node_s_power(node: Node, tools: Path) -> None:
     columns = node.run("finish", node.finish_request())["telemetry"]["columns"]
 
     assert {650.0} == {value for value in columns["node_power_w"] if value is not None}
+
+
+def test_meter_is_read_as_long_as_it_answers(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each period again; one that says nothing the first time is asked that once."""
+    periods: list[float] = []
+    is_third = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        periods.append(seconds)
+        if len(periods) == 3:
+            is_third.set()
+            threading.Event().wait()  # The meter's thread is a daemon.
+
+    monkeypatch.setattr(meters, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    sources = [meters.node_source({"power_command": [program(tools, name, text)]}) for name, text in PRINTED.items()]
+
+    assert is_third.wait(30)
+    assert [{}, {"node_power_w": 512.0}] == [source(False) for source in sources if source is not None]
