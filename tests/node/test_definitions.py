@@ -14,7 +14,7 @@ import pytest
 from tests.docker_daemon import IMAGE, Daemon, daemon, mounts, why_no_docker
 from tests.node.conftest import STANDIN, Node, free_port
 
-from tokenpeak.node import clock, serving
+from tokenpeak.node import clock, process, serving
 from tokenpeak.node.definitions import DEFINITIONS, definition_of
 from tokenpeak.node.definitions.kept_file import KeptFile
 from tokenpeak.node.definitions.renamed_container import RenamedContainerDefinition
@@ -503,3 +503,62 @@ def test_container_takes_the_name_of_another_and_gives_it_back() -> None:
     definition.write({"id": old, "restart": "always"})
     assert {"prod": old, f"prod.tokenpeak-{'b' * 12}": new} == containers.names
     assert {old: "always", new: "no"} == containers.restart
+
+
+UNIT_FILES = """\
+# /etc/systemd/system/llm.service
+[Unit]
+Description=ExecStart=/bin/true
+[Service]
+# ExecStart=/bin/old
+ExecStart=/opt/vllm serve \\
+  # in between
+  llama --port 8000
+ExecStop=/bin/kill $MAINPID
+[X-Fleet]
+ExecStart=/bin/false
+
+# /etc/systemd/system/llm.service.d/first.conf
+[Service]
+ExecStart=
+ExecStart=/opt/vllm serve qwen
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (UNIT_FILES, ["/opt/vllm serve qwen"]),
+        (UNIT_FILES.partition("# /etc/systemd/system/llm.service.d")[0], ["/opt/vllm serve  llama --port 8000"]),
+        (UNIT_FILES.replace("ExecStart=\n", ""), ["/opt/vllm serve  llama --port 8000", "/opt/vllm serve qwen"]),
+    ],
+)
+def test_exec_start_of_unit_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: list[str]
+) -> None:
+    """Of its own section alone, without comments, lines joined; an empty one takes back the earlier ones."""
+    shown = "FragmentPath=/etc/systemd/system/llm.service\nNeedDaemonReload=no\n"
+    printed = {"show": shown, "cat": text}
+    monkeypatch.setattr(process, "run", lambda words, *_: process.Ran(status=0, out=printed[words[1]], err=""))
+    manager = make_manager({"manager": "systemd", "unit": "llm.service"}, State.make(tmp_path / "state"))
+
+    assert expected == definition_of(manager).describe()["seen"]["exec_start"]
+
+
+def test_lines_of_another_program_of_supervisord_stay(tmp_path: Path) -> None:
+    """The program's own lines are replaced in its section, whole, and nothing else of the file is."""
+    config = tmp_path / "supervisord.conf"
+    config.write_text(
+        "[program:proxy]\ncommand=proxy\n[program:llm]\ncommand=vllm serve\n  llama\nautostart=true\n"
+        "[program:llm-2]\ncommand=vllm serve qwen\n"
+    )
+    declared = {"manager": "supervisord", "unit": "llm", "config": str(config)}
+    definition = definition_of(make_manager(declared, State.make(tmp_path / "state")))
+    described = definition.describe()
+
+    own = definition.prepared(described, definition.as_command(["vllm", "serve", "phi"], {"A": "1"}), "a-1")
+
+    assert (
+        '[program:proxy]\ncommand=proxy\n[program:llm]\ncommand=vllm serve phi\nenvironment=A="1"\n'
+        "autostart=true\n[program:llm-2]\ncommand=vllm serve qwen\n"
+    ) == own["content"]

@@ -11,11 +11,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tokenpeak.node import clock, process, production
+from tokenpeak.node import clock, overlap, process, production
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.login import within
 from tokenpeak.node.managers import make_manager
@@ -324,3 +325,24 @@ def test_what_is_done_as_another_user(tmp_path: Path) -> None:
     assert "4711" == within(None, secret.read_text)
     with pytest.raises(OSError, match=r"As user nobody: .*Permission denied"):
         within("nobody", secret.read_text)
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_production_that_runs_beside_an_engine_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_started: bool
+) -> None:
+    """With the trial that it runs beside; production that stays down is not."""
+    state = State.make(tmp_path / "state")
+    record = dict.fromkeys(("boot_id", "production_ready_s", "engine_stop_s"), 1)
+    record |= {"nonce": "n", "holder": "h", "trial_id": "1", "last_start": "a"}
+    record["production"] = {"manager": "systemd", "declared": {}}
+    state.write("record.json", record)
+    state.write("engine.json", {"pid": 1})
+
+    manager = SimpleNamespace(was_started=lambda since: is_started and since == "a")
+    clocks = SimpleNamespace(monotonic=time.monotonic, time=time.time, sleep=lambda _: state.remove("engine.json"))
+    monkeypatch.setattr(overlap, "make_manager", lambda *_: manager)
+    monkeypatch.setattr(overlap, "time", clocks)  # The trial is over after one look.
+    overlap.watch(state)
+
+    assert ("1" if is_started else None) == (overlap.noted(state, record) or {}).get("trial_id")

@@ -83,3 +83,9 @@ def test_many_launches_show_their_own_spread() -> None:
         pytest.approx(0.96, abs=0.005),
         pytest.approx(1.04, abs=0.005),
     )
+
+
+@pytest.mark.parametrize(("low", "high"), [(None, 2.0), (1.0, None), (None, None), (0.0, 2.0)])
+def test_a_sensor_without_both_bounds_says_nothing_of_its_error(low: float | None, high: float | None) -> None:
+    """Its launch has the spread of launches alone."""
+    assert 0.0 == LaunchEnergy(joule=1.0, low=low, high=high).variance
