@@ -6,12 +6,14 @@ channel is separate from Ansible's, so that neither a long task nor a lost one s
 """
 
 import json
+import os
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from pathlib import Path
+from typing import IO, Any, Self
 
 from tokenpeak.node import fence
 from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
@@ -34,8 +36,7 @@ def lease_command(node: Node, declaration: Mapping[str, Any], *, is_shared: bool
 
 def lease_problem(argv: Sequence[str], login: Login = ANYWHERE) -> str | None:
     """Why a lease would not be renewed by this command: its last words at an end without a heartbeat; None if it is."""
-    # Into a file: a process that SSH leaves behind for a shared connection would keep a pipe open.
-    with tempfile.TemporaryFile() as said:
+    with _scratch() as said:
         try:
             status = subprocess.run(
                 list(argv),
@@ -114,7 +115,7 @@ class LeaseChannel:
 
     def _keep(self) -> None:
         while not self._closing.is_set():
-            with tempfile.TemporaryFile() as said:
+            with _scratch() as said:
                 try:
                     process = subprocess.Popen(
                         self._argv,
@@ -187,6 +188,17 @@ class LeaseChannel:
             self._is_wanted.wait(self._beat_s - time.monotonic() % self._beat_s)
             if self._closing.is_set():
                 return
+
+
+def _scratch() -> IO[bytes]:
+    """Where a process's words go; on a full disk nowhere, because that must not end a lease.
+
+    No pipe: a process that SSH leaves behind for a shared connection would keep it open.
+    """
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return Path(os.devnull).open("w+b")
 
 
 def _ending(said: bytes, status: int, login: Login) -> str:
