@@ -6,15 +6,19 @@ from pathlib import Path
 
 from tokenpeak import paths
 
-_MENDABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+_NO_ROOM = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+_MENDABLE = (errno.EACCES, errno.EPERM, *_NO_ROOM)
 """Why a folder or file cannot be written that is the user's to mend."""
 
 
 def refusal(error: OSError) -> str | None:
-    """Which file was refused, why, and what to do; None for an error that is no refusal, or names no file."""
+    """Which file was refused, why, and what to do; None for an error that is no disk's refusal."""
+    state = paths.state_dir()
+    if error.filename is None and error.errno in _NO_ROOM:
+        return f"{error.strerror}, for a file in {state} or {paths.HOME}. Make room there."
     if error.errno not in _MENDABLE or error.filename is None:
         return None
-    path, state = Path(os.fsdecode(error.filename)), paths.state_dir()
+    path = Path(os.fsdecode(error.filename))
     elsewhere = f", or name another folder than {state} by TOKENPEAK_STATE" if path.is_relative_to(state) else ""
     reason = "No inodes left on its disk" if error.errno == errno.ENOSPC and _lacks_inodes(path) else error.strerror
     return f"{path}: {reason}. Give access or make room{elsewhere}."

@@ -85,9 +85,10 @@ def test_disk_without_inodes_is_called_that(disk: Disk) -> None:
 
 
 def test_error_that_is_no_refusal_has_no_sentence() -> None:
-    """A connection that breaks is not a disk's."""
+    """A connection that breaks is no disk's, nor is a process that may not be ended; a full disk is, also unnamed."""
     assert storage.refusal(ConnectionResetError(104, "Connection reset by peer")) is None
-    assert storage.refusal(OSError(28, "No space left on device")) is None
+    assert storage.refusal(PermissionError(1, "Operation not permitted")) is None
+    assert "No space left on device, for a file in " in (storage.refusal(OSError(28, "No space left on device")) or "")
 
 
 class Unwritable(Worker):

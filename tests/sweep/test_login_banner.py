@@ -59,13 +59,14 @@ def test_answer_behind_a_banner(shell: Path, state: Path) -> None:
 
     restored = run_node_command(LOCAL, declaration, "restore", b"{}")
     refused = run_node_command(LOCAL, declaration, "launch", b"{}")
-    lease = lease_problem([str(shell), "-I", str(state / "tokenpeak-node.pyz"), "lease", "--state", str(state)])
+    renewal = [str(shell), "-I", str(state / "tokenpeak-node.pyz"), "lease", "--state"]
 
     assert isinstance(restored.answers["restore"], RestoreAnswer)
     assert restored.ok, restored.failure
     assert refused.answers["launch"].error is not None
     assert refused.failure == refused.answers["launch"].error.text
-    assert lease is None
+    assert lease_problem([*renewal, str(state)]) is None
+    assert "TokenPeak is not installed in" in (lease_problem([*renewal, str(state / "nowhere")]) or "")
 
 
 def test_restored_production_is_seen_behind_a_banner(banner: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import IO, Any, Self
 
 from tokenpeak.node import fence
 from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
+from tokenpeak.node.protocol.frame import unframed
 from tokenpeak.node.protocol.requests import HeartbeatRequest, as_json
 from tokenpeak.sweep.connection import script_command
 from tokenpeak.sweep.inventory import Node
@@ -214,13 +215,9 @@ def _last_words(said: bytes) -> str:
 
 
 def _refusal(said: bytes) -> CommandFailure | None:
-    """The error of a node command whose answer is the last line; None where that is no such answer."""
-    lines = said.split(b"\n")
-    try:
-        answer = json.loads(next((line for line in reversed(lines) if line.strip()), b""))
-    except ValueError:
-        return None
-    return parse(LeaseAnswer, answer).error if isinstance(answer, dict) else None
+    """The error in a node command's answer; None where there is no such answer."""
+    answer = unframed(said.decode(errors="replace"))
+    return parse(LeaseAnswer, answer).error if answer is not None else None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -137,17 +137,22 @@ def _failure_under_load(evidence: TrialEvidence, runs: tuple[RunRecord, ...], lo
         is_measured = any(run.verdict.well_measured for run in own)
         return None if is_measured else _network_outage(own)
     logged = _by_the_log(log, None)
-    if logged.cause not in UNEXPLAINED_CAUSES:
-        return logged
-    if network is not None:
-        return network
-    if evidence.failure is not None:
-        # The client failed, and the engine's log knows nothing of it.
-        return _outage("load", evidence.failure)
-    if logged.cause != "unknown":
+    if logged.cause in UNEXPLAINED_CAUSES or logged.cause == "crashed":
+        # The engine lives, so that an exception in its log did not end it.
+        if network is not None:
+            return network
+        if evidence.failure is not None:
+            return _outage("load", evidence.failure)
+    if logged.cause not in UNEXPLAINED_CAUSES or _is_refused(runs):
         return logged
     reason = f"No request of {len(runs)} runs ended well; {expected} runs were requested."
     return _failure("load", "load_failed", reason).model_copy(update={"evidence": logged.evidence})
+
+
+def _is_refused(runs: Sequence[RunRecord]) -> bool:
+    """Whether the engine itself answered every request that failed, by a refusal: it would again."""
+    kinds = [kind for run in runs for kind in run.summary.failures]
+    return bool(kinds) and all(kind.startswith("http_") for kind in kinds)
 
 
 def _by_the_log(log: str, exit_status: int | None) -> Failure:
