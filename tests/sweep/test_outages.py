@@ -3,16 +3,30 @@
 import inspect
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from archive_factory import GPUS, node_facts, plan_of, sweep_spec, trial_record
-from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, RestoreOutcome
+from archive_factory import GPUS, PROVENANCE, node_facts, plan_of, sweep_spec, trial_record
+from tokenpeak.node import clock
+from tokenpeak.node.protocol.answers import (
+    FinishAnswer,
+    LaunchAnswer,
+    PhaseSpan,
+    ProductionState,
+    RestoreOutcome,
+    StatusAnswer,
+)
 from tokenpeak.records import FAILURE_CAUSES, Failure, Reason, RunRecord, Verdict
 from tokenpeak.search.history import Proposal
+from tokenpeak.store.archive import Archive
+from tokenpeak.sweep.claim import holder_of
 from tokenpeak.sweep.inventory import Node
+from tokenpeak.sweep.resume import _given_back_meanwhile_s
+from tokenpeak.sweep.trial import _with_own_account
 from tokenpeak.sweep.trial_failure import TrialEvidence, failure_of, says_nothing_of_config
 from tokenpeak.sweep.trial_queue import TrialQueue
+from tokenpeak.sweep.trial_record import failed_before_launch
 from tokenpeak.sweep.trial_request import TrialRequest
 from tokenpeak.vllm.errors import SYMPTOMS
 
@@ -67,6 +81,18 @@ def test_node_that_was_given_back_on_a_read_only_disk() -> None:
     assert found is not None
     assert "guard gave it back" in found.message
     assert "could not be written down" in found.message
+
+
+def test_node_that_was_given_back_while_the_engine_started() -> None:
+    """An engine that ended without a word under the guard's hands is no failed one; one that says why is."""
+    finish = replace(QUIET_END, engine_ran=None, given_back_by="guard")
+    launch = LaunchAnswer(
+        ready=False, failure_phase="starting", timed_out=False, message="It ended.", pid=4, exit_status=0
+    )
+    log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 22 GiB"
+
+    assert ("interrupted", True) == judged(failure_of(evidence(finish, launch=launch), (), ""))
+    assert ("out_of_memory", False) == judged(failure_of(evidence(finish, launch=launch), (), log))
 
 
 @pytest.mark.parametrize("status", [0, -15, 143, 130, -1])
@@ -193,6 +219,43 @@ def test_outage_is_requeued() -> None:
     proposal = again[0]
     assert isinstance(proposal, Proposal)
     assert claim[0].key == proposal.key
+
+
+def test_outage_of_which_the_node_knows_nothing_more() -> None:
+    """Another has the node, whose disk kept no outcome: production was down for as long as it was seen to be here."""
+    stop = PhaseSpan(name="production_stop", kind="orchestration", started_s=1.0, duration_s=2.0)
+    launch = replace(READY, phases=(stop,), production=ProductionState(running=True, manager="systemd"))
+    taken = replace(LIVED, given_back_by="another", restoration=RestoreOutcome(restored=True, was_running=False))
+    lost = evidence(taken, launch=launch, spans={"launch": (100.0, 110.0)})
+
+    seen = _with_own_account(lost, heard_at_unix_s=131.0).finish.restoration
+    known = replace(taken, restoration=replace(BACK, downtime_s=17.0))
+
+    assert seen is not None
+    assert 30.0 == seen.downtime_s
+    assert known == _with_own_account(replace(lost, finish=known), heard_at_unix_s=131.0).finish
+
+
+def test_outage_before_anothers_is_found_by_a_resume(tmp_path: Path) -> None:
+    """A resumed sweep counts what its lost trial cost, though another's trial has been given back since."""
+    holder = holder_of(tmp_path.name) + "box (1), generation 1"
+    own = RestoreOutcome(
+        restored=True, was_running=True, downtime_s=21.5, trial_id="0003-a", holder=holder, at_unix_s=9.0
+    )
+    others = replace(own, holder="sweep other from box (2), generation 1", downtime_s=99.0, at_unix_s=12.0)
+    answer = StatusAnswer(last_restoration=others, earlier_restorations=(own, replace(own, trial_id="0002-a")))
+    ended = trial_record(SPEC, node=FACTS, planned=PLAN.feasible[0], number=2)[0].model_copy(
+        update={"trial_id": "0002-a"}
+    )
+
+    assert {"gpu1": 21.5} == _given_back_meanwhile_s({"gpu1": answer}, Archive(tmp_path), (ended,), {})
+
+
+def test_controller_that_slept_counts_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial is as long as it was, on a machine that was suspended meanwhile too."""
+    monkeypatch.setattr(clock, "boot_s", lambda: 80.0)
+
+    assert 80.0 == failed_before_launch(evidence(LIVED), "No such flag.", PROVENANCE).duration_s
 
 
 def test_every_cause_is_declared_once() -> None:

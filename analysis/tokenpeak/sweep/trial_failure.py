@@ -26,7 +26,7 @@ from tokenpeak.vllm.startup_log import classify_failure, startup_facts
 _OF_THE_NODE = ("lease_lapsed", "address_taken")
 """Failures of a launch that say nothing about its config."""
 _DISK_FAULT = re.compile(
-    r"\[Errno (?:5|28|116|122)\] [A-Z][\w ]*|[A-Z][\w ]*\(os error (?:5|28|116|122)\)|No space left on device"
+    r"\[Errno (?:5|28|116|122)\] [A-Z][\w/ ]*|[A-Z][\w/ ]*\(os error (?:5|28|116|122)\)|No space left on device"
 )
 """What a disk that is full, over its quota, broken or gone does to an engine (EIO, ENOSPC, ESTALE, EDQUOT)."""
 _READ_ONLY = re.compile(r"\[Errno 30\] Read-only file system|Read-only file system \(os error 30\)")
@@ -68,7 +68,10 @@ def failure_of(evidence: TrialEvidence, runs: tuple[RunRecord, ...], log: str) -
         return _outage(_phase_reached(evidence), OVERLAP.text, cause=OVERLAP.code)
     if evidence.unreachable:
         return _outage(_phase_reached(evidence), evidence.unreachable, cause="node_unreachable")
-    return _failure_of_launch(evidence, log) or _taken_back(evidence) or _failure_under_load(evidence, runs, log)
+    of_launch, taken_back = _failure_of_launch(evidence, log), _taken_back(evidence)
+    if of_launch is not None and (taken_back is None or of_launch.cause not in UNEXPLAINED_CAUSES):
+        return of_launch
+    return taken_back or _failure_under_load(evidence, runs, log)
 
 
 def _outage(phase: str, reason: str, *, cause: str = "interrupted") -> Failure:
