@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -302,3 +303,26 @@ def test_path_of_the_load_is_cut(long: Bench, record_property: Record) -> None:
     assert ["ok"] == [trial.status for trial in trials[1:]], controller.said
     long.check_archive(long.finish_sweep(before=before, controller=controller, name="long"))
     long.check_as_it_was()
+
+
+@pytest.mark.parametrize("banner", ["Welcome to gpu1.\\n", "Maintenance on Friday: "], ids=["a line", "an open line"])
+def test_login_shell_that_prints(bench: Bench, banner: str, record_property: Record) -> None:
+    """A banner before each answer changes nothing: the sweep is completed, and production is known to be back."""
+    record_property("cell", "login shell prints a banner")
+    bench.node.write("/root/.bashrc", f"printf '{banner}'\n")
+    try:
+        greeted = subprocess.run(bench.node.ssh_argv("true"), capture_output=True, text=True, check=True).stdout
+        controller = bench.sweep()
+        status = controller.wait(300)
+        restored = bench.start("restore", "--inventory", "rig")
+        shown = bench.start("status", "--inventory", "rig")
+        ends = (restored.wait(120), shown.wait(120))
+    finally:
+        bench.node.sh("rm", "/root/.bashrc")
+    _, trials = ended(bench)
+
+    assert greeted
+    assert 0 == status, controller.said
+    assert (0, 0) == ends, restored.said + shown.said
+    assert ["ok"] == [trial.status for trial in trials]
+    bench.check_as_it_was()
