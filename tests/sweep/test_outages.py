@@ -125,7 +125,7 @@ def test_disk_that_ends_an_engine_under_load(line: str) -> None:
 
 
 def test_engine_that_the_node_could_not_start() -> None:
-    """What refuses to start an engine is tried once more; an engine that started and fell silent has failed."""
+    """What refuses to start an engine is tried again; an engine that started and fell silent has failed."""
     refused = LaunchAnswer(
         ready=False, failure_phase="starting", timed_out=False, message="docker: Cannot connect to the Docker daemon."
     )

@@ -1,6 +1,6 @@
 """Failure causes of a trial: what each says of its config, and what to do about it. Declared here and nowhere else.
 
-What a trial records, what the search launches again, what a gate counts and what a user is told to do follow from this.
+What a trial records, what the search launches again, what a gate counts and what a user is advised follow from this.
 """
 
 from dataclasses import dataclass
