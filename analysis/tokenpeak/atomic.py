@@ -5,13 +5,16 @@ For the modules of the controller; those of a node import nothing of the package
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 @contextmanager
 def replacing(target: Path, *, durable: bool = True) -> Iterator[Path]:
-    """The path `.NAME.PID.part` to write to; it takes the place of `target` when the block ends well, else it goes."""
+    """The path `.NAME.PID.part` to write to; it takes the place of `target` when the block ends well, else it goes.
+
+    An OSError names `target`: what a write itself raises, on a full disk say, names no file.
+    """
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         yield part
@@ -20,8 +23,11 @@ def replacing(target: Path, *, durable: bool = True) -> Iterator[Path]:
         part.replace(target)
         if durable:
             sync(target.parent)
-    except BaseException:
-        part.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(part), part):
+            error.filename = str(target)
         raise
 
 

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from tests.faults.bench import LEASE_S, SLACK_S, SPEC, Bench, Controller
 from tests.faults.test_matrix import PHASES
 from tests.faults.test_own_place import lease_processes
+from tests.rig.conftest import STATE
 
 from tokenpeak.node import clock
 from tokenpeak.records import EndRecord, TrialRecord
@@ -111,12 +113,16 @@ LONG_OF_COLLEAGUE: dict[str, Any] = {
 
 
 def test_controller_sleeps_and_another_takes_the_node(long: Bench, tmp_path: Path, record_property: Record) -> None:
-    """A controller that wakes up after its lease, its node another's, blames no config, and makes the trial again."""
+    """A controller that wakes up after its lease, its node another's, blames no config, and makes the trial again.
+
+    Its own outage, which ended before the other's began, has its true length.
+    """
     record_property("cell", "controller suspended, node taken by another")
-    controller, before = long.begin(UNDER_LOAD, "long")
-    for pid in processes_of(long):
-        os.kill(pid, signal.SIGSTOP)
-    assert clock.wait_until(lambda: not long.is_armed(), LEASE_S + 60, poll_s=0.2)
+    with Watch(long) as watch:
+        controller, before = long.begin(UNDER_LOAD, "long")
+        for pid in processes_of(long):
+            os.kill(pid, signal.SIGSTOP)
+        assert clock.wait_until(lambda: not long.is_armed() and long.answers(), LEASE_S + 60, poll_s=0.2)
     other = colleague(long, tmp_path)
     second = other.sweep("long")
     assert other.await_phase(second, UNDER_LOAD)
@@ -124,9 +130,10 @@ def test_controller_sleeps_and_another_takes_the_node(long: Bench, tmp_path: Pat
         os.kill(pid, signal.SIGCONT)
     controller.wait(250)
     status = second.wait(250)
-    _, trials = ended(long)
+    end, trials = ended(long)
 
     assert ["interrupted"] == sorted({trial.status for trial in trials}), [trial.failure for trial in trials]
+    assert pytest.approx(watch.down_s, abs=TOLERANCE_S) == end.production_downtime_s[long.node.name], end
     assert 0 == status, second.said
     other.check_archive(other.archives()[-1])
     long.check_archive(long.finish_sweep(before=before, controller=controller, name="long"))
@@ -256,3 +263,66 @@ def test_node_that_is_lost_was_down(long: Bench, record_property: Record) -> Non
     assert "down for 0 s" not in said
     assert pytest.approx(outcome["downtime_s"] + made_s, abs=0.5) == end.production_downtime_s[long.node.name]
     long.check_as_it_was()
+
+
+def test_state_folder_turns_read_only_under_load(long: Bench, record_property: Record) -> None:
+    """The guard gives back, which no disk can note; the config is not blamed, and its trial is made again."""
+    record_property("cell", "node's state folder read-only under load")
+    with Watch(long) as watch:
+        controller, before = long.begin(UNDER_LOAD, "long")
+        long.node.sh("mount", "--bind", STATE, STATE)
+        long.node.sh("mount", "-o", "remount,bind,ro", STATE)
+        status = controller.wait(400)
+        assert clock.wait_until(long.answers, LEASE_S + 60, poll_s=0.2)
+    end, trials = ended(long)
+    long.node.sh("umount", STATE)
+
+    assert 1 == status
+    assert ["interrupted"] == sorted({trial.status for trial in trials}), [trial.failure for trial in trials]
+    assert "Read-only file system" in controller.said
+    assert "make sweep RESUME=" in controller.said
+    assert pytest.approx(watch.down_s, abs=TOLERANCE_S) == end.production_downtime_s[long.node.name], end
+    assert clock.wait_until(lambda: not long.is_armed(), 90, poll_s=0.2)
+    long.check_archive(long.finish_sweep(before=before, controller=controller, name="long"))
+    long.check_as_it_was()
+
+
+def test_path_of_the_load_is_cut(long: Bench, record_property: Record) -> None:
+    """The engine's port is cut off while SSH and lease live: the trial says network_outage, and is made again."""
+    record_property("cell", "load's network path cut, SSH lives")
+    rule = ("INPUT", "-p", "tcp", "--dport", "8099", "-s", "10.77.0.1", "-j", "DROP")
+    controller, before = long.begin(UNDER_LOAD, "long")
+    time.sleep(3)
+    long.node.sh("iptables", "-A", *rule)
+    assert clock.wait_until(lambda: "network_outage" in controller.said, 200, poll_s=0.2), controller.said
+    long.node.sh("iptables", "-D", *rule)
+    controller.wait(300)
+    _, trials = ended(long)
+
+    assert ("interrupted", "network_outage") == (trials[0].status, trials[0].failure and trials[0].failure.cause)
+    assert ["ok"] == [trial.status for trial in trials[1:]], controller.said
+    long.check_archive(long.finish_sweep(before=before, controller=controller, name="long"))
+    long.check_as_it_was()
+
+
+@pytest.mark.parametrize("banner", ["Welcome to gpu1.\\n", "Maintenance on Friday: "], ids=["a line", "an open line"])
+def test_login_shell_that_prints(bench: Bench, banner: str, record_property: Record) -> None:
+    """A banner before each answer changes nothing: the sweep is completed, and production is known to be back."""
+    record_property("cell", "login shell prints a banner")
+    bench.node.write("/root/.bashrc", f"printf '{banner}'\n")
+    try:
+        greeted = subprocess.run(bench.node.ssh_argv("true"), capture_output=True, text=True, check=True).stdout
+        controller = bench.sweep()
+        status = controller.wait(300)
+        restored = bench.start("restore", "--inventory", "rig")
+        shown = bench.start("status", "--inventory", "rig")
+        ends = (restored.wait(120), shown.wait(120))
+    finally:
+        bench.node.sh("rm", "/root/.bashrc")
+    _, trials = ended(bench)
+
+    assert greeted
+    assert 0 == status, controller.said
+    assert (0, 0) == ends, restored.said + shown.said
+    assert ["ok"] == [trial.status for trial in trials]
+    bench.check_as_it_was()

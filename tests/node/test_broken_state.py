@@ -176,6 +176,29 @@ def test_disk_that_turns_read_only(read_only: Node) -> None:
     assert started, "and it was started once"
 
 
+def test_trial_that_the_guard_ended_on_a_read_only_disk(read_only: Node) -> None:
+    """Its end, asked for later, knows that the guard gave the node back: the engine's end is not the config's."""
+    engine = read_only.read("engine.json")
+    assert engine is not None
+    under = read_only.folder.parent / "copy" / "lease.json"
+    under.write_text(json.dumps({**json.loads(under.read_text()), "renewed_boot_s": 0.0}))
+    assert clock.wait_until(lambda: answers(read_only), 60, poll_s=0.1)
+    assert clock.wait_until(lambda: engine_ended(engine), 60)
+
+    first, again = (read_only.run("finish", read_only.finish_request()) for _ in range(2))
+
+    assert ("guard", "guard") == (first["given_back_by"], again["given_back_by"])
+    assert first["restoration"]["restored"]
+    assert "could not be written down" in first["restoration"]["message"]
+    assert "guard" == finished_without_memory(read_only)["given_back_by"]
+
+
+def finished_without_memory(node: Node) -> dict[str, object]:
+    """The trial's end where the machine kept nothing in memory either: the lease has lapsed, and that is enough."""
+    Path(f"/dev/shm/tokenpeak-{digest(node)}.json").unlink(missing_ok=True)
+    return node.run("finish", node.finish_request())
+
+
 def test_an_outage_that_a_broken_disk_could_not_note_keeps_its_length(read_only: Node) -> None:
     """Asked again later, the node says how long production was down, not how long ago it was stopped."""
     first = read_only.run("restore")["restoration"]

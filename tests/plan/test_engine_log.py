@@ -266,12 +266,15 @@ def test_collective_timeout_is_hung_without_a_deadline() -> None:
     assert "hung" == failure(V1_STARTED + line, exit_status=-6).cause
 
 
-@pytest.mark.parametrize(("exit_status", "name"), [(-9, "SIGKILL"), (139, "SIGSEGV"), (-15, "SIGTERM")])
-def test_signal_is_named(exit_status: int, name: str) -> None:
-    """An engine that a signal ended crashed, by that signal; shells report 128 + its number."""
+@pytest.mark.parametrize(
+    ("exit_status", "cause", "name"),
+    [(-9, "crashed", "SIGKILL"), (139, "crashed", "SIGSEGV"), (-15, "stopped", "SIGTERM"), (0, "stopped", "status 0")],
+)
+def test_signal_is_named(exit_status: int, cause: str, name: str) -> None:
+    """An engine that a signal ended crashed, or was asked to end, by that signal; shells report 128 + its number."""
     found = failure(V1_STARTED, exit_status=exit_status)
 
-    assert ("crashed", True) == (found.cause, name in found.message)
+    assert (cause, True) == (found.cause, name in found.message)
 
 
 def test_success_is_not_mistaken_for_taken_memory() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from landscape_factory import HARDWARE, landscape, plan_of
 
-from tokenpeak.records import Plan
-from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Strategy, Wait
+from tokenpeak.records import TRANSIENT_CAUSES, Plan
+from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.replay import Prior, Replay, replay, summarize
 from tokenpeak.search.strategy import make_strategy

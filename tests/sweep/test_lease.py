@@ -101,7 +101,10 @@ def test_channel_that_is_lost_is_opened_anew(tmp_path: Path) -> None:
     ("command", "words"),
     [
         ("echo 'ops@gpu1: Permission denied (publickey).' >&2; exit 255", "Permission denied"),
-        ("""echo '{"error": {"code": "state", "text": "It belongs to root."}}'; exit 3""", "It belongs"),
+        (
+            """echo '{"error": {"code": "state", "text": "It belongs to root."}, "script": "abc"}'; exit 3""",
+            "It belongs",
+        ),
     ],
 )
 def test_why_a_lease_is_not_renewed_is_reported_once(tmp_path: Path, command: str, words: str) -> None:

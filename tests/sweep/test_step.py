@@ -21,7 +21,7 @@ PLAYBOOK = """- hosts: all
     - block:
         - name: 'node | launch, ünamed: x'
           vars: {tokenpeak_step: status}
-          ansible.builtin.command: echo '{"armed":false}'
+          ansible.builtin.command: echo '{"armed":false,"script":"abc"}'
 """
 
 

@@ -1,17 +1,15 @@
 """The `tokenpeak` command line: one module per command, imported only when that command runs."""
 
-import errno
 import importlib
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from tokenpeak.errors import TokenpeakError, suggestion
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.paths import state_dir
+from tokenpeak.storage import refusal
 from tokenpeak.terminal import echo, excepthook
 
 COMMANDS: dict[str, str] = {
@@ -50,10 +48,6 @@ COMMANDS: dict[str, str] = {
     "completion": "completion",
 }
 """Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
-
-
-_NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
-"""Why a folder or file cannot be written that is the user's to mend."""
 
 
 class LazyGroup(click.Group):
@@ -101,13 +95,7 @@ def main() -> None:
         echo(f"tokenpeak: {error}", err=True)
         sys.exit(error.exit_status)
     except OSError as error:
-        if error.errno not in _NO_ACCESS or error.filename is None:
+        if (words := refusal(error)) is None:
             raise
-        state = state_dir()
-        elsewhere = f", or name another folder than {state} by TOKENPEAK_STATE"
-        kept = Path(str(error.filename)).is_relative_to(state)
-        echo(
-            f"tokenpeak: {error.filename}: {error.strerror}. Give access or make room{elsewhere if kept else ''}.",
-            err=True,
-        )
+        echo(f"tokenpeak: {words}", err=True)
         sys.exit(ExitStatus.ERROR)

@@ -9,17 +9,9 @@ import polars as pl
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.ranking.upgrade import SAME
-from tokenpeak.records import BY_THE_ENGINE, NodeFacts, SweepRecord
+from tokenpeak.records import BY_THE_ENGINE, ENGINE_CAUSES, NodeFacts, SweepRecord
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.frames import Frames, open_frames
-
-ENGINE_CAUSES = frozenset(
-    {
-        "out_of_memory", "kv_cache_too_small", "context_too_long", "tensor_parallel_mismatch", "dtype_unsupported",
-        "quantization_unsupported", "unknown_flag", "bad_flag_value", "model_unsupported", "crashed",
-    }
-)  # fmt: skip
-"""Failures of a launch that lie in config and engine; all others may be the machine's."""
 
 
 @dataclass(frozen=True, kw_only=True)

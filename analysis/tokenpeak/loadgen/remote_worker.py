@@ -1,7 +1,7 @@
 """Remote worker: `python -m tokenpeak.loadgen.remote_worker` on a load host, started over SSH, with a pool of workers.
 
 It hears and sends `messages` as lines of JSON on standard input and output, and ends when its input does. A controller
-that has gone therefore leaves no load behind.
+that has gone therefore leaves no load behind. What a login shell prints before is no message.
 """
 
 import os
@@ -53,6 +53,8 @@ class RemoteWorker:
     def work(self) -> None:
         """Carry out assignments until the controller has gone, or something is wrong here, which is reported first."""
         threading.Thread(target=self._hear, daemon=True).start()
+        # What a login shell has printed may have left its line open.
+        self._out.write(b"\n")
         self._send(Hello(source=source_digest(), cores=os.cpu_count() or 1))
         try:
             with WorkerPool(self._next(Prepare).processes) as self._pool:

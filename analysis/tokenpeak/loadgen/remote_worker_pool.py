@@ -43,6 +43,8 @@ LINE_LIMIT_BYTES = 64 << 10
 OBSERVATION_LIMIT_BYTES = 256 << 20
 """An observation of 10,000 requests of 512 tokens is a line of 33 MB."""
 WORDS_CHARACTERS = 1000
+MOST_BANNER_LINES = 1000
+"""That a login shell prints before the host's first message."""
 
 
 class LoadHost(Declaration):
@@ -76,10 +78,22 @@ class HostChannel(Channel):
 
     def _messages(self) -> Iterator[FromWorker]:
         try:
+            if first := self._first_line():
+                yield decode_from_worker(first)
             while line := self._output.readline(LINE_LIMIT_BYTES):
                 yield decode_from_worker(line if line.endswith(b"\n") else line + self._rest())
         except ValueError as error:
             yield WorkerFailure(text=f"it said what is {error}")
+
+    def _first_line(self) -> bytes:
+        """The first message, after what a login shell prints; the last line of that where no message follows."""
+        line = left = b""
+        for _ in range(MOST_BANNER_LINES):
+            line = self._output.readline(LINE_LIMIT_BYTES)
+            if not line or (line.startswith(b"{") and b'"kind"' in line):
+                break
+            left = line if line.strip() else left
+        return line or left
 
     def _rest(self) -> bytes:
         """What follows of a long line; raises ValueError where none is due."""

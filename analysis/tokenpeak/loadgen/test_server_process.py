@@ -101,8 +101,9 @@ def started(argv: list[str], program_bytes: bytes = b"") -> Iterator[int]:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(program_bytes)
             process.stdin.flush()
-        port = process.stdout.readline().strip()
-        if not port.isdigit():
+        # A login shell may print before it.
+        port = next((line.strip() for line in process.stdout if line.strip().isdigit()), None)
+        if port is None:
             raise LoadError("The test server did not start; its message is above.")
         yield int(port)
     finally:

@@ -1,4 +1,4 @@
-"""`python3 -I tokenpeak-node.pyz COMMAND --state DIR [--request FILE]`: one JSON object on stdout.
+"""`python3 -I tokenpeak-node.pyz COMMAND --state DIR [--request FILE]`: one JSON object on a line of stdout.
 
 Commands that take a request read it as JSON from FILE, or from stdin when FILE is `-` or not given; `restore` may have
 one. Exit status 0; 3 with `{"error": …}` when the command could not do its work. With `--limited`, as root's guard
@@ -8,7 +8,6 @@ command starts it, COMMAND is all that its user chooses.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.protocol.answers import NodeAnswer, as_json
+from tokenpeak.node.protocol.frame import framed
 from tokenpeak.node.script import own_digest, require_same
 from tokenpeak.node.state import Json, State
 
@@ -205,8 +205,11 @@ def main() -> int:
 
         return send_notification()
     options = {"limited": arguments.limited, "for_apply": arguments.for_apply}
+    if arguments.command == "lease":
+        # It answers line by line from here on.
+        print(flush=True)
     result, exit_status = answered(arguments.command, folder, source, **options)
-    print(json.dumps(result, default=vars), flush=True)
+    print(framed(result), end="", flush=True)
     return exit_status
 
 

@@ -12,7 +12,7 @@ import time
 from typing import Callable
 from urllib.parse import urlsplit
 
-from tokenpeak.node import boards, clock, drain, guard, lease, lock, machine, memory, production, serving
+from tokenpeak.node import boards, clock, drain, guard, lease, lock, machine, memory, outcomes, production, serving
 from tokenpeak.node import record as records
 from tokenpeak.node.answering import Answering
 from tokenpeak.node.definitions import definition_of
@@ -29,7 +29,7 @@ from tokenpeak.node.protocol.answers import RestoreOutcome, picked
 from tokenpeak.node.protocol.apply_answers import ChangeAnswer
 from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.put_back import APPLIED, note_stop, stop_for_change
-from tokenpeak.node.restore import OUTCOME, restore
+from tokenpeak.node.restore import restore
 from tokenpeak.node.state import Json, State
 
 COMPLETIONS = 3
@@ -288,7 +288,7 @@ def _failed(state: State, request: ChangeRequest, phases: Phases, record: Json, 
         if outcome.restored:
             lock.release(state)
     else:
-        before = state.read(OUTCOME)
+        before = outcomes.of_trial(state, record["trial_id"], record["holder"])
         outcome = picked(RestoreOutcome, before) if before else RestoreOutcome(restored=True, was_running=True)
     return ChangeAnswer(
         changed=False,

@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 from typing import Callable
 
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Elsewhere than on Linux, where a controller may be, the monotonic clock counts suspension itself."""
+
 
 def boot_id() -> str:
     """The kernel's random name of this boot."""
@@ -18,7 +21,7 @@ def boot_id() -> str:
 
 def boot_s() -> float:
     """Seconds since this boot, suspension included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.clock_gettime(_BOOTTIME)
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, poll_s: float = 0.02) -> bool:

@@ -6,14 +6,14 @@ import base64
 import zlib
 from dataclasses import replace
 
-from tokenpeak.node import fence, launch, lease, lock, overlap, telemetry
+from tokenpeak.node import fence, guard, launch, lease, lock, outcomes, overlap, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import NO_SAMPLES, FinishAnswer, RestoreOutcome, picked
 from tokenpeak.node.protocol.requests import FinishRequest, sweep_of
-from tokenpeak.node.restore import OUTCOME, not_touched, restore, stop_engine
+from tokenpeak.node.restore import not_touched, restore, stop_engine
 from tokenpeak.node.state import Json, State
 
 LOG_BYTES = 8 << 20
@@ -33,24 +33,29 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
         if lock.is_of_another(state, holder, sweep_of(request.claim)) or (
             record is not None and record["trial_id"] != trial_id
         ):
+            now, known = not_touched(state), _known(state, request)
             return FinishAnswer(
                 phases=phases.spans,
                 started_at_unix_s=phases.started_at_unix_s,
                 engine_stopped=True,
-                restoration=not_touched(state),
-                given_back_by="another",
+                restoration=replace(known, message=f"{known.message} {now.message}") if known else now,
+                given_back_by=_given_back_by(state, request, None, is_running=False),
                 log="",
             )
         baseline = record.get("baseline_bytes") if record else None
         engine = Engine(state)
         ran, exit_status = (engine.is_running(), engine.exit_status()) if record else (None, None)
+        given_back_by = _given_back_by(state, request, record, is_running=bool(ran))
         ended = stop_engine(state, phases, request.engine_stop_s, baseline)
         restoration = None
         if request.restore_production:
-            restoration = _restored(state, phases, request)
-            if restoration.restored and not request.keep_lock:
+            outcome = restore(state, phases, by="finish", ready_s=request.production_ready_s)
+            restoration = (None if outcome.trial_id else _known(state, request)) or outcome
+            if outcome.restored and not request.keep_lock:
                 lock.release(state)
-        elif record is not None:
+        elif record is None:
+            restoration = _known(state, request)
+        else:
             lease_s = (state.read(lease.FILE) or {}).get("lease_s", 0.0)
             lease.renew(state, lease_s, holder)
         phases.mark("collecting")
@@ -63,7 +68,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
             exit_status=exit_status,
             engine_stopped=ended["engine_stopped"],
             restoration=restoration,
-            given_back_by=_given_back_by(state, request) or (None if record else "another"),
+            given_back_by=given_back_by,
             production_overlap_unix_s=_overlap_unix_s(state, request),
             telemetry=telemetry.collect(state) if is_its_output else NO_SAMPLES,
             log=packed_log(state, declaration, output) if is_its_output else "",
@@ -77,26 +82,33 @@ def _is_of(noted: Json, request: FinishRequest) -> bool:
     return (noted.get("trial_id"), noted.get("holder")) == (request.trial_id, request.holder)
 
 
-def _given_back_by(state: State, request: FinishRequest) -> str | None:
-    """Who gave the node back from this trial, `guard` for one; None when nobody is known to have."""
-    before = state.read(OUTCOME)
-    return str(before["by"]) if before and _is_of(before, request) and before["restored"] else None
+def _given_back_by(state: State, request: FinishRequest, record: Json | None, *, is_running: bool) -> str | None:
+    """Who gave the node back from this trial, `guard` for one; None when nobody is known to have.
+
+    A disk that refuses writes keeps the record of a node that was given back. The engine has ended then, and a guard
+    that is due has ended it, or would have.
+    """
+    before = outcomes.of_trial(state, request.trial_id, request.holder)
+    if before is not None and before["restored"]:
+        return str(before["by"])
+    if record is None:
+        return "another"
+    return "guard" if not is_running and guard.is_due(state, record) else None
+
+
+def _known(state: State, request: FinishRequest) -> RestoreOutcome | None:
+    """How somebody gave the node back from this trial before, normally the guard; None where that is not known."""
+    before = outcomes.of_trial(state, request.trial_id, request.holder)
+    if before is None or not before["restored"]:
+        return None
+    known: RestoreOutcome = picked(RestoreOutcome, before)
+    return replace(known, message=f"{known.message} Given back by {known.by}.")
 
 
 def _overlap_unix_s(state: State, request: FinishRequest) -> float | None:
     """When production was found running in the midst of this trial; None when it was not."""
     found = state.read(overlap.FILE) or {}
     return float(found["at_unix_s"]) if _is_of(found, request) else None
-
-
-def _restored(state: State, phases: Phases, request: FinishRequest) -> RestoreOutcome:
-    outcome = restore(state, phases, by="finish", ready_s=request.production_ready_s)
-    before = state.read(OUTCOME)
-    if outcome.trial_id is None and before and _is_of(before, request):
-        # Somebody, normally the guard, gave the node back before the controller could.
-        known: RestoreOutcome = picked(RestoreOutcome, before)
-        return replace(known, message=f"{known.message} Given back by {known.by}.")
-    return outcome
 
 
 def packed_log(state: State, declaration: Json, output: Json) -> str:

@@ -121,6 +121,8 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
             f"Only {facts['disk_free_bytes'] / 2**20:.0f} MiB are free on the disk of {state.folder}: "
             "free 1 GiB, or set tokenpeak_state_dir to a folder on another disk."
         )
+    if (lacks_inodes := state.inode_problem()) is not None:
+        problems.append(f"{lacks_inodes}, or set tokenpeak_state_dir to a folder on another disk.")
     if not_there:
         problems.append(not_there)
     if absent := boards.missing(every_gpu, chosen):

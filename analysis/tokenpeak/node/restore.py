@@ -11,7 +11,20 @@ import os
 import time
 from dataclasses import replace
 
-from tokenpeak.node import boards, clock, drain, fence, lock, memory, overlap, production, put_back, record, telemetry
+from tokenpeak.node import (
+    boards,
+    clock,
+    drain,
+    fence,
+    lock,
+    memory,
+    outcomes,
+    overlap,
+    production,
+    put_back,
+    record,
+    telemetry,
+)
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import make_manager
@@ -20,7 +33,6 @@ from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, picke
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest, sweep_of
 from tokenpeak.node.state import Json, State, UnreadableError
 
-OUTCOME = "outcome.json"
 UNKNOWN_STOP_S = 10.0
 """How long an engine may take to end where no record says; production has waited long enough."""
 
@@ -142,13 +154,9 @@ def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str)
 def _noted(state: State, phases: Phases, outcome: RestoreOutcome, found: Json | None = None) -> RestoreOutcome:
     """The outcome, written down as far as the disk allows; the record `found` goes when the node is given back."""
     outcome = replace(outcome, at_unix_s=time.time())
-    try:
-        state.write(OUTCOME, vars(outcome))
-        state.remove_spare()
-    except OSError as error:
-        if outcome.restored and outcome.downtime_s is not None and found:
-            state.write_spare({"nonce": found["nonce"], "downtime_s": outcome.downtime_s})
-        outcome = _with(outcome, f"That could not be written down: {error.strerror}.")
+    refusal = outcomes.note(state, vars(outcome), found["nonce"] if found else None)
+    if refusal:
+        outcome = _with(outcome, f"That could not be written down: {refusal}.")
     if outcome.restored:
         is_apply = found is not None and "apply" in found
         problem = put_back.conclude(state, found) if is_apply and found else state.remove_if_possible(record.NAME)
@@ -183,7 +191,7 @@ def _downtime_s(state: State, record: Json) -> float | None:
     Where it was given back already and the disk refused to note that, it is the time until then.
     """
     earlier = state.read_spare()
-    if earlier.get("nonce") == record["nonce"]:
+    if earlier.get("nonce") == record["nonce"] and earlier.get("downtime_s") is not None:
         return float(earlier["downtime_s"])
     stopped = record.get("stopped")
     if not stopped:
@@ -212,7 +220,7 @@ def restore_command(state: State, declaration: Json, request: RestoreRequest) ->
             fence.refuse_older(state, request.claim, holder)
         if holder and lock.is_of_another(state, holder, sweep_of(request.claim)):
             return RestoreAnswer(phases=phases.spans, restoration=not_touched(state))
-        before = state.read(OUTCOME)
+        before = outcomes.of_holder(state, holder)
         outcome = restore(state, phases, by="restore", at_start=request.production_at_start)
         if outcome.restored:
             lock.release(state)
@@ -237,7 +245,7 @@ def _free_node(state: State, declaration: Json) -> str:
         said = f"Production ({name}) runs but does not answer at {found.url} (yet)."
     else:
         said = f"Production ({name}) runs{' and serves ' + found.model if found.model else ''}."
-    last = state.read(OUTCOME)
+    last = outcomes.of_holder(state, None)
     if last and last.get("restored"):
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last["at_unix_s"]))
         said += f" It was given back last by {last['by']}, {when}."

@@ -12,7 +12,7 @@
     engine-help.json  what the engine's own help says of its flags
     phase.json        what a command has begun last
     telemetry.csv     samples of the current trial
-    outcome.json      how the last restoration ended
+    outcome.json      how the last restoration ended, and those of other trials before it
     applied.json      the last apply that was confirmed: the record that it had, for its rollback
     production-command.json   what an apply put in place of the command of a process that the node script starts
 
@@ -41,6 +41,8 @@ Json = Dict[str, Any]
 DECLARATION = "node.json"
 SCRIPT = "tokenpeak-node.pyz"
 SPARE_BYTES = 64 * 1024
+LEAST_INODES = 100
+"""For a trial's files here, twice while each is replaced, and what the engine makes beside them."""
 DECLARATION_BYTES = 1 << 20
 KEPT_TWICE = ("record.json", "engine.json", "production.json", "applied.json", "generations.json")
 _CHECKSUM = "checksum"
@@ -219,7 +221,9 @@ class State:
             self.sync()
 
     def require_room(self, least_bytes: int) -> None:
-        """Raise ScriptError unless the folder's disk has so much room."""
+        """Raise ScriptError unless the folder's disk has so much room, and inodes for a trial's files."""
+        if (problem := self.inode_problem()) is not None:
+            raise ScriptError("disk", f"{problem}, then resume the sweep.")
         free_bytes = shutil.disk_usage(self.folder).free
         if free_bytes < least_bytes:
             raise ScriptError(
@@ -227,6 +231,17 @@ class State:
                 f"No space left on the node's disk: {self.folder} has {free_bytes / 1e6:.1f} MB free and a trial needs "
                 f"{least_bytes / 1e6:.1f} MB. Make room, then resume the sweep.",
             )
+
+    def inode_problem(self) -> str | None:
+        """Why a trial's files would find no inode on the folder's disk, and what to do; None where they would."""
+        disk = os.statvfs(self.folder)
+        # Some file systems count none.
+        if disk.f_files == 0 or disk.f_favail >= LEAST_INODES:
+            return None
+        return (
+            f"No inodes left on the node's disk: {self.folder} can have {disk.f_favail} more files and a trial needs "
+            f"{LEAST_INODES}. Remove files there"
+        )
 
     def remove(self, name: str) -> None:
         """Remove a file durably, in both copies where it has two; a missing one is fine."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import fence, guard, lease, lock, phases, production
+from tokenpeak.node import fence, guard, lease, lock, outcomes, phases, production
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.protocol.answers import ProductionState, RestoreOutcome, StatusAnswer, picked
-from tokenpeak.node.restore import OUTCOME
 from tokenpeak.node.state import Json, State, UnreadableError
 
 
@@ -25,7 +24,7 @@ def status(state: State, declaration: Json) -> StatusAnswer:
         found, problem = production.look_closely(declaration.get("production") or {"manager": "none"}, state)
     except ScriptError as error:
         found, problem = None, error.text
-    last = state.read(OUTCOME)
+    restorations = [picked(RestoreOutcome, known) for known in outcomes.kept(state)]
     return StatusAnswer(
         production=found,
         problem=unreadable or problem,
@@ -39,5 +38,6 @@ def status(state: State, declaration: Json) -> StatusAnswer:
         secret=record.get("secret") if record else None,
         generations=fence.generations(state),
         phase=phases.now(state),
-        last_restoration=picked(RestoreOutcome, last) if last else None,
+        last_restoration=restorations[0] if restorations else None,
+        earlier_restorations=tuple(restorations[1:]),
     )

@@ -5,7 +5,6 @@ Changes nothing, and leaves nothing there. Run as root it sees every process; as
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import sys
@@ -15,7 +14,9 @@ from tokenpeak.node import installed_engines, machine, process, serving, sockets
 from tokenpeak.node.found_servers import Machine, user_of
 from tokenpeak.node.probe import gpus
 from tokenpeak.node.protocol.answers import GpuState, as_json, picked
+from tokenpeak.node.protocol.frame import framed
 from tokenpeak.node.protocol.survey import SurveyAnswer
+from tokenpeak.node.script import own_digest
 
 PORT = 8000
 _LOCAL = ("0.0.0.0", "127.0.0.1", "::", "::ffff:127.0.0.1")  # noqa: S104 — where others listen
@@ -53,7 +54,7 @@ def _url(port: int, listeners: list[sockets.Listener]) -> str:
 
 
 def main() -> None:
-    """Print the survey as JSON; the port may be given."""
+    """Print the survey as an answer; the port may be given."""
     port = int(sys.argv[1]) if len(sys.argv) > 1 else PORT
     os.chdir("/")
-    print(json.dumps(as_json(survey(port)), default=vars), flush=True)
+    print(framed({**as_json(survey(port)), "script": own_digest()}), end="", flush=True)

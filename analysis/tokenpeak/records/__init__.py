@@ -29,6 +29,14 @@ are UTC.
 from tokenpeak.records.apply import ApplyRecord, Bake, BakeFigure, Despite, ProductionDefinition
 from tokenpeak.records.base import FORMAT_VERSION, Distribution, EnergyBoundary, Record
 from tokenpeak.records.config import Config, ModelName, config_hash
+from tokenpeak.records.failure_cause import (
+    ENGINE_CAUSES,
+    FAILURE_CAUSES,
+    OUTAGE_CAUSES,
+    TRANSIENT_CAUSES,
+    UNEXPLAINED_CAUSES,
+    FailureCause,
+)
 from tokenpeak.records.node import (
     Container,
     EngineBuild,
@@ -63,11 +71,16 @@ from tokenpeak.records.verdict import BY_THE_ENGINE, OVERLOADED, QUALITY_FAILED,
 
 __all__ = [
     "BY_THE_ENGINE",
+    "ENGINE_CAUSES",
+    "FAILURE_CAUSES",
     "FORMAT_VERSION",
+    "OUTAGE_CAUSES",
     "OVERLOADED",
     "QUALITY_FAILED",
     "QUALITY_UNKNOWN",
     "REQUEST_COLUMNS",
+    "TRANSIENT_CAUSES",
+    "UNEXPLAINED_CAUSES",
     "ApplyRecord",
     "Bake",
     "BakeFigure",
@@ -83,6 +96,7 @@ __all__ = [
     "EngineBuild",
     "EngineCounters",
     "Failure",
+    "FailureCause",
     "Gpu",
     "HardwareKey",
     "IdlePower",

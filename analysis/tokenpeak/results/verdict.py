@@ -36,6 +36,8 @@ CLOCK_SAMPLES = 8
 SEGMENTS_LOST_SHARE = 0.001
 SEGMENTS_LOST_FLOOR = 5
 GAP_SHARE = 0.5
+NETWORK_OUTAGE = "network_outage"
+"""Code of the reason that the path to the server was cut during a run."""
 RECOMPUTED_LIMIT = 0.01
 """Of the tokens computed, how many preemption may add; vLLM calls preemption normal unless it is frequent."""
 
@@ -170,7 +172,7 @@ def _outages(evidence: RunEvidence) -> Reason | None:
         return None
     silent = sum(end - begin for begin, end in felt)
     return Reason(
-        code="network_outage",
+        code=NETWORK_OUTAGE,
         text=f"The network to the server was interrupted {len(felt)} time{'s' if len(felt) > 1 else ''}, for "
         f"{silent:.1f} s in all, first {felt[0][0]:.1f} s after the run's start: no stream received anything, and the "
         "server's machine answered no probe.",

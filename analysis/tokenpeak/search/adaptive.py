@@ -22,14 +22,13 @@ from functools import cached_property
 import numpy as np
 
 from tokenpeak.metrics import Direction
-from tokenpeak.records import Plan
+from tokenpeak.records import TRANSIENT_CAUSES, Plan
 from tokenpeak.search.acquisition import SAMPLES, PosteriorSamples
 from tokenpeak.search.budget import Budget
 from tokenpeak.search.early_stop import early_stop_threshold
 from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_failing, draw_rules
 from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
 from tokenpeak.search.history import (
-    TRANSIENT_CAUSES,
     Finished,
     Outcome,
     Proposal,

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from tokenpeak.metrics import Direction
-from tokenpeak.records import Plan
+from tokenpeak.records import TRANSIENT_CAUSES, Plan
 from tokenpeak.search.budget import Budget
 from tokenpeak.search.finals import Finals
-from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Wait, alike_by_answers, by_own_fault
+from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, alike_by_answers, by_own_fault
 from tokenpeak.spec.search import SearchSpec
 
 

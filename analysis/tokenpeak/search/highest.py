@@ -11,15 +11,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tokenpeak.plan.highest import as_predicted, at_value, climbers, first_of, value_on
-from tokenpeak.records import Plan, PlannedConfig
+from tokenpeak.records import FAILURE_CAUSES, Plan, PlannedConfig
 from tokenpeak.search.budget import Budget
-from tokenpeak.search.history import TRANSIENT_CAUSES, Finished, Outcome, Proposal, Strategy, Wait, next_replicate
+from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait, next_replicate
 from tokenpeak.spec.search import SearchSpec
 
-TOO_HIGH = frozenset({"out_of_memory", "crashed", "unknown"})
-"""Causes of failures that a lower value may mend."""
-TOO_LOW = frozenset({"kv_cache_too_small", "context_too_long"})
-"""Causes of failures that a higher value may mend."""
 DOUBTFUL_LAUNCHES = 2
 """A value whose launches failed so often for reasons that say nothing of it is taken for too high."""
 
@@ -131,18 +127,18 @@ def _climb(plan: Plan, rungs: tuple[PlannedConfig, ...], done: Sequence[Outcome]
         if stuck or isinstance(step, HighestValue):
             break
         launches += 1
-        value, cause = value_on(plan, rung), outcome.failure_cause or ""
+        value, cause = value_on(plan, rung), FAILURE_CAUSES.get(outcome.failure_cause or "")
         if outcome.status == "failed":
-            failures.append((rung.config.choices[plan.highest], cause))
+            failures.append((rung.config.choices[plan.highest], outcome.failure_cause or ""))
         if outcome.status == "ok":
             attempts.append(Attempt(value=value, survived=True))
-        elif cause in TRANSIENT_CAUSES:
+        elif cause is not None and cause.is_retried:
             doubtful[outcome.config_id] += 1
             if doubtful[outcome.config_id] >= DOUBTFUL_LAUNCHES:
                 attempts.append(Attempt(value=value, survived=False))
-        elif cause in TOO_HIGH:
+        elif cause is not None and cause.climb == "too_high":
             attempts.append(Attempt(value=value, survived=False))
-        elif cause in TOO_LOW:
+        elif cause is not None and cause.climb == "too_low":
             values = [other for other in values if other > value]
         else:
             stuck = True

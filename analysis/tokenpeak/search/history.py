@@ -12,13 +12,10 @@ from typing import Literal, Protocol
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.ranking.node_effects import node_effects
 from tokenpeak.ranking.objective import objective_value, screened_value
-from tokenpeak.records import QUALITY_FAILED, Plan, TrialRecord
+from tokenpeak.records import QUALITY_FAILED, TRANSIENT_CAUSES, Plan, RunRecord, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
 
 Status = Literal["ok", "failed", "interrupted"]
-
-TRANSIENT_CAUSES = frozenset({"vram_taken", "port_taken", "hung", "node_unreachable", "interrupted", "load_failed"})
-"""Failures that say nothing about the config: its next launch may do."""
 
 BADLY_MEASURED = "badly_measured"
 """Cause of a launch that went well but whose runs for the objective describe the load client or the network."""
@@ -133,16 +130,18 @@ def outcome_of(trial: TrialRecord, spec: SweepSpec) -> Outcome:
 
 
 def _cause(trial: TrialRecord, spec: SweepSpec) -> str | None:
-    """Why the trial has no value: its failure, or that no run for the objective describes the engine.
-
-    A sustainable rate is read from every level of its workload.
-    """
+    """Why the trial has no value: its failure, or that no run for the objective describes the engine."""
     if trial.failure is not None:
         return trial.failure.cause
+    own = objective_runs(trial.runs, spec)
+    return BADLY_MEASURED if own and not any(run.verdict.well_measured for run in own) else None
+
+
+def objective_runs(runs: Sequence[RunRecord], spec: SweepSpec) -> list[RunRecord]:
+    """Those of a trial's runs that the objective is read from: of a sustainable rate, every level of its workload."""
     workload, level = spec.objective_run()
     rate = spec.objective.is_rate
-    own = [run for run in trial.runs if run.workload.name == workload and (rate or run.level_label == level)]
-    return BADLY_MEASURED if own and not any(run.verdict.well_measured for run in own) else None
+    return [run for run in runs if run.workload.name == workload and (rate or run.level_label == level)]
 
 
 def judged_slo(spec: SweepSpec, slo_met: bool | None) -> bool | None:

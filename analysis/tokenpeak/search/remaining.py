@@ -13,12 +13,12 @@ from tokenpeak.plan.estimate import Estimate, estimate, quality_s, trial_time
 from tokenpeak.plan.node_screening import screening_config, screening_launches, screening_spec
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.ranking.objective import metric_direction
-from tokenpeak.records import NodeFacts, Plan
+from tokenpeak.records import TRANSIENT_CAUSES, NodeFacts, Plan
 from tokenpeak.search.budget import Budget
 from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
 from tokenpeak.search.grid import Grid
 from tokenpeak.search.highest import HighestValue, climb, searched
-from tokenpeak.search.history import TRANSIENT_CAUSES, Outcome, Strategy
+from tokenpeak.search.history import Outcome, Strategy
 from tokenpeak.search.searches import Searches
 from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.sweep import SweepSpec

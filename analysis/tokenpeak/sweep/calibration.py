@@ -63,7 +63,7 @@ def node_server(node: Node, ready: ReadyNode, ttft_s: float, itl_s: float) -> Ab
     binary = built.read_bytes()
     serve = f"{address} {port} {ttft_s * 1e3} {itl_s * 1e3}"
     script = (
-        f'd=$(mktemp -d) && trap "rm -rf $d" EXIT && head -c {len(binary)} >$d/timetable && '
+        f'echo && d=$(mktemp -d) && trap "rm -rf $d" EXIT && head -c {len(binary)} >$d/timetable && '
         f"chmod +x $d/timetable && $d/timetable {serve}"
     )
     return _serving(host_command(node, ["sh", "-c", script]), binary, host)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
-from tokenpeak.errors import FencedError, InputError, NodeError, suggestion
+from tokenpeak.errors import ArchiveError, FencedError, InputError, NodeError, suggestion
 from tokenpeak.loadgen.calibration import calibration_record, checked
 from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
@@ -16,6 +16,7 @@ from tokenpeak.quality.tasks import read_tasks
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
+from tokenpeak.storage import refusal
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.answers_keeper import AnswersKeeper, recorded
 from tokenpeak.sweep.archive_keeper import KeptArchive
@@ -226,6 +227,11 @@ def _carry_out(job: _Job, folder: Path, progress: ProgressDisplay, interrupt: In
         outcome = _trials(job, folder, progress, interrupt, notifier)
     except FencedError:
         raise  # the sweep goes on elsewhere, and that controller notifies
+    except OSError as error:
+        notifier.aborted(error)
+        if (words := refusal(error)) is None:
+            raise
+        raise ArchiveError(f"{words} Then go on with: make sweep RESUME={job.record.sweep_id}") from error
     except BaseException as error:
         notifier.aborted(error)
         raise
@@ -331,7 +337,9 @@ def _trials(
         left_out_nodes=tuple(worker.node for worker in workers if worker.is_left_out),
         problems=(*job.left_out, *compared.outliers, *complaints, *([budget.refused] if budget.refused else [])),
     )
-    kept.write_end(end)
+    if (unwritten := end_problem(kept, end)) is not None:
+        complaints.append(unwritten)
+        end = end.model_copy(update={"problems": (*end.problems, unwritten)})
     return SweepOutcome(
         archive=job.archive,
         record=job.record,
@@ -340,6 +348,15 @@ def _trials(
         trials=trial_queue.records,
         complaints=tuple(complaints),
     )
+
+
+def end_problem(kept: KeptArchive, end: EndRecord) -> str | None:
+    """Write how the sweep ended; why that is not on disk, with what to do, or None where it is."""
+    try:
+        kept.write_end(end)
+    except ArchiveError as error:
+        return f"How the sweep ended is not recorded: {error} Then go on with: make sweep RESUME={end.sweep_id}"
+    return None
 
 
 def _join(workers: Sequence[Worker], trial_queue: TrialQueue, kept: KeptArchive, interrupt: Interrupt) -> None:

@@ -23,6 +23,7 @@ from tokenpeak.loadgen.answer import HttpAnswer, HttpAnswerError, ask
 from tokenpeak.loadgen.job import LoadJob
 from tokenpeak.loadgen.target import Server
 from tokenpeak.names import inside
+from tokenpeak.node import clock
 from tokenpeak.node.protocol.answers import LaunchAnswer
 from tokenpeak.records import Gpu, NodeFacts
 from tokenpeak.spec.endpoint import REFERENCE, EndpointSpec
@@ -183,7 +184,7 @@ def measure(
 ) -> TrialResult:
     """All runs of the spec, once; returns in every case. A client that is ended leaves an interrupted trial."""
     evidence = TrialEvidence(
-        request=request, started_at=datetime.now(UTC), started_mono_s=time.monotonic(), launch=LaunchAnswer(ready=True)
+        request=request, started_at=datetime.now(UTC), started_boot_s=clock.boot_s(), launch=LaunchAnswer(ready=True)
     )
     files = _write_job(request, inside(site.folder, request.trial_id), evidence.started_at.timestamp())
     on_files(files)
@@ -193,7 +194,7 @@ def measure(
     evidence = TrialEvidence(
         request=request,
         started_at=evidence.started_at,
-        started_mono_s=evidence.started_mono_s,
+        started_boot_s=evidence.started_boot_s,
         output=files.output,
         launch=evidence.launch,
         spans={"load": (began_s, time.time())},
@@ -202,12 +203,13 @@ def measure(
     )
     record, _ = trial_record(evidence, site.provenance)
     parquet = files.output / "requests.parquet"
-    lost = record.failure is not None and record.failure.cause == "load_host_lost"
+    is_lost = record.status == "interrupted" and not evidence.cancelled
     return TrialResult(
         record=record,
         requests_parquet=parquet if parquet.is_file() else None,
         log_text="",
-        node_trouble=record.failure.message if lost and record.failure is not None else None,
+        # As with a node: what keeps a launch from being measured twice in a row ends the sweep, and says so.
+        node_trouble=record.failure.message if is_lost and record.failure is not None else None,
     )
 
 

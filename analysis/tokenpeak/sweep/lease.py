@@ -6,15 +6,18 @@ channel is separate from Ansible's, so that neither a long task nor a lost one s
 """
 
 import json
+import os
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from pathlib import Path
+from typing import IO, Any, Self
 
 from tokenpeak.node import fence
 from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
+from tokenpeak.node.protocol.frame import unframed
 from tokenpeak.node.protocol.requests import HeartbeatRequest, as_json
 from tokenpeak.sweep.connection import script_command
 from tokenpeak.sweep.inventory import Node
@@ -34,8 +37,7 @@ def lease_command(node: Node, declaration: Mapping[str, Any], *, is_shared: bool
 
 def lease_problem(argv: Sequence[str], login: Login = ANYWHERE) -> str | None:
     """Why a lease would not be renewed by this command: its last words at an end without a heartbeat; None if it is."""
-    # Into a file: a process that SSH leaves behind for a shared connection would keep a pipe open.
-    with tempfile.TemporaryFile() as said:
+    with _scratch() as said:
         try:
             status = subprocess.run(
                 list(argv),
@@ -114,7 +116,7 @@ class LeaseChannel:
 
     def _keep(self) -> None:
         while not self._closing.is_set():
-            with tempfile.TemporaryFile() as said:
+            with _scratch() as said:
                 try:
                     process = subprocess.Popen(
                         self._argv,
@@ -189,6 +191,17 @@ class LeaseChannel:
                 return
 
 
+def _scratch() -> IO[bytes]:
+    """Where a process's words go; on a full disk nowhere, because that must not end a lease.
+
+    No pipe: a process that SSH leaves behind for a shared connection would keep it open.
+    """
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return Path(os.devnull).open("w+b")
+
+
 def _ending(said: bytes, status: int, login: Login) -> str:
     """Why a channel's process ended, from what it printed."""
     return explained(said.decode(errors="replace"), login) or _last_words(said) or f"it ended with status {status}"
@@ -202,13 +215,9 @@ def _last_words(said: bytes) -> str:
 
 
 def _refusal(said: bytes) -> CommandFailure | None:
-    """The error of a node command whose answer is the last line; None where that is no such answer."""
-    lines = said.split(b"\n")
-    try:
-        answer = json.loads(next((line for line in reversed(lines) if line.strip()), b""))
-    except ValueError:
-        return None
-    return parse(LeaseAnswer, answer).error if isinstance(answer, dict) else None
+    """The error in a node command's answer; None where there is no such answer."""
+    answer = unframed(said.decode(errors="replace"))
+    return parse(LeaseAnswer, answer).error if answer is not None else None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

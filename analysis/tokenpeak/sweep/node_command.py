@@ -22,7 +22,7 @@ from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.sweep.connection import environment, node_command, script_command
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.login_failures import Login, missing_python, with_remedy
-from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult, as_object, failure_words
+from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult, answer_in, failure_words
 from tokenpeak.sweep.step import Step
 
 _CANCEL_POLL_S = 0.5
@@ -148,7 +148,7 @@ def _result(argv: Sequence[str], node: Node, title: str, ended: _Ended, step: St
     if ended.status == _SSH_FAILED and argv[0] == "ssh":
         said = ended.said.strip()[-WORDS_CHARACTERS:] or "SSH ended without a word"
         return NodeResult(has_run=True, unreachable=with_remedy(said, login))
-    found = as_object(ended.printed)
+    found = answer_in(ended.printed)
     answer = parse(ANSWERS[step], found) if found is not None and step is not None and step in ANSWERS else None
     failure = None
     if ended.status != 0 or _is_down(answer):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tokenpeak.node.protocol.frame import unframed
 from tokenpeak.node.protocol.requests import PutRequest, as_json
 from tokenpeak.node.put import PRIVATE_MODE, SCRIPT_MODE, secret_content
 from tokenpeak.node.state import DECLARATION, SCRIPT, content_of
@@ -30,7 +31,7 @@ for name in sys.argv[2:]:
         found[name] = [digest.hexdigest(), seen.st_mode, seen.st_uid == os.geteuid()]
     except OSError:
         continue
-print(json.dumps(found))
+print("\\n" + json.dumps({"files": found}))
 """
 """Prints of each named file of a folder its SHA-256, its mode, and whether it is this user's own."""
 _PUT = """
@@ -63,11 +64,8 @@ class NodeFiles:
 
     def are_there(self, printed: str) -> bool:
         """Whether the look has printed that each file is there, with this very content and mode, its user's own."""
-        try:
-            found = json.loads(printed)
-        except (ValueError, RecursionError):
-            return False
-        return bool(found == self._expected())
+        found = unframed(printed, "files")
+        return found is not None and found["files"] == self._expected()
 
     def put(self) -> list[str]:
         """The command that puts them there, from `put_input` on its standard input."""

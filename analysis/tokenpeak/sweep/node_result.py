@@ -1,12 +1,12 @@
 """Node result: what came of the steps that ran on a node, and the events on the way, whoever carried them."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tokenpeak.node import fence
 from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, parse
+from tokenpeak.node.protocol.frame import unframed
 from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained, missing_python
 from tokenpeak.sweep.step import Step
 
@@ -77,13 +77,9 @@ class NodeResult:
         )
 
 
-def as_object(printed: object) -> dict[str, Any] | None:
-    """The JSON object that was printed; None for what is none."""
-    try:
-        found = json.loads(printed) if isinstance(printed, str) else None
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+def answer_in(printed: object) -> dict[str, Any] | None:
+    """The answer in what a step printed, whoever carried it; None where there is none."""
+    return unframed(printed) if isinstance(printed, str) else None
 
 
 def failure_words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE) -> str:
@@ -92,7 +88,7 @@ def failure_words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE
     `result` has cmd, rc, stdout, stderr and msg, as far as they are known. A command that did not get to the node at
     all has the reason.
     """
-    answer = as_object(result.get("stdout"))
+    answer = answer_in(result.get("stdout"))
     if answer is not None and (refusal := parse(NodeAnswer, answer).error) is not None:
         return refusal.text[:WORDS_CHARACTERS]
     if answer is not None and isinstance(said := answer.get("message"), str):

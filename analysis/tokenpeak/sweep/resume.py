@@ -116,11 +116,14 @@ def _given_back_meanwhile_s(
     recorded = {trial.trial_id for trial in trials if trial.restoration is not None and trial.restoration.restored}
     found = {}
     for name, answer in answers.items():
-        last = answer.last_restoration
-        if last is None or not (last.holder or "").startswith(ours) or not last.restored or last.trial_id in recorded:
-            continue
-        if name in open_s or (last.at_unix_s or 0.0) > since_unix_s:
-            found[name] = last.downtime_s or 0.0
+        known = (answer.last_restoration, *answer.earlier_restorations)
+        own = [each for each in known if each is not None and (each.holder or "").startswith(ours) and each.restored]
+        lost = list({each.trial_id: each for each in reversed(own) if each.trial_id not in recorded}.values())
+        # The end of an outage that was open is the newest, whatever the two machines' clocks say.
+        new = [each for each in lost[:-1] if (each.at_unix_s or 0.0) > since_unix_s]
+        new += [each for each in lost[-1:] if name in open_s or (each.at_unix_s or 0.0) > since_unix_s]
+        if new:
+            found[name] = sum(each.downtime_s or 0.0 for each in new)
     return found
 
 

@@ -27,7 +27,7 @@ from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.sweep.connection import is_kept, open_sockets, search_path
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.login_failures import Login, logins_of, with_remedy
-from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult, as_object, failure_words
+from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult, answer_in, failure_words
 from tokenpeak.sweep.resolution import as_extravars
 from tokenpeak.sweep.step import Step, step_of
 
@@ -102,7 +102,7 @@ class _Collector:
         return self._find_logins()
 
     def _take_answer(self, node: str, step: Step, result: Mapping[str, Any]) -> None:
-        answer = as_object(result.get("stdout"))
+        answer = answer_in(result.get("stdout"))
         if answer is not None and step in ANSWERS:
             self.answers.setdefault(node, {})[step] = parse(ANSWERS[step], answer)
 

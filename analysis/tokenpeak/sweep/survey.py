@@ -1,6 +1,5 @@
 """Survey of hosts over SSH before they are in any inventory, by the node package; nothing stays there."""
 
-import json
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from tokenpeak.node import process
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import parse
+from tokenpeak.node.protocol.frame import unframed
 from tokenpeak.node.protocol.survey import SurveyAnswer
 from tokenpeak.sweep.login_failures import Login, explained
 
@@ -62,11 +62,8 @@ def _survey(host: str, port: int, bundle: bytes) -> Surveyed:
     command = shlex.join(["sh", "-c", _START, "sh", _CODE, str(port)])
     ssh = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "--", host, command]
     ran = process.run(ssh, _LIMIT_S, given=bundle)
-    try:
-        given = json.loads(ran.out)
-    except ValueError:
-        given = None
-    if ran.status != 0 or not isinstance(given, dict):
+    given = unframed(ran.out)
+    if ran.status != 0 or given is None:
         login = Login(address=made.address, user=made.user)
         said = (ran.err or ran.out).strip()
         problem = explained(said, login) or (said.splitlines()[-1] if said else f"ssh ended with status {ran.status}")

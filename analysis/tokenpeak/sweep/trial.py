@@ -17,6 +17,7 @@ from typing import Any
 from tokenpeak import paths
 from tokenpeak.errors import PlanError
 from tokenpeak.names import inside
+from tokenpeak.node import clock
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
 from tokenpeak.node.protocol.requests import RestoreRequest, as_json
 from tokenpeak.records import Production, Provenance, TrialRecord
@@ -112,7 +113,7 @@ def run_trial(
     called when the trial's own end did not get through: from then on the lease must not be renewed. It says when the
     node was last heard, in seconds since the epoch.
     """
-    evidence = TrialEvidence(request=request, started_at=datetime.now(UTC), started_mono_s=time.monotonic())
+    evidence = TrialEvidence(request=request, started_at=datetime.now(UTC), started_boot_s=clock.boot_s())
     try:
         argv = request.argv()
         files = write_requests(
@@ -155,6 +156,8 @@ def run_trial(
     )
     if finished is None:
         evidence = _give_back(evidence, site, files, on_event, heard_at_unix_s=let_lapse())
+    elif finished.given_back_by == "another":
+        evidence = _with_own_account(evidence, heard_at_unix_s=let_lapse())
     record, log_text = trial_record(evidence, site.provenance)
     parquet = files.output / "requests.parquet"
     return TrialResult(
@@ -246,6 +249,15 @@ def _give_back(
         finish=FinishAnswer(restoration=outcome),
         spans={**evidence.spans, **restored.spans},
     )
+
+
+def _with_own_account(evidence: TrialEvidence, *, heard_at_unix_s: float | None) -> TrialEvidence:
+    """The outage of a trial whose node another has now, as far as it was seen here, where the node cannot say more."""
+    outcome = evidence.finish.restoration
+    if outcome is None or outcome.downtime_s is not None:
+        return evidence
+    seen = replace(outcome, downtime_s=_down_at_least_s(evidence, heard_at_unix_s))
+    return replace(evidence, finish=replace(evidence.finish, restoration=seen))
 
 
 def _down_at_least_s(evidence: TrialEvidence, heard_at_unix_s: float | None) -> float | None:

@@ -3,7 +3,8 @@
 Why a trial gave no result follows from the node's answers, the engine's log and what the load client wrote.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,15 +15,24 @@ from tokenpeak.loadgen.job import QUALITY, JobOutcome, read_outcome
 from tokenpeak.node.engine_builds import is_version
 from tokenpeak.node.launch import MODEL_MISSING, WRONG_ENGINE
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
-from tokenpeak.records import Failure, Reason, RunRecord
+from tokenpeak.records import FAILURE_CAUSES, OUTAGE_CAUSES, UNEXPLAINED_CAUSES, Failure, Reason, RunRecord
 from tokenpeak.records.quality import QualityMeasurement
+from tokenpeak.results.verdict import NETWORK_OUTAGE
+from tokenpeak.search.history import objective_runs
 from tokenpeak.sweep.step import Step
 from tokenpeak.sweep.trial_request import TrialRequest
 from tokenpeak.vllm.startup_log import classify_failure, startup_facts
 
 _OF_THE_NODE = ("lease_lapsed", "address_taken")
 """Failures of a launch that say nothing about its config."""
-_NO_SPACE = "[Errno 28] No space left on device"
+_DISK_FAULT = re.compile(
+    r"\[Errno (?:5|28|116|122)\] [A-Z][\w/ ]*|[A-Z][\w/ ]*\(os error (?:5|28|116|122)\)|No space left on device"
+)
+"""What a disk that is full, over its quota, broken or gone does to an engine (EIO, ENOSPC, ESTALE, EDQUOT)."""
+_READ_ONLY = re.compile(r"\[Errno 30\] Read-only file system|Read-only file system \(os error 30\)")
+"""At a start it may be a path that the config names; under load the disk has become so."""
+_NOT_REACHED = frozenset({"connect_timeout", "connect_failed"})
+"""Failures of requests that no server has seen, be it up or down."""
 OVERLAP = Reason(
     code="production_overlap",
     text="Production was started by somebody while the trial was under way, and ran beside the engine.",
@@ -35,7 +45,8 @@ class TrialEvidence:
 
     request: TrialRequest
     started_at: datetime
-    started_mono_s: float
+    started_boot_s: float
+    """On the clock that counts a suspended machine's time, as the node's own account of an outage does."""
     argv: tuple[str, ...] = ()
     output: Path | None = None
     """Where the load client wrote."""
@@ -54,54 +65,118 @@ def failure_of(evidence: TrialEvidence, runs: tuple[RunRecord, ...], log: str) -
     if evidence.cancelled:
         return Failure(phase=_phase_reached(evidence), cause="interrupted", message="The sweep was interrupted.")
     if is_overlapped(evidence):
-        return Failure(phase=_phase_reached(evidence), cause=OVERLAP.code, message=OVERLAP.text)
+        return _outage(_phase_reached(evidence), OVERLAP.text, cause=OVERLAP.code)
     if evidence.unreachable:
-        return Failure(phase=_phase_reached(evidence), cause="node_unreachable", message=evidence.unreachable)
-    if evidence.launch.ready is None:
-        reason = evidence.failure or "The node's launch command gave no answer."
-        return Failure(phase="launch", cause="interrupted", message=reason)
-    if evidence.launch.failure_phase in _OF_THE_NODE:
-        reason = evidence.launch.message or "The node's lease lapsed and its guard gave it back."
-        return Failure(phase="launch", cause="interrupted", message=reason)
+        return _outage(_phase_reached(evidence), evidence.unreachable, cause="node_unreachable")
+    of_launch, taken_back = _failure_of_launch(evidence, log), _taken_back(evidence)
+    if of_launch is not None and (taken_back is None or of_launch.cause not in UNEXPLAINED_CAUSES):
+        return of_launch
+    return taken_back or _failure_under_load(evidence, runs, log)
+
+
+def _outage(phase: str, reason: str, *, cause: str = "interrupted") -> Failure:
+    """The trial is to be made again, for a reason that lies in node, network, disk or controller."""
+    return _failure(phase, cause, reason)
+
+
+def _failure(phase: str, cause: str, reason: str) -> Failure:
+    """A failure with what its cause's entry advises."""
+    return Failure(phase=phase, cause=cause, message=f"{reason.rstrip()} {FAILURE_CAUSES[cause].advice or ''}".strip())
+
+
+def _failure_of_launch(evidence: TrialEvidence, log: str) -> Failure | None:
+    """Why no engine that the config asks for was ready; None when one was."""
+    launch = evidence.launch
+    if launch.ready is None:
+        return _outage("launch", evidence.failure or "The node's launch command gave no answer.")
+    if launch.failure_phase in _OF_THE_NODE:
+        return _outage("launch", launch.message or "The node's lease lapsed and its guard gave it back.")
     if (wrong := _wrong_engine(evidence, log)) is not None:
         return wrong
-    if evidence.launch.failure_phase == MODEL_MISSING:
-        return Failure(phase="launch", cause=MODEL_MISSING, message=evidence.launch.message or "It is not there.")
-    if not evidence.launch.ready:
-        phase = evidence.launch.failure_phase or "engine_start"
-        return _full_disk(log, phase) or classify_failure(
-            log,
-            phase=phase,
-            exit_status=evidence.launch.exit_status,
-            timed_out=bool(evidence.launch.timed_out),
-        )
-    if evidence.finish.given_back_by == "guard":
+    if launch.failure_phase == MODEL_MISSING:
+        return Failure(phase="launch", cause=MODEL_MISSING, message=launch.message or "It is not there.")
+    if launch.ready:
+        return None
+    phase = launch.failure_phase or "engine_start"
+    if launch.pid is None and launch.message and not log:
+        # Neither a process nor a word of one: its program is not there, or what starts it refused.
+        return _failure(phase, "engine_not_started", launch.message)
+    if (fault := _DISK_FAULT.search(log)) is not None:
+        return _disk_fault(fault, phase)
+    return classify_failure(log, phase=phase, exit_status=launch.exit_status, timed_out=bool(launch.timed_out))
+
+
+def _taken_back(evidence: TrialEvidence) -> Failure | None:
+    """That somebody ended the trial before its own end; None when nobody did."""
+    by, restoration = evidence.finish.given_back_by, evidence.finish.restoration
+    if by in (None, "finish"):
+        return None
+    if by == "guard":
         reason = "The node's guard gave it back while the trial was under way: its lease or its deadline had passed."
-        return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
-    if evidence.finish.given_back_by not in (None, "finish"):
+    else:
         # Whoever gave it back ended the engine, and another's may have answered in its place.
         reason = "The node was taken from this trial while it was under way: by another sweep, or by make restore."
-        return Failure(phase=_phase_reached(evidence), cause="interrupted", message=reason)
+    account = restoration.message if restoration is not None else ""
+    return _outage(_phase_reached(evidence), f"{reason} {account}")
+
+
+def _failure_under_load(evidence: TrialEvidence, runs: tuple[RunRecord, ...], log: str) -> Failure | None:
+    """Why an engine that was ready gave no result; None when it gave one.
+
+    A cut network counts where nothing shows that the engine failed.
+    """
     if (lost := outcome_of(evidence.output).lost_host) is not None:
-        return Failure(phase="load", cause="load_host_lost", message=lost)
+        return _outage("load", lost, cause="load_host_lost")
+    network = _network_outage(runs)
     left_out = outcome_of(evidence.output).left_out is not None
     expected = 1 if left_out else sum(len(plan.levels) for plan in evidence.request.spec.workloads)
     is_whole = len(runs) == expected and any(run.summary.requests_ok for run in runs)
     if evidence.finish.engine_ran is False and not (is_whole and _died_after_load(evidence)):
         # Whatever requests ended well before: a config whose engine does not outlive the load has failed.
-        return _full_disk(log, "load") or classify_failure(
-            log, phase="load", exit_status=evidence.finish.exit_status, timed_out=False
-        )
+        logged = _by_the_log(log, evidence.finish.exit_status)
+        return network if network is not None and logged.cause in UNEXPLAINED_CAUSES else logged
     if evidence.failure is None and is_whole:
-        return None
-    found = _full_disk(log, "load") or classify_failure(log, phase="load", exit_status=None, timed_out=False)
-    if evidence.failure is not None and found.cause in ("unknown", "refused"):
-        # The client failed, and the engine's log knows nothing of it.
-        return Failure(phase="load", cause="interrupted", message=evidence.failure)
-    if found.cause != "unknown":
-        return found
+        own = objective_runs(runs, evidence.request.spec)
+        is_measured = any(run.verdict.well_measured for run in own)
+        return None if is_measured else _network_outage(own)
+    logged = _by_the_log(log, None)
+    if logged.cause in UNEXPLAINED_CAUSES or logged.cause == "crashed":
+        # The engine lives, so that an exception in its log did not end it.
+        if network is not None:
+            return network
+        if evidence.failure is not None:
+            return _outage("load", evidence.failure)
+    if logged.cause not in UNEXPLAINED_CAUSES or _is_refused(runs):
+        return logged
     reason = f"No request of {len(runs)} runs ended well; {expected} runs were requested."
-    return Failure(phase="load", cause="load_failed", message=reason, evidence=found.evidence)
+    return _failure("load", "load_failed", reason).model_copy(update={"evidence": logged.evidence})
+
+
+def _is_refused(runs: Sequence[RunRecord]) -> bool:
+    """Whether the engine itself answered every request that failed, by a refusal: it would again."""
+    kinds = [kind for run in runs for kind in run.summary.failures]
+    return bool(kinds) and all(kind.startswith("http_") for kind in kinds)
+
+
+def _by_the_log(log: str, exit_status: int | None) -> Failure:
+    """What the engine's log and its end say of a failure under load."""
+    if (fault := _DISK_FAULT.search(log) or _READ_ONLY.search(log)) is not None:
+        return _disk_fault(fault, "load")
+    return classify_failure(log, phase="load", exit_status=exit_status, timed_out=False)
+
+
+def _network_outage(runs: Sequence[RunRecord]) -> Failure | None:
+    """That the network path between load generator and engine was cut; None where no run shows that."""
+    for run in runs:
+        reason = next((reason for reason in run.verdict.reasons if reason.code == NETWORK_OUTAGE), None)
+        if reason is not None:
+            return _outage("load", reason.text, cause=NETWORK_OUTAGE)
+        failures = run.summary.failures
+        if not run.summary.requests_ok and failures and _NOT_REACHED.issuperset(failures):
+            count = sum(failures.values())
+            text = f"None of {count} requests of {run.workload.name} at {run.level_label} got to the engine's address."
+            return _outage("load", text, cause=NETWORK_OUTAGE)
+    return None
 
 
 def _died_after_load(evidence: TrialEvidence) -> bool:
@@ -123,16 +198,14 @@ def _wrong_engine(evidence: TrialEvidence, log: str) -> Failure | None:
     )
 
 
-def _full_disk(log: str, phase: str) -> Failure | None:
-    """What a full disk did to an engine says nothing of its config: the trial is to be made again."""
-    if _NO_SPACE not in log:
-        return None
-    return Failure(phase=phase, cause="interrupted", message=f"The node's disk is full: the engine met '{_NO_SPACE}'.")
+def _disk_fault(fault: re.Match[str], phase: str) -> Failure:
+    """What a disk did to an engine says nothing of its config."""
+    return _outage(phase, f"The node's disk is full, read-only or broken: the engine met '{fault[0].strip()}'.")
 
 
 def says_nothing_of_config(failure: Failure) -> bool:
     """Whether the trial is to be made again: its config is not to blame."""
-    return failure.cause in ("interrupted", "node_unreachable", "load_host_lost", OVERLAP.code)
+    return failure.cause in OUTAGE_CAUSES
 
 
 def is_overlapped(evidence: TrialEvidence) -> bool:

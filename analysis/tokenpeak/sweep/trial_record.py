@@ -1,13 +1,13 @@
 """Trial record, made from the node's answers, the client's measurements, and the times of the tasks."""
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
+from tokenpeak.node import clock
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, Samples
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import (
@@ -113,7 +113,7 @@ def _record(
     restoration: Restoration | None = None,
 ) -> TrialRecord:
     request = evidence.request
-    duration_s = time.monotonic() - evidence.started_mono_s
+    duration_s = clock.boot_s() - evidence.started_boot_s
     return TrialRecord.model_validate(
         {
             "sweep_id": request.sweep_id,

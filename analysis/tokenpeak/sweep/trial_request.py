@@ -4,13 +4,13 @@ Request files lie in a private folder of the trial outside the archive, because 
 """
 
 import json
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import PlanError
 from tokenpeak.loadgen.job import ANSWERS, EarlyStop, LoadJob
 from tokenpeak.loadgen.remote_worker_pool import LoadHost
@@ -299,6 +299,4 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that this user alone can read, replacing an earlier one."""
-    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
+    write_atomically(path, text, mode=0o600, durable=False)

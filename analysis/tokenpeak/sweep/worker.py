@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from tokenpeak.errors import ArchiveError, FencedError
+from tokenpeak.errors import ArchiveError, FencedError, TokenpeakError
 from tokenpeak.loadgen.remote_worker_pool import LoadHost
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.plan.node_screening import screening_spec
@@ -14,6 +14,7 @@ from tokenpeak.records import TrialRecord
 from tokenpeak.results.idle_power import ASKED_S
 from tokenpeak.search.history import Finished, Proposal, Wait
 from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.storage import refusal
 from tokenpeak.sweep.answers_keeper import AnswersKeeper
 from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
@@ -100,11 +101,25 @@ class Worker(threading.Thread, ABC):
                 later = self._session()
         except FencedError:
             self._site.interrupt.asked.set()  # the controller says why, once, at the end
+        except TokenpeakError as error:
+            self._complain(f"{self.node}: its trials ended: {error} {self._go_on}")
+        except OSError as error:
+            if (words := refusal(error)) is None:
+                self._crashed(error)
+            else:
+                self._complain(f"{self.node}: its trials ended: {words} {self._go_on}")
         except Exception as error:  # whatever it was, the other nodes go on and the sweep says so at its end
-            words = f"{self.node}: this node's worker crashed: {type(error).__name__}: {error}"
-            self._complain(words + "\n" + "".join(traceback.format_exception(error)))
+            self._crashed(error)
         finally:
             self._trial_queue.leave(self.node)
+
+    def _crashed(self, error: Exception) -> None:
+        words = f"{self.node}: this node's worker crashed: {type(error).__name__}: {error}"
+        self._complain(words + "\n" + "".join(traceback.format_exception(error)))
+
+    @property
+    def _go_on(self) -> str:
+        return f"Then go on with: make sweep RESUME={self._sweep_id}"
 
     def _session(self) -> Later | None:
         """Trials in a row; when to go on, if that is another day."""

@@ -8,7 +8,7 @@ import re
 import signal
 from collections.abc import Iterator
 
-from tokenpeak.records import Failure, StartupFacts
+from tokenpeak.records import FAILURE_CAUSES, Failure, StartupFacts
 from tokenpeak.vllm.errors import SYMPTOMS, Symptom
 
 GIB = 2**30
@@ -89,6 +89,9 @@ ENDED_BY: dict[int, str] = {
     signal.SIGINT: "somebody",
 }
 
+ASKED_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals that ask a process to end: no engine sends them to itself."""
+
 LEAKED = re.compile(r"nanobind|^ - (?:leaked|\.\.\. skipped)|resource_tracker|^\s+warnings\.warn")
 
 
@@ -148,7 +151,8 @@ def classify_failure(log: str, *, phase: str, exit_status: int | None, timed_out
             evidence=_evidence(lines, index),
         )
     cause, message, evidence = _ending(lines, phase=phase, exit_status=exit_status, timed_out=timed_out)
-    return Failure(phase=phase, cause=cause, message=message, evidence=evidence)
+    advice = FAILURE_CAUSES[cause].advice
+    return Failure(phase=phase, cause=cause, message=" ".join(filter(None, (message, advice))), evidence=evidence)
 
 
 def _upwards(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -198,12 +202,17 @@ def _ending(
         hint = " Its last words are of NCCL: try disable_custom_all_reduce or NCCL_P2P_DISABLE=1." if nccl else ""
         evidence = (*([waiting[:EVIDENCE_CHARACTERS]] if waiting else []), *_tail(lines))
         return "hung", f"The engine hung in {phase}: {why}.{hint}", tuple(dict.fromkeys(evidence))
-    if (number := _signal(lines, exit_status)) is not None:
+    raised = next(((i, text) for i, text in _upwards(lines) if _EXCEPTION.match(text)), None)
+    number = _signal(lines, exit_status)
+    is_silent = raised is None and not any(map(DIED.search, lines))
+    if is_silent and (exit_status == 0 or number in ASKED_BY):
+        how = "with status 0" if number is None else f"by {signal.Signals(number).name}"
+        return "stopped", f"The engine ended {how} in {phase}, as it does when somebody asks it to.", _tail(lines)
+    if number is not None:
         name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
         who = ENDED_BY.get(number, "a fault in native code")
         died = [line[:EVIDENCE_CHARACTERS] for line in lines if DIED.search(line)]
         return "crashed", f"The engine was ended by {name} in {phase}: {who}.", tuple(died[-2:]) or _tail(lines)
-    raised = next(((i, text) for i, text in _upwards(lines) if _EXCEPTION.match(text)), None)
     if raised is not None:
         return (
             "crashed",

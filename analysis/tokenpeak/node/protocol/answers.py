@@ -323,6 +323,8 @@ class StatusAnswer(NodeAnswer):
     """The highest generation of each resumed sweep's controllers that was here."""
     phase: PhaseName | None = bound(optional(_phase))
     last_restoration: RestoreOutcome | None = bound(_outcome)
+    earlier_restorations: tuple[RestoreOutcome, ...] = bound(several(structure(RestoreOutcome), 100), ())
+    """Of other trials, the last one first."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ansible.plugins.action import ActionBase
 
+from tokenpeak.node.protocol.frame import unframed
 from tokenpeak.sweep.node_files import LOOK_LIMIT_S, NodeFiles
 
 DEFAULT_PYTHON = "/usr/bin/python3"
@@ -90,7 +91,4 @@ class ActionModule(ActionBase):
 
 def _says_changed(done):
     """Whether the node command's answer says that it changed anything."""
-    try:
-        return bool(json.loads(done["stdout"])["changed"])
-    except (ValueError, KeyError, TypeError):
-        return False
+    return bool((unframed(done["stdout"]) or {}).get("changed"))

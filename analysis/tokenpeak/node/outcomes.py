@@ -1,0 +1,62 @@
+"""Outcomes of restorations as the node wrote them down: of the last one, and of other trials' before it.
+
+A controller that slept, or was thought dead, asks how its own trial ended when others have had the node since.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from tokenpeak.node.state import Json, State
+
+FILE = "outcome.json"
+_EARLIER = "earlier"
+_MOST_EARLIER = 24
+"""Whoever may run trials cannot fill the disk with outcomes."""
+
+
+def note(state: State, outcome: Json, nonce: str | None) -> str | None:
+    """Write an outcome down; where the disk refuses, keep it in memory for the record `nonce`, and say why it does."""
+    others = [known for known in kept(state) if _trial(known) != _trial(outcome) and known.get("trial_id")]
+    try:
+        state.write(FILE, {**outcome, _EARLIER: others[:_MOST_EARLIER]})
+    except OSError as error:
+        if outcome["restored"] and nonce is not None:
+            first = state.read_spare()
+            by = first["by"] if first.get("nonce") == nonce else outcome["by"]
+            state.write_spare({**outcome, "nonce": nonce, "by": by})
+        return str(error.strerror)
+    state.remove_spare()
+    return None
+
+
+def kept(state: State) -> list[Json]:
+    """All that are known, the last one first; of what the disk refused, the one in memory."""
+    last = state.read(FILE)
+    earlier = (last or {}).get(_EARLIER)
+    entries = [state.read_spare(), last, *(earlier if isinstance(earlier, list) else [])]
+    return [_alone(each) for each in entries if isinstance(each, dict) and "restored" in each]
+
+
+def of_trial(state: State, trial_id: str, holder: str) -> Json | None:
+    """How this very trial's restoration ended; None where none is known."""
+    return _first(state, lambda known: _trial(known) == (trial_id, holder))
+
+
+def of_holder(state: State, holder: str | None) -> Json | None:
+    """The last outcome of a holder's trials, or of anybody's where there is none, or `holder` is None."""
+    own = _first(state, lambda known: known.get("holder") == holder) if holder else None
+    return own or _first(state, lambda _: True)
+
+
+def _first(state: State, is_it: Callable[[Json], bool]) -> Json | None:
+    return next(filter(is_it, kept(state)), None)
+
+
+def _alone(outcome: Json) -> Json:
+    """An outcome without those that are written down with it."""
+    return {name: value for name, value in outcome.items() if name != _EARLIER}
+
+
+def _trial(outcome: Json) -> tuple[object, object]:
+    return outcome.get("trial_id"), outcome.get("holder")

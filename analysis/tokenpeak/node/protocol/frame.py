@@ -1,0 +1,40 @@
+"""Frame of what a command on a node prints for its controller: one JSON object, on a line of its own.
+
+A login shell may print as well: a banner, the message of the day, a tool's greeting, with or without the end of its
+line. So a command begins with the end of a line, and who reads takes the last line that is an object with the key that
+each answer has. Whatever carries the output keeps that: SSH itself, or Ansible, in an answer of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+KEY = "script"
+"""Each answer names the script that gave it."""
+_MOST_LINES = 1000
+"""Of what is printed after the answer."""
+
+
+def framed(answer: dict[str, Any]) -> str:
+    """The answer as it is printed."""
+    return f"\n{json.dumps(answer, default=vars)}\n"
+
+
+def unframed(printed: str, key: str = KEY) -> dict[str, Any] | None:
+    """The answer in all that was printed; None where there is none."""
+    end = len(printed)
+    for _ in range(_MOST_LINES):
+        begin = printed.rfind("\n", 0, end) + 1
+        line = printed[begin:end].strip()
+        if line.startswith("{") and line.endswith("}"):
+            try:
+                answer = json.loads(line)
+            except (ValueError, RecursionError):
+                answer = None
+            if isinstance(answer, dict) and key in answer:
+                return answer
+        if begin == 0:
+            return None
+        end = begin - 1
+    return None

@@ -1,0 +1,74 @@
+"""How a trial's restoration ended is known to its controller, whoever has had the node since."""
+
+import time
+
+from tests.node.conftest import Node
+
+from tokenpeak.node import outcomes
+from tokenpeak.node.state import State
+
+TOLERANCE_S = 1.5
+"""Of a downtime by this test's own clock: production stops and starts beside the moments that it takes."""
+
+
+def borrowed_by(node: Node, holder: str) -> None:
+    launched = node.run("launch", node.launch_request(holder=holder, engine_stop_s=0.3))
+    assert launched["ready"], launched
+
+
+def test_controller_that_slept_while_another_took_the_node(node: Node) -> None:
+    """Its trial's end, asked for late, has the outage as long as it was, and leaves the other's trial alone."""
+    node.production()
+    node.run("produce")
+    stopped_s = time.time()
+    borrowed_by(node, "asleep")
+    time.sleep(1.0)
+    node.lapse()
+    down_s = time.time() - stopped_s
+    borrowed_by(node, "awake")
+    time.sleep(0.5)
+
+    finished = node.run("finish", node.finish_request(holder="asleep"))
+
+    restoration = finished["restoration"]
+    assert abs(restoration["downtime_s"] - down_s) < TOLERANCE_S
+    assert ("asleep", "guard", True) == (restoration["holder"], finished["given_back_by"], restoration["restored"])
+    assert "awake has the node; it was not touched" in restoration["message"]
+    assert node.read("record.json") is not None
+
+
+def test_trial_without_a_restoration_of_its_own_has_the_guards(node: Node) -> None:
+    """A sweep that keeps the node between its trials learns that the guard gave it back, and how long it was down."""
+    node.production()
+    node.run("produce")
+    stopped_s = time.time()
+    borrowed_by(node, "sweep-1")
+    time.sleep(0.7)
+    node.lapse()
+    down_s = time.time() - stopped_s
+
+    finished = node.run("finish", node.finish_request(restore_production=False))
+
+    assert "guard" == finished["given_back_by"]
+    assert abs(finished["restoration"]["downtime_s"] - down_s) < TOLERANCE_S
+
+
+def test_every_trials_outcome_is_kept(node: Node) -> None:
+    """Status has the last restoration and those before it, one of each trial and no more than can be kept."""
+    node.production()
+    node.run("produce")
+    for holder in ("first", "second"):
+        borrowed_by(node, holder)
+        node.lapse()
+    answer = node.run("status")
+    own = node.run("restore", {"holder": "first"})["last_restoration"]
+    state = State(node.folder)
+    for number in range(60):
+        outcomes.note(state, {"restored": True, "trial_id": f"{number:04d}", "holder": "many", "by": "guard"}, None)
+
+    assert "second" == answer["last_restoration"]["holder"]
+    assert ["first"] == [known["holder"] for known in answer["earlier_restorations"]]
+    assert "first" == own["holder"]
+    assert 25 == len(outcomes.kept(state))
+    assert outcomes.of_trial(state, "0040", "many") is not None
+    assert state.path(outcomes.FILE).stat().st_size < 10_000
