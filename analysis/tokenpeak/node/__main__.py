@@ -195,6 +195,7 @@ def main() -> int:
     arguments = parser.parse_args()
     # A controller that hangs up must not end a command in the middle of its work; the guard's lease is for that.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    own_digest()
     folder = arguments.state.absolute()
     source = arguments.request if arguments.request in (None, "-") else str(Path(arguments.request).absolute())
     # Nothing that this starts takes anything from the folder that its caller is in.
