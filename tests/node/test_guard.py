@@ -299,7 +299,7 @@ def test_launch_after_one_that_died_before_production_had_ended(node: Node) -> N
     node.run("launch", node.launch_request(trial_id="0000-a"))
     record = node.read("record.json")
     lock = node.read("lock.json")
-    node.run("restore")
+    node.run("restore", {"release": True})
     assert record is not None
     unfinished = {key: value for key, value in record.items() if key not in ("baseline_bytes", "stopped")}
     node.rewrite("record.json", unfinished)

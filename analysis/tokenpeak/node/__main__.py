@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.error import ScriptError, refusal
 from tokenpeak.node.protocol.answers import NodeAnswer, as_json
 from tokenpeak.node.script import own_digest, require_same
 from tokenpeak.node.state import Json, State
@@ -179,7 +179,7 @@ def answered(
     except ScriptError as error:
         result, exit_status = {"error": {"code": error.code, "text": error.text}}, 3
     except OSError as error:
-        result, exit_status = {"error": {"code": "system", "text": f"The system refused: {error}."}}, 3
+        result, exit_status = {"error": {"code": "system", "text": f"The system refused: {refusal(error)}."}}, 3
     # Whoever reads it knows which version answered.
     return {**result, "script": own_digest()}, exit_status
 

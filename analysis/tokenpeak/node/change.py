@@ -233,8 +233,8 @@ def _verify(state: State, record: Json, request: ChangeRequest, over: Callable[[
         looked_s = time.monotonic()
         return over() or started_again(manager, record)
 
-    if wrong := production.await_answer(recorded, state, request.production_ready_s, over_or_again):
-        raise ScriptError("verify", wrong)
+    if shortfall := production.await_answer(recorded, state, request.production_ready_s, over_or_again):
+        raise ScriptError("verify", shortfall.text)
     answering = Answering(recorded["declared"])
     check = OfProduction(manager, manager.answered_before)
     version = None

@@ -14,6 +14,7 @@ from tokenpeak.node import (
     drain,
     fence,
     guard,
+    hold,
     lease,
     lock,
     machine,
@@ -166,6 +167,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
     Production that this sweep stopped already is left so.
     """
     fence.enter(state, request.claim, request.holder)
+    hold.require_none(state)
     state.require_room(LEAST_ROOM_BYTES)
     lock.take(state, request.holder, sweep_of(request.claim))
     record = records.read(state)
