@@ -17,7 +17,7 @@ from typing import Any
 from tokenpeak import paths
 from tokenpeak.errors import PlanError
 from tokenpeak.names import inside
-from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
+from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, RestoreOutcome
 from tokenpeak.node.protocol.requests import RestoreRequest, as_json
 from tokenpeak.records import Production, Provenance, TrialRecord
 from tokenpeak.sweep.claim import SweepClaim
@@ -28,7 +28,7 @@ from tokenpeak.sweep.load_host_scheduler import LoadHostScheduler
 from tokenpeak.sweep.model_store import StoreLimiter
 from tokenpeak.sweep.node_command import run_here, run_node_command
 from tokenpeak.sweep.node_result import Event, NodeResult
-from tokenpeak.sweep.restoration import restored_by
+from tokenpeak.sweep.restoration import restored_by, standing
 from tokenpeak.sweep.secret import MasterSecret
 from tokenpeak.sweep.step import Step
 from tokenpeak.sweep.trial_failure import TrialEvidence
@@ -95,6 +95,10 @@ class TrialResult:
     """What went wrong with the node itself rather than with the config; None when nothing did."""
     answers: Path | None = None
     """What its launch answered, where that was measured."""
+    held: str | None = None
+    """The node's sentence where a person has given it back from the sweep, and no trial begins there any more."""
+    drifted: str | None = None
+    """How production is back where somebody has changed its definition meanwhile."""
 
 
 def run_trial(
@@ -163,7 +167,13 @@ def run_trial(
         log_text=log_text,
         answers=files.answers,
         node_trouble=_node_trouble(evidence, record),
+        held=main.held,
+        drifted=_drifted(evidence.finish.restoration),
     )
+
+
+def _drifted(outcome: RestoreOutcome | None) -> str | None:
+    return outcome.message if outcome is not None and outcome.definition == "changed" else None
 
 
 def _steps(
@@ -265,8 +275,9 @@ def _down_at_least_s(evidence: TrialEvidence, heard_at_unix_s: float | None) -> 
 def _node_trouble(evidence: TrialEvidence, record: TrialRecord) -> str | None:
     if evidence.unreachable:
         return f"{record.node} became unreachable: {evidence.unreachable}"
-    if record.restoration is not None and not record.restoration.restored:
-        return f"{record.node}: production is not back: {record.restoration.message}"
+    outcome = evidence.finish.restoration
+    if outcome is not None and not outcome.restored:
+        return f"{record.node}: {standing(outcome)}: {outcome.message}"
     if evidence.launch.production_found_down:
         return (
             f"{record.node}: production had ended by itself before trial {record.trial_id}, though it served when the "
