@@ -124,13 +124,32 @@ def test_it_is_started_once_whoever_asks(slow: Slow) -> None:
 def test_one_that_never_answers_is_stopped_before_the_next(slow: Slow) -> None:
     """After production_ready_s it may be started again, never beside what the first start left."""
     slow.takes(600.0)
-    for _ in range(3):
-        assert slow.bring_back(0.2) is not None
-        assert 1 == len(slow.alive)
+    alive = set()
+    while len(slow.starts) < 3:
+        assert slow.bring_back(0.1) is not None
+        alive.add(len(slow.alive))
     slow.takes(0.0)
 
-    assert slow.bring_back(20) is None
+    assert clock.wait_until(lambda: slow.bring_back(1.0) is None, 60)
+    assert {1} == alive
     assert (4, 1) == (len(slow.starts), len(slow.alive))
+
+
+def test_one_that_was_taken_for_dead_gets_longer(slow: Slow) -> None:
+    """Production that needs longer than production_ready_s comes back all the same: it is not stopped for ever."""
+    slow.takes(1.2)
+
+    assert clock.wait_until(lambda: slow.bring_back(0.3) is None, 60)
+    assert 1 == len(slow.alive)
+
+
+@pytest.mark.parametrize("slow", [{"check": ["/bin/false"], "url": None}], indirect=True)
+def test_without_an_address_its_check_says_when_it_is_back(slow: Slow) -> None:
+    """A start alone is not taken for production's return where nothing but its check can say that."""
+    slow.takes(600.0)
+
+    assert slow.bring_back(0.5) is not None
+    assert 1 == len(slow.starts)
 
 
 def test_one_that_has_ended_is_started_again(slow: Slow) -> None:
@@ -173,6 +192,26 @@ def test_on_a_disk_that_takes_nothing(slow: Slow, monkeypatch: pytest.MonkeyPatc
         Path(slow.state.spare).unlink(missing_ok=True)
 
     assert 1 == len(slow.starts)
+
+
+@pytest.mark.parametrize("slow", [{"check": ["false"]}], indirect=True)
+def test_a_stop_that_leaves_it_serving(node: Node, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Production that its manager calls stopped, and that answers on, is not joined by an engine; the words say why."""
+    monkeypatch.setattr("tokenpeak.node.production.STOPPED_WITHIN_S", 0.2)
+    flag = slow.folder / "runs"
+    flag.touch()
+    slow._script("stop", f"rm {flag}")
+    node.declare(production={**slow.declared, "check": ["test", "-e", str(flag)]})
+    slow.takes(0.0)
+    assert slow.bring_back(20) is None
+
+    refused = node.run("launch", node.launch_request())
+
+    assert "is stopped by its manager's account, yet" in refused["error"]["text"], refused
+    assert "stop it by hand" in refused["error"]["text"]
+    assert node.read("engine.json") is None
+    flag.touch()
+    assert node.run("restore")["restoration"]["restored"]
 
 
 def test_a_launch_does_not_begin_beside_it(node: Node, slow: Slow) -> None:

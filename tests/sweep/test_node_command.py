@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.node.protocol.answers import FinishAnswer, RestoreAnswer
+from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.node_command import run_node_command, run_python
 from tokenpeak.sweep.node_result import Event, NodeResult
-from tokenpeak.sweep.restoration import recorded, restored_by, standing
+from tokenpeak.sweep.restoration import recorded, restored_by
 
 LOCAL = Node(name="gpu1", variables={"ansible_connection": "local"})
 
@@ -114,7 +115,7 @@ def test_production_that_is_not_known_to_be_back(tmp_path: Path) -> None:
     found = recorded(silent)
 
     assert silent.restored is None
-    assert "whether production is back is not known" == standing(silent)
+    assert "whether production is back is not known" == standing(silent.restored)
     assert found is not None
     assert found.restored is False
     assert found.message.startswith("Not known: ")

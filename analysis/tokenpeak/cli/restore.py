@@ -31,7 +31,8 @@ def restore(inventory_name: str, nodes: tuple[str, ...], accept: bool, release: 
     """
     asked = {"tokenpeak_restore": {"accept": accept, "release": release}} if accept or release else {}
     inventory, result = play("restore.yml", inventory_name, nodes, asked)
-    from tokenpeak.sweep.restoration import restored_by, standing
+    from tokenpeak.node.shortfall import standing
+    from tokenpeak.sweep.restoration import restored_by
     from tokenpeak.sweep.version import is_another, renewal
 
     unrestored = 0
@@ -42,8 +43,8 @@ def restore(inventory_name: str, nodes: tuple[str, ...], accept: bool, release: 
         outcome = restored_by(node)
         unrestored += not outcome.restored
         downtime = f" Production was down for {outcome.downtime_s:.1f} s." if outcome.downtime_s else ""
-        words = "" if outcome.restored else "NOT restored: " if outcome.restored is False else f"{standing(outcome)}: "
-        echo(f"{name}: {words}{outcome.message}{downtime}")
+        how = "NOT restored" if outcome.restored is False else standing(outcome.restored)
+        echo(f"{name}: {'' if outcome.restored else f'{how}: '}{outcome.message}{downtime}")
         if "restore" in node.answers and is_another(node.answers["restore"]):
             echo(f"NOTE {name}: {renewal(inventory, name)}")
     if unrestored:

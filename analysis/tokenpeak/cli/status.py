@@ -11,8 +11,8 @@ from tokenpeak.cli import completed
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node import hold
 from tokenpeak.node.protocol.answers import ProductionState, StatusAnswer, as_json
+from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.by_name import play
-from tokenpeak.sweep.restoration import standing
 from tokenpeak.sweep.version import is_another, renewal
 from tokenpeak.terminal import echo
 
@@ -123,4 +123,4 @@ def problems(answer: StatusAnswer) -> Iterator[str]:
         yield "A trial has the node and no guard watches: make restore gives it back."
     last = answer.last_restoration
     if last is not None and last.trial_id == answer.trial_id and not last.restored:
-        yield f"{standing(last).capitalize()}: {last.message} The guard keeps trying."
+        yield f"{standing(last.restored).capitalize()}: {last.message} The guard keeps trying."

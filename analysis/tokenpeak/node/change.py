@@ -30,6 +30,7 @@ from tokenpeak.node.protocol.apply_answers import ChangeAnswer
 from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.put_back import APPLIED, note_stop, stop_for_change
 from tokenpeak.node.restore import OUTCOME, restore
+from tokenpeak.node.shortfall import standing
 from tokenpeak.node.state import Json, State
 
 COMPLETIONS = 3
@@ -137,7 +138,9 @@ def _give_back_what_is_due(state: State, phases: Phases) -> None:
         outcome = restore(state, phases, by="change")
         if outcome.restored:
             return
-        raise ScriptError("production", f"What had the node before is not given back: {outcome.message}")
+        raise ScriptError(
+            "production", f"After what had the node before, {standing(outcome.restored)}: {outcome.message}"
+        )
     raise ScriptError(
         "locked",
         f"{record['trial_id']} of {record['holder']} has the node: wait until it has ended, or `make restore`.",

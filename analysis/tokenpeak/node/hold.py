@@ -1,6 +1,6 @@
 """Hold on a node: a person gave it back from a sweep that lives, and no trial begins there until a person releases it.
 
-A sweep that is told nothing would take the node again with its next trial. Applies are a person's too, and pass.
+A sweep that knew nothing of it would take the node again with its next trial. Applies are a person's too, and pass.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from tokenpeak.node.state import Json, State
 _START_TRIES = 3
 _START_PAUSE_S = 1.0
 _WRONG_PAUSE_S = 0.2
+STOPPED_WITHIN_S = 5.0
+"""A stopped server's address may be answered by a forwarder that ends a little later."""
 LOOK_S = 10.0
 """Longest that a health page or a command has to say that production is well, when nothing else waits for it."""
 
@@ -126,9 +128,17 @@ def stop(recorded: Json, state: State) -> None:
     """Stop recorded production and see that it has ended."""
     manager = recorded_manager(recorded, state)
     manager.stop()
+    name = f"{recorded['manager']} {recorded['unit'] or ''}".strip()
     if manager.is_running():
-        name = f"{recorded['manager']} {recorded['unit'] or ''}".strip()
         raise ScriptError("production", f"Production ({name}) runs on after its stop: {manager.why_it_runs_on()}")
+    # What its manager has let go of may serve on, and hold the memory.
+    answering = Answering(manager.declared)
+    if not clock.wait_until(lambda: not answering.is_there(), STOPPED_WITHIN_S, poll_s=0.1):
+        raise ScriptError(
+            "production",
+            f"Production ({name}) is stopped by its manager's account, yet {answering.url} still answers "
+            f"({_listeners(answering.url)}): {manager.why_it_runs_on()}",
+        )
 
 
 def last_start(recorded: Json, state: State) -> str | None:
@@ -172,11 +182,10 @@ def start(manager: Manager, definition: Json) -> None:
     clock.wait_until(lambda: not manager.is_ending(), STOP_TIMEOUT_S, poll_s=0.25)
     url = manager.declared.get("url")
     if url and Answering(manager.declared).is_there():
-        listeners = sockets.listeners(*_address(url))
         raise ScriptError(
             "production",
-            f"Production does not run, yet {url} answers ({', '.join(listeners) or 'by a process of another user'}): "
-            "end that if nobody needs it, or correct tokenpeak_production in the inventory, then try again.",
+            f"Production does not run, yet {url} answers ({_listeners(url)}): end that if nobody needs it, or correct "
+            f"tokenpeak_production in the inventory, then try again. Or a stop has left it: {manager.why_it_runs_on()}",
         )
     manager.start(definition)
 
@@ -192,8 +201,10 @@ def await_answer(
     manager = recorded_manager(recorded, state)
     answering = Answering(recorded["declared"])
     if not answering.can_be_asked:
-        running = clock.wait_until(manager.is_running, ready_s, poll_s=0.25)
-        return None if running else Shortfall(f"Production does not run {ready_s:g} s after its start.")
+        if clock.wait_until(lambda: manager.is_running() and not manager.is_starting(), ready_s, poll_s=0.25):
+            manager.note_ready()
+            return None
+        return Shortfall(f"Production does not run {ready_s:g} s after its start.")
     deadline = time.monotonic() + ready_s
     said = "nothing yet"
     check = OfProduction(manager, manager.answered_before)
@@ -240,6 +251,11 @@ def _not_given(answering: Answering, model: str | None) -> str:
     if answering.names_model:
         return f"gave no {answering.kind}{f' by {model!r}' if model else ''}"
     return "is not well by its /health" if answering.kind == "health" else "is not well by its answer_command"
+
+
+def _listeners(url: str | None) -> str:
+    """Who listens where production does, in words."""
+    return ", ".join(sockets.listeners(*_address(url or ""))) or "by a process of another user"
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -24,6 +24,13 @@ class Shortfall(NamedTuple):
         )
 
 
+def standing(restored: bool | None) -> str:
+    """How production stands after it was given back, before the reason: what is not known is not called down."""
+    if restored is None:
+        return "whether production is back is not known"
+    return "production is back" if restored else "production is not back"
+
+
 def is_restored(wrong: Shortfall | None, *, engine_stopped: bool = True) -> bool | None:
     """Whether production is as it was, with nothing of the engine left; None where that is not known."""
     if wrong is not None and not wrong.is_known and engine_stopped:

@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.node.protocol.answers import Overlap
+from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.downtime_budget import Later
 from tokenpeak.sweep.lease import LeaseChannel, lease_command
 from tokenpeak.sweep.login_failures import Login
 from tokenpeak.sweep.model_store import lease_offset_s
 from tokenpeak.sweep.node_result import Event
-from tokenpeak.sweep.restoration import restored_by, standing, unknown
+from tokenpeak.sweep.restoration import restored_by, unknown
 from tokenpeak.sweep.trial import TrialResult, run_trial
 from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest
 from tokenpeak.sweep.worker import Worker
@@ -132,4 +133,4 @@ class NodeWorker(Worker):
         self.restore_pending = self._is_unrestored = not outcome.restored
         self._notifier.production(self.node, is_back=bool(outcome.restored))
         if self.restore_pending:
-            self._complain(f"{self.node}: {standing(outcome)}: {outcome.message}")
+            self._complain(f"{self.node}: {standing(outcome.restored)}: {outcome.message}")

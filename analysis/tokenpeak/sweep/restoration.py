@@ -14,13 +14,6 @@ def unknown(reason: str) -> RestoreOutcome:
     return RestoreOutcome(restored=None, was_running=True, message=reason)
 
 
-def standing(outcome: RestoreOutcome) -> str:
-    """How production stands, before the reason: what is not known is not called down."""
-    if outcome.restored is None:
-        return "whether production is back is not known"
-    return "production is back" if outcome.restored else "production is not back"
-
-
 def recorded(outcome: RestoreOutcome | None) -> "Restoration | None":
     """The outcome as an archive has it: production that is not known to be back is not, and the message says so."""
     if outcome is None:

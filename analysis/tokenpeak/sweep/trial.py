@@ -19,6 +19,7 @@ from tokenpeak.errors import PlanError
 from tokenpeak.names import inside
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, RestoreOutcome
 from tokenpeak.node.protocol.requests import RestoreRequest, as_json
+from tokenpeak.node.shortfall import standing
 from tokenpeak.records import Production, Provenance, TrialRecord
 from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.installation import install
@@ -28,7 +29,7 @@ from tokenpeak.sweep.load_host_scheduler import LoadHostScheduler
 from tokenpeak.sweep.model_store import StoreLimiter
 from tokenpeak.sweep.node_command import run_here, run_node_command
 from tokenpeak.sweep.node_result import Event, NodeResult
-from tokenpeak.sweep.restoration import restored_by, standing
+from tokenpeak.sweep.restoration import restored_by
 from tokenpeak.sweep.secret import MasterSecret
 from tokenpeak.sweep.step import Step
 from tokenpeak.sweep.trial_failure import TrialEvidence
@@ -277,7 +278,7 @@ def _node_trouble(evidence: TrialEvidence, record: TrialRecord) -> str | None:
         return f"{record.node} became unreachable: {evidence.unreachable}"
     outcome = evidence.finish.restoration
     if outcome is not None and not outcome.restored:
-        return f"{record.node}: {standing(outcome)}: {outcome.message}"
+        return f"{record.node}: {standing(outcome.restored)}: {outcome.message}"
     if evidence.launch.production_found_down:
         return (
             f"{record.node}: production had ended by itself before trial {record.trial_id}, though it served when the "

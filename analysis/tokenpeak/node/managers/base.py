@@ -52,6 +52,10 @@ class Manager:
         """Whether what runs was started by the present declaration; True where the manager does not say."""
         return True
 
+    def is_starting(self) -> bool:
+        """Whether it counts as running for its start alone; False where the manager itself says what runs."""
+        return False
+
     def is_ending(self) -> bool:
         """Whether a stop is under way that somebody else asked for; False where the manager does not say."""
         return False

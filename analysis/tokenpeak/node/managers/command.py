@@ -18,6 +18,8 @@ LOG = "production.log"
 APPLIED = "production-command.json"
 STARTED = "production-start.json"
 """The last start by a start command, until it has answered or was stopped: it is started once, however slow it is."""
+_MOST_DOUBLINGS = 5
+"""Of the time that a start has: one that was slow and was taken for dead gets longer the next time."""
 _NO_STATUS = (124, 125, 127)
 """Of a check command that gave none: it is not there, or did not end."""
 
@@ -80,8 +82,14 @@ class CommandManager(Manager):
             return bool(self._pids())
         if "check" in self.declared:
             # One that asks the server says no while that loads.
-            return self._check() or (self._is_starting() and self._is_left())
-        return self._answers() or self._is_starting()
+            return self._check() or (self._is_within_start() and self._is_left())
+        return self._answers() or self._is_within_start()
+
+    def is_starting(self) -> bool:
+        """Whether it was started and has not shown itself yet, by its check command or its answer."""
+        if self._process() or not self._is_within_start():
+            return False
+        return not (self._check() if "check" in self.declared else self._answers())
 
     def _check(self) -> bool:
         """Whether the check command says that it runs."""
@@ -159,7 +167,7 @@ class CommandManager(Manager):
         noted = self.state.read(STARTED) or self.state.read_spare().get("started") or {}
         return noted if noted.get("boot_id") == clock.boot_id() else None
 
-    def _is_starting(self) -> bool:
+    def _is_within_start(self) -> bool:
         """Whether it was started and may still load."""
         return clock.boot_s() < float((self._started() or {}).get("until_boot_s", 0.0))
 
@@ -167,9 +175,12 @@ class CommandManager(Manager):
         """Whether anything that the start command started is alive, as far as it bears the mark."""
         return bool(process.marked_as_own(self._mark))
 
-    def _note_start(self, for_s: float) -> None:
-        """Write down that it was started, and may be loading for so long; in memory where the disk takes nothing."""
-        noted = {"boot_id": clock.boot_id(), "until_boot_s": clock.boot_s() + for_s}
+    def _note_start(self, for_s: float, number: int) -> None:
+        """Write down that it was started, and may be loading for so long; in memory where the disk takes nothing.
+
+        `number` counts the starts since one answered or was stopped on purpose.
+        """
+        noted = {"boot_id": clock.boot_id(), "until_boot_s": clock.boot_s() + for_s, "number": number}
         try:
             self.state.write(STARTED, noted, durable=False)
         except OSError:
@@ -180,10 +191,14 @@ class CommandManager(Manager):
             self.state.remove_if_possible(STARTED)
         self.state.write_spare(started=None)
 
-    def _end_former_start(self) -> None:
-        """Stop what an earlier start has left that never answered: two engines would fight for the memory."""
-        if self._started() is None:
-            return
+    def _end_former_start(self) -> int:
+        """Stop what an earlier start has left that never answered: two engines would fight for the memory.
+
+        How many starts in a row that makes.
+        """
+        former = self._started()
+        if former is None:
+            return 0
         try:
             self.do(self._argv("stop"), STOP_TIMEOUT_S)
         except ScriptError as error:
@@ -194,19 +209,20 @@ class CommandManager(Manager):
                     f"Production was started and has not answered, and what was started cannot be stopped: "
                     f"{error.text} It is not started beside that: end it by hand.",
                 ) from error
-        self._forget_start()
+        return int(former.get("number", 0)) + 1
 
     def _run_start(self) -> None:
         """Run the start command to its end; what it leaves running writes to a file, which no reader can close."""
-        self._end_former_start()
-        self._note_start(self.ready_s)
+        number = self._end_former_start()
+        for_s = self.ready_s * 2 ** min(number, _MOST_DOUBLINGS)
+        self._note_start(for_s, number)
         is_done = False
         try:
             self._start_once()
             is_done = True
         finally:
             # It may take its time from the start command's end on; one that failed is stopped before the next.
-            self._note_start(self.ready_s if is_done else 0.0)
+            self._note_start(for_s if is_done else 0.0, number)
 
     def _start_once(self) -> None:
         argv = self._argv("start")
