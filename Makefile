@@ -31,6 +31,8 @@ NODE ?=
 YES ?=
 SERIAL ?=
 DESPITE ?=
+ACCEPT ?=
+RELEASE ?=
 
 PYTHON ?= python3
 VENV := .venv
@@ -77,8 +79,8 @@ uninstall: $(READY) ## Take everything of TokenPeak's off the nodes of INVENTORY
 	@$(if $(filter command,$(firstword $(origin INVENTORY))),,$(error Say from where: make uninstall INVENTORY=x))$(TOKENPEAK) uninstall --inventory $(INVENTORY) $(if $(INSTALL_USER),--user $(INSTALL_USER))
 
 .PHONY: restore
-restore: $(READY) ## Bring production back on every node; always safe
-	@$(TOKENPEAK) restore --inventory $(INVENTORY)
+restore: $(READY) ## Bring production back on every node; always safe (ACCEPT=1: as it serves now; RELEASE=1: for sweeps again)
+	@$(TOKENPEAK) restore --inventory $(INVENTORY) $(if $(ACCEPT),--accept) $(if $(RELEASE),--release)
 
 ##@ Apply
 .PHONY: apply

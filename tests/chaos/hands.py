@@ -252,7 +252,7 @@ class Hands:
         if how in ("interrupt", "hang-up"):
             self.controller.process.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGHUP)
         elif how == "restore":
-            self._begin(self.stage.bench.start, "restore", ["restore", "--inventory", "rig"])
+            self._begin(self.stage.bench.start, "restore", ["restore", "--inventory", "rig", "--release"])
         else:
             second = self.stage.new_home()
             second.root.mkdir(parents=True)

@@ -70,7 +70,7 @@ def one_run(stage: Stage, seed: str, faults: list[Struck], folder: Path, *, pair
             hands.lift(fault)
         if not _answers_steadily(folder / "samples.jsonl"):
             notes.append("production was brought back by the operator")
-            controllers.append(_command(stage, "restore", "restore", "--inventory", "rig"))
+            controllers.append(_command(stage, "restore", "restore", "--inventory", "rig", "--release"))
             _await(lambda: _answers_steadily(folder / "samples.jsonl"), 20)
         if resume:
             controllers += _resume(stage, name)

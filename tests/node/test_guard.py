@@ -299,7 +299,7 @@ def test_launch_after_one_that_died_before_production_had_ended(node: Node) -> N
     node.run("launch", node.launch_request(trial_id="0000-a"))
     record = node.read("record.json")
     lock = node.read("lock.json")
-    node.run("restore")
+    node.run("restore", {"release": True})
     assert record is not None
     unfinished = {key: value for key, value in record.items() if key not in ("baseline_bytes", "stopped")}
     node.rewrite("record.json", unfinished)
@@ -397,3 +397,21 @@ def test_a_guard_that_dies_and_leaves_no_word_is_replaced(
     assert after is not None
     assert process.is_alive(after)
     assert before["pid"] != after["pid"]
+
+
+def test_script_is_replaced_under_the_guard(node: Node) -> None:
+    """Another script in the place of its own, as a renewal puts it there, ends no guard in a traceback."""
+    node.run("launch", node.launch_request())
+    node.end_guard()
+    guarding = node.start("guard")
+    assert clock.wait_until(lambda: process.is_alive(node.read("guard.json")), 60)
+    other = node.folder / "other"
+    other.write_bytes(b"another version" * 100)
+
+    other.replace(node.bundle)
+    node.fall_silent()
+    out, err = guarding.communicate(timeout=60)
+
+    assert "Traceback" not in err
+    assert 0 == guarding.returncode
+    assert json.loads(out)["watched"]

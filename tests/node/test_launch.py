@@ -181,7 +181,7 @@ def test_lock_names_its_holder(node: Node) -> None:
     node.run("launch", node.launch_request())
 
     refused = node.run("launch", node.launch_request(holder="sweep-2"))
-    node.run("restore")
+    node.run("restore", {"release": True})
     taken = node.run("launch", node.launch_request(holder="sweep-2"))
 
     assert "locked" == refused["error"]["code"]

@@ -286,6 +286,26 @@ def test_supervisorctl_status(raw: str, state: str | None) -> None:
     assert state == parse_status(raw, "prod")
 
 
+SYSTEMCTL = """
+import pathlib, sys
+if "stop" in sys.argv:
+    sys.exit("Job for prod.service failed.")
+print("LoadState=loaded\\nActiveState=active\\nSubState=running\\nResult=exit-code\\nRestart=always")
+"""
+
+
+def test_a_stop_that_fails_names_cause_and_remedy(on_path: Callable[[str, str, str], Path], tmp_path: Path) -> None:
+    """Beside what systemctl prints: how the unit stands, what restarts it, and where to look."""
+    on_path("systemctl", SYSTEMCTL, "")
+    declared = {"manager": "systemd", "unit": "prod.service"}
+
+    with pytest.raises(ScriptError, match="Result=exit-code, Restart=always") as raised:
+        make_manager(declared, State.make(tmp_path / "state")).stop()
+
+    assert "Job for prod.service failed" in raised.value.text
+    assert "journalctl -u prod.service" in raised.value.text
+
+
 def test_systemctl_show() -> None:
     """Values may hold equal signs."""
     assert {"A": "b=c", "D": ""} == parse_show("A=b=c\nD=\n\n")

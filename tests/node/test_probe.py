@@ -10,7 +10,6 @@ from tests.node.conftest import Node
 
 from tokenpeak.node import probe, sockets, version
 from tokenpeak.node.error import ScriptError
-from tokenpeak.node.protocol.answers import ProductionState
 from tokenpeak.node.state import State
 from tokenpeak.records import NodeFacts
 
@@ -82,7 +81,7 @@ def test_boards_that_cannot_be_used() -> None:
     holders = [{"gpu_uuid": "GPU-1", "pid": 7, "name": "jupyter", "vram_bytes": 60 << 30}]
     boards = [board(0, mig="Enabled"), board(1, name="A10", used=60)]
 
-    problems = probe.gpu_problems(boards, holders, ProductionState(running=False))
+    problems = probe.gpu_problems(boards, holders, is_idle=True)
 
     assert ["MIG is on for GPU 0", "The GPUs differ (A10, L4)", "GPU 1 has 60.0 of 100.0 GiB in use"] == [
         problem.split(":")[0].split(" though")[0] for problem in problems
@@ -91,8 +90,8 @@ def test_boards_that_cannot_be_used() -> None:
 
 
 def test_vram_of_production_is_no_problem() -> None:
-    """While production runs, VRAM in use is its own."""
-    assert [] == probe.gpu_problems([board(0, used=90)], [], ProductionState(running=True))
+    """While production or a trial runs, or nobody can say, VRAM in use is not said to be somebody else's."""
+    assert [] == probe.gpu_problems([board(0, used=90)], [], is_idle=False)
 
 
 def test_version_from_metadata(tmp_path: Path) -> None:

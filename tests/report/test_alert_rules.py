@@ -210,7 +210,7 @@ def test_every_rule_fires(tmp_path: Path) -> None:
 
         assert expected == found
         assert {rule["alert"] for rule in rules()} == {name for name, _ in expected} | {"TokenPeakProductionDown"}
-        second.run("restore")
+        second.run("restore", {"release": True})
         second.run("launch", second.launch_request(trial_id="0001-abc"))
         second.run("finish", second.finish_request(trial_id="0001-abc"))
         assert clock.wait_until(lambda: ("TokenPeakGuardSilent", "gpu-2") not in firing(port), 60), firing(port)

@@ -43,7 +43,9 @@ def test_guard_masked_and_stopped(rig_node: RigNode) -> None:
         f"systemctl daemon-reload && systemctl stop {stem}.service {stem}.timer"
     )
     rig_node.sh("sh", "-c", script)
-    assert not rig_node.node("status")["guard_alive"]
+    status = rig_node.node("status")
+    assert not status["guard_alive"]
+    assert f"systemctl unmask {stem}.service {stem}.timer" in status["problem"]
 
     beats = """for i in 1 2 3; do echo "{\\"number\\": $i, \\"holder\\": \\"sweep-1\\"}"; sleep 1; done"""
     heard = rig_node.sh("sh", "-c", f"({beats}) | {PYTHON} {STATE}/tokenpeak-node.pyz lease --state {STATE}")
@@ -70,10 +72,12 @@ def test_disk_that_turns_read_only_under_load(rig_node: RigNode) -> None:
     rig_node.sh("sh", "-c", f"mount --bind /opt/ro {STATE} && mount -o remount,bind,ro {STATE}")
     try:
         came_back = clock.wait_until(lambda: answers(rig_node), 60, poll_s=0.2)
+        status = rig_node.node("status")
         left = processes(rig_node, "--port 8099")
     finally:
         rig_node.sh("umount", "-l", STATE)
 
     assert came_back
+    assert f"{STATE} is on a disk that is read-only" in status["problem"]
     assert left == []
     assert given_back(rig_node, 60), "and what could not be recorded is, once the disk can be written"

@@ -152,7 +152,7 @@ def test_only_a_node_of_that_very_name_is_reached(home: Path) -> None:
         done, _ = tokenpeak(home, "restore", "--inventory", "few", "--node", "g-1")
         hang_up.join(10)
 
-    assert "g-1: NOT restored" in done.stdout
+    assert "g-1: whether production is back is not known" in done.stdout
     assert "refused" not in done.stdout
 
 

@@ -1,6 +1,9 @@
 """A step as one command: its answer, its words, and an end in time, whatever the node's command does."""
 
+import errno
 import json
+import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -8,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.node.protocol.answers import FinishAnswer, RestoreAnswer
+from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.node_command import run_node_command, run_python
 from tokenpeak.sweep.node_result import Event, NodeResult
+from tokenpeak.sweep.restoration import recorded, restored_by
 
 LOCAL = Node(name="gpu1", variables={"ansible_connection": "local"})
 
@@ -76,6 +81,51 @@ def test_restore_that_did_not_restore_fails(tmp_path: Path) -> None:
 
     assert not result.ok
     assert isinstance(result.answers["restore"], RestoreAnswer)
+
+
+def test_shared_connection_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SSH says nothing where the process that keeps a shared connection was killed: the cause and what follows do."""
+    (tmp_path / "ssh").write_text("#!/bin/sh\nexit 255\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    result = ran(tmp_path, "", node=Node(name="gpu1", variables={}))
+
+    assert result.unreachable is not None
+    assert "its process here was killed, or the network cut it. The next command opens another" in result.unreachable
+
+
+def test_no_descriptor_is_left_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that can start no process says why, and what to do."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    result = ran(tmp_path, "")
+
+    assert result.failure is not None
+    assert "descriptors are used up" in result.failure
+    assert "ulimit -n" in result.failure
+
+
+def test_production_that_is_not_known_to_be_back(tmp_path: Path) -> None:
+    """A node that gives no account of production is not called down: not by what is shown, nor by what is recorded."""
+    silent = restored_by(ran(tmp_path, "import sys; sys.exit('no such board')", step="restore"))
+    found = recorded(silent)
+
+    assert silent.restored is None
+    assert "whether production is back is not known" == standing(silent.restored)
+    assert found is not None
+    assert found.restored is False
+    assert found.message.startswith("Not known: ")
+
+
+def test_node_that_a_person_holds(tmp_path: Path) -> None:
+    """A launch that is refused because a person has given the node back is recognised."""
+    error = {"error": {"code": "held", "text": "It is held."}, "script": "abc"}
+
+    assert "It is held." == ran(tmp_path, f"import sys; print({json.dumps(error)!r}); sys.exit(3)").held
 
 
 def test_flood_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,47 @@ class Gone(Worker):
         raise AssertionError("no trial begins")
 
 
+class Held(Gone):
+    """The worker of a node that a person gives back during its first trial."""
+
+    def _hindrance(self) -> str | None:
+        return None
+
+    def _trial(self, *_: Any) -> str | None:
+        self._held = "It is held until `make restore RELEASE=1`."
+        return "the trial was cut short"
+
+
+def test_node_that_a_person_gave_back_is_left_out() -> None:
+    """At once, with the node's own sentence, and as no failure of the node."""
+    queue = MagicMock()
+    queue.claim.return_value = (Proposal(config_id="c", replicate=0, reason=""), "0001-c")
+    budget = MagicMock()
+    budget.ask.return_value = Granted(deadline_s=60.0)
+    names = ("ready", "spec", "archive", "answers", "progress", "notifier", "describe", "node_failures")
+    given: dict[str, Any] = {name: MagicMock() for name in names}
+    given["node_failures"].too_many = None
+    site: Any = SimpleNamespace(interrupt=SimpleNamespace(gentle=lambda: False), load_hosts=MagicMock())
+    worker = Held(
+        node="n1",
+        sweep_id="s",
+        site=site,
+        trial_queue=queue,
+        budget=budget,
+        limiter=ConcurrencyLimiter(1),
+        restore_pending=False,
+        **given,
+    )
+
+    worker.run()
+
+    assert ["n1 is left out from here on: It is held until `make restore RELEASE=1`."] == worker.problems
+    assert worker.is_left_out
+    queue.claim.assert_called_once()
+    given["node_failures"].count.assert_not_called()
+    given["notifier"].lemon.assert_not_called()
+
+
 def test_workers_of_other_nodes_begin_nothing_more() -> None:
     """Of eight nodes that all fail, five are tried twice: then there are ten trials, and nobody claims another."""
     claimed: list[str] = []

@@ -64,12 +64,39 @@ TRIAL = StatusAnswer(
             "Production is not back: Refused. The guard keeps trying.",
         ),
         (
+            replace(
+                TRIAL,
+                lease_remaining_s=-90.0,
+                last_restoration=RestoreOutcome(trial_id="0003-abc", restored=None, message="It hangs."),
+            ),
+            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
+            "engine start). The controller is silent; the guard is giving production back.",
+            "Whether production is back is not known: It hangs. The guard keeps trying.",
+        ),
+        (
+            replace(TRIAL, production=PRODUCTION, lease_remaining_s=-90.0, problem="The disk is read-only."),
+            "Production (systemd prod.service) serves llama. Trial 0003-abc of sweep x from tuner has the node (now: "
+            "engine start). The controller is silent and production serves; the trial's record is still there.",
+            "The disk is read-only.",
+        ),
+        (
+            StatusAnswer(production=PRODUCTION, held_since_unix_s=0.0),
+            "Production (systemd prod.service) serves llama. No trial has the node. It is held for production since "
+            "1970-01-01 00:00:00 UTC, by a restore: no trial begins there until `make restore RELEASE=1`.",
+            "",
+        ),
+        (
+            StatusAnswer(production=replace(PRODUCTION, running=None), unusable=("armed makes no sense",)),
+            "Production (systemd prod.service) is not known to run or not. Whether a trial has the node is not known.",
+            "",
+        ),
+        (
             StatusAnswer(problem="systemd has no unit 'pord'.", holder="sweep x from tuner"),
-            "Production cannot be asked. Between two trials of sweep x from tuner.",
+            "How production stands is not known. Between two trials of sweep x from tuner.",
             "systemd has no unit 'pord'.",
         ),
     ],
-    ids=["free", "down", "trial", "silent", "not back", "misnamed"],
+    ids=["free", "down", "trial", "silent", "not back", "not known", "read-only", "held", "garbled", "misnamed"],
 )
 def test_what_a_node_is_said_to_do(answer: StatusAnswer, said: str, wrong: str) -> None:
     """Sentences for whoever was just woken up; what asks for somebody's hand is a problem."""

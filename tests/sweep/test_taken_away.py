@@ -227,3 +227,29 @@ def test_no_trial_begins_without_its_lease(borrowed: Borrowed) -> None:
     assert "its lease could not be renewed, so no trial begins there: its host key " in rest
     assert pid == (borrowed.state / "pid").read_text()
     assert borrowed.runs()
+
+
+@pytest.mark.faults
+@pytest.mark.faults_ci
+@pytest.mark.parametrize("borrowed", [84], indirect=True)
+def test_a_person_restores_in_a_living_sweep(borrowed: Borrowed) -> None:
+    """The node is held: the sweep does not take it again, both say so, and a release gives it to the resumed sweep."""
+    home = borrowed.home
+    process = borrowed.begin(home)
+    restored = home.run("restore", "--inventory", borrowed.name)
+    pid = (borrowed.state / "pid").read_text()
+    said, _ = process.communicate(timeout=280)
+    runs, same = borrowed.runs(), pid == (borrowed.state / "pid").read_text()
+    archive = home.archives()[-1]
+    released = home.run("restore", "--inventory", borrowed.name, "--release")
+    again = home.run("sweep", "--resume", archive.name, "--no-report")
+
+    assert 0 == restored.returncode, restored.stdout
+    assert "It is held: no trial begins here until `make restore RELEASE=1`" in restored.stdout
+    assert 1 == process.returncode
+    assert "one is left out from here on: The node was given back by `make restore`" in said
+    assert (True, True) == (runs, same), said
+    assert "It is released" in released.stdout
+    made = [str(trial["status"]) for trial in home.trials(archive)]
+    assert {"interrupted"} == {*made[:-1]}, said
+    assert "ok" == made[-1], again.stdout

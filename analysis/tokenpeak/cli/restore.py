@@ -20,9 +20,18 @@ from tokenpeak.terminal import echo
     help="Inventory to give back.",
 )
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
-def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:
-    """Give the nodes back: engine ended, production as it was recorded, lock broken. Safe at any time."""
-    inventory, result = play("restore.yml", inventory_name, nodes)
+@click.option(
+    "--accept", is_flag=True, help="Take production as it serves now, though it served another model when recorded."
+)
+@click.option("--release", is_flag=True, help="Let sweeps have the nodes again that a restore has taken from one.")
+def restore(inventory_name: str, nodes: tuple[str, ...], accept: bool, release: bool) -> None:
+    """Give the nodes back: engine ended, production as it was recorded, lock broken. Safe at any time.
+
+    A node that a running sweep had is held: no trial begins there until --release.
+    """
+    asked = {"tokenpeak_restore": {"accept": accept, "release": release}} if accept or release else {}
+    inventory, result = play("restore.yml", inventory_name, nodes, asked)
+    from tokenpeak.node.shortfall import standing
     from tokenpeak.sweep.restoration import restored_by
     from tokenpeak.sweep.version import is_another, renewal
 
@@ -34,7 +43,8 @@ def restore(inventory_name: str, nodes: tuple[str, ...]) -> None:
         outcome = restored_by(node)
         unrestored += not outcome.restored
         downtime = f" Production was down for {outcome.downtime_s:.1f} s." if outcome.downtime_s else ""
-        echo(f"{name}: {'' if outcome.restored else 'NOT restored: '}{outcome.message}{downtime}")
+        how = "NOT restored" if outcome.restored is False else standing(outcome.restored)
+        echo(f"{name}: {'' if outcome.restored else f'{how}: '}{outcome.message}{downtime}")
         if "restore" in node.answers and is_another(node.answers["restore"]):
             echo(f"NOTE {name}: {renewal(inventory, name)}")
     if unrestored:

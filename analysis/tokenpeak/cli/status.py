@@ -2,13 +2,16 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 
 import click
 
 from tokenpeak.cli import completed
 from tokenpeak.exit_status import ExitStatus
+from tokenpeak.node import hold
 from tokenpeak.node.protocol.answers import ProductionState, StatusAnswer, as_json
+from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.by_name import play
 from tokenpeak.sweep.version import is_another, renewal
 from tokenpeak.terminal import echo
@@ -66,7 +69,7 @@ def sentences(answer: StatusAnswer) -> Iterator[str]:
     """How the node stands, for somebody who was just woken up."""
     production = answer.production
     if production is None:
-        yield "Production cannot be asked."
+        yield "How production stands is not known."
     elif production.manager == "none":
         yield "No production."
     else:
@@ -83,15 +86,24 @@ def sentences(answer: StatusAnswer) -> Iterator[str]:
             yield "The guard waits for the trial's deadline."
         elif lease_s > 0:
             yield f"The guard gives production back if the controller stays silent for {lease_s:.0f} s more."
+        elif production is not None and production.running and production.model:
+            yield "The controller is silent and production serves; the trial's record is still there."
         else:
             yield "The controller is silent; the guard is giving production back."
+    elif answer.armed is None and answer.unusable:
+        yield "Whether a trial has the node is not known."
     elif answer.holder:
         yield f"Between two trials of {holder}."
     else:
         yield "No trial has the node."
+    if answer.held_since_unix_s is not None:
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(answer.held_since_unix_s))
+        yield f"It is held for production since {when}, by a restore: no trial begins there until {hold.RELEASE}."
 
 
 def _state(production: ProductionState, *, is_borrowed: bool) -> str:
+    if production.running is None:
+        return "is not known to run or not"
     if not production.running:
         return "is stopped" if is_borrowed else "does not run"
     if production.model:
@@ -111,4 +123,4 @@ def problems(answer: StatusAnswer) -> Iterator[str]:
         yield "A trial has the node and no guard watches: make restore gives it back."
     last = answer.last_restoration
     if last is not None and last.trial_id == answer.trial_id and not last.restored:
-        yield f"Production is not back: {last.message} The guard keeps trying."
+        yield f"{standing(last.restored).capitalize()}: {last.message} The guard keeps trying."

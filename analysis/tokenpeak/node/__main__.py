@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.error import ScriptError, refusal
 from tokenpeak.node.protocol.answers import NodeAnswer, as_json
 from tokenpeak.node.protocol.frame import framed
 from tokenpeak.node.script import own_digest, require_same
@@ -179,7 +179,7 @@ def answered(
     except ScriptError as error:
         result, exit_status = {"error": {"code": error.code, "text": error.text}}, 3
     except OSError as error:
-        result, exit_status = {"error": {"code": "system", "text": f"The system refused: {error}."}}, 3
+        result, exit_status = {"error": {"code": "system", "text": f"The system refused: {refusal(error)}."}}, 3
     # Whoever reads it knows which version answered.
     return {**result, "script": own_digest()}, exit_status
 
@@ -195,6 +195,7 @@ def main() -> int:
     arguments = parser.parse_args()
     # A controller that hangs up must not end a command in the middle of its work; the guard's lease is for that.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    own_digest()
     folder = arguments.state.absolute()
     source = arguments.request if arguments.request in (None, "-") else str(Path(arguments.request).absolute())
     # Nothing that this starts takes anything from the folder that its caller is in.

@@ -30,6 +30,7 @@ from tokenpeak.node.protocol.apply_answers import ChangeAnswer
 from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.put_back import APPLIED, note_stop, stop_for_change
 from tokenpeak.node.restore import restore
+from tokenpeak.node.shortfall import standing
 from tokenpeak.node.state import Json, State
 
 COMPLETIONS = 3
@@ -137,7 +138,9 @@ def _give_back_what_is_due(state: State, phases: Phases) -> None:
         outcome = restore(state, phases, by="change")
         if outcome.restored:
             return
-        raise ScriptError("production", f"What had the node before is not given back: {outcome.message}")
+        raise ScriptError(
+            "production", f"After what had the node before, {standing(outcome.restored)}: {outcome.message}"
+        )
     raise ScriptError(
         "locked",
         f"{record['trial_id']} of {record['holder']} has the node: wait until it has ended, or `make restore`.",
@@ -233,8 +236,8 @@ def _verify(state: State, record: Json, request: ChangeRequest, over: Callable[[
         looked_s = time.monotonic()
         return over() or started_again(manager, record)
 
-    if wrong := production.await_answer(recorded, state, request.production_ready_s, over_or_again):
-        raise ScriptError("verify", wrong)
+    if shortfall := production.await_answer(recorded, state, request.production_ready_s, over_or_again):
+        raise ScriptError("verify", shortfall.text)
     answering = Answering(recorded["declared"])
     check = OfProduction(manager, manager.answered_before)
     version = None

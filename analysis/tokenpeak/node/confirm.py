@@ -39,7 +39,7 @@ def confirm(state: State, request: ConfirmRequest) -> ConfirmAnswer:
                 if again := started_again(recorded_manager(recorded, state), record):
                     raise ScriptError("not_confirmed", again)
                 if wrong := production.await_answer(recorded, state, ANSWER_S):
-                    raise ScriptError("not_confirmed", wrong)
+                    raise ScriptError("not_confirmed", wrong.text)
                 # Whoever reads the record from now on makes production by its new definition.
                 apply = {**record["apply"], "confirmed": True}
                 record = {**record, "production": recorded, "apply": apply}

@@ -17,7 +17,7 @@ from typing import Callable
 from tokenpeak.node import clock, lease, lock, overlap, process
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import has_systemd
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.error import ScriptError, refusal
 from tokenpeak.node.guard_report import GuardReport
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import GuardAnswer, InstallAnswer, RestoreOutcome
@@ -100,6 +100,8 @@ def install(state: State) -> InstallAnswer:
     """Put the units in place where systemd runs the machine; doing it again changes nothing."""
     if not has_systemd():
         return InstallAnswer(guard="watchdog", changed=False)
+    if masked := why_masked(state):
+        raise ScriptError("guard", masked)
     changed = False
     bundle = str(state.path("tokenpeak-node.pyz"))
     for file_name, text in unit_files(state, [sys.executable, "-I", bundle]).items():
@@ -149,9 +151,8 @@ def arm(state: State, nonce: str, limit_s: float = _ARM_LIMIT_S) -> str:
         clock.wait_until(lambda: _watches(state, nonce) or _has_ended(unit), left_s, _ARM_POLL_S)
         if _watches(state, nonce):
             return kind
-    raise ScriptError(
-        "guard", f"The guard {unit} does not come up, so production is not left to it; see its journal. {said}".strip()
-    )
+    why = why_masked(state) or f"See its journal: `journalctl -u {unit}`. {said}".strip()
+    raise ScriptError("guard", f"The guard {unit} does not come up, so production is not left to it. {why}")
 
 
 def is_armed(state: State, nonce: str) -> bool:
@@ -182,6 +183,18 @@ def _is_arming(state: State, record: Json) -> bool:
     if "stopped" in record or (state.read(FILE) or {}).get("nonce") == record["nonce"]:
         return False
     return 0 <= time.time() - float(record.get("armed_at_unix_s", 0)) < _ARM_LIMIT_S
+
+
+def why_masked(state: State) -> str | None:
+    """What to do where somebody masked the guard's units, so that systemd starts none; None where nobody did."""
+    masked = [f"{unit_name(state)}.{kind}" for kind in ("service", "timer")]
+    masked = [name for name in masked if has_systemd() and (UNITS / name).is_symlink()]
+    if not masked:
+        return None
+    return (
+        f"The guard's units are masked ({', '.join(masked)}), so that systemd starts no guard, nor one after a boot: "
+        f"`systemctl unmask {' '.join(masked)}`, then `make install`."
+    )
 
 
 def _is_installed(state: State) -> bool:
@@ -285,7 +298,8 @@ def _attempt(state: State, nonce: str | None) -> RestoreOutcome:
         try:
             outcome = restore(state, Phases(state), by="guard")
         except Exception as error:  # whatever it was, the guard goes on trying
-            return RestoreOutcome(restored=False, message=f"The restoration failed: {type(error).__name__}: {error}")
+            words = refusal(error) if isinstance(error, OSError) else str(error)
+            return RestoreOutcome(restored=None, message=f"The restoration failed: {type(error).__name__}: {words}")
         if outcome.restored:
             lock.release(state)
         return outcome

@@ -90,9 +90,14 @@ class GuardReport:
         elif not outcome.restored and outcome.message:
             self._failed = True
             self._set(tokenpeak_guard_restored=0.0)
+            down = (
+                f"Whether production of {self._node} is back after {of} is not known"
+                if outcome.restored is None
+                else f"Production of {self._node} does not come back after {of}"
+            )
             text = (
-                f"Production of {self._node} does not come back after {of}: {why}. The guard goes on trying. Look with "
-                "`tokenpeak status`, and at the guard's journal on the node."
+                f"{down}: {why}. The guard goes on trying. Look with `tokenpeak status`, and at the guard's journal on "
+                "the node."
             )
             self._notify("production_down", nonce, trial_id, text)
 

@@ -14,6 +14,7 @@ from tokenpeak.node import (
     drain,
     fence,
     guard,
+    hold,
     lease,
     lock,
     machine,
@@ -34,6 +35,7 @@ from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json, sweep_of
 from tokenpeak.node.restore import restore, stop_engine
+from tokenpeak.node.shortfall import standing
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.version import entry_digest
 
@@ -166,6 +168,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
     Production that this sweep stopped already is left so.
     """
     fence.enter(state, request.claim, request.holder)
+    hold.require_none(state)
     state.require_room(LEAST_ROOM_BYTES)
     lock.take(state, request.holder, sweep_of(request.claim))
     record = records.read(state)
@@ -173,7 +176,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
         # The guard is about to give this back, or waits for its turn: a trial must not begin under its hands.
         outcome = restore(state, phases, by="launch")
         if not outcome.restored:
-            raise ScriptError("production", f"An earlier trial's production is not back: {outcome.message}")
+            raise ScriptError("production", f"After an earlier trial, {standing(outcome.restored)}: {outcome.message}")
         record = None
     if record is not None:
         # Production was stopped by an earlier trial of this sweep (restore: per_sweep), or that trial's end was lost.

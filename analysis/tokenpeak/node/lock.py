@@ -22,7 +22,7 @@ def take(state: State, holder: str, sweep_id: str | None = None) -> None:
         raise ScriptError(
             "locked",
             f"The node is held by {held['holder']} since {since}: wait until that sweep has ended, "
-            "or run `make restore` to break the lock and give the node back.",
+            "or run `make restore RELEASE=1` to break the lock and give the node back.",
         )
     if held.get("holder") != holder:
         state.write(FILE, {"holder": holder, "sweep_id": sweep_id, "taken_at_unix_s": time.time()})

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Callable
 
+from tokenpeak.node.error import remedy
 from tokenpeak.node.state import Json, State
 
 FILE = "outcome.json"
+SPARE = "outcome"
+"""What the disk refused, among what is kept in memory."""
 _EARLIER = "earlier"
 _MOST_EARLIER = 24
 """Whoever may run trials cannot fill the disk with outcomes."""
@@ -22,11 +25,11 @@ def note(state: State, outcome: Json, nonce: str | None) -> str | None:
         state.write(FILE, {**outcome, _EARLIER: others[:_MOST_EARLIER]})
     except OSError as error:
         if outcome["restored"] and nonce is not None:
-            first = state.read_spare()
+            first = state.read_spare().get(SPARE) or {}
             by = first["by"] if first.get("nonce") == nonce else outcome["by"]
-            state.write_spare({**outcome, "nonce": nonce, "by": by})
-        return str(error.strerror)
-    state.remove_spare()
+            state.write_spare(outcome={**outcome, "nonce": nonce, "by": by})
+        return f"{error.strerror}{remedy(error)}"
+    state.write_spare(outcome=None)
     return None
 
 
@@ -34,7 +37,7 @@ def kept(state: State) -> list[Json]:
     """All that are known, the last one first; of what the disk refused, the one in memory."""
     last = state.read(FILE)
     earlier = (last or {}).get(_EARLIER)
-    entries = [state.read_spare(), last, *(earlier if isinstance(earlier, list) else [])]
+    entries = [state.read_spare().get(SPARE), last, *(earlier if isinstance(earlier, list) else [])]
     return [_alone(each) for each in entries if isinstance(each, dict) and "restored" in each]
 
 

@@ -12,6 +12,8 @@ from tokenpeak.node import (
     boards,
     drain,
     environment,
+    guard,
+    hold,
     images,
     installation,
     machine,
@@ -131,7 +133,9 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
             f"GPU {', '.join(absent)} is chosen by tokenpeak_gpus or tokenpeak_engine_env, and the node has {there}: "
             "correct it, or run nvidia-smi (rocm-smi, amd-smi) there and mend what it says."
         )
-    problems += gpu_problems(found_gpus, holders, found_production)
+    has_trial = state.has(records.NAME)
+    is_idle = found_production is not None and not found_production.running and not has_trial
+    problems += gpu_problems(found_gpus, holders, is_idle=is_idle)
     unsafe_meter = installation.power_command_problems(declaration)
     measured_by = (
         ()
@@ -141,7 +145,8 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         )
     )
     problems += unsafe_meter or meters.problems(declaration, measured_by)
-    if state.has(records.NAME):
+    problems += filter(None, (hold.problem(state), state.why_unwritable(), guard.why_masked(state)))
+    if has_trial:
         problems.append("A trial has this node in its hands, or left it so: run `make restore` if no sweep is running.")
     simulated = bool(declaration.get("simulated"))
     allowed = (declaration.get("engine") or {}).get("env_allowed")
@@ -238,10 +243,11 @@ def without_environment(declaration: Json) -> Json:
     }
 
 
-def gpu_problems(
-    found: list[dict[str, Any]], holders: list[dict[str, Any]], found_production: ProductionState | None
-) -> list[str]:
-    """What about the boards would keep a trial from running or from being comparable."""
+def gpu_problems(found: list[dict[str, Any]], holders: list[dict[str, Any]], *, is_idle: bool) -> list[str]:
+    """What about the boards would keep a trial from running or from being comparable.
+
+    `is_idle`: production is known to be down, and no trial runs; else what is in use is theirs.
+    """
     problems = []
     partitioned = [str(gpu["index"]) for gpu in found if gpu["mig"] == "Enabled"]
     if partitioned:
@@ -252,10 +258,9 @@ def gpu_problems(
     names = sorted({gpu["name"] for gpu in found})
     if len(names) > 1:
         problems.append(f"The GPUs differ ({', '.join(names)}): choose one kind by their numbers in tokenpeak_gpus.")
-    in_production = bool(found_production and found_production.running)
     for gpu in found:
         total, used = gpu["vram_bytes"], gpu["vram_used_bytes"]
-        if not in_production and total and used is not None and used > (1 - VRAM_NEEDED) * total:
+        if is_idle and total and used is not None and used > (1 - VRAM_NEEDED) * total:
             own = [holder_text(holder) for holder in holders if holder["gpu_uuid"] in (gpu["uuid"], None)]
             problems.append(
                 f"GPU {gpu['index']} has {used / 2**30:.1f} of {total / 2**30:.1f} GiB in use though production is down"

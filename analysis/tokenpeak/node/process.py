@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Sequence
 
 from tokenpeak.node import clock
+from tokenpeak.node.error import remedy
 
 KILL_TIMEOUT_S = 20.0
 KILLED_WITHIN_S = 1.0
@@ -325,7 +326,7 @@ def run(
             preexec_fn=before_exec(user),
         )
     except OSError as error:
-        return Ran(127, "", f"{argv[0]}: {error.strerror}")
+        return Ran(127, "", f"{argv[0]}: {error.strerror}{remedy(error)}")
     finally:
         if given is not None:
             os.close(source)

@@ -30,9 +30,8 @@ def produce(state: State, declaration: Json, ready_s: float = 120.0) -> ProduceA
             "declared": declared,
         }
         wrong = production.await_answer(recorded, state, ready_s)
-        if wrong is not None:
-            wrong += _last_words(state)
-        return ProduceAnswer(changed=True, message=wrong or "It answers.", ready=wrong is None)
+        message = "It answers." if wrong is None else wrong.text + _last_words(state)
+        return ProduceAnswer(changed=True, message=message, ready=wrong is None)
 
 
 def _last_words(state: State) -> str:

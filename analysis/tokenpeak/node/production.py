@@ -8,17 +8,21 @@ from urllib.parse import urlsplit
 
 from tokenpeak.node import clock, machine, sockets
 from tokenpeak.node.answering import Answering
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.drift import definition_sha256
+from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import ForeignServerError, OfProduction
 from tokenpeak.node.managers import make_manager, recorded_manager
 from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import ProductionState
+from tokenpeak.node.shortfall import Shortfall
 from tokenpeak.node.state import Json, State
 
 _START_TRIES = 3
 _START_PAUSE_S = 1.0
 _WRONG_PAUSE_S = 0.2
+STOPPED_WITHIN_S = 5.0
+"""A stopped server's address may be answered by a forwarder that ends a little later."""
 LOOK_S = 10.0
 """Longest that a health page or a command has to say that production is well, when nothing else waits for it."""
 
@@ -80,7 +84,13 @@ def record(declared: Json, state: State) -> Json:
         if wrong:
             raise ScriptError("production_unwell", _unwell(answering, found.model, wrong))
     definition = manager.definition() if found.manager != "none" else {}
-    return {**vars(found), "definition": definition, "declared": declared, "answered_by": check.seen}
+    return {
+        **vars(found),
+        "definition": definition,
+        "definition_sha256": definition_sha256(manager) if found.running else None,
+        "declared": declared,
+        "answered_by": check.seen,
+    }
 
 
 def at_sweep_start(found: Json, expected: Json | None) -> Json:
@@ -118,9 +128,16 @@ def stop(recorded: Json, state: State) -> None:
     """Stop recorded production and see that it has ended."""
     manager = recorded_manager(recorded, state)
     manager.stop()
+    name = f"{recorded['manager']} {recorded['unit'] or ''}".strip()
     if manager.is_running():
+        raise ScriptError("production", f"Production ({name}) runs on after its stop: {manager.why_it_runs_on()}")
+    # What its manager has let go of may serve on, and hold the memory.
+    answering = Answering(manager.declared)
+    if not clock.wait_until(lambda: not answering.is_there(), STOPPED_WITHIN_S, poll_s=0.1):
         raise ScriptError(
-            "production", f"Production ({recorded['manager']} {recorded['unit'] or ''}) runs on after its stop."
+            "production",
+            f"Production ({name}) is stopped by its manager's account, yet {answering.url} still answers "
+            f"({_listeners(answering.url)}): {manager.why_it_runs_on()}",
         )
 
 
@@ -129,19 +146,20 @@ def last_start(recorded: Json, state: State) -> str | None:
     return recorded_manager(recorded, state).last_start()
 
 
-def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> str | None:
+def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> Shortfall | None:
     """Make production as recorded; None when it is, otherwise what is wrong. Doing it twice changes nothing."""
-    manager = recorded_manager(recorded, state)
+    if not recorded["running"]:
+        # Whoever started it since wants it: it is left running.
+        return None
     try:
-        if not recorded["running"]:
-            # Whoever started it since wants it: it is left running.
-            return None
+        manager = recorded_manager(recorded, state)
+        manager.ready_s = ready_s
         if not manager.is_running():
             _start_at_last(manager, recorded["definition"])
+        phases.mark("verifying")
+        return await_answer(recorded, state, ready_s)
     except ScriptError as error:
-        return error.text
-    phases.mark("verifying")
-    return await_answer(recorded, state, ready_s)
+        return Shortfall(error.text, is_known=error.code != NOT_SEEN)
 
 
 def _start_at_last(manager: Manager, definition: Json) -> None:
@@ -164,37 +182,38 @@ def start(manager: Manager, definition: Json) -> None:
     clock.wait_until(lambda: not manager.is_ending(), STOP_TIMEOUT_S, poll_s=0.25)
     url = manager.declared.get("url")
     if url and Answering(manager.declared).is_there():
-        listeners = sockets.listeners(*_address(url))
         raise ScriptError(
             "production",
-            f"Production does not run, yet {url} answers ({', '.join(listeners) or 'by a process of another user'}): "
-            "end that if nobody needs it, or correct tokenpeak_production in the inventory, then try again.",
+            f"Production does not run, yet {url} answers ({_listeners(url)}): end that if nobody needs it, or correct "
+            f"tokenpeak_production in the inventory, then try again. Or a stop has left it: {manager.why_it_runs_on()}",
         )
     manager.start(definition)
 
 
 def await_answer(
     recorded: Json, state: State, ready_s: float, over: Callable[[], str | None] = lambda: None
-) -> str | None:
+) -> Shortfall | None:
     """Wait for a real answer, by the recorded model (any, where none was recorded); None when it came.
 
-    Once `over` gives a reason, nobody waits any more.
+    Once `over` gives a reason, or another model gives real answers, nobody waits any more.
     """
     url, model = recorded["url"], recorded["model"]
     manager = recorded_manager(recorded, state)
     answering = Answering(recorded["declared"])
     if not answering.can_be_asked:
-        running = clock.wait_until(manager.is_running, ready_s, poll_s=0.25)
-        return None if running else f"Production does not run {ready_s:g} s after its start."
+        if clock.wait_until(lambda: manager.is_running() and not manager.is_starting(), ready_s, poll_s=0.25):
+            manager.note_ready()
+            return None
+        return Shortfall(f"Production does not run {ready_s:g} s after its start.")
     deadline = time.monotonic() + ready_s
     said = "nothing yet"
     check = OfProduction(manager, manager.answered_before)
     while time.monotonic() < deadline:
         if reason := over():
-            return reason
+            return Shortfall(reason)
         try:
             served = answering.served_model(check, timeout_s=2)
-            is_ready = not answering.names_model or (served is not None and served == (model or served))
+            is_ready = not answering.names_model or served is not None
             if is_ready:
                 left_s = max(1.0, deadline - time.monotonic())
                 wrong = answering.wrong(served, check, timeout_s=left_s)
@@ -203,7 +222,10 @@ def await_answer(
         if is_ready:
             is_running = manager.is_running()
             if wrong is None and is_running:
-                return None
+                manager.note_ready()
+                if served is None or served == (model or served):
+                    return None
+                return Shortfall(f"Production serves {served!r} and not {model!r}.", other_model=served)
             said = (
                 wrong or f"{url or 'the command'} is answered by something else than {recorded['manager']}'s production"
             )
@@ -213,9 +235,11 @@ def await_answer(
         if not is_ready and not clock.wait_until(manager.is_running, 1.0, poll_s=0.2):
             who = " ".join(str(recorded[name]) for name in ("manager", "unit") if recorded[name])
             ended = f"Production ended again after its start ({who})"
-            return f"{ended}: {said.rstrip('.')}." if said != "nothing yet" else f"{ended}."
+            return Shortfall(f"{ended}: {said.rstrip('.')}." if said != "nothing yet" else f"{ended}.")
         time.sleep(0.05)
-    return f"Production {_not_given(answering, model)} within {ready_s:g} s of its start: {said.rstrip('.')}."
+    return Shortfall(
+        f"Production {_not_given(answering, model)} within {ready_s:g} s of its start: {said.rstrip('.')}."
+    )
 
 
 def _unwell(answering: Answering, model: str | None, wrong: str) -> str:
@@ -227,6 +251,11 @@ def _not_given(answering: Answering, model: str | None) -> str:
     if answering.names_model:
         return f"gave no {answering.kind}{f' by {model!r}' if model else ''}"
     return "is not well by its /health" if answering.kind == "health" else "is not well by its answer_command"
+
+
+def _listeners(url: str | None) -> str:
+    """Who listens where production does, in words."""
+    return ", ".join(sockets.listeners(*_address(url or ""))) or "by a process of another user"
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from tokenpeak.node import boards, clock, drain, memory
 from tokenpeak.node import record as records
 from tokenpeak.node.definitions import definition_of
 from tokenpeak.node.definitions.base import Definition
-from tokenpeak.node.engine_command import checksum
+from tokenpeak.node.drift import drift as drift_of
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import recorded_manager
 from tokenpeak.node.managers.base import Manager
@@ -71,10 +71,9 @@ def drift(state: State, record: Json) -> str:
     """What the definition has that the one before the apply had not, though nothing of ours; empty where nothing."""
     try:
         manager = recorded_manager(record["production"], state)
-        is_same = checksum(definition_of(manager).describe()) == record["apply"]["was_sha256"]
-    except (ScriptError, OSError) as error:
+    except ScriptError as error:
         return f"Its definition cannot be compared with what it was: {error}"
-    return "" if is_same else "Somebody else has changed its definition since the apply began."
+    return drift_of(manager, record["apply"]["was_sha256"], "the apply")
 
 
 def _clean_up(state: State, record: Json) -> None:

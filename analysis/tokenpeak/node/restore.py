@@ -16,6 +16,7 @@ from tokenpeak.node import (
     clock,
     drain,
     fence,
+    hold,
     lock,
     memory,
     outcomes,
@@ -25,12 +26,14 @@ from tokenpeak.node import (
     record,
     telemetry,
 )
+from tokenpeak.node.drift import drift_of_production
 from tokenpeak.node.engine import Engine
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, picked
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest, sweep_of
+from tokenpeak.node.shortfall import Shortfall, is_restored
 from tokenpeak.node.state import Json, State, UnreadableError
 
 UNKNOWN_STOP_S = 10.0
@@ -60,10 +63,11 @@ def restore(
     ready_s: float | None = None,
     grace_s: float | None = None,
     at_start: Json | None = None,
+    accept: bool = False,
 ) -> RestoreOutcome:
     """Make the node as it was recorded, or as it was `at_start` of the sweep; call it with the state's mutex held.
 
-    The record goes only when all is well.
+    With `accept` production may serve another model than it was recorded with. The record goes only when all is well.
     """
     try:
         found = record.read(state)
@@ -75,28 +79,43 @@ def restore(
             return _started_again(state, phases, at_start["model"], ready_s or PRODUCTION_READY_S)
         return RestoreOutcome(restored=True, was_running=False, message="No trial has this node.")
     os.environ.update(found.get("environment", {}))
-    was = found["production"]
+    was = {**found["production"], "model": None} if accept else found["production"]
     is_started_anew = not was["running"] and overlap.noted(state, found) is not None
     ended = stop_engine(state, phases, grace_s or found["engine_stop_s"], found.get("baseline_bytes"))
     apply = found.get("apply")
-    wrong = put_back.put_back(state, found, phases) if apply and not apply["confirmed"] else None
+    text = put_back.put_back(state, found, phases) if apply and not apply["confirmed"] else None
+    wrong = Shortfall(text) if text else None
     if wrong is None:
         with phases.span("production_start", "production_start"):
             wrong = production.bring_back(was, state, ready_s or found["production_ready_s"], phases)
     if wrong is None and found.get("drained"):
         with phases.span("rejoining"):
-            wrong = drain.rejoin_recorded(found, state)
+            text = drain.rejoin_recorded(found, state)
+        wrong = Shortfall(text) if text else None
+    if accept and wrong is None:
+        was["model"] = _served_model(was, state)
+    drifted = "" if apply or wrong else drift_of_production(was, state)
+    said = wrong.words(was["model"]) if wrong else _sentence(was, is_started_anew)
     outcome = RestoreOutcome(
-        restored=wrong is None and ended["engine_stopped"],
+        restored=is_restored(wrong, engine_stopped=ended["engine_stopped"]),
         was_running=was["running"],
         model=was["model"],
         downtime_s=_downtime_s(state, found) if was["running"] else None,
-        message=" ".join(text for text in (ended["message"], wrong or _sentence(was, is_started_anew)) if text),
+        message=" ".join(text for text in (ended["message"], said, drifted) if text),
         trial_id=found["trial_id"],
         holder=found["holder"],
         by=by,
+        definition="changed" if drifted else None,
     )
     return _noted(state, phases, _of_apply(state, outcome, found) if apply else outcome, found)
+
+
+def _served_model(was: Json, state: State) -> str | None:
+    """The model that production serves now; None where it names none."""
+    try:
+        return production.look(was["declared"], state).model
+    except ScriptError:
+        return None
 
 
 def _of_apply(state: State, outcome: RestoreOutcome, found: Json) -> RestoreOutcome:
@@ -119,12 +138,12 @@ def _started_again(state: State, phases: Phases, model: str | None, ready_s: flo
         with phases.span("production_start", "production_start"):
             wrong = production.bring_back(was, state, ready_s, phases)
     except ScriptError as error:
-        was_running, wrong = False, error.text
+        was_running, wrong = True, Shortfall(error.text, is_known=error.code != NOT_SEEN)
     message = "No trial has this node."
     if not was_running:
         message += " Production had ended by itself since the sweep began and was started again."
-    message = f"{message} {wrong}" if wrong else message
-    return RestoreOutcome(restored=wrong is None, was_running=True, model=model, message=message)
+    message = f"{message} {wrong.words(model)}" if wrong else message
+    return RestoreOutcome(restored=is_restored(wrong), was_running=True, model=model, message=message)
 
 
 def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str) -> RestoreOutcome:
@@ -137,15 +156,16 @@ def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str)
             was = production.as_declared(declared, state)
             wrong = production.bring_back(was, state, PRODUCTION_READY_S, phases)
             model = was["model"]
-        wrong = wrong or drain.rejoin_declared(state)
+        if wrong is None and (text := drain.rejoin_declared(state)):
+            wrong = Shortfall(text)
     except ScriptError as error:
-        wrong = error.text
+        wrong = Shortfall(error.text, is_known=error.code != NOT_SEEN)
     outcome = RestoreOutcome(
-        restored=wrong is None and ended["engine_stopped"],
+        restored=is_restored(wrong, engine_stopped=ended["engine_stopped"]),
         was_running=True,
         model=model,
         message=f"{unreadable} What production was before the trial is not known, so it "
-        + ("was started as declared." if wrong is None else f"is started as declared: {wrong}"),
+        + ("was started as declared." if wrong is None else f"is started as declared: {wrong.text}"),
         by=by,
     )
     return _noted(state, phases, outcome)
@@ -190,7 +210,7 @@ def _downtime_s(state: State, record: Json) -> float | None:
 
     Where it was given back already and the disk refused to note that, it is the time until then.
     """
-    earlier = state.read_spare()
+    earlier = state.read_spare().get(outcomes.SPARE) or {}
     if earlier.get("nonce") == record["nonce"] and earlier.get("downtime_s") is not None:
         return float(earlier["downtime_s"])
     stopped = record.get("stopped")
@@ -209,7 +229,10 @@ def not_touched(state: State) -> RestoreOutcome:
 
 
 def restore_command(state: State, declaration: Json, request: RestoreRequest) -> RestoreAnswer:
-    """`make restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it."""
+    """`make restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it.
+
+    A sweep that lives does not get a node again that a person has given back, until a person releases it.
+    """
     phases = Phases(state)
     holder = request.holder
     with state.exclusive():
@@ -221,11 +244,15 @@ def restore_command(state: State, declaration: Json, request: RestoreRequest) ->
         if holder and lock.is_of_another(state, holder, sweep_of(request.claim)):
             return RestoreAnswer(phases=phases.spans, restoration=not_touched(state))
         before = outcomes.of_holder(state, holder)
-        outcome = restore(state, phases, by="restore", at_start=request.production_at_start)
+        is_had = holder is None and hold.is_had(state)
+        outcome = restore(state, phases, by="restore", at_start=request.production_at_start, accept=request.accept)
+        held = hold.release(state) if request.release else hold.keep(state) if is_had else None
         if outcome.restored:
             lock.release(state)
     if outcome.trial_id is None and not request.production_at_start:
         outcome = _with(outcome, _free_node(state, declaration))
+    if held:
+        outcome = _with(outcome, held)
     last = picked(RestoreOutcome, before) if before else None
     return RestoreAnswer(phases=phases.spans, restoration=outcome, last_restoration=last)
 
@@ -235,7 +262,7 @@ def _free_node(state: State, declaration: Json) -> str:
     try:
         found = production.look(declaration.get("production") or {"manager": "none"}, state)
     except ScriptError as error:
-        return error.text
+        return f"How production stands is not known: {error.text}"
     name = " ".join(word for word in (found.manager, found.unit) if word)
     if found.manager == "none":
         said = "It has no production."

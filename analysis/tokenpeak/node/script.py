@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pkgutil
 
 from tokenpeak.node.error import ScriptError
@@ -11,8 +12,12 @@ DIGEST = "digest.txt"
 """The bundle's file that holds it."""
 
 
+@functools.lru_cache(maxsize=None)
 def own_digest() -> str | None:
-    """The digest of the bundle that runs; None where the package itself runs."""
+    """The digest of the bundle that runs; None where the package itself runs.
+
+    It is read once, at the start: a guard or a lease runs on while another script is put in the place of its own.
+    """
     try:
         raw = pkgutil.get_data(__package__, DIGEST)
     except OSError:

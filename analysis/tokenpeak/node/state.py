@@ -13,7 +13,10 @@
     phase.json        what a command has begun last
     telemetry.csv     samples of the current trial
     outcome.json      how the last restoration ended, and those of other trials before it
+    hold.json         since when the node is held for production: a person gave it back from a sweep that lived
+    outcome.json      how the last restoration ended
     applied.json      the last apply that was confirmed: the record that it had, for its rollback
+    production-start.json     a start of production by a start command that has not answered yet
     production-command.json   what an apply put in place of the command of a process that the node script starts
 
 A write is durable when it returns: temporary file, fsync, rename, fsync of the folder. What production cannot come
@@ -243,6 +246,15 @@ class State:
             f"{LEAST_INODES}. Remove files there"
         )
 
+    def why_unwritable(self) -> str | None:
+        """Why nothing can be written in the folder, and what to do; None where something can. Writes nothing itself."""
+        if not os.statvfs(self.folder).f_flag & os.ST_RDONLY:
+            return None
+        return (
+            f"{self.folder} is on a disk that is read-only, as after an error (see `dmesg`): no record there can be "
+            "changed or removed. Mend the disk and mount it again for writing, then run `make restore`."
+        )
+
     def remove(self, name: str) -> None:
         """Remove a file durably, in both copies where it has two; a missing one is fine."""
         removed = False
@@ -284,10 +296,19 @@ class State:
         # Made anew each time and never followed; what another user puts there is not read.
         return Path("/dev/shm") / f"tokenpeak-{self.digest}.json"  # noqa: S108
 
-    def write_spare(self, value: Json) -> None:
-        """Keep `value` in memory, where that can be done; nothing may depend on it."""
+    def write_spare(self, **values: Any) -> None:
+        """Keep these in memory beside what is kept there, and let go of those that are None, where that can be done.
+
+        Nothing may depend on it.
+        """
+        kept = self.read_spare()
+        value = {name: one for name, one in {**kept, **values}.items() if one is not None}
+        if value == kept:
+            return
         try:
             self.remove_spare()
+            if not value:
+                return
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with os.fdopen(os.open(self.spare, flags, 0o600), "wb") as stream:
                 stream.write(json.dumps(value).encode())

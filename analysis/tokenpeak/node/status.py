@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import fence, guard, lease, lock, outcomes, phases, production
+from tokenpeak.node import fence, guard, hold, lease, lock, outcomes, phases, production
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.error import ScriptError
@@ -24,13 +24,14 @@ def status(state: State, declaration: Json) -> StatusAnswer:
         found, problem = production.look_closely(declaration.get("production") or {"manager": "none"}, state)
     except ScriptError as error:
         found, problem = None, error.text
+    is_guarded = record is not None and guard.is_armed(state, record["nonce"])
     restorations = [picked(RestoreOutcome, known) for known in outcomes.kept(state)]
     return StatusAnswer(
         production=found,
-        problem=unreadable or problem,
+        problem=" ".join(filter(None, (unreadable, problem, state.why_unwritable(), guard.why_masked(state)))) or None,
         engine=Engine(state).recorded(),
         armed=state.has(records.NAME),
-        guard_alive=record is not None and guard.is_armed(state, record["nonce"]),
+        guard_alive=is_guarded,
         lease_remaining_s=lease.remaining_s(state) if record is not None else None,
         holder=(held or {}).get("holder"),
         trial_id=record["trial_id"] if record else None,
@@ -38,6 +39,7 @@ def status(state: State, declaration: Json) -> StatusAnswer:
         secret=record.get("secret") if record else None,
         generations=fence.generations(state),
         phase=phases.now(state),
+        held_since_unix_s=hold.since_unix_s(state),
         last_restoration=restorations[0] if restorations else None,
         earlier_restorations=tuple(restorations[1:]),
     )

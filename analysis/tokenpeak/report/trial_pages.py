@@ -124,7 +124,7 @@ def _digest(value: object) -> str:
 def _afterwards(found: Restoration) -> str:
     """What became of production after the trial; one that was down before may still be down."""
     if not found.restored:
-        return "NOT restored"
+        return "not seen restored"
     return "as before (down)" if not found.was_running and found.message.endswith(LEFT_DOWN) else "restored"
 
 

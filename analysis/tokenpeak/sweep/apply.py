@@ -26,7 +26,6 @@ from tokenpeak.records import (
     Phase,
     ProductionDefinition,
     Provenance,
-    Restoration,
 )
 from tokenpeak.results.bake import FEWEST_REQUESTS, Observed, joined, judge
 from tokenpeak.sweep.bake_settings import MOST_ROUNDS, BakeSettings
@@ -34,6 +33,7 @@ from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.lease import LeaseChannel, lease_command
 from tokenpeak.sweep.node_result import NodeResult
+from tokenpeak.sweep.restoration import recorded
 from tokenpeak.sweep.runner import run_playbook
 from tokenpeak.sweep.trial_request import write_private
 from tokenpeak.sweep.version import own_script
@@ -335,25 +335,13 @@ class NodeApply:
             phases=tuple(Phase.model_validate(vars(phase)) for phase in change.phases),
             downtime_s=round(sum(down_s), 3) if down_s else None,
             bake=course.bake,
-            restoration=_restoration(outcome),
+            restoration=recorded(outcome),
             provenance=self._site.provenance,
         )
 
 
 def _definition(sha256: str | None, text: str | None) -> ProductionDefinition | None:
     return None if text is None else ProductionDefinition(sha256=sha256 or "", text=text)
-
-
-def _restoration(outcome: RestoreOutcome | None) -> Restoration | None:
-    if outcome is None:
-        return None
-    return Restoration(
-        restored=outcome.restored,
-        was_running=outcome.was_running,
-        model=outcome.model,
-        downtime_s=outcome.downtime_s,
-        message=outcome.message,
-    )
 
 
 def _words(result: NodeResult) -> str:

@@ -1,5 +1,6 @@
 """Playbooks on nodes by their names alone: for what must be quick, and work whatever variables of other nodes say."""
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tokenpeak.sweep.resolution import Resolution, hosts_path
@@ -7,13 +8,16 @@ from tokenpeak.sweep.resolution import Resolution, hosts_path
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from typing import Any
 
     from tokenpeak.sweep.inventory import Inventory
     from tokenpeak.sweep.login_failures import Login
     from tokenpeak.sweep.runner import PlaybookResult
 
 
-def play(playbook: str, inventory_name: str, nodes: tuple[str, ...]) -> "tuple[Inventory, PlaybookResult]":
+def play(
+    playbook: str, inventory_name: str, nodes: tuple[str, ...], extravars: "Mapping[str, Any]" = MappingProxyType({})
+) -> "tuple[Inventory, PlaybookResult]":
     """Run `playbook` on the nodes of these names, all of the inventory when empty.
 
     Given names are handed to Ansible as they are, without resolving the inventory first, which takes as long as the
@@ -29,13 +33,16 @@ def play(playbook: str, inventory_name: str, nodes: tuple[str, ...]) -> "tuple[I
 
     if resolution is not None:
         inventory = nodes_by_name(inventory_name, resolution)
-        return inventory, run_playbook(playbook, inventory, logins=lambda: _logins(path, nodes))
+        return inventory, run_playbook(playbook, inventory, extravars=extravars, logins=lambda: _logins(path, nodes))
     given = Inventory(
         name=inventory_name, hosts_path=path, nodes=tuple(Node(name=name, variables={}) for name in nodes)
     )
     try:
         result = run_playbook(
-            playbook, given, extravars={"tokenpeak_only": list(nodes)}, logins=lambda: _logins(path, nodes)
+            playbook,
+            given,
+            extravars={**extravars, "tokenpeak_only": list(nodes)},
+            logins=lambda: _logins(path, nodes),
         )
     except NodeError:
         nodes_by_name(inventory_name, Resolution(path), nodes)

@@ -34,6 +34,7 @@ BY_CONTROLLER = (
     "tokenpeak_load_bundle",
     "tokenpeak_local_home",
     "tokenpeak_pyz",
+    "tokenpeak_restore",
     "tokenpeak_restore_holder",
     "tokenpeak_retired_secrets",
     "tokenpeak_secret_name",

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from tokenpeak.node.error import refusal
 from tokenpeak.node.protocol.answers import ProduceAnswer, RestoreAnswer, parse
 from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.sweep.connection import environment, node_command, script_command
@@ -86,7 +87,7 @@ def run_python(
     try:
         ended = _carried(argv, b"", cancelled, None, limit_s)
     except OSError as error:
-        ended = _Ended(status=None, said=str(error))
+        ended = _Ended(status=None, said=refusal(error))
     result = _result(argv, node, title, ended)
     if ended.status == _NOT_FOUND:
         result = replace(result, failure=missing_python(words[0]))
@@ -121,7 +122,7 @@ def _run(
     try:
         ended = _carried(argv, request, cancelled, folder, limit_s)
     except OSError as error:
-        ended = _Ended(status=None, said=str(error))
+        ended = _Ended(status=None, said=refusal(error))
     result = replace(_result(argv, node, _TITLES[step], ended, step), spans={step: (began, time.time())})
     kind = "unreachable" if result.unreachable else "failed" if result.failure else "ok"
     on_event(Event(kind=kind, step=step, node=node.name, answer=result.answers.get(step)))
@@ -146,7 +147,7 @@ def _result(argv: Sequence[str], node: Node, title: str, ended: _Ended, step: St
         return NodeResult()
     login = Login.of(node.name, node.variables)
     if ended.status == _SSH_FAILED and argv[0] == "ssh":
-        said = ended.said.strip()[-WORDS_CHARACTERS:] or "SSH ended without a word"
+        said = ended.said.strip()[-WORDS_CHARACTERS:] or _silence(argv)
         return NodeResult(has_run=True, unreachable=with_remedy(said, login))
     found = answer_in(ended.printed)
     answer = parse(ANSWERS[step], found) if found is not None and step is not None and step in ANSWERS else None
@@ -161,6 +162,16 @@ def _result(argv: Sequence[str], node: Node, title: str, ended: _Ended, step: St
         failure = failure_words(title, known, login)
     answers = {} if answer is None or step is None else {step: answer}
     return NodeResult(answers=answers, has_run=True, failure=failure)
+
+
+def _silence(argv: Sequence[str]) -> str:
+    """What an SSH that said nothing has met."""
+    if not any(word.startswith("ControlMaster") for word in argv):
+        return "SSH ended without a word"
+    return (
+        "the SSH connection that this controller's commands share ended without a word: its process here was killed, "
+        "or the network cut it. The next command opens another; if it goes on, see `dmesg` here for what ends processes"
+    )
 
 
 def _is_down(answer: object) -> bool:

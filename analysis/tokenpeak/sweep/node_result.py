@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenpeak.node import fence
+from tokenpeak.node import fence, hold
 from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, parse
 from tokenpeak.node.protocol.frame import unframed
 from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained, missing_python
@@ -63,8 +63,16 @@ class NodeResult:
     @property
     def fenced(self) -> str | None:
         """The node's sentence where it refuses this controller, because another one has the sweep."""
+        return self._refused(fence.CODE)
+
+    @property
+    def held(self) -> str | None:
+        """The node's sentence where it begins no trial, because a person has given it back from the sweep."""
+        return self._refused(hold.CODE)
+
+    def _refused(self, code: str) -> str | None:
         errors = (answer.error for answer in self.answers.values())
-        return next((error.text for error in errors if error is not None and error.code == fence.CODE), None)
+        return next((error.text for error in errors if error is not None and error.code == code), None)
 
     @property
     def is_not_installed(self) -> bool:

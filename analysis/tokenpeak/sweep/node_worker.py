@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.node.protocol.answers import Overlap
+from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.downtime_budget import Later
 from tokenpeak.sweep.lease import LeaseChannel, lease_command
 from tokenpeak.sweep.login_failures import Login
 from tokenpeak.sweep.model_store import lease_offset_s
 from tokenpeak.sweep.node_result import Event
-from tokenpeak.sweep.restoration import restored_by, unrestored
+from tokenpeak.sweep.restoration import restored_by, unknown
 from tokenpeak.sweep.trial import TrialResult, run_trial
 from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest
 from tokenpeak.sweep.worker import Worker
@@ -84,6 +85,8 @@ class NodeWorker(Worker):
             is_overlapped=lambda: self._is_overlapped,
             let_lapse=self._let_lapse,
         )
+        if result.drifted is not None:
+            self._progress.say(f"NOTE {self.node} {request.trial_id}: {result.drifted}")
         restoration = result.record.restoration
         self._is_down = restoration is None or not restoration.restored
         self._is_unrestored = restoration is not None and not restoration.restored
@@ -124,10 +127,10 @@ class NodeWorker(Worker):
                 return
             outcome = restored_by(result, self._site.claim.holder, self._trial_id if self._is_down else None)
         except TokenpeakError as error:
-            outcome = unrestored(str(error))
+            outcome = unknown(str(error))
         is_counted = outcome.trial_id in self._over
-        self._budget.add_downtime(self.node, None if is_counted else outcome.downtime_s, is_over=outcome.restored)
+        self._budget.add_downtime(self.node, None if is_counted else outcome.downtime_s, is_over=bool(outcome.restored))
         self.restore_pending = self._is_unrestored = not outcome.restored
-        self._notifier.production(self.node, is_back=outcome.restored)
+        self._notifier.production(self.node, is_back=bool(outcome.restored))
         if self.restore_pending:
-            self._complain(f"{self.node}: production is not back: {outcome.message}")
+            self._complain(f"{self.node}: {standing(outcome.restored)}: {outcome.message}")

@@ -1,12 +1,29 @@
 """Restoration: how production stands after a node was given back, as the node reports."""
 
+from typing import TYPE_CHECKING
+
 from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome
 from tokenpeak.sweep.node_result import NodeResult
 
+if TYPE_CHECKING:
+    from tokenpeak.records import Restoration
 
-def unrestored(reason: str) -> RestoreOutcome:
-    """What is taken for true of production whose node gave no account of it."""
-    return RestoreOutcome(restored=False, was_running=True, message=reason)
+
+def unknown(reason: str) -> RestoreOutcome:
+    """What is known of production whose node gave no account of it: nothing, and why."""
+    return RestoreOutcome(restored=None, was_running=True, message=reason)
+
+
+def recorded(outcome: RestoreOutcome | None) -> "Restoration | None":
+    """The outcome as an archive has it: production that is not known to be back is not, and the message says so."""
+    if outcome is None:
+        return None
+    # Imported here: `status` and `restore` are quick, and record nothing.
+    from tokenpeak.records import Restoration
+
+    message = f"Not known: {outcome.message}" if outcome.restored is None else outcome.message
+    found = {name: getattr(outcome, name) for name in Restoration.model_fields}
+    return Restoration(**{**found, "restored": bool(outcome.restored), "message": message})
 
 
 def restored_by(result: NodeResult, holder: str = "", trial_id: str | None = None) -> RestoreOutcome:
@@ -14,7 +31,7 @@ def restored_by(result: NodeResult, holder: str = "", trial_id: str | None = Non
     answer = result.answer(RestoreAnswer) or RestoreAnswer()
     not_usable = f"its answer is not usable: {', '.join(answer.unusable)}" if answer.unusable else ""
     reason = result.unreachable or result.failure or not_usable or "the restore gave no answer"
-    outcome = answer.restoration or unrestored(reason)
+    outcome = answer.restoration or unknown(reason)
     last = answer.last_restoration
     if (
         last is not None

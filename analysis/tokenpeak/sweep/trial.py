@@ -18,8 +18,9 @@ from tokenpeak import paths
 from tokenpeak.errors import PlanError
 from tokenpeak.names import inside
 from tokenpeak.node import clock
-from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
+from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, RestoreOutcome
 from tokenpeak.node.protocol.requests import RestoreRequest, as_json
+from tokenpeak.node.shortfall import standing
 from tokenpeak.records import Production, Provenance, TrialRecord
 from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.installation import install
@@ -96,6 +97,10 @@ class TrialResult:
     """What went wrong with the node itself rather than with the config; None when nothing did."""
     answers: Path | None = None
     """What its launch answered, where that was measured."""
+    held: str | None = None
+    """The node's sentence where a person has given it back from the sweep, and no trial begins there any more."""
+    drifted: str | None = None
+    """How production is back where somebody has changed its definition meanwhile."""
 
 
 def run_trial(
@@ -166,7 +171,13 @@ def run_trial(
         log_text=log_text,
         answers=files.answers,
         node_trouble=_node_trouble(evidence, record),
+        held=main.held,
+        drifted=_drifted(evidence.finish.restoration),
     )
+
+
+def _drifted(outcome: RestoreOutcome | None) -> str | None:
+    return outcome.message if outcome is not None and outcome.definition == "changed" else None
 
 
 def _steps(
@@ -277,8 +288,9 @@ def _down_at_least_s(evidence: TrialEvidence, heard_at_unix_s: float | None) -> 
 def _node_trouble(evidence: TrialEvidence, record: TrialRecord) -> str | None:
     if evidence.unreachable:
         return f"{record.node} became unreachable: {evidence.unreachable}"
-    if record.restoration is not None and not record.restoration.restored:
-        return f"{record.node}: production is not back: {record.restoration.message}"
+    outcome = evidence.finish.restoration
+    if outcome is not None and not outcome.restored:
+        return f"{record.node}: {standing(outcome.restored)}: {outcome.message}"
     if evidence.launch.production_found_down:
         return (
             f"{record.node}: production had ended by itself before trial {record.trial_id}, though it served when the "

@@ -30,6 +30,7 @@ from tokenpeak.results.idle_power import idle_power as measured_idle_power
 from tokenpeak.results.power_sensor import boards_sensor
 from tokenpeak.results.trial_time import clock_offset_s, fill_gaps, load_phase, merged, node_phases, step_spans
 from tokenpeak.sweep.node_answer import unpacked_log, unusable_reasons
+from tokenpeak.sweep.restoration import recorded
 from tokenpeak.sweep.step import Step
 from tokenpeak.sweep.trial_failure import (
     OVERLAP,
@@ -93,7 +94,7 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
         quality=quality,
         idle_power=measured_idle_power(telemetry, spans, boards_sensor(evidence.request.facts.gpus)),
         series=merged(_read_metrics(evidence.output), telemetry),
-        restoration=_restoration(evidence),
+        restoration=recorded(evidence.finish.restoration),
     )
     return record, log
 
@@ -272,10 +273,3 @@ def _ready_s(launch: LaunchAnswer) -> float | None:
     if not spans:
         return None
     return max(span.started_s + span.duration_s for span in spans) - min(span.started_s for span in spans)
-
-
-def _restoration(evidence: TrialEvidence) -> Restoration | None:
-    outcome = evidence.finish.restoration
-    if outcome is None:
-        return None
-    return Restoration(**{name: getattr(outcome, name) for name in Restoration.model_fields})

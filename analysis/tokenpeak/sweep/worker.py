@@ -83,6 +83,8 @@ class Worker(threading.Thread, ABC):
         """Whether production may be down for a trial of this session."""
         self._is_unrestored = False
         """Whether production was not seen back after the last attempt to restore it."""
+        self._held: str | None = None
+        """What the node said once a person had given it back from the sweep."""
         self._failures = 0
         self._is_idle_known = False
         """Whether a trial of this session has measured the node's idle power."""
@@ -215,6 +217,10 @@ class Worker(threading.Thread, ABC):
                     trouble = self._trial(hardware, *claim, allowed, hosts)
             if not self._is_down:
                 self._release_slot()
+            if self._held is not None:
+                self._complain(f"{self.node} is left out from here on: {self._held}")
+                self.is_left_out = True
+                return None
             self._failures = self._failures + 1 if trouble else 0
             self._node_failures.count(self.node, trouble)
             if trouble:
@@ -276,6 +282,7 @@ class Worker(threading.Thread, ABC):
         finally:
             if not kept:
                 self._trial_queue.abandon(hardware, proposal)
+        self._held = result.held
         judged = self._answers.judged(result.record)
         self._progress.trial_ended(judged, *self._describe(judged), self._trial_queue.count())
         return result.node_trouble

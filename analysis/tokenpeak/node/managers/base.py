@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tokenpeak.node import process
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import IsMember, Seen
+from tokenpeak.node.protocol.requests import PRODUCTION_READY_S
 from tokenpeak.node.state import Json, State
 
 STOP_TIMEOUT_S = 150.0
@@ -22,6 +23,8 @@ class Manager:
         self.state = state
         self.answered_before: Seen | None = None
         """Who answered at its url before a trial stopped it; None where no trial did."""
+        self.ready_s = PRODUCTION_READY_S
+        """How long after its start it may take to answer."""
 
     @property
     def unit(self) -> str | None:
@@ -49,6 +52,10 @@ class Manager:
         """Whether what runs was started by the present declaration; True where the manager does not say."""
         return True
 
+    def is_starting(self) -> bool:
+        """Whether it counts as running for its start alone; False where the manager itself says what runs."""
+        return False
+
     def is_ending(self) -> bool:
         """Whether a stop is under way that somebody else asked for; False where the manager does not say."""
         return False
@@ -65,9 +72,16 @@ class Manager:
         """Stop it and return when it has ended."""
         raise AssertionError("each manager does so itself")
 
+    def why_it_runs_on(self) -> str:
+        """What to do where it runs on after its stop, with the cause where the manager says one."""
+        return "stop it by hand, and see what starts it again."
+
     def start(self, recorded: Json) -> None:
         """Start it as `recorded` (what `definition` said); need not wait until it answers."""
         raise AssertionError("each manager does so itself")
+
+    def note_ready(self) -> None:
+        """It has answered since its start."""
 
     def needed(self, key: str) -> Any:
         """A declared value that this manager cannot do without."""
@@ -80,10 +94,15 @@ class Manager:
 
     def do(self, argv: list[str], timeout_s: float = 30.0) -> process.Ran:
         """Run one of the manager's own commands, which must succeed."""
-        ran = process.run(argv, timeout_s)
-        if ran.status != 0:
-            said = (ran.err or ran.out).strip()[-500:]
-            raise ScriptError(
-                "production", f"`{' '.join(argv)}` ended with status {ran.status}: {said or 'no output'}."
-            )
-        return ran
+        return _succeeded(argv, process.run(argv, timeout_s), "production")
+
+    def ask(self, argv: list[str]) -> process.Ran:
+        """As `do`, for a command that says how production stands: where it fails, that is not known."""
+        return _succeeded(argv, process.run(argv), NOT_SEEN)
+
+
+def _succeeded(argv: list[str], ran: process.Ran, code: str) -> process.Ran:
+    if ran.status != 0:
+        said = (ran.err or ran.out).strip()[-500:]
+        raise ScriptError(code, f"`{' '.join(argv)}` ended with status {ran.status}: {said or 'no output'}.")
+    return ran

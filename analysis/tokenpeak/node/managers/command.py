@@ -7,8 +7,8 @@ import os
 import subprocess
 from urllib.parse import urlsplit
 
-from tokenpeak.node import process, serving
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node import clock, process, serving
+from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import ForeignServerError, IsMember, OfProduction
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json, UnreadableError
@@ -16,12 +16,19 @@ from tokenpeak.node.state import Json, UnreadableError
 RECORD = "production.json"
 LOG = "production.log"
 APPLIED = "production-command.json"
+STARTED = "production-start.json"
+"""The last start by a start command, until it has answered or was stopped: it is started once, however slow it is."""
+_MOST_DOUBLINGS = 5
+"""Of the time that a start has: one that was slow and was taken for dead gets longer the next time."""
+_NO_STATUS = (124, 125, 127)
+"""Of a check command that gave none: it is not there, or did not end."""
 
 
 class CommandManager(Manager):
     """declared: start and stop, perhaps check and command_file, or process {argv, env, cwd, stop_grace_s}.
 
-    Status 0 of check means running; without check, running means that the url answers.
+    Status 0 of check means running; without check, running means that the url answers, or that the start command was
+    run and has had no more than `ready_s` since.
     """
 
     def _process(self) -> Json:
@@ -74,7 +81,27 @@ class CommandManager(Manager):
         if self._process():
             return bool(self._pids())
         if "check" in self.declared:
-            return process.run(self._argv("check")).status == 0
+            # One that asks the server says no while that loads.
+            return self._check() or (self._is_within_start() and self._is_left())
+        return self._answers() or self._is_within_start()
+
+    def is_starting(self) -> bool:
+        """Whether it was started and has not shown itself yet, by its check command or its answer."""
+        if self._process() or not self._is_within_start():
+            return False
+        return not (self._check() if "check" in self.declared else self._answers())
+
+    def _check(self) -> bool:
+        """Whether the check command says that it runs."""
+        argv = self._argv("check")
+        ran = process.run(argv)
+        if ran.status in _NO_STATUS:
+            said = (ran.err or ran.out).strip()[-500:]
+            raise ScriptError(NOT_SEEN, f"`{' '.join(argv)}` did not say how production stands: {said or 'no output'}.")
+        return ran.status == 0
+
+    def _answers(self) -> bool:
+        """Whether what answers at the url may be production."""
         url = self.needed("url")
         parts = urlsplit(url)
         check = OfProduction(self, self.answered_before)
@@ -101,6 +128,7 @@ class CommandManager(Manager):
         declared = self._process()
         if not declared:
             self.do(self._argv("stop"), STOP_TIMEOUT_S)
+            self._forget_start()
             return
         leader = self._recorded()
         grace_s = float(declared.get("stop_grace_s", 10))
@@ -130,13 +158,78 @@ class CommandManager(Manager):
         except OSError:
             return  # on a broken disk it is found again by its mark
 
+    def note_ready(self) -> None:
+        """A start has come to its end: from now on production that does not answer has ended."""
+        self._forget_start()
+
+    def _started(self) -> Json | None:
+        """The start of this boot that has not answered yet; None where there is none."""
+        noted = self.state.read(STARTED) or self.state.read_spare().get("started") or {}
+        return noted if noted.get("boot_id") == clock.boot_id() else None
+
+    def _is_within_start(self) -> bool:
+        """Whether it was started and may still load."""
+        return clock.boot_s() < float((self._started() or {}).get("until_boot_s", 0.0))
+
+    def _is_left(self) -> bool:
+        """Whether anything that the start command started is alive, as far as it bears the mark."""
+        return bool(process.marked_as_own(self._mark))
+
+    def _note_start(self, for_s: float, number: int) -> None:
+        """Write down that it was started, and may be loading for so long; in memory where the disk takes nothing.
+
+        `number` counts the starts since one answered or was stopped on purpose.
+        """
+        noted = {"boot_id": clock.boot_id(), "until_boot_s": clock.boot_s() + for_s, "number": number}
+        try:
+            self.state.write(STARTED, noted, durable=False)
+        except OSError:
+            self.state.write_spare(started=noted)
+
+    def _forget_start(self) -> None:
+        if self.state.has(STARTED):
+            self.state.remove_if_possible(STARTED)
+        self.state.write_spare(started=None)
+
+    def _end_former_start(self) -> int:
+        """Stop what an earlier start has left that never answered: two engines would fight for the memory.
+
+        How many starts in a row that makes.
+        """
+        former = self._started()
+        if former is None:
+            return 0
+        try:
+            self.do(self._argv("stop"), STOP_TIMEOUT_S)
+        except ScriptError as error:
+            # A stop that finds nothing may say so by its status.
+            if self._is_left():
+                raise ScriptError(
+                    "production",
+                    f"Production was started and has not answered, and what was started cannot be stopped: "
+                    f"{error.text} It is not started beside that: end it by hand.",
+                ) from error
+        return int(former.get("number", 0)) + 1
+
     def _run_start(self) -> None:
         """Run the start command to its end; what it leaves running writes to a file, which no reader can close."""
+        number = self._end_former_start()
+        for_s = self.ready_s * 2 ** min(number, _MOST_DOUBLINGS)
+        self._note_start(for_s, number)
+        is_done = False
+        try:
+            self._start_once()
+            is_done = True
+        finally:
+            # It may take its time from the start command's end on; one that failed is stopped before the next.
+            self._note_start(for_s if is_done else 0.0, number)
+
+    def _start_once(self) -> None:
         argv = self._argv("start")
         log = self.state.path(LOG)
         before = log.stat().st_size if log.exists() else 0
         try:
-            started = process.start_detached(argv, log=log)
+            started = process.start_detached(argv, log=log, mark=self._mark)
         except OSError as error:
             raise ScriptError("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
         try:

@@ -35,13 +35,13 @@ class ComposeManager(Manager):
 
     def members(self) -> IsMember:
         """The processes of the service's containers, and Docker's forwarders."""
-        ids = self.do(self.compose("ps", "-q", str(self.needed("unit")))).out.split()
-        found = json.loads(self.do(["docker", "inspect", "--type", "container", "--", *ids]).out) if ids else []
+        ids = self.ask(self.compose("ps", "-q", str(self.needed("unit")))).out.split()
+        found = json.loads(self.ask(["docker", "inspect", "--type", "container", "--", *ids]).out) if ids else []
         return of_containers(found, 0)
 
     def is_running(self) -> bool:
         """Whether Compose lists a running container of the service."""
-        ran = self.do(self.compose("ps", "--status", "running", "-q", str(self.needed("unit"))))
+        ran = self.ask(self.compose("ps", "--status", "running", "-q", str(self.needed("unit"))))
         return bool(ran.out.strip())
 
     def definition(self) -> Json:

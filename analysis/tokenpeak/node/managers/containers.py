@@ -9,7 +9,7 @@ from typing import Any
 from tokenpeak.node import process
 from tokenpeak.node.containers import Runtime, is_absent, is_running, of_containers, said
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import IsMember
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json
@@ -38,14 +38,14 @@ class DockerManager(Manager):
         found = json.loads(ran.out) if ran.status == 0 else []
         if not found:
             raise ScriptError(
-                "production",
+                "production" if ran.status == 0 or is_absent(ran) else NOT_SEEN,
                 f"{self.program} shows no container {unit!r} ({said(ran)}): correct tokenpeak_production.unit.",
             )
         return dict(found[0])
 
     def with_label(self, label: str) -> list[str]:
         """The ids of all containers that bear a label."""
-        return self.do(self.command("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}")).out.split()
+        return self.ask(self.command("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}")).out.split()
 
     def definition(self) -> Json:
         """The container's id, image and policies; one that is removed when it stops cannot be borrowed."""

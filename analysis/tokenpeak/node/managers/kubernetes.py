@@ -31,7 +31,7 @@ class KubernetesManager(Manager):
             raise ScriptError(
                 "declaration", f"tokenpeak_production.unit is {unit!r}; give deployment/NAME or statefulset/NAME."
             )
-        return dict(json.loads(self.do(self.kubectl("get", unit, "-o", "json")).out))
+        return dict(json.loads(self.ask(self.kubectl("get", unit, "-o", "json")).out))
 
     def definition(self) -> Json:
         """How many replicas it was asked to have, and its specification; all its pods must be on one machine.
@@ -76,7 +76,7 @@ class KubernetesManager(Manager):
         """Its pods, less those that ended: one that was evicted is listed until somebody deletes it."""
         alive = "--field-selector=status.phase!=Failed,status.phase!=Succeeded"
         words = ("get", "pods", "-l", pod_selector(found), alive, "-o", "json")
-        return list(json.loads(self.do(self.kubectl(*words)).out)["items"])
+        return list(json.loads(self.ask(self.kubectl(*words)).out)["items"])
 
     def start(self, recorded: Json) -> None:
         """Scale back to the recorded number of replicas."""

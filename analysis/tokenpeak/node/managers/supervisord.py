@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenpeak.node import clock, process
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import IsMember
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
 from tokenpeak.node.state import Json
@@ -34,7 +34,8 @@ class SupervisordManager(Manager):
         if found is None:
             said = (ran.out or ran.err).strip()[-300:]
             raise ScriptError(
-                "production", f"supervisord does not answer for {unit!r}: {said}. Correct tokenpeak_production."
+                "production" if "no such process" in said else NOT_SEEN,
+                f"supervisord does not answer for {unit!r}: {said}. Correct tokenpeak_production.",
             )
         return found
 

@@ -70,7 +70,7 @@ class SystemdManager(Manager):
             "LoadState,ActiveState,SubState,UnitFileState,FragmentPath,SourcePath,DropInPaths,Transient,InvocationID"
         )
         unit = str(self.needed("unit"))
-        shown = parse_show(self.do(self.systemctl("show", "--property", names, "--", unit)).out)
+        shown = parse_show(self.ask(self.systemctl("show", "--property", names, "--", unit)).out)
         if shown.get("LoadState") not in ("loaded", "masked"):
             raise ScriptError(
                 "production",
@@ -103,7 +103,7 @@ class SystemdManager(Manager):
         found: list[str] = []
         left = [unit]
         while left:
-            shown = parse_show(self.do(self.systemctl("show", "--property", _STOPPED_WITH_IT, "--", left.pop())).out)
+            shown = parse_show(self.ask(self.systemctl("show", "--property", _STOPPED_WITH_IT, "--", left.pop())).out)
             for name in {name for names in shown.values() for name in names.split()} - {unit, *found}:
                 active = process.run(self.systemctl("is-active", "--quiet", "--", name)).status == 0
                 if active and not name.endswith(".target"):
@@ -116,7 +116,7 @@ class SystemdManager(Manager):
         unit = str(self.needed("unit"))
         groups = []
         for name in (unit, *self._dependents(unit)):
-            shown = parse_show(self.do(self.systemctl("show", "--property", "ControlGroup", "--", name)).out)
+            shown = parse_show(self.ask(self.systemctl("show", "--property", "ControlGroup", "--", name)).out)
             groups.append(in_control_group(shown.get("ControlGroup", "")))
         return lambda pid: any(is_member(pid) for is_member in groups)
 
@@ -143,7 +143,22 @@ class SystemdManager(Manager):
 
     def stop(self) -> None:
         """`systemctl stop`, which waits for the unit's end."""
-        self.do(self.systemctl("stop", "--", str(self.needed("unit"))), STOP_TIMEOUT_S)
+        try:
+            self.do(self.systemctl("stop", "--", str(self.needed("unit"))), STOP_TIMEOUT_S)
+        except ScriptError as error:
+            raise ScriptError(error.code, f"{error.text} The unit: {self.why_it_runs_on()}") from error
+
+    def why_it_runs_on(self) -> str:
+        """How systemd shows the unit after a stop that failed, and what to do."""
+        unit = str(self.needed("unit"))
+        names = "ActiveState,SubState,Result,Restart"
+        shown = parse_show(process.run(self.systemctl("show", "--property", names, "--", unit)).out)
+        said = ", ".join(f"{name}={shown[name]}" for name in names.split(",") if shown.get(name))
+        user = "--user " if self.declared.get("user") else ""
+        return (
+            f"{said or 'systemd says nothing of it'}. See `journalctl {user}-u {unit}` for what its ExecStop did or "
+            "what started it again, and mend that; Restart= alone starts nothing after a stop that was asked for."
+        )
 
     def start(self, recorded: Json) -> None:
         """`systemctl start` with what stopped along with it, after forgetting a start limit that it may have hit."""

@@ -156,7 +156,8 @@ class ProductionState:
 class RestoreOutcome:
     """How a restoration ended: whether production is as it was, after how long, and whose trial had the node."""
 
-    restored: bool = bound(flag)
+    restored: bool | None = bound(optional(flag))
+    """Null where that is not known: production could not be looked at."""
     was_running: bool = bound(flag)
     model: str | None = bound(_words)
     downtime_s: float | None = bound(optional(_seconds))
@@ -166,8 +167,9 @@ class RestoreOutcome:
     by: str | None = bound(_word)
     """The command that restored; null where nothing had to be restored."""
     at_unix_s: float | None = bound(optional(_seconds))
-    definition: str | None = bound(optional(one_of("put_back", "confirmed")))
-    """Of an apply: whether production has its former definition again, or the one that was confirmed."""
+    definition: str | None = bound(optional(one_of("put_back", "confirmed", "changed")))
+    """Of an apply: whether production has its former definition again, or the one that was confirmed. Of a trial: that
+    somebody has changed production's definition since it was recorded."""
 
 
 _outcome = optional(structure(RestoreOutcome))
@@ -322,6 +324,8 @@ class StatusAnswer(NodeAnswer):
     generations: Json | None = bound(mapping)
     """The highest generation of each resumed sweep's controllers that was here."""
     phase: PhaseName | None = bound(optional(_phase))
+    held_since_unix_s: float | None = bound(optional(_seconds))
+    """When a person gave the node back from a sweep; no trial begins there until a person releases it."""
     last_restoration: RestoreOutcome | None = bound(_outcome)
     earlier_restorations: tuple[RestoreOutcome, ...] = bound(several(structure(RestoreOutcome), 100), ())
     """Of other trials, the last one first."""

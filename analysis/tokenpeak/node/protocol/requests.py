@@ -196,6 +196,8 @@ CHECKS: dict[str, Check] = {
     "restore_production": _flag,
     "keep_lock": _flag,
     "production_at_start": _served,
+    "accept": _flag,
+    "release": _flag,
     "key_nonce": _nonce,
     "script": _text,
     "produced": _flag,
@@ -285,6 +287,10 @@ class RestoreRequest(NodeRequest):
     holder: str | None = None
     production_at_start: Json | None = None
     claim: Json | None = None
+    accept: bool = False
+    """Whatever model production serves now is the right one."""
+    release: bool = False
+    """Sweeps may have the node again: nothing is held, and what was held is not any more."""
 
 
 @dataclass(frozen=True)

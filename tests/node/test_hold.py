@@ -1,0 +1,85 @@
+"""A restore by a person holds the node: a sweep that lives does not get it again until a person releases it."""
+
+import pytest
+from tests.node.conftest import Node
+
+from tokenpeak.node import clock, hold, lease, lock
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.hold import RELEASE
+
+
+@pytest.fixture
+def had(node: Node) -> Node:
+    """A node that a sweep has in a trial."""
+    node.production()
+    node.run("produce")
+    assert node.run("launch", node.launch_request())["ready"]
+    return node
+
+
+def test_the_sweep_does_not_take_it_again(had: Node) -> None:
+    """The next trial is refused before production is touched; restore, status, probe and the refusal say why."""
+    said = had.run("restore")["restoration"]
+    finished = had.run("finish", had.finish_request(keep_lock=True))
+    refused = had.run("launch", had.launch_request(trial_id="0001-abc"))
+    status = had.run("status")
+    problems = had.run("probe")["problems"]
+
+    assert said["restored"]
+    assert f"It is held: no trial begins here until {RELEASE}" in said["message"]
+    assert "restore" == finished["given_back_by"]
+    assert hold.CODE == refused["error"]["code"]
+    assert RELEASE in refused["error"]["text"]
+    assert (True, False) == (status["production"]["running"], status["armed"])
+    assert status["held_since_unix_s"] is not None
+    assert any("is held for production" in problem for problem in problems), problems
+
+
+def test_a_person_releases_it(had: Node) -> None:
+    """Then a trial begins again."""
+    had.run("restore")
+    said = had.run("restore", {"release": True})["restoration"]
+    launched = had.run("launch", had.launch_request(trial_id="0001-abc"))
+
+    assert "It is released" in said["message"]
+    assert launched["ready"], launched
+    assert had.run("status")["held_since_unix_s"] is None
+
+
+def test_between_two_trials(had: Node) -> None:
+    """A sweep that keeps the node between two trials loses it too."""
+    had.run("finish", had.finish_request(keep_lock=True))
+
+    said = had.run("restore")["restoration"]
+
+    assert RELEASE in said["message"]
+    assert hold.CODE == had.run("launch", had.launch_request(trial_id="0001-abc"))["error"]["code"]
+
+
+def test_by_the_sweep_itself(had: Node) -> None:
+    """A sweep's own restore holds nothing: neither does a person's where no sweep lives."""
+    had.run("restore", {"holder": "sweep-1"})
+    own = had.run("status")["held_since_unix_s"]
+    had.run("launch", had.launch_request(trial_id="0001-abc"))
+    had.fall_silent()
+    assert clock.wait_until(lambda: had.read("record.json") is None, 60)
+    said = had.run("restore")["restoration"]
+
+    assert own is None
+    assert "held" not in said["message"]
+    assert had.run("status")["held_since_unix_s"] is None
+
+
+def test_a_hold_that_cannot_be_read_is_one(node: Node) -> None:
+    """A torn file does not give the node to a sweep."""
+    from tokenpeak.node.state import State
+
+    state = State(node.folder)
+    state.path(hold.FILE).write_bytes(b"{")
+
+    with pytest.raises(ScriptError, match="is held for production"):
+        hold.require_none(state)
+    assert not hold.is_had(state)
+    lock.take(state, "sweep-1")
+    lease.renew(state, 60, "sweep-1")
+    assert hold.is_had(state)
