@@ -1,6 +1,5 @@
 """`tokenpeak prune`: remove old archives."""
 
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokenpeak import paths
+from tokenpeak.deletion import delete
 from tokenpeak.errors import ArchiveError
 from tokenpeak.terminal import echo
 
@@ -50,7 +50,7 @@ def prune(keep: str, folder: Path | None, pack_into: Path | None, *, dry_run: bo
     for one in gone:
         if pack_into is not None:
             pack(one.path, pack_into / f"{one.path.name}{SUFFIX}")
-        shutil.rmtree(one.path)
+        delete(one.path)
     kept = f" Packed copies are in {pack_into}." if pack_into is not None else ""
     echo(f"Removed {len(gone)} of {len(archives)}.{kept}")
 
