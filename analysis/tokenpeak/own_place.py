@@ -35,7 +35,7 @@ def require_as_root(place: Path, what: str, way_out: str) -> None:
     """InputError where root is to write `what` to a place that another user could lead elsewhere."""
     if os.geteuid() == 0 and (danger := _danger(place)):
         raise InputError(
-            f"Root writes no {what} to {place}: {danger}, who could lead it elsewhere by a link. {way_out}"
+            f"Root writes no {what} to {place}, which others could lead elsewhere by a link: {danger}. {way_out}"
         )
 
 

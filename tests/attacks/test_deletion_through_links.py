@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.attacks.conftest import ATTACKER
 
 from tokenpeak.atomic import write_atomically
+from tokenpeak.cli import tokenpeak
 from tokenpeak.deletion import delete
 from tokenpeak.errors import InputError, ReportError
 from tokenpeak.report import publish, reuse, site
@@ -20,7 +22,7 @@ from tokenpeak.report.former_trials import NOTE
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
 
 
-REFUSED = r"Root writes no site to .*belongs to user nobody, who could lead it elsewhere"
+REFUSED = r"Root writes no site to .*, which others could lead elsewhere by a link: .* belongs to user nobody"
 
 
 @pytest.fixture
@@ -101,6 +103,24 @@ def test_root_builds_and_publishes_nothing_there(theirs: Path, place: Path) -> N
         publish._to_folder(place, str(theirs / "site"), dry_run=False, say=lambda _: None)
 
     assert [] == [*theirs.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["archive", "x", "--output", "THEIRS/x.tar.zst"],
+        ["export", ".", "--output", "THEIRS/exported"],
+        ["import", "x.json", "--output", "THEIRS"],
+        ["prune", "--keep", "1", "--pack", "THEIRS"],
+        ["load", "http://127.0.0.1:9", "--output", "THEIRS/run.json"],
+    ],
+)
+def test_root_writes_no_output_there(theirs: Path, words: list[str]) -> None:
+    """Nor does any other command."""
+    refused = CliRunner().invoke(tokenpeak, [word.replace("THEIRS", str(theirs)) for word in words])
+
+    assert isinstance(refused.exception, InputError), refused.output
+    assert "Root writes no output to" in str(refused.exception)
 
 
 @pytest.mark.parametrize("way", ["folder", "above"])

@@ -120,6 +120,6 @@ def test_state_of_root_in_a_home_of_others(place: Path) -> None:
     (home / ".local").mkdir(parents=True)
     given(home)
 
-    with pytest.raises(InputError, match=r"belongs to user nobody, who could lead it elsewhere .*Use sudo -H"):
+    with pytest.raises(InputError, match=r"others could lead elsewhere by a link: .* belongs to user nobody.*sudo -H"):
         require_as_root(home / ".local" / "state" / "tokenpeak", "state", "Use sudo -H.")
     require_as_root(place / "roots" / "state", "state", "")
