@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tokenpeak.deletion import delete
+
 
 @contextmanager
 def replacing(target: Path, *, durable: bool = True) -> Iterator[Path]:
@@ -25,7 +27,7 @@ def replacing(target: Path, *, durable: bool = True) -> Iterator[Path]:
             sync(target.parent)
     except BaseException as error:
         with suppress(OSError):
-            part.unlink(missing_ok=True)
+            delete(part)
         if isinstance(error, OSError) and error.filename in (None, str(part), part):
             error.filename = str(target)
         raise
@@ -35,7 +37,8 @@ def write_atomically(target: Path, content: str | bytes, *, mode: int = 0o666, d
     """Replace a file's content. `mode` is a new file's, less the umask; `durable` off is for what may be lost."""
     data = content.encode() if isinstance(content, str) else content
     with replacing(target, durable=durable) as part:
-        descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, mode)
+        delete(part)
+        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
 

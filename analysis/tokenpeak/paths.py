@@ -30,13 +30,12 @@ EXAMPLE_SWEEPS = ROOT / "analysis" / "sweeps"
 def working_folder(start: Path) -> Path | None:
     """The nearest folder from `start` upward that is a working folder; None without one, or inside the checkout.
 
-    A folder above `start` counts only where it is the user's or root's: another's would run as the user.
+    Whether others can change it is asked by `own_place`: one that they can is refused, and not passed over.
     """
     for folder in (start, *start.parents):
         if not IS_INSTALLED and folder == ROOT:
             return None
-        is_one = (folder / "inventory").is_dir() and (folder / "sweeps").is_dir()
-        if is_one and (folder == start or folder.stat().st_uid in (os.geteuid(), 0)):
+        if (folder / "inventory").is_dir() and (folder / "sweeps").is_dir():
             return folder
     return None
 

@@ -19,6 +19,10 @@ CALLS = "openat,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,
 LINE = re.compile(r"^(?P<name>\w+)\((?P<rest>.*)\) += (?P<result>-?\d+)")
 
 
+NAMED = re.compile(r'(?:\d+<([^>]+)>, )?"([^"]+)"')
+"""A path, or a name below the folder of a descriptor."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
     """A system call that succeeded."""
@@ -68,11 +72,16 @@ def positions(calls: list[Call], name: str, *words: str) -> list[int]:
     ]
 
 
+def named(call: Call) -> list[str]:
+    """The paths of a call; a name below a descriptor as the path that it is."""
+    return [f"{folder}/{name}" if folder else name for folder, name in NAMED.findall(call.rest)]
+
+
 def renames_to(calls: list[Call], target: Path) -> list[tuple[int, str]]:
     """Where a file was put at `target`, and what it was called before."""
     found = []
     for number in positions(calls, "rename"):
-        names = re.findall(r'"([^"]+)"', calls[number].rest)
+        names = named(calls[number])
         if names[-1] == str(target):
             found.append((number, names[0]))
     return found
@@ -83,7 +92,7 @@ def durable_at(calls: list[Call], target: Path) -> list[int]:
     done = []
     for renamed, part in renames_to(calls, target):
         writes = [at for at in positions(calls, "write", f"<{part}>") if at < renamed]
-        opened = max(at for at in positions(calls, "openat", f'"{part}"') if at < renamed)
+        opened = max(at for at in positions(calls, "openat") if at < renamed and part in named(calls[at]))
         synced = [at for at in positions(calls, "fsync", f"<{part}>") if opened < at < renamed]
         assert synced, f"{target.name} was renamed without an fsync"
         assert all(at < synced[-1] for at in writes), f"{target.name} was written to after its fsync"
@@ -120,7 +129,7 @@ def test_record_goes_durably(node: Node, tmp_path: Path) -> None:  # noqa: F811
 
     calls = traced(argv, tmp_path / "trace")
 
-    removed = positions(calls, "unlink", f'"{node.folder / "record.json"}"')
+    removed = [at for at in positions(calls, "unlink") if str(node.folder / "record.json") in named(calls[at])]
     assert 1 == len(removed)
     assert durable_at(calls, node.folder / "outcome.json")[0] < removed[0]
     assert [at for at in positions(calls, "fsync", f"<{node.folder}>") if at > removed[0]]

@@ -11,6 +11,7 @@ from tests.rig.conftest import PYTHON, SERVER, RigNode
 from tests.rig.test_rig_managers import STORAGE, ULIMITS
 
 from tokenpeak.node import clock, serving
+from tokenpeak.node.definitions.systemd import DROP_IN
 
 pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("rig")]
 
@@ -228,3 +229,29 @@ def test_podman_container(rig_node: RigNode) -> None:
     assert sha256 == rig_node.node("describe")["sha256"]
     assert answers(rig_node)
     rig_node.sh("podman", "rm", "-f", "-t", "0", "prod")
+
+
+@pytest.mark.parametrize("by", ["restore", "guard"])
+def test_drop_in_that_systemd_does_not_load(rig_node: RigNode, by: str) -> None:
+    """A definition with which systemd neither starts nor stops the unit: the former one is back, and serves."""
+    declared = rig_node.production_unit(enabled=True)
+    rig_node.declare(production=declared)
+    assert clock.wait_until(lambda: answers(rig_node), 20)
+    before = fingerprint(rig_node)
+    changed = rig_node.node("change", request_of(rig_node, "--say", "new", lease_s=20))
+    rig_node.sh("systemctl", "stop", "prod.service")
+    rig_node.write(f"/etc/systemd/system/prod.service.d/{DROP_IN}", "[Service]\nExecStart=\n")
+    rig_node.sh("systemctl", "daemon-reload")
+    loaded = rig_node.sh("systemctl", "show", "-p", "LoadState", "--value", "prod.service").strip()
+
+    if by == "restore":
+        outcome = rig_node.node("restore")["restoration"]
+    else:
+        assert clock.wait_until(lambda: rig_node.read("record.json") is None, 60)
+        outcome = rig_node.read("outcome.json")
+
+    assert changed["changed"], changed
+    assert "bad-setting" == loaded
+    assert (True, by, "put_back") == (outcome["restored"], outcome["by"], outcome["definition"]), outcome
+    assert answers(rig_node)
+    assert before == fingerprint(rig_node)

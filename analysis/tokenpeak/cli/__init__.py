@@ -9,6 +9,8 @@ import click
 
 from tokenpeak.errors import TokenpeakError, suggestion
 from tokenpeak.exit_status import ExitStatus
+from tokenpeak.own_place import require_as_root, require_working_folder
+from tokenpeak.paths import HOME, IS_INSTALLED, ROOT, state_dir
 from tokenpeak.storage import refusal
 from tokenpeak.terminal import echo, excepthook
 
@@ -50,6 +52,10 @@ COMMANDS: dict[str, str] = {
 """Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
 
 
+_ANYWHERE = ("init", "demo", "completion")
+"""Commands that make a working folder or need none."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module when it is asked for, so that `--help` stays fast."""
 
@@ -65,6 +71,15 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(module, COMMANDS[cmd_name])
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As of any group; no command works in folders that others can change, save to say what it does."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name not in _ANYWHERE and not ctx.resilient_parsing and not {"-h", "--help"} & {*rest}:
+            require_own_folders()
+        return name, command, rest
+
     def invoke(self, ctx: click.Context) -> Any:
         """The command's own result; Ctrl-C ends it with the status of an interruption."""
         try:
@@ -72,6 +87,13 @@ class LazyGroup(click.Group):
         except (KeyboardInterrupt, click.Abort):
             echo("Interrupted.", err=True)
             ctx.exit(ExitStatus.INTERRUPTED)
+
+
+def require_own_folders() -> None:
+    """InputError where the working folder, or root's state folder, is in the hands of others."""
+    if IS_INSTALLED or HOME != ROOT:
+        require_working_folder(HOME)
+    require_as_root(state_dir(), "state", "Set TOKENPEAK_STATE to a folder of root's own, or use `sudo -H`.")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

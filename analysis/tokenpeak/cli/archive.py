@@ -8,13 +8,14 @@ import click
 
 from tokenpeak import paths
 from tokenpeak.cli import completed
+from tokenpeak.cli.output import OUTPUT
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.terminal import echo
 
 
 @click.command(short_help="Pack a sweep's archive into one checked file.")
 @click.argument("sweep_id", type=completed.SWEEP_ID)
-@click.option("--output", type=click.Path(path_type=Path), help="The file; results/SWEEP_ID.tar.zst when absent.")
+@click.option("--output", type=OUTPUT, help="The file; results/SWEEP_ID.tar.zst when absent.")
 @click.option("--keep-everything", is_flag=True, help="Pack every file as it is, with names, addresses and secrets.")
 @click.option("--no-node-names", is_flag=True, help="Replace names and addresses; so it is without this, too.")
 @click.option("--no-prompts", is_flag=True, help="Replace prompts by a digest; leave out engine logs.")

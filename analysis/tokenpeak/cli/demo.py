@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli import require_own_folders
 from tokenpeak.cli.init import make_folder
 from tokenpeak.cli.sweep import sweep
 from tokenpeak.terminal import echo
@@ -36,5 +37,6 @@ def demo(ctx: click.Context, *, is_end: bool) -> None:
         os.chdir(_FOLDER)
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, "-c", "from tokenpeak.cli import main; main()", "demo"])  # noqa: S606
+    require_own_folders()
     ctx.invoke(sweep, inventory_name="sim", with_report=True)
     echo("The simulated servers go on running; tokenpeak demo --end ends them.")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak.cli import completed
+from tokenpeak.cli.output import OUTPUT
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.terminal import echo
 
@@ -16,7 +17,7 @@ FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet", "hive")
 @click.command(short_help="Write archives as tables or as vllm bench serve results.")
 @click.argument("archives", nargs=-1, required=True, type=completed.ARCHIVE)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True, help="What to write.")
-@click.option("--output", type=click.Path(path_type=Path), default=Path("exported"), show_default=True, help="Folder.")
+@click.option("--output", type=OUTPUT, default=Path("exported"), show_default=True, help="Folder.")
 @click.option("--keep-everything", is_flag=True, help="Write everything as it is, with names, addresses and secrets.")
 def export(archives: tuple[Path, ...], form: str, output: Path, *, keep_everything: bool) -> None:
     """Write ARCHIVES as tables, with columns.csv to say what each column is, or as results of vllm bench serve.

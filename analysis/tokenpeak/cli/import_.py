@@ -5,13 +5,14 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli.output import OUTPUT
 from tokenpeak.terminal import echo
 
 
 @click.command("import", short_help="Make an archive of another benchmark's results.")
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", help="Name of the archive's folder; made of date and format when absent.")
-@click.option("--output", type=click.Path(path_type=Path), default=paths.RESULTS, help="Folder of archives.")
+@click.option("--output", type=OUTPUT, default=paths.RESULTS, help="Folder of archives.")
 @click.option("--gpu", help="The device that it ran on, as nvidia-smi names it, where the files do not say.")
 @click.option("--gpus", type=click.IntRange(1, 4096), default=1, show_default=True, help="How many of them.")
 @click.option("--engine-version", help="The vLLM release, where the files do not say.")

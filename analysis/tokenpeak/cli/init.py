@@ -12,6 +12,7 @@ from tokenpeak.cli import completed
 from tokenpeak.errors import InputError, NodeError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.names import is_name
+from tokenpeak.own_place import require_working_folder
 from tokenpeak.sweep.resolution import inventory_names
 from tokenpeak.terminal import echo
 
@@ -86,6 +87,7 @@ def make_folder(name: Path, examples: tuple[str, ...]) -> None:
     for example in examples:
         if example not in known:
             raise InputError(f"No example inventory {example!r}. {suggestion(example, known)}")
+    require_working_folder(name.absolute())
     for path, source in _files(tuple(dict.fromkeys(("sim", *examples)))):
         _put(name / path, source)
     (name / "results").mkdir(exist_ok=True)
@@ -116,6 +118,7 @@ def _write_found(hosts: tuple[str, ...], inventory_name: str, port: int) -> None
     if not is_name(inventory_name):
         raise InputError(f"--inventory is {inventory_name!r}; give letters, digits, dots and dashes.")
     home = paths.HOME if (paths.HOME / "inventory").is_dir() else Path()
+    require_working_folder(home.absolute())
     folder = home / "inventory" / inventory_name
     if folder.exists():
         raise InputError(f"{folder} is there already, and stays as it is. Name another one by --inventory.")

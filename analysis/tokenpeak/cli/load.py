@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokenpeak.cli.output import OUTPUT
 from tokenpeak.errors import suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo
@@ -76,8 +77,8 @@ OUTPUT_TOKENS = 128
     show_default=True,
     help="For people, or the run record for machines.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Where the run record is written, as JSON.")
-@click.option("--requests-output", type=click.Path(path_type=Path), help="Where the requests are written, as Parquet.")
+@click.option("--output", type=OUTPUT, help="Where the run record is written, as JSON.")
+@click.option("--requests-output", type=OUTPUT, help="Where the requests are written, as Parquet.")
 @click.option("--job", "job_path", type=click.Path(path_type=Path), help="A file that holds a whole job; stands alone.")
 @click.option("--workload-schema", is_flag=True, help="Print the JSON Schema of a workload file and exit.")
 def load(

@@ -1,6 +1,5 @@
 """`tokenpeak prune`: remove old archives."""
 
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tokenpeak import paths
+from tokenpeak.cli.output import OUTPUT
+from tokenpeak.deletion import delete
 from tokenpeak.errors import ArchiveError
 from tokenpeak.terminal import echo
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Remove old archives; keeps the newest, or those of the last days.")
 @click.option("--keep", required=True, metavar="N|Nd", help="The newest N archives, or those of the last N days.")
-@click.option("--pack", "pack_into", type=click.Path(path_type=Path), help="Pack each into this folder first, whole.")
+@click.option("--pack", "pack_into", type=OUTPUT, help="Pack each into this folder first, whole.")
 @click.option("--dry-run", is_flag=True, help="Say what would go; change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
@@ -50,7 +51,7 @@ def prune(keep: str, folder: Path | None, pack_into: Path | None, *, dry_run: bo
     for one in gone:
         if pack_into is not None:
             pack(one.path, pack_into / f"{one.path.name}{SUFFIX}")
-        shutil.rmtree(one.path)
+        delete(one.path)
     kept = f" Packed copies are in {pack_into}." if pack_into is not None else ""
     echo(f"Removed {len(gone)} of {len(archives)}.{kept}")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tokenpeak.cli.output import OUTPUT
 from tokenpeak.errors import LoadError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo
@@ -48,9 +49,7 @@ def quality() -> None:
 @_server_options
 @_TASKS
 @click.option("--tokens", type=click.IntRange(10_000), help="Tokens that a measurement processes; 60,000 unless given.")
-@click.option(
-    "--output", required=True, type=click.Path(path_type=Path), help="Where the answers are written: a .json file."
-)
+@click.option("--output", required=True, type=OUTPUT, help="Where the answers are written: a .json file.")
 def record(url: str, model: str, tokens: int | None, tasks: Path | None, output: Path, **given: Any) -> None:
     """Have the server at URL answer the built-in questions, and measure how much another batch changes its answers."""
     from tokenpeak.atomic import write_atomically
@@ -82,7 +81,7 @@ def record(url: str, model: str, tokens: int | None, tasks: Path | None, output:
 @_server_options
 @_TASKS
 @click.option("--margin", type=click.FloatRange(0, min_open=True), help="Nats a token above the noise floor; 0.02.")
-@click.option("--output", type=click.Path(path_type=Path), help="Where the verdict is written, as JSON.")
+@click.option("--output", type=OUTPUT, help="Where the verdict is written, as JSON.")
 def compare(
     url: str, reference: Path, model: str, tasks: Path | None, margin: float | None, output: Path | None, **given: Any
 ) -> None:

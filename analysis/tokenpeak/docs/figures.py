@@ -11,6 +11,7 @@ import polars as pl
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
+from tokenpeak.deletion import delete
 from tokenpeak.errors import ReportError, suggestion
 from tokenpeak.report import charts, curve_figures, display, energy, figures, interactivity, reuse, theme
 from tokenpeak.report.blocks import Figure
@@ -46,7 +47,7 @@ def drawn(name: str) -> dict[str, Any]:
         del found["spec"]
         kept.parent.mkdir(parents=True, exist_ok=True)
         for former in kept.parent.glob(f"{name}-*.json"):
-            former.unlink()
+            delete(former)
         write_atomically(kept, json.dumps(found))
     result: dict[str, Any] = json.loads(kept.read_text())
     return result

@@ -12,6 +12,7 @@ import yaml
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
+from tokenpeak.deletion import delete
 from tokenpeak.docs.commands import command_tables
 from tokenpeak.docs.contents import FOLDER
 from tokenpeak.docs.examples import Examples
@@ -48,7 +49,7 @@ def reference_tables(page: str, commands: click.Group) -> list[ReferenceTable]:
     tables = made[page]()
     kept.parent.mkdir(parents=True, exist_ok=True)
     for former in kept.parent.glob(f"{kept.name.rpartition('-')[0]}-*.json"):
-        former.unlink(missing_ok=True)
+        delete(former)
     write_atomically(kept, json.dumps([asdict(each) for each in tables]))
     return tables
 

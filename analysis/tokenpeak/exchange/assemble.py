@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from tokenpeak.deletion import delete, delete_if_possible
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
 from tokenpeak.names import inside, is_name, shown
@@ -51,12 +51,12 @@ def write_import(found: Import, folder: Path, *, sweep_id: str | None) -> Archiv
         raise ArchiveError(f"{target} exists already. Give another --name, or remove it first.")
     folder.mkdir(parents=True, exist_ok=True)
     staging = folder / f".{name}.importing-{os.getpid()}"
-    shutil.rmtree(staging, ignore_errors=True)
+    delete(staging)
     try:
         _write(found, Archive(staging), name, imported_at)
         staging.rename(target)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        delete_if_possible(staging)
     return Archive(target)
 
 
@@ -86,7 +86,7 @@ def _write(found: Import, archive: Archive, sweep_id: str, imported_at: datetime
         if requests is not None:
             requests.write_parquet(scratch, compression="zstd")
         archive.write_trial(trial, scratch if requests is not None else None)
-    scratch.unlink(missing_ok=True)
+    delete(scratch)
     archive.write_end(EndRecord(sweep_id=sweep_id, status="completed", ended_at=imported_at, trials=len(trials)))
 
 

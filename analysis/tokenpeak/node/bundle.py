@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import zipfile
 from pathlib import Path
 
+from tokenpeak.node import root_files
 from tokenpeak.node.script import DIGEST
 
 START = 'import sys\n\nfrom tokenpeak.node.__main__ import main\n\nif __name__ == "__main__":\n    sys.exit(main())\n'
@@ -34,8 +34,5 @@ def write_bundle(path: Path) -> Path:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in sources.items():
             archive.writestr(zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(b"#!/usr/bin/env python3\n" + buffer.getvalue())
-    temporary.chmod(0o755)
-    temporary.replace(path)
+    root_files.put(path, b"#!/usr/bin/env python3\n" + buffer.getvalue(), 0o755)
     return path

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Sequence
 
-from tokenpeak.node import process
+from tokenpeak.node import process, root_files
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, control_group, program, user_ids
@@ -74,7 +74,7 @@ class Runtime:
     def write_log(self, container: str, log: Path, timeout_s: float) -> None:
         """Put all that a container has printed into `log`, in place of what is there."""
         try:
-            log.write_bytes(b"")
+            root_files.empty(log)
         except OSError:
             return
         env = {**os.environ, **self._settings}

@@ -13,7 +13,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tokenpeak.node import boards, clock, process, trust
+from tokenpeak.node import boards, clock, process, root_files, trust
 from tokenpeak.node.engine_container import LABEL, ContainerStart, EngineContainer
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, in_control_group
@@ -119,8 +119,7 @@ class Engine:
     def start(self, request: Json, env: dict[str, str], declared: Json, in_container: ContainerStart | None) -> int:
         """Start it with `argv` of the request, as a command or `in_container`; the leader's pid."""
         argv = [str(word) for word in request["argv"]]
-        with self.log.open("wb"):
-            self.log.chmod(0o600)
+        root_files.empty(self.log)
         output = {name: request.get(name) for name in KEPT_OF_REQUEST}
         self.state.write(OUTPUT, output, durable=False)
         if in_container is not None:
@@ -179,9 +178,7 @@ class Engine:
     def _start_unit(self, argv: list[str], env: dict[str, str], request: Json, declared: Json) -> int:
         process.run(["systemctl", "reset-failed", self.unit])
         secrets = self.state.path(ENVIRONMENT)
-        descriptor = os.open(secrets, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            stream.writelines(environment_line(name, value) for name, value in env.items())
+        root_files.put(secrets, "".join(environment_line(name, value) for name, value in env.items()).encode(), 0o600)
         properties = {
             "EnvironmentFile": str(secrets),
             "StandardOutput": f"append:{self.log}",

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from tokenpeak.node import clock, lease, lock, overlap, process
+from tokenpeak.node import clock, lease, lock, overlap, process, root_files
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import has_systemd
 from tokenpeak.node.error import ScriptError, refusal
@@ -107,7 +107,7 @@ def install(state: State) -> InstallAnswer:
     for file_name, text in unit_files(state, [sys.executable, "-I", bundle]).items():
         target = UNITS / file_name
         if not target.is_file() or target.read_text() != text:
-            target.write_text(text)
+            root_files.put(target, text.encode(), 0o644)
             changed = True
     name = unit_name(state)
     if changed:

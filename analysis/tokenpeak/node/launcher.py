@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Sequence
 
+from tokenpeak.node import root_files
 from tokenpeak.node.engine_builds import engine_build, engine_builds
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.images import is_root
@@ -73,12 +74,7 @@ def _put(state: State, declared: str, commands: Sequence[str], option: str) -> b
     )
     if target.is_file() and target.read_text() == text:
         return False
-    part = target.with_name(f".{target.name}.{os.getpid()}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o755)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-    part.chmod(0o755)
-    part.replace(target)
+    root_files.put(target, text.encode(), 0o755)
     return True
 
 

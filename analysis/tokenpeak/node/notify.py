@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Dict, Sequence
 from urllib.parse import urlsplit
 
-from tokenpeak.node import process, trust
+from tokenpeak.node import process, root_files, trust
 from tokenpeak.node.error import ScriptError
 
 Json = Dict[str, Any]
@@ -158,7 +158,7 @@ def start(argv: Sequence[str], receivers: Sequence[Json], sent: Json, log: Path)
     if len(given) > MOST_BYTES:
         raise ValueError(f"tokenpeak_notify and an event have {len(given)} bytes, more than {MOST_BYTES}.")
     try:
-        errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        errors = root_files.appending(log)
     except OSError:
         errors = os.open(os.devnull, os.O_WRONLY)
     try:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Sequence
 
-from tokenpeak.node import clock
+from tokenpeak.node import clock, root_files
 from tokenpeak.node.error import remedy
 
 KILL_TIMEOUT_S = 20.0
@@ -222,7 +222,7 @@ def start_detached(
     if mark:
         env = {**(os.environ if env is None else env), _MARK: mark}
     try:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        descriptor = root_files.appending(log)
     except OSError:
         descriptor = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -273,7 +273,7 @@ def _as_killable_as_others() -> None:
     own = Path("/proc/self/oom_score_adj")
     try:
         if int(own.read_text()) < 0:
-            own.write_text("0")
+            root_files.write_setting(own, "0")
     except OSError:
         return
 

@@ -1,7 +1,7 @@
 """Putting production's definition back: what an apply that was not confirmed changed is again what it was.
 
 A definition is written only while production is stopped, so production that runs by the definition that was, was
-started by it.
+started by it. One that its manager does not load is written before: nothing was started by it, and nothing is stopped.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def put_back(state: State, record: Json, phases: Phases) -> str | None:
         if not record["apply"]["touched"] or (_is(definition, own) and manager.is_running()):
             return None
         _leave(state, record, phases)
+        if not definition.is_loaded():
+            definition.write(own)
         if definition.is_there():
             with phases.span("production_stop"):
                 note_stop(record)

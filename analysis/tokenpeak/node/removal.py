@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from tokenpeak.node import clock, guard, launcher, lease, lock, process, telemetry
+from tokenpeak.node import clock, guard, launcher, lease, lock, process, root_files, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, has_systemd
 from tokenpeak.node.error import ScriptError
@@ -69,7 +68,8 @@ def uninstall(state: State, declaration: Json, request: UninstallRequest) -> Uni
             left += _remove_metrics(textfile_path(Path(folder), state))
         state.remove_spare()
     try:
-        state.folder.rmdir()
+        with root_files.open_folder(state.folder.parent) as above:
+            above.remove_folder(state.folder.name)
     except OSError:
         names = ", ".join(sorted(entry.name for entry in state.folder.iterdir()))
         left.append(f"{state.folder} holds {names}, which TokenPeak did not make.")
@@ -111,8 +111,7 @@ def _remove_guard(state: State) -> None:
         if any(unit.exists() for unit in units):
             process.run(["systemctl", "disable", "--now", *(unit.name for unit in units)], timeout_s=60)
             for unit in units:
-                if unit.exists():
-                    unit.unlink()
+                root_files.remove(unit)
             process.run(["systemctl", "daemon-reload"], timeout_s=60)
             process.run(["systemctl", "reset-failed", *(unit.name for unit in units)])
     if watching and not clock.wait_until(lambda: not process.is_alive(watching), _GUARD_ENDS_S):
@@ -125,7 +124,7 @@ def _remove_command(declaration: Json) -> list[str]:
     for declared in filter(None, (declaration.get("guard_command"), declaration.get("apply_command"))):
         command = Path(declared)
         if command.is_file() and launcher.MARK in command.read_text(errors="replace"):
-            command.unlink()
+            root_files.remove(command)
         lines = [entry for entry in sorted(SUDOERS.glob("*")) if declared in entry.read_text(errors="replace").split()]
         left += [f"{entry} still names {declared}; it was put there by hand: rm {entry}" for entry in lines]
     return left
@@ -134,18 +133,17 @@ def _remove_command(declaration: Json) -> list[str]:
 def _remove_metrics(path: Path) -> list[str]:
     """Remove the guard's metrics, which would stand still there."""
     try:
-        path.unlink()
-    except FileNotFoundError:
-        return []
+        root_files.remove(path)
     except OSError as error:
         return [f"{path} cannot be removed: {error.strerror}."]
     return []
 
 
 def _remove_files(state: State, produced: bool) -> None:
-    for entry in list(state.folder.iterdir()):
-        half_written = entry.name.startswith(".") and entry.name.endswith(".tmp")
-        if entry.name in OWN or launcher.SECRET_NAME.fullmatch(entry.name) or half_written:
-            entry.unlink()
-    if produced and (state.folder / DEMONSTRATION).is_dir():
-        shutil.rmtree(state.folder / DEMONSTRATION)
+    with root_files.open_folder(state.folder) as folder:
+        for name in folder.names():
+            half_written = name.startswith(".") and name.endswith(".tmp")
+            if name in OWN or launcher.SECRET_NAME.fullmatch(name) or half_written:
+                folder.remove(name)
+        if produced:
+            folder.remove_tree(DEMONSTRATION)

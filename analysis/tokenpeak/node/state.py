@@ -36,7 +36,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator
 
-from tokenpeak.node import trust
+from tokenpeak.node import root_files, trust
 from tokenpeak.node.error import ScriptError
 
 Json = Dict[str, Any]
@@ -101,14 +101,11 @@ class State:
         """The state folder, made when there is none, for its user alone; nothing else makes or changes one."""
         folder = folder.absolute()
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = folder.stat()
-            if (
-                found.st_uid == os.geteuid()
-                and stat.S_IMODE(found.st_mode) & 0o077
-                and not found.st_mode & stat.S_ISVTX
-            ):
-                folder.chmod(0o700)
+            with root_files.open_folder(folder, make=0o700) as made:
+                facts = made.own_facts()
+                is_own = facts.st_uid == os.geteuid() and not facts.st_mode & stat.S_ISVTX
+                if is_own and stat.S_IMODE(facts.st_mode) & 0o077:
+                    made.close_to_others()
         except OSError as error:
             raise ScriptError("state", f"The state folder {folder} cannot be made: {error.strerror}.") from error
         return cls(folder)
@@ -197,31 +194,14 @@ class State:
         self._write(self.copy_path(name), checked, durable)
 
     def _write(self, target: Path, value: Json, durable: bool) -> None:
-        self._replace(target, content_of(value), 0o600, durable)
+        root_files.put(target, content_of(value), 0o600, durable)
 
     def put(self, name: str, content: bytes, mode: int) -> bool:
         """Replace a file durably, unless this user's file there has that very content and mode; whether it had not."""
         if _is_own_file(self.path(name), content, mode):
             return False
-        self._replace(self.path(name), content, mode, durable=True)
+        root_files.put(self.path(name), content, mode)
         return True
-
-    def _replace(self, target: Path, content: bytes, mode: int, durable: bool) -> None:
-        temporary = self.path(f".{target.name}.{os.getpid()}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                os.fchmod(stream.fileno(), mode)
-                stream.write(content)
-                stream.flush()
-                if durable:
-                    os.fsync(stream.fileno())
-            temporary.replace(target)
-        except OSError:
-            temporary.unlink()
-            raise
-        if durable:
-            self.sync()
 
     def require_room(self, least_bytes: int) -> None:
         """Raise ScriptError unless the folder's disk has so much room, and inodes for a trial's files."""
@@ -257,27 +237,20 @@ class State:
 
     def remove(self, name: str) -> None:
         """Remove a file durably, in both copies where it has two; a missing one is fine."""
-        removed = False
-        # The copy first: what is left by a crash in between is the newest content.
-        for path in (*((self.copy_path(name),) if name in KEPT_TWICE else ()), self.path(name)):
-            try:
-                path.unlink()
-                removed = True
-            except FileNotFoundError:
-                continue
-        if removed:
-            self.sync()
+        with root_files.open_folder(self.folder) as folder:
+            # The copy first: what is left by a crash in between is the newest content.
+            copies = [folder.remove(copy_name(name))] if name in KEPT_TWICE else []
+            if any([*copies, folder.remove(name)]):
+                folder.sync()
 
     def rename(self, name: str, new_name: str) -> None:
         """Give a file in KEPT_TWICE another such name, in both copies; that needs no room on the disk."""
-        # The copy first: until the file itself has gone, it is there under its old name.
-        for path, target in (
-            (self.copy_path(name), self.copy_path(new_name)),
-            (self.path(name), self.path(new_name)),
-        ):
-            if path.exists():
-                path.replace(target)
-        self.sync()
+        with root_files.open_folder(self.folder) as folder:
+            # The copy first: until the file itself has gone, it is there under its old name.
+            for each, new in ((copy_name(name), copy_name(new_name)), (name, new_name)):
+                if folder.facts(each) is not None:
+                    folder.rename(each, new)
+            folder.sync()
 
     def remove_if_possible(self, name: str) -> str | None:
         """Remove a file where the disk still can; otherwise why it cannot.
@@ -306,12 +279,11 @@ class State:
         if value == kept:
             return
         try:
-            self.remove_spare()
             if not value:
+                root_files.remove(self.spare)
                 return
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with os.fdopen(os.open(self.spare, flags, 0o600), "wb") as stream:
-                stream.write(json.dumps(value).encode())
+            with root_files.open_folder(self.spare.parent) as folder:
+                folder.write_new(self.spare.name, json.dumps(value).encode(), 0o600, durable=False)
         except OSError:
             return
 
@@ -325,17 +297,9 @@ class State:
     def remove_spare(self) -> None:
         """Take it away, if it is ours to take."""
         try:
-            self.spare.unlink()
+            root_files.remove(self.spare)
         except OSError:
             return
-
-    def sync(self) -> None:
-        """Make renames and removals in the folder durable."""
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

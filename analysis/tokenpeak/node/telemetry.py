@@ -11,6 +11,7 @@ for heat or its supply), `cpu_package_energy_j` and `cpu_dram_energy_j` (counter
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Callable
 
-from tokenpeak.node import amd_smi, boards, memory, meters, nvml, overlap, process, smi
+from tokenpeak.node import amd_smi, boards, memory, meters, nvml, overlap, process, root_files, smi
 from tokenpeak.node.installation import power_command_problems
 from tokenpeak.node.meters import Source
 from tokenpeak.node.protocol.answers import Samples, TelemetryAnswer
@@ -40,7 +41,7 @@ OF_ENERGY = ("_power_w", "_energy_j")
 
 def start(state: State) -> None:
     """Start the sampler for the engine that is recorded, or is about to be."""
-    state.path(SAMPLES).unlink() if state.path(SAMPLES).exists() else None
+    root_files.remove(state.path(SAMPLES))
     started = process.start_again(["telemetry", "--state", str(state.folder)], state.path(LOG))
     state.write(PROCESS, process.identity(started.pid), durable=False)
 
@@ -80,7 +81,7 @@ def sample_forever(state: State, declaration: Json) -> TelemetryAnswer:
     sources = [source for source in (gpus, processors, node, machine_source()) if source is not None]
     due, number, has_begun = time.monotonic(), 0, False
     begins_until = due + ENGINE_AWAITED_S
-    with state.path(SAMPLES).open("a", buffering=1) as stream:
+    with os.fdopen(root_files.appending(state.path(SAMPLES)), "w", buffering=1) as stream:
         while state.has("engine.json") or (not has_begun and time.monotonic() < begins_until):
             if not has_begun and state.has("engine.json"):
                 has_begun = True

@@ -6,11 +6,12 @@ keeps nobody from giving the node back.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from pathlib import Path
 from typing import Callable, Dict, Optional
+
+from tokenpeak.node import root_files
 
 METRICS = {
     "tokenpeak_node_armed": "A trial or an apply has the node: its guard watches until production is back.",
@@ -86,16 +87,4 @@ class Textfile:
     def _write(self) -> None:
         """Replace the file; whoever collects may be another user."""
         text = exposition({**self._values, SEEN: round(time.time(), 3)}, self._labels)
-        part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        # What a guard with this pid left when the machine lost power; and made anew, since the folder may be another
-        # user's, who could have put a link to a file of root's there.
-        part.unlink(missing_ok=True)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-        try:
-            with os.fdopen(descriptor, "w") as stream:
-                os.fchmod(descriptor, 0o644)
-                stream.write(text)
-            part.replace(self._path)
-        except OSError:
-            part.unlink()
-            raise
+        root_files.put(self._path, text.encode(), 0o644, durable=False)

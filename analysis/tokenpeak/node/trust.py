@@ -13,7 +13,7 @@ import os
 import pwd
 import stat
 from pathlib import Path
-from typing import Iterator, Tuple
+from typing import Iterator, Sequence, Tuple
 
 from tokenpeak.node.error import ScriptError
 
@@ -58,18 +58,74 @@ def writable_by_others(path: Path, uid: int) -> str | None:
 
     Raises OSError where a part of the path cannot be looked at.
     """
-    for step, found in steps(path):
-        if found.st_uid not in (0, uid):
-            return f"{step} belongs to user {_user_name(found.st_uid)}"
-        if stat.S_ISLNK(found.st_mode):
+    return _danger(list(steps(path)), uid)
+
+
+def led_elsewhere(path: Path, uid: int) -> str | None:
+    """Why somebody else than root and `uid` could lead `path` elsewhere; None when nobody can.
+
+    It may be missing, and is then made by who is first where everybody may add an entry. Raises OSError as above.
+    """
+    way, is_there = _way(path)
+    return _danger(way, uid, is_entered=not is_there)
+
+
+def _way(path: Path) -> tuple[list[Step], bool]:
+    """The steps to a path as far as they are there, and whether all are."""
+    way: list[Step] = []
+    try:
+        way.extend(steps(path))
+    except FileNotFoundError:
+        return way, False
+    return way, True
+
+
+def _danger(way: Sequence[Step], uid: int, is_entered: bool = False) -> str | None:
+    """The first step of a path that others than root and `uid` may change, and why; None where there is none.
+
+    With `is_entered` something below the last step is meant.
+    """
+    for number, (step, facts) in enumerate(way, start=1):
+        if facts.st_uid not in (0, uid):
+            return f"{step} belongs to user {_user_name(facts.st_uid)}"
+        if stat.S_ISLNK(facts.st_mode):
             continue
-        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-        if sticky and step != path:
+        sticky = stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX
+        if sticky and (is_entered or number < len(way)):
             continue
-        mode = stat.S_IMODE(found.st_mode)
-        if mode & 0o002 or (mode & 0o020 and not _is_own_group(found.st_gid, uid)):
-            return f"{step} can be written by others (mode {mode:o})"
+        if others_write(facts, uid):
+            return f"{step} can be written by others (mode {stat.S_IMODE(facts.st_mode):o})"
     return None
+
+
+def others_write(facts: os.stat_result, uid: int) -> bool:
+    """Whether the mode of a file or folder lets others than root and its owner `uid` write to it."""
+    return bool(facts.st_mode & 0o002 or (facts.st_mode & 0o020 and not _is_own_group(facts.st_gid, uid)))
+
+
+def keeper(folder: Path) -> str | None:
+    """The one user who may change what a folder holds, as whom it is changed; None where this user or root may.
+
+    Of a folder that is not there, what is on the way to it counts. Raises ScriptError where several users may, for
+    then nobody's rights are the right ones.
+    """
+    if os.geteuid() != 0:
+        return None
+    try:
+        way, _ = _way(folder)
+    except OSError as error:
+        raise ScriptError("rights", f"{folder} cannot be looked at: {error}.") from error
+    owners = {facts.st_uid for _, facts in way} - {0}
+    uid = owners.pop() if len(owners) == 1 else 0
+    if danger := _danger(way, uid):
+        raise ScriptError(
+            "rights",
+            f"Root changes nothing in {folder}, where several users could lead it elsewhere: {danger}. Take that right "
+            "away (chmod, chown), or move the file to a folder that root or its one user alone may write.",
+        )
+    if uid and _user_name(uid) == str(uid):
+        raise ScriptError("rights", f"{folder} belongs to user {uid}, whom this node does not know: give it to one.")
+    return _user_name(uid) if uid else None
 
 
 def _is_own_group(gid: int, uid: int) -> bool:

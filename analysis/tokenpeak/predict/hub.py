@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 
 from tokenpeak.atomic import write_atomically
+from tokenpeak.deletion import delete
 from tokenpeak.errors import FactsError
 from tokenpeak.predict.model import BESIDE, ModelFacts, kept_config, model_facts
 
@@ -43,7 +44,7 @@ def facts_from_hub(name: str, env: Mapping[str, str] = os.environ) -> ModelFacts
     except FactsError:
         # An architecture that is not read here; nobody can correct the hub's file.
         for path in (kept, kept.with_name(BESIDE)):
-            path.unlink(missing_ok=True)
+            delete(path)
         return None
 
 

@@ -12,6 +12,7 @@ import yaml
 import zstandard
 
 from tokenpeak import bounded
+from tokenpeak.deletion import delete
 from tokenpeak.errors import ArchiveError
 from tokenpeak.names import shown
 from tokenpeak.records import REQUEST_COLUMNS, Record, SweepRecord, TrialRecord
@@ -190,7 +191,7 @@ def _copy_log(archive: Archive, trial_id: str, target: Path, cleaner: Cleaner) -
 
 def _link(source: Path, target: Path) -> None:
     """The same bytes without a second copy where the file system can; raw files are never edited."""
-    target.unlink(missing_ok=True)
+    delete(target)
     try:
         target.hardlink_to(source)
     except OSError:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from tokenpeak.deletion import delete
 from tokenpeak.store.kept_rows import KeptRows
 
 NOTE = "trials.json"
@@ -72,7 +73,7 @@ class FormerTrials:
         for name, stamp in note.files.items():
             if not self._link(name, stamp):
                 for each in linked:
-                    (self.folder / each).unlink()
+                    delete(self.folder / each)
                 return False
             linked.append(name)
         self.same.add(trial_id)
@@ -124,7 +125,7 @@ class FormerTrials:
             target.hardlink_to(self.former / name)
             if stamp_of(target) == stamp:
                 return True
-            target.unlink()
+            delete(target)
         except OSError:
             pass
         return False

@@ -11,7 +11,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tokenpeak.deletion import delete
 from tokenpeak.errors import ReportError, suggestion
+from tokenpeak.own_place import require_as_root
 from tokenpeak.report.cleaned_copy import is_published, release
 from tokenpeak.report.links import broken_links
 from tokenpeak.store.archive import Archive
@@ -123,17 +125,17 @@ def publish(
 
 
 def _to_folder(site: Path, destination: str, dry_run: bool, say: Say) -> None:
-    place = Path(destination)
+    place = Path(destination).absolute()
     if place.exists() and any(place.iterdir()) and not (place / "static" / "site.css").is_file():
         raise ReportError(f"{place} exists and is no site. Choose another folder, or empty it.")
+    require_as_root(place.parent, "site", "Run it as that user, or publish by rsync as that user.")
     if dry_run:
         say(f"Would replace {place}")
         return
     fresh = place.with_name(f".{place.name}.publishing")
-    shutil.rmtree(fresh, ignore_errors=True)
+    delete(fresh)
     shutil.copytree(site, fresh)
-    if place.exists():
-        shutil.rmtree(place)
+    delete(place)
     fresh.rename(place)
     say(f"Published to {place}")
 

@@ -14,6 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tokenpeak import paths
+from tokenpeak.atomic import write_atomically
+from tokenpeak.deletion import delete
 from tokenpeak.report.front_row import FrontRow
 
 LIBRARIES = ("altair", "jinja2", "markdown-it-py", "polars", "tokenpeak", "vl-convert-python")
@@ -81,12 +83,12 @@ def read(site: Path) -> dict[str, Made]:
 def write(site: Path, sweeps: Mapping[str, Made]) -> None:
     """Note what each sweep's pages are made of."""
     noted = {sweep_id: {"origin": made.origin, "row": made.row} for sweep_id, made in sweeps.items()}
-    _note(site).write_text(json.dumps(noted) + "\n")
+    write_atomically(_note(site), json.dumps(noted) + "\n", durable=False)
 
 
 def forget(site: Path) -> None:
     """Remove the note, before the site changes."""
-    _note(site).unlink(missing_ok=True)
+    delete(_note(site))
 
 
 def _note(site: Path) -> Path:

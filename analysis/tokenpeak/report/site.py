@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Protocol
 
 from tokenpeak import paths
+from tokenpeak.deletion import delete_if_possible
 from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.names import inside
+from tokenpeak.node.root_files import OpenFolder, open_folder
+from tokenpeak.own_place import require_as_root
 from tokenpeak.report import feed, render, reuse
 from tokenpeak.report.declared import Declared
+from tokenpeak.report.former_trials import NOTE
 from tokenpeak.report.front_row import FrontRow, front_pages, newest_first
 from tokenpeak.report.known_words import own_words
 from tokenpeak.report.notebook_pages import making, opened, parameters_of, table_bytes
@@ -55,6 +59,7 @@ def build_site(
     The former site stays in place until the new one is whole. Sweeps that are still right go over to it; of others,
     what their trials' files became.
     """
+    require_as_root(output.parent, "site", "Run it as that user, or take a folder of root's and publish the site.")
     pages = pages_of_sweeps()
     given = _given(parameters or {}, pages)
     sources = _sources(archives)
@@ -161,7 +166,7 @@ def leave(output: Path) -> None:
             (staging / sweep_id).rename(former / sweep_id)
         former.rename(output)
     for folder in (former, staging, _new_notes(output)):
-        shutil.rmtree(folder, ignore_errors=True)
+        delete_if_possible(folder)
 
 
 def _sources(archives: Sequence[Path]) -> dict[str, Archive]:
@@ -192,6 +197,8 @@ def _studies(sources: Mapping[str, Archive]) -> list[list[str]]:
 
 def _refuse_other(output: Path) -> None:
     """ReportError for a folder that is no site of ours, which is not touched."""
+    if (notes := _notes(output)).is_symlink():
+        raise ReportError(f"{notes} is a link, and nothing is noted or deleted where it leads. Remove it.")
     if output.exists() and any(output.iterdir()) and not (output / "static" / "site.css").is_file():
         raise ReportError(f"{output} exists and is no site. Choose another folder, or empty it.")
 
@@ -215,13 +222,26 @@ def _replace_notes(output: Path, sweep_ids: Container[str]) -> None:
 
     A note that fits no file is none, so that it does not matter where this ends.
     """
-    notes, made = _notes(output), _new_notes(output)
-    notes.mkdir(exist_ok=True)
-    for former in list(notes.iterdir()):
-        if former.name not in sweep_ids or (made / former.name).exists():
-            shutil.rmtree(former, ignore_errors=True)
-    for each in list(made.iterdir()) if made.is_dir() else ():
-        each.rename(notes / each.name)
+    notes, made = _notes(output).name, _new_notes(output).name
+    with (
+        open_folder(output.parent) as beside,
+        beside.below(notes, make=True) as former,
+        beside.below(made, make=True) as fresh,
+    ):
+        for name in former.names():
+            if (name not in sweep_ids or fresh.facts(name)) and _is_note(former, name):
+                former.remove_tree(name)
+        for name in fresh.names():
+            if former.facts(name) is None:
+                former.take(name, fresh)
+
+
+def _is_note(notes: OpenFolder, name: str) -> bool:
+    """Whether it is what a build made there; all else stays."""
+    if not notes.is_folder(name):
+        return False
+    with notes.below(name) as note:
+        return note.facts(NOTE) is not None
 
 
 def _write_static(folder: Path) -> None:

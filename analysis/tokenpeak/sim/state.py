@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tokenpeak.atomic import write_atomically
+from tokenpeak.deletion import delete
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +153,7 @@ class NodeState:
                 warmth[str(gpu)] = (holder.temperature_c, holder.written_at_unix_s)
         settled = replace(ledger, energy_j=energy, warmth=warmth)
         write_atomically(self._ledger, json.dumps(asdict(settled)), durable=False)
-        (self._engines / f"{holder.pid}.json").unlink(missing_ok=True)
+        delete(self._engines / f"{holder.pid}.json")
 
     def _read_ledger(self) -> _Ledger:
         try:

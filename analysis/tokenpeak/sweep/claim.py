@@ -14,7 +14,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import socket
 import threading
 import time
@@ -26,6 +25,7 @@ from typing import Any
 
 from tokenpeak import paths
 from tokenpeak.atomic import sync, write_atomically
+from tokenpeak.deletion import delete, delete_if_possible
 from tokenpeak.errors import FencedError
 from tokenpeak.names import inside
 from tokenpeak.sweep.interrupt import Interrupt
@@ -61,9 +61,9 @@ def alone(sweep_id: str) -> Iterator[Path]:
             raise FencedError(f"Sweep {sweep_id} is running already; follow or end that one.") from error
         for left in folder.iterdir():
             if left.is_dir():
-                shutil.rmtree(left)
+                delete(left)
         yield folder
-        shutil.rmtree(folder, ignore_errors=True)
+        delete_if_possible(folder)
     finally:
         os.close(descriptor)
 
@@ -134,7 +134,7 @@ class SweepClaim:
                 content = {**earlier, "superseded_by": f"{self._content['controller']}, generation {self.generation}"}
                 write_atomically(_path(self._archive, number), json.dumps(content))
         for part in (*self._archive.glob(".*.part"), *self._archive.glob("*/.*.part")):
-            part.unlink(missing_ok=True)
+            delete(part)
 
     def end(self) -> None:
         """Note that this controller has ended: whoever resumes the sweep need not watch it."""

@@ -4,13 +4,13 @@ import atexit
 import functools
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokenpeak.deletion import delete_if_possible
 from tokenpeak.sweep.inventory import Node
 
 KEEPALIVE_S = 5
@@ -98,7 +98,7 @@ def _made_folder() -> Path | None:
         folder = Path(tempfile.mkdtemp(prefix="tp-"))
     except OSError:
         return None
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(delete_if_possible, folder)
     return folder if len(str(folder)) <= _LONGEST_FOLDER else None
 
 

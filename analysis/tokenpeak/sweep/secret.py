@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
+from tokenpeak.deletion import delete
 from tokenpeak.sweep.inventory import Node
 
 _FORMER = "node-secret"
@@ -48,7 +49,7 @@ def master_secret() -> MasterSecret:
     with _locked():
         if former.is_file():
             _retire(MasterSecret(value=former.read_text().strip()).name)
-            former.unlink()
+            delete(former)
         if not path.is_file():
             write_atomically(path, secrets.token_hex(32) + "\n", mode=0o600)
         return MasterSecret(value=path.read_text().strip())

@@ -40,6 +40,10 @@ class Definition:
         """Make the definition so."""
         raise AssertionError("each definition does so itself")
 
+    def is_loaded(self) -> bool:
+        """Whether its manager takes the definition that is there; one that does not stops nothing by it either."""
+        return True
+
     def is_there(self) -> bool:
         """Whether there is anything by the name that production has: between two containers there may be none."""
         return True

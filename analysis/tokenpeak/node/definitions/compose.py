@@ -81,6 +81,10 @@ class ComposeDefinition(Definition):
         unit = str(self.manager.needed("unit"))
         self.manager.do(self.manager.compose("up", "--no-start", "--no-deps", "--no-build", unit), _UP_TIMEOUT_S)
 
+    def is_loaded(self) -> bool:
+        """Whether Compose takes the file with its override."""
+        return process.run(self.manager.compose("config", "--quiet")).status == 0
+
     def clean(self, kept: list[Json]) -> None:
         """Remove the override's second names."""
         KeptFile(self._path()).clean()

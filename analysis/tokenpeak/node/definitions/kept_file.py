@@ -3,88 +3,115 @@
 NAME                        the file
 .NAME.tokenpeak-new         what it is to become, written beforehand
 .NAME.tokenpeak-before      what it was: the same file under a second name
+
+It is read and changed as the one user who may change its folder anyway, so that nothing which that user puts there, a
+link or a file of root's under a second name, has root read or change anything else.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 from pathlib import Path
+from typing import Callable
+
+from tokenpeak.node import trust
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.login import Result, within
+from tokenpeak.node.root_files import OpenFolder, open_folder
+
+MOST_BYTES = 1 << 20
+_OF_A_NEW_ONE, _OF_A_NEW_FOLDER = 0o600, 0o755
 
 
 class KeptFile:
-    """The file at `path`; its content is text, None where there is no file.
+    """The file at `path`; its content is text, None where there is no file. Each verb raises ScriptError.
 
     Its owner and mode stay; a new one is its owner's alone, for a command may hold a key.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._new = path.with_name(f".{path.name}.tokenpeak-new")
-        self._before = path.with_name(f".{path.name}.tokenpeak-before")
+        self._name = path.name
+        self._new = f".{path.name}.tokenpeak-new"
+        self._before = f".{path.name}.tokenpeak-before"
 
     def read(self) -> str | None:
         """Its content now."""
-        return _read(self.path)
+        return self._by_keeper(self._read)
 
     def prepare(self, content: str | None) -> None:
         """Write beside it what it is to become, and give what it is a second name."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if content is not None:
-            self._write_beside(content)
-        self._before.unlink() if _read(self._before) is not None else None
-        if self.path.exists():
-            os.link(self.path, self._before)
-        _sync(self.path.parent)
+        self._by_keeper(lambda: self._prepare(content))
 
     def write(self, content: str | None) -> None:
         """Make it so, whatever it is now."""
-        if self.read() == content:
-            return
-        if content is None:
-            self.path.unlink()
-        else:
-            ready = next((one for one in (self._new, self._before) if _read(one) == content), None)
-            if ready is None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._write_beside(content)
-                ready = self._new
-            ready.replace(self.path)
-        _sync(self.path.parent)
+        self._by_keeper(lambda: self._write(content))
 
     def clean(self) -> None:
         """Remove its second names, and its folder where nothing else is in it."""
-        for path in (self._new, self._before):
-            if path.exists():
-                path.unlink()
+        self._by_keeper(self._clean)
+
+    def _by_keeper(self, action: Callable[[], Result]) -> Result:
         try:
-            if not self.path.exists():
-                self.path.parent.rmdir()
+            return within(trust.keeper(self.path.parent), action)
+        except OSError as error:
+            raise ScriptError("definition", f"{self.path} cannot be read or changed: {error}.") from error
+
+    def _read(self) -> str | None:
+        try:
+            with open_folder(self.path.parent) as folder:
+                return self._content(folder, self._name)
+        except FileNotFoundError:
+            return None
+
+    def _prepare(self, content: str | None) -> None:
+        with open_folder(self.path.parent, make=_OF_A_NEW_FOLDER) as folder:
+            facts = folder.facts(self._name)
+            if facts is not None and os.geteuid() not in (0, facts.st_uid):
+                raise OSError(errno.EPERM, "in a folder of this user's and not this user's file: chown it", self._name)
+            if content is not None:
+                self._write_beside(folder, content)
+            folder.remove(self._before)
+            if facts is not None:
+                folder.link(self._name, self._before)
+            folder.sync()
+
+    def _write(self, content: str | None) -> None:
+        if self._read() == content:
+            return
+        with open_folder(self.path.parent, make=None if content is None else _OF_A_NEW_FOLDER) as folder:
+            if content is None:
+                folder.remove(self._name)
+            else:
+                ready = next((one for one in (self._new, self._before) if self._content(folder, one) == content), None)
+                if ready is None:
+                    self._write_beside(folder, content)
+                folder.rename(ready or self._new, self._name)
+            folder.sync()
+
+    def _clean(self) -> None:
+        try:
+            with open_folder(self.path.parent) as folder:
+                for name in (self._new, self._before):
+                    folder.remove(name)
+                is_there = folder.facts(self._name) is not None
+        except FileNotFoundError:
+            return
+        try:
+            if not is_there:
+                with open_folder(self.path.parent.parent) as above:
+                    above.remove_folder(self.path.parent.name)
         except OSError:
             return
 
-    def _write_beside(self, content: str) -> None:
-        descriptor = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content.encode(errors="surrogateescape"))
-            stream.flush()
-            os.fsync(stream.fileno())
-        if self.path.exists():
-            shutil.copymode(self.path, self._new)
-            found = self.path.stat()
-            os.chown(self._new, found.st_uid, found.st_gid)
+    def _content(self, folder: OpenFolder, name: str) -> str | None:
+        raw = folder.read(name, MOST_BYTES + 1)
+        if raw is not None and len(raw) > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"more than {MOST_BYTES} bytes", name)
+        return None if raw is None else raw.decode(errors="surrogateescape")
 
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="surrogateescape")
-    except FileNotFoundError:
-        return None
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _write_beside(self, folder: OpenFolder, content: str) -> None:
+        like = folder.facts(self._name)
+        mode = _OF_A_NEW_ONE if like is None else like.st_mode & 0o777
+        folder.write_new(self._new, content.encode(errors="surrogateescape"), mode, like)

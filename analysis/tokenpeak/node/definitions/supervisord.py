@@ -24,10 +24,18 @@ class SupervisordDefinition(Definition):
     def describe(self) -> Json:
         """The file that has the program's section."""
         name = self._name()
+        problem: ScriptError | None = None
         for path in self._files():
-            content = KeptFile(path).read()
+            try:
+                content = KeptFile(path).read()
+            except ScriptError as error:
+                # One of the other files, perhaps: a link in conf.d is no reason not to look at the rest.
+                problem = problem or error
+                continue
             if content is not None and re.search(rf"^\[program:{re.escape(name)}\]", content, re.MULTILINE):
                 return {"own": {"file": str(path), "content": content}, "seen": {}}
+        if problem is not None:
+            raise problem
         raise ScriptError(
             "definition", f"No file of supervisord has [program:{name}]: set tokenpeak_production.config."
         )
@@ -61,6 +69,14 @@ class SupervisordDefinition(Definition):
         # It starts what has autostart, and so is as good as a start.
         self.manager.do(self.manager.supervisorctl("update", self._name()), START_TIMEOUT_S)
 
+    def is_loaded(self) -> bool:
+        """Whether supervisorctl answers for the program: with a file that it cannot read it does not."""
+        try:
+            self.manager.is_running()
+        except ScriptError:
+            return False
+        return True
+
     def clean(self, kept: list[Json]) -> None:
         """Remove the file's second names."""
         KeptFile(Path(self.describe()["own"]["file"])).clean()
@@ -93,7 +109,11 @@ class SupervisordDefinition(Definition):
             raise ScriptError("definition", "supervisord's file is not found: set tokenpeak_production.config.")
         main = found[0]
         parser = configparser.RawConfigParser(inline_comment_prefixes=(";", " #"), strict=False)
-        parser.read(main)
+        try:
+            parser.read_string(KeptFile(main).read() or "")
+        except configparser.Error as error:
+            # It quotes the lines, which may hold a secret.
+            raise ScriptError("definition", f"{main} is no file of supervisord's: correct it.") from error
         patterns = parser.get("include", "files", fallback="").replace("%(here)s", str(main.parent)).split()
         return [main, *(path for pattern in patterns for path in sorted(_matching(main.parent, pattern)))]
 

@@ -14,8 +14,8 @@ from tokenpeak.node.definitions.base import Definition
 from tokenpeak.node.definitions.kept_file import KeptFile
 from tokenpeak.node.engine_command import Command
 from tokenpeak.node.error import ScriptError
-from tokenpeak.node.login import home_of, within
-from tokenpeak.node.managers.systemd import parse_show
+from tokenpeak.node.login import home_of
+from tokenpeak.node.managers.systemd import LOADED, parse_show
 from tokenpeak.node.state import Json
 
 DROP_IN = "zz-tokenpeak.conf"
@@ -39,7 +39,7 @@ class SystemdDefinition(Definition):
             )
         text = self.manager.do(self.manager.systemctl("cat", "--", unit)).out
         path = self._path()
-        content = within(self._user, KeptFile(path).read)
+        content = KeptFile(path).read()
         paths = [shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()]
         others = {each: _digest(text, each) for each in paths if each and each != str(path)}
         return {
@@ -98,16 +98,22 @@ class SystemdDefinition(Definition):
 
     def prepare_back(self, own: Json) -> None:
         """Write beside its place what it is to be."""
-        within(self._user, lambda: KeptFile(Path(own["file"])).prepare(own["content"]))
+        KeptFile(Path(own["file"])).prepare(own["content"])
 
     def write(self, own: Json) -> None:
         """Put the drop-in there, or take it away, and have systemd read it."""
-        within(self._user, lambda: KeptFile(Path(own["file"])).write(own["content"]))
+        KeptFile(Path(own["file"])).write(own["content"])
         self.manager.do(self.manager.systemctl("daemon-reload"), 60.0)
+
+    def is_loaded(self) -> bool:
+        """Whether systemd has loaded the unit: one with a bad setting it neither starts nor stops."""
+        unit = str(self.manager.needed("unit"))
+        shown = parse_show(self.manager.do(self.manager.systemctl("show", "--property", "LoadState", "--", unit)).out)
+        return shown.get("LoadState") in LOADED
 
     def clean(self, kept: list[Json]) -> None:
         """Remove the drop-in's second names."""
-        within(self._user, KeptFile(self._path()).clean)
+        KeptFile(self._path()).clean()
 
     def place(self, own: Json) -> str:
         """The unit, and the drop-in where it has ours."""

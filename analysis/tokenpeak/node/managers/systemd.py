@@ -18,6 +18,8 @@ def parse_show(raw: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in raw.splitlines() if "=" in line)
 
 
+LOADED = ("loaded", "masked")
+"""Load states of a unit that systemd can stop."""
 _STOPPED_WITH_IT = "RequiredBy,BoundBy,ConsistsOf,RequisiteOf"
 """Units to which systemd hands a stop on, and no start."""
 
@@ -71,7 +73,7 @@ class SystemdManager(Manager):
         )
         unit = str(self.needed("unit"))
         shown = parse_show(self.ask(self.systemctl("show", "--property", names, "--", unit)).out)
-        if shown.get("LoadState") not in ("loaded", "masked"):
+        if shown.get("LoadState") not in LOADED:
             raise ScriptError(
                 "production",
                 f"systemd has no unit {unit!r} ({shown.get('LoadState')}): correct tokenpeak_production.unit.",

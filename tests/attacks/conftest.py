@@ -1,0 +1,20 @@
+"""A folder in which a second user plays an attacker's part."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ATTACKER = 65534
+"""nobody"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder in /tmp that every user can enter, root's own."""
+    folder = Path(tempfile.mkdtemp(prefix="tokenpeak-attack-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
