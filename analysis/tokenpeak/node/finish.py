@@ -44,10 +44,12 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
         baseline = record.get("baseline_bytes") if record else None
         engine = Engine(state)
         ran, exit_status = (engine.is_running(), engine.exit_status()) if record else (None, None)
-        ended = stop_engine(state, phases, request.engine_stop_s, baseline)
+        # What its launch was allowed: an end that takes longer would keep production down beyond that.
+        grace_s = min(request.engine_stop_s, float((record or {}).get("engine_stop_s", request.engine_stop_s)))
+        ended = stop_engine(state, phases, grace_s, baseline)
         restoration = None
         if request.restore_production:
-            restoration = _restored(state, phases, request)
+            restoration = _restored(state, phases, request, record)
             if restoration.restored and not request.keep_lock:
                 lock.release(state)
         elif record is not None:
@@ -89,8 +91,11 @@ def _overlap_unix_s(state: State, request: FinishRequest) -> float | None:
     return float(found["at_unix_s"]) if _is_of(found, request) else None
 
 
-def _restored(state: State, phases: Phases, request: FinishRequest) -> RestoreOutcome:
-    outcome = restore(state, phases, by="finish", ready_s=request.production_ready_s)
+def _restored(state: State, phases: Phases, request: FinishRequest, record: Json | None) -> RestoreOutcome:
+    ready_s = min(
+        request.production_ready_s, float((record or {}).get("production_ready_s", request.production_ready_s))
+    )
+    outcome = restore(state, phases, by="finish", ready_s=ready_s)
     before = state.read(OUTCOME)
     if outcome.trial_id is None and before and _is_of(before, request):
         # Somebody, normally the guard, gave the node back before the controller could.
@@ -108,11 +113,11 @@ def packed_log(state: State, declaration: Json, output: Json) -> str:
         size = stream.seek(0, 2)
         stream.seek(0)
         if size <= LOG_BYTES:
-            raw = stream.read()
+            raw = stream.read(LOG_BYTES)
         else:
             head = stream.read(LOG_BYTES // 2)
             stream.seek(size - LOG_BYTES // 2)
-            raw = head + f"\n[{size - LOG_BYTES} bytes left out]\n".encode() + stream.read()
+            raw = head + f"\n[{size - LOG_BYTES} bytes left out]\n".encode() + stream.read(LOG_BYTES // 2)
     try:
         values = launch.secret_values(declaration, launch.api_key(state, output))
         text = launch.redact(raw.decode(errors="replace"), values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenpeak.node import process
+from tokenpeak.node import process, trust
 from tokenpeak.node.containers import of_containers
 from tokenpeak.node.identity import IsMember
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
@@ -29,7 +29,7 @@ class ComposeManager(Manager):
         """The command line of these words, with the override of an apply where there is one."""
         file = Path(str(self.needed("file")))
         override = override_of(file)
-        is_ours = override.is_file() and override.read_text(errors="replace").startswith(BY_US)
+        is_ours = trust.read_foreign(override, len(BY_US), follow=True) == BY_US.encode()
         project = ["-p", str(self.declared["project"])] if "project" in self.declared else []
         return ["docker", "compose", "-f", str(file), *(["-f", str(override)] if is_ours else []), *project, *words]
 
