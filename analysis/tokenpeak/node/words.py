@@ -22,6 +22,7 @@ LINES = "\t\n"
 WORD_BYTES = 131_071
 """Of one argument or variable: Linux takes 131072 with the zero at its end."""
 NAME_CHARACTERS = 500
+PATH_CHARACTERS = 4095
 TREE_VALUES = 50_000
 TREE_DEPTH = 32
 """Of an object that holds words, such as a node's declaration."""
@@ -47,6 +48,11 @@ def wrong_name(value: Any, most_characters: int = NAME_CHARACTERS) -> str | None
     if wrong is None and not 0 < len(value) <= most_characters:
         return f"has {len(value)} characters, and 1 to {most_characters} are possible"
     return wrong
+
+
+def wrong_place(value: str) -> str | None:
+    """What is wrong with a path or a name that becomes part of one, in words that follow it; None when nothing is."""
+    return "leads out of its folder by `..`: name the place itself" if ".." in value.split("/") else None
 
 
 def wrong_tree(value: Any, most_bytes: int = WORD_BYTES, allowed: str = "") -> str | None:
