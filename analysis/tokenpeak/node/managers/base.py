@@ -7,6 +7,7 @@ from typing import Any
 from tokenpeak.node import process
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, Seen
+from tokenpeak.node.shown import shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json, State
 
 STOP_TIMEOUT_S = 150.0
@@ -74,7 +75,8 @@ class Manager:
         if key not in self.declared:
             raise ScriptError(
                 "declaration",
-                f"tokenpeak_production has manager {self.declared.get('manager')!r} but no {key!r}: add it.",
+                f"tokenpeak_production has manager {shown_value(self.declared.get('manager'))} but no "
+                f"{shown_value(key)}: add it.",
             )
         return self.declared[key]
 
@@ -82,8 +84,8 @@ class Manager:
         """Run one of the manager's own commands, which must succeed."""
         ran = process.run(argv, timeout_s)
         if ran.status != 0:
-            said = (ran.err or ran.out).strip()[-500:]
             raise ScriptError(
-                "production", f"`{' '.join(argv)}` ended with status {ran.status}: {said or 'no output'}."
+                "production",
+                f"{shown_command(argv)} ended with status {ran.status}: {shown_output(ran.err or ran.out)}.",
             )
         return ran
