@@ -44,15 +44,15 @@ def program_words(words: Sequence[str]) -> int:
 
 def edited_words(was: Command, edit: Json, literal: Callable[[str], str]) -> list[str]:
     """The words of an edit: a number keeps the word at that place, a text is a new word."""
-    found = []
+    words = []
     for word in edit["words"]:
         if isinstance(word, int):
             if not 0 <= word < len(was.words):
                 raise ScriptError("request", f"The edit keeps word {word} of a command of {len(was.words)} words.")
-            found.append(was.words[word])
+            words.append(was.words[word])
         else:
-            found.append(literal(word))
-    return found
+            words.append(literal(word))
+    return words
 
 
 def edited_env(was: Command, edit: Json) -> dict[str, str]:

@@ -140,12 +140,12 @@ def members(leader: dict[str, Any]) -> list[int]:
     return sorted(_with_descendants({p.pid for p in processes if pid in (p.pid, p.group, p.session)}, processes))
 
 
-def _with_descendants(found: set[int], processes: Sequence[Stat]) -> set[int]:
+def _with_descendants(family: set[int], processes: Sequence[Stat]) -> set[int]:
     while True:
-        children = {p.pid for p in processes if p.parent in found} - found
+        children = {p.pid for p in processes if p.parent in family} - family
         if not children:
-            return found
-        found = found | children
+            return family
+        family = family | children
 
 
 def is_member_of(leader: int) -> Callable[[int], bool]:
@@ -166,26 +166,26 @@ def marked(mark: str, users: Collection[int] = ()) -> list[int]:
     """
     trusted = {os.geteuid(), *users}
     wanted = f"{_MARK}={mark}".encode()
-    found = []
+    bearers = []
     for pid in pids():
         try:
             # Its user first: what a stranger's process shows is not even read.
             users_of_it = user_ids(pid)
             is_trusted = bool(users_of_it) and users_of_it <= trusted
             if is_trusted and wanted in shown_by_kernel(pid, "environ").split(b"\0") and stat_of(pid):
-                found.append(pid)
+                bearers.append(pid)
         except OSError:
             continue
-    return found
+    return bearers
 
 
 def stop_marked(mark: str, grace_s: float, users: Collection[int] = ()) -> list[int]:
     """End everything that bears the mark with all that it started, within one grace; the pids left after SIGKILL."""
 
     def remaining() -> list[int]:
-        found, processes = set(marked(mark, users)), all_processes()
-        groups = {p.pid for p in processes if found & {p.group, p.session}}
-        return sorted(_with_descendants(found | groups, processes))
+        bearers, processes = set(marked(mark, users)), all_processes()
+        groups = {p.pid for p in processes if bearers & {p.group, p.session}}
+        return sorted(_with_descendants(bearers | groups, processes))
 
     return _stop(remaining, grace_s)
 

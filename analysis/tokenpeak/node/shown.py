@@ -54,18 +54,18 @@ def shown_answer(text: str, most: int = MOST_COMMAND) -> str:
 
 def hidden_words(argv: Sequence[str]) -> list[str]:
     """The words of a command line in their places, less what may be secret."""
-    found: list[str] = []
+    hidden: list[str] = []
     is_secret = False
     for word in argv:
         name, equals, _ = word.partition("=")
         if word.startswith("-"):
             is_secret = bool(SECRET.search(name))
-            found.append(f"{name}={HIDDEN}" if is_secret and equals else _masked(word))
+            hidden.append(f"{name}={HIDDEN}" if is_secret and equals else _masked(word))
         elif is_secret:
-            found.append(HIDDEN)
+            hidden.append(HIDDEN)
         else:
-            found.append(f"{name}={HIDDEN}" if equals and SECRET.search(name) else _masked(word))
-    return found
+            hidden.append(f"{name}={HIDDEN}" if equals and SECRET.search(name) else _masked(word))
+    return hidden
 
 
 def hidden_env(env: dict[str, str]) -> dict[str, str]:

@@ -159,9 +159,9 @@ def digest_of(path: Path) -> str | None:
         return None
     digest = hashlib.sha256()
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
         # A file without end is made by one call, and would be read for days.
-        if not stat.S_ISREG(found.st_mode) or found.st_size > DIGEST_BYTES:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > DIGEST_BYTES:
             return None
         for _ in range(DIGEST_BYTES >> 20):
             block = os.read(descriptor, 1 << 20)

@@ -125,7 +125,7 @@ def _pairs(text: str) -> dict[str, str]:
     """The variables of an `environment` line, as supervisord reads it (datatypes.dict_of_key_value_pairs)."""
     lexer = shlex.shlex(text)
     lexer.wordchars += "/.+-():"
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     try:
         tokens = list(lexer)
     except ValueError as error:
@@ -134,8 +134,8 @@ def _pairs(text: str) -> dict[str, str]:
         pair = tokens[place : place + 3]
         if len(pair) != 3 or pair[1] != "=":
             raise ScriptError("definition", "Variables of its section are not NAME=VALUE with commas between them.")
-        found[pair[0]] = pair[2].strip("'\"")
-    return found
+        pairs[pair[0]] = pair[2].strip("'\"")
+    return pairs
 
 
 def _quoted(value: str) -> str:

@@ -390,12 +390,12 @@ def read(source: str) -> Json:
 def parsed(raw: bytes | str) -> Json:
     """The JSON object in a text; raises ScriptError for any other text."""
     try:
-        found = json.loads(raw)
+        given = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise ScriptError("request", f"The request is not JSON: {shown_output(str(error))}.") from error
-    if not isinstance(found, dict):
+    if not isinstance(given, dict):
         raise ScriptError("request", "The request must be a JSON object.")
-    return found
+    return given
 
 
 def _file(path: Path) -> bytes:
