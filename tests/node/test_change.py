@@ -31,7 +31,7 @@ class Applied:
     def request(self, *words: str, **changes: Any) -> dict[str, Any]:
         """A change that keeps the present words and adds these."""
         found = self.described()
-        edit = {"words": [*range(len(found["words"])), *words], "program": found["program"], "env": {}, "image": None}
+        edit = {"words": [*range(len(found["words"])), *words], "env": {}, "image": None}
         return {
             "apply_id": "a-1",
             "holder": HOLDER,

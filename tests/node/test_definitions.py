@@ -18,9 +18,10 @@ from tokenpeak.node import clock, process, serving
 from tokenpeak.node.definitions import DEFINITIONS, definition_of
 from tokenpeak.node.definitions.kept_file import KeptFile
 from tokenpeak.node.definitions.renamed_container import RenamedContainerDefinition
-from tokenpeak.node.engine_command import checksum, difference, edited, hidden_words, text
+from tokenpeak.node.engine_command import checksum, difference, text
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import MANAGERS, make_manager
+from tokenpeak.node.shown import hidden_words
 from tokenpeak.node.state import State
 
 HOLDER = "apply a-1"
@@ -34,7 +35,7 @@ def change_request(node: Node, *words: str, env: dict[str, str | None] | None = 
     """A change that keeps the present words and adds these."""
     found = node.run("describe")
     assert found["problem"] is None, found
-    edit = {"words": [*range(len(found["words"])), *words], "program": found["program"], "env": env or {}}
+    edit = {"words": [*range(len(found["words"])), *words], "env": env or {}}
     return {
         "apply_id": "a-1",
         "holder": HOLDER,
@@ -315,9 +316,9 @@ def test_compose(on_path: Callable[[str, str, Any], Path], tmp_path: Path) -> No
     definition = definition_of(manager)
     was = definition.describe()
     command = definition.command(was)
-    edit = {"words": [*range(len(command.words)), "--say", "$X"], "program": 2, "env": {"C": "3"}, "image": None}
+    edit = {"words": [*range(len(command.words)), "--say", "$X"], "env": {"C": "3"}, "image": None}
 
-    own = definition.prepared(was, edited(command, edit, definition.literal), "a-1")
+    own = definition.prepared(was, definition.edited(command, edit), "a-1")
     definition.write(own)
     now = definition.describe()
     made = json.loads(state.read_text())["made"]
@@ -331,7 +332,7 @@ def test_compose(on_path: Callable[[str, str, Any], Path], tmp_path: Path) -> No
     assert own == now["own"]
     assert ["vllm", "serve", "prod", "--port", "8000", "--say", "$X"] == definition.shown_words(definition.command(now))
     assert ["prod", "--port", "8000", "--say", "$$X"] == made
-    assert {"A": "1", "B": "$${X}", "C": "3"} == definition.command(now).env
+    assert {"A": "1", "B": "${X}", "C": "3"} == definition.command(now).env
     assert there
     assert checksum(was) == checksum(definition.describe())
     assert ["prod", "--port", "8000"] == json.loads(state.read_text())["made"]
@@ -359,9 +360,9 @@ def test_kubernetes(on_path: Callable[[str, str, Any], Path], tmp_path: Path) ->
     was = definition.describe()
     recorded = manager.definition()
     command = definition.command(was)
-    edit = {"words": [*range(len(command.words)), "--say", "$(X)"], "program": 2, "env": {"A": "2"}, "image": "vllm:2"}
+    edit = {"words": [*range(len(command.words)), "--say", "$(X)"], "env": {"A": "2"}, "image": "vllm:2"}
 
-    own = definition.prepared(was, edited(command, edit, definition.literal), "a-1")
+    own = definition.prepared(was, definition.edited(command, edit), "a-1")
     manager.stop()
     definition.write(own)
     now = definition.describe()

@@ -144,7 +144,7 @@ def test_command_of_trials_changes_no_definition(guard_command: tuple[Path, Path
 
 
 def test_command_of_applies(place: Path) -> None:
-    """It takes an apply's words and no trial's, and no program but production's or a declared build's."""
+    """It takes an apply's words and no trial's; `tests/attacks` have what it starts."""
     home = Path(tempfile.mkdtemp(prefix="tokenpeak-rights-", dir="/var/lib"))
     try:
         state = State.make(home / "state")
@@ -160,18 +160,12 @@ def test_command_of_applies(place: Path) -> None:
             return dict(json.loads(done.stdout)) if done.stdout else {"status": done.returncode}
 
         change = {"apply_id": "a", "holder": "h", "was_sha256": "0" * 64, "lease_s": 5, "confirm_within_s": 9}
-
-        def error(*words: str | int, image: str | None = None) -> str:
-            edit = {"words": [*words], "program": 2, "env": {}, "image": image}
-            return str(run("change", {**change, "edit": edit})["error"]["text"])
+        edit = {"words": ["/bin/sh", "-c", "id"], "env": {}, "image": None}
 
         assert {"status": 2} == run("launch", {})
         assert {"status": 2} == run("install", {})
         assert "manager none" in run("describe", {})["problem"]
-        assert "not ['/bin/sh', '-c']" in error("/bin/sh", "-c", "id")
-        assert "not ['/opt/vllm/bin/vllm']" in error("/opt/vllm/bin/vllm", 1, "m")
-        assert "a declared build's image" in error(0, 1, "m", image="evil:1")
-        assert "does not run" in error("/opt/vllm/bin/vllm", "serve", "m")
+        assert "does not run" in run("change", {**change, "edit": edit})["error"]["text"]
     finally:
         shutil.rmtree(home)
 
@@ -474,12 +468,15 @@ def refused(node: Node, production: dict[str, Any], request: dict[str, Any], com
         ({"VLLM_NCCL_SO_PATH": "/tmp/evil.so"}, "VLLM_NCCL_SO_PATH loads code"),
         ({"VLLM_RUST_FRONTEND_PATH": "/tmp/evil"}, "VLLM_RUST_FRONTEND_PATH loads code"),
         ({"NCCL_NET_PLUGIN": "/tmp/evil.so"}, "NCCL_NET_PLUGIN loads code"),
-        ({"VLLM_API_KEY": "mine"}, "VLLM_API_KEY loads code or opens the engine"),
+        ({"VLLM_API_KEY": "mine"}, "VLLM_API_KEY loads code, names a place or opens the engine"),
         ({"HF_TOKEN": "x"}, "HF_TOKEN is not allowed: add the name to tokenpeak_engine_env_allowed"),
-        ({"VLLM_A": "1\nLD_PRELOAD=/tmp/evil.so"}, "must be a text in one line"),
-        ({"VLLM_A": "1\0"}, "must be a text in one line"),
+        (
+            {"VLLM_A": "1\nLD_PRELOAD=/tmp/evil.so"},
+            "env has VLLM_A, whose value has the hidden character U+000A at place 2",
+        ),
+        ({"VLLM_A": "1\0"}, "whose value has the hidden character U+0000"),
         ({"VLLM_A\nB": "1"}, "not the name of an environment variable"),
-        ({"VLLM_A": 1}, "must be a text in one line"),
+        ({"VLLM_A": 1}, "whose value is of the type int, not a text"),
         (["VLLM_A"], "env is not an object"),
     ],
 )
@@ -524,17 +521,17 @@ def test_environment_that_is_declared(node: Node) -> None:
         ({"trial_deadline_s": 50_000}, "tokenpeak_trial_deadline_max_s of the inventory is 40000"),
         ({"deadline_s": 50_000}, "tokenpeak_trial_deadline_max_s of the inventory is 40000"),
         ({"engine_stop_s": "soon"}, "engine_stop_s is 'soon'"),
-        ({"production_ready_s": []}, "production_ready_s is []"),
+        ({"production_ready_s": []}, "production_ready_s is a list of 0, not a number"),
         ({"argv": "vllm serve"}, "argv is not a list"),
         ({"argv": []}, "argv is not a list"),
-        ({"argv": ["vllm", 7]}, "argv has the word 7"),
-        ({"argv": ["vllm", "a\0b"]}, "argv has the word"),
-        ({"argv": ["vllm", "\ud83d"]}, "argv has the word"),
+        ({"argv": ["vllm", 7]}, "argv has a word, the 2., that is of the type int"),
+        ({"argv": ["vllm", "a\0b"]}, "argv has a word, the 2., that has the hidden character U+0000"),
+        ({"argv": ["vllm", "\ud83d"]}, "argv has a word, the 2., that has the hidden character U+D83D"),
         ({"trial_id": "../../etc/x"}, "trial_id is '../../etc/x'"),
-        ({"holder": ""}, "holder is ''"),
-        ({"holder": 5}, "holder is 5, not a text"),
+        ({"holder": ""}, "holder has 0 characters"),
+        ({"holder": 5}, "holder is of the type int, not a text"),
         ({"secret": "../node.json"}, "secret is '../node.json', not the name of a secret"),
-        ({"secret": ["x"]}, "secret is ['x']"),
+        ({"secret": ["x"]}, "secret is a list of 1, not the name"),
         ({"leese_s": 60}, "'leese_s' is unknown"),
         ({"host": "0.0.0.0"}, "'host' is unknown"),
     ],
@@ -555,7 +552,7 @@ def test_request_is_checked_whole_before_anything_is_touched(
         ("finish", {"trial_id": "0000-a"}, "holder is missing"),
         ("finish", {"trial_id": "0000-a", "holder": "s", "restore_production": "no"}, "restore_production is 'no'"),
         ("finish", {"trial_id": "0000-a", "holder": "s", "keep": True}, "'keep' is unknown"),
-        ("restore", {"holder": ["a"]}, "holder is ['a']"),
+        ("restore", {"holder": ["a"]}, "holder is of the type list"),
         ("restore", {"older": "sweep-1"}, "'older' is unknown"),
     ],
 )

@@ -35,7 +35,7 @@ def answers(node: RigNode) -> bool:
 def request_of(node: RigNode, *words: str, **changes: Any) -> dict[str, Any]:
     """A change that keeps the present words and adds these."""
     found = node.node("describe")
-    edit = {"words": [*range(len(found["words"])), *words], "program": found["program"], "env": {}, "image": None}
+    edit = {"words": [*range(len(found["words"])), *words], "env": {}, "image": None}
     edit.update(changes.pop("edit", {}))
     return {
         "apply_id": "a-1",

@@ -189,7 +189,7 @@ def test_folder_of_others_gets_nothing(tmp_path: Path) -> None:
 def test_secret_is_in_no_argument(files: NodeFiles) -> None:
     """It goes to standard input alone: no command, representation or refusal has it."""
     said = [*files.look(sys.executable), *files.put(), *files.install(), repr(files)]
-    with pytest.raises(ScriptError, match="secret_value is not 1 to 500 printable characters") as refused:
+    with pytest.raises(ScriptError, match=r"secret_value has the hidden character U\+0000") as refused:
         replace(files, secret_value=f"{VALUE}\0").put_input()
 
     assert not any(VALUE in each for each in (*said, str(refused.value)))

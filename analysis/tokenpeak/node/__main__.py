@@ -84,7 +84,7 @@ def answer(
     if command == "describe":
         from tokenpeak.node.describe import describe
 
-        return describe(state, declaration)
+        return describe(state, declaration, limited=limited)
     if command == "lease":
         from tokenpeak.node import lease
 
@@ -137,7 +137,9 @@ def _answer_request(
     if command == "finish":
         from tokenpeak.node.finish import finish
 
-        return finish(state, declaration, requests.parse(requests.FinishRequest, given))
+        finish_request = requests.parse(requests.FinishRequest, given)
+        requests.check_finish(declaration, finish_request)
+        return finish(state, declaration, finish_request)
     from tokenpeak.node.restore import restore_command
 
     return restore_command(state, declaration, requests.parse(requests.RestoreRequest, given))
@@ -160,11 +162,7 @@ def _answer_apply(command: str, state: State, declaration: Json, given: Json, *,
     require_same(given)
     change_request = requests.parse(apply_requests.ChangeRequest, given)
     apply_requests.check_declared(declaration, change_request)
-    if limited:
-        from tokenpeak.node import launcher
-
-        launcher.check_change(declaration, change_request)
-    return change(state, declaration, change_request)
+    return change(state, declaration, change_request, limited=limited)
 
 
 def answered(
@@ -193,6 +191,10 @@ def main() -> int:
     parser.add_argument("--limited", action="store_true", help="refuse what only root may ask")
     parser.add_argument("--for-apply", action="store_true", help="with --limited: what an apply takes, and no trial")
     arguments = parser.parse_args()
+    if arguments.limited:
+        from tokenpeak.node import root_environment
+
+        root_environment.enter()
     # A controller that hangs up must not end a command in the middle of its work; the guard's lease is for that.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     own_digest()

@@ -13,6 +13,7 @@ from tokenpeak.node import process, serving
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import Check
 from tokenpeak.node.serving import ServerAnswer
+from tokenpeak.node.shown import shown_answer, shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json
 
 DEFAULT = "completion"
@@ -28,7 +29,7 @@ class Answering:
         if self.kind not in KINDS:
             raise ScriptError(
                 "declaration",
-                f"tokenpeak_production.answers_with is {self.kind!r:.80}: give one of {', '.join(KINDS)}.",
+                f"tokenpeak_production.answers_with is {shown_value(self.kind)}: give one of {', '.join(KINDS)}.",
             )
         self.url: str | None = declared.get("url")
         self.command = [str(word) for word in declared.get("answer_command") or []]
@@ -59,8 +60,10 @@ class Answering:
         """None when it gave a real answer, by this model where it names one; otherwise what came instead."""
         if self.kind == "command":
             done = process.run(self.command, timeout_s=timeout_s)
-            said = (done.err or done.out).strip()[-300:] or "no output"
-            return None if done.status == 0 else f"{self.command[0]} ended with status {done.status}: {said}"
+            if done.status == 0:
+                return None
+            what = f"{shown_command(self.command[:1])} ended with status {done.status}"
+            return f"{what}: {shown_output(done.err or done.out)}"
         if self.kind == "health":
             answer = self._request("/health", timeout_s=timeout_s, check=check)
             return None if answer.status == 200 else _refused(answer)
@@ -92,8 +95,8 @@ class Answering:
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             is_real, said = False, model
         if not is_real:
-            return f"an answer that is no {self.kind}: {answer.text[:300]}"
-        return None if said == model else f"an answer by {str(said)[:300]!r}, not {model!r}"
+            return f"an answer that is no {self.kind}: {shown_answer(answer.text)}"
+        return None if said == model else f"an answer by {shown_value(str(said))}, not {shown_value(model)}"
 
     def _request(
         self, path: str, body: Json | None = None, timeout_s: float = 5.0, check: Check | None = None
@@ -119,4 +122,4 @@ def _rerank(found: Any) -> bool:
 
 
 def _refused(answer: ServerAnswer) -> str:
-    return f"HTTP {answer.status}: {answer.text[:300]}" if answer.status else answer.text
+    return f"HTTP {answer.status}: {shown_answer(answer.text)}" if answer.status else answer.text

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from tokenpeak.node import serving
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import OfProduction
+from tokenpeak.node.shown import shown_answer
 from tokenpeak.node.state import Json
 
 PROMPT_WORDS = 100
@@ -95,9 +96,9 @@ class BakeLoad:
             path, body["prompt"] = "/v1/completions", text
         connection.request("POST", path, json.dumps(body).encode(), headers)
         response = connection.getresponse()
-        said = response.read()
+        said = response.read(serving.ANSWER_LIMIT_BYTES)
         self._count(
-            None if response.status == 200 else f"HTTP {response.status}: {said[:200].decode(errors='replace')}"
+            None if response.status == 200 else f"HTTP {response.status}: {shown_answer(said.decode(errors='replace'))}"
         )
 
     def _model(self, connection: http.client.HTTPConnection, headers: dict[str, str]) -> str:
@@ -105,7 +106,7 @@ class BakeLoad:
         if self._named is None:
             connection.request("GET", "/v1/models", headers=headers)
             response = connection.getresponse()
-            found = serving.parsed(response.read().decode(errors="replace"))
+            found = serving.parsed(response.read(serving.ANSWER_LIMIT_BYTES).decode(errors="replace"))
             try:
                 self._named = str(found["data"][0]["id"])
             except (KeyError, IndexError, TypeError) as error:

@@ -12,13 +12,26 @@ import time
 from typing import Callable
 from urllib.parse import urlsplit
 
-from tokenpeak.node import boards, clock, drain, guard, lease, lock, machine, memory, outcomes, production, serving
+from tokenpeak.node import (
+    apply_permission,
+    boards,
+    clock,
+    drain,
+    guard,
+    lease,
+    lock,
+    machine,
+    memory,
+    outcomes,
+    production,
+    serving,
+)
 from tokenpeak.node import record as records
 from tokenpeak.node.answering import Answering
 from tokenpeak.node.definitions import definition_of
 from tokenpeak.node.definitions.base import Definition
 from tokenpeak.node.engine_builds import is_version
-from tokenpeak.node.engine_command import Command, checksum, edited, text
+from tokenpeak.node.engine_command import Command, checksum, text
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import ForeignServerError, OfProduction
 from tokenpeak.node.launch import LEAST_ROOM_BYTES, MANAGERS_ENVIRONMENT
@@ -31,6 +44,7 @@ from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.put_back import APPLIED, note_stop, stop_for_change
 from tokenpeak.node.restore import restore
 from tokenpeak.node.shortfall import standing
+from tokenpeak.node.shown import shown_command, without_secrets
 from tokenpeak.node.state import Json, State
 
 COMPLETIONS = 3
@@ -40,11 +54,14 @@ _LOOK_S = 1.0
 GIVEN_BACK = "The node has put production's definition back meanwhile."
 
 
-def change(state: State, declaration: Json, request: ChangeRequest) -> ChangeAnswer:
-    """Change the definition and verify it; raises ScriptError where nothing was touched."""
+def change(state: State, declaration: Json, request: ChangeRequest, *, limited: bool = False) -> ChangeAnswer:
+    """Change the definition and verify it, for a restricted user where `limited`.
+
+    Raises ScriptError where nothing was touched.
+    """
     phases = Phases(state)
     with state.exclusive():
-        record, definition = _begin(state, declaration, request, phases)
+        record, definition = _begin(state, declaration, request, phases, limited)
         try:
             record = _stop_and_write(state, record, definition, phases)
         except (ScriptError, OSError) as error:
@@ -87,7 +104,9 @@ def change(state: State, declaration: Json, request: ChangeRequest) -> ChangeAns
     )
 
 
-def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phases) -> tuple[Json, Definition]:
+def _begin(
+    state: State, declaration: Json, request: ChangeRequest, phases: Phases, limited: bool
+) -> tuple[Json, Definition]:
     """Lock, look, prepare, record, guard; the record. Raises ScriptError with nothing touched."""
     state.require_room(LEAST_ROOM_BYTES)
     lock.take(state, request.holder)
@@ -100,7 +119,8 @@ def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phas
             if not found["running"]:
                 raise ScriptError("production_down", "Production does not run: start it as usual, then apply.")
             definition = definition_of(make_manager(declared, state))
-            apply = _prepared(state, definition, request)
+            permitted = declaration if limited else None
+            apply = _prepared(state, definition, request, permitted)
             record: Json = {
                 "nonce": nonce,
                 "holder": request.holder,
@@ -147,8 +167,11 @@ def _give_back_what_is_due(state: State, phases: Phases) -> None:
     )
 
 
-def _prepared(state: State, definition: Definition, request: ChangeRequest) -> Json:
-    """The part of the record that is the apply's: the definition as it is, and the new one, ready to be written."""
+def _prepared(state: State, definition: Definition, request: ChangeRequest, permitted: Json | None) -> Json:
+    """The part of the record that is the apply's: the definition as it is, and the new one, ready to be written.
+
+    `permitted` is the declaration that limits a restricted user.
+    """
     was = definition.describe()
     was_command = definition.command(was)
     if checksum(was) != request.was_sha256:
@@ -156,13 +179,17 @@ def _prepared(state: State, definition: Definition, request: ChangeRequest) -> J
             "drifted", "Production's definition has changed since the change was shown: look at it again, then apply."
         )
     if request.edit is not None:
-        command = edited(was_command, request.edit, definition.literal)
+        command = definition.edited(was_command, request.edit)
+        if permitted is not None:
+            apply_permission.require(permitted, definition, was_command, command)
         own = definition.prepared(was, command, request.apply_id)
         new_text = text(definition.place(own), command, definition.shown_words(command))
     else:
         applied = state.read(APPLIED)
         if applied is None:
             raise ScriptError("nothing_applied", "No apply was confirmed on this node, so there is nothing to undo.")
+        if permitted is not None and (problem := apply_permission.root_problem(definition.manager)):
+            raise ScriptError("refused", problem)
         own, new_text = applied["apply"]["was"]["own"], applied["apply"]["was_text"]
         command = definition.command(applied["apply"]["was"])
         definition.prepare_back(own)
@@ -219,7 +246,7 @@ def _require_same(apply: Json, command: Command, words: list[str]) -> None:
     if words != apply["words"] or differs or any(name in command.env for name in apply["env_gone"]):
         raise ScriptError(
             "definition",
-            f"The manager would start `{' '.join(words)[:300]}` and not `{' '.join(apply['words'])[:300]}`.",
+            f"The manager would start {shown_command(words)} and not {shown_command(apply['words'])}.",
         )
 
 
@@ -259,13 +286,13 @@ def _verify(state: State, record: Json, request: ChangeRequest, over: Callable[[
 
 def _require_arguments(url: str | None, apply: Json) -> None:
     """Raise ScriptError where the process that listens is seen to have other arguments than the definition."""
-    words = machine.without_secrets(apply["words"][apply["program"] :])
+    words = without_secrets(apply["words"][apply["program"] :])
     parts = urlsplit(url or "")
     found = machine.served_with(parts.hostname or "127.0.0.1", parts.port or 80) if url else []
     # What the manager replaces is not known here.
     if found and not any("$" in word or "%" in word for word in words) and found != words:
         raise ScriptError(
-            "verify", f"What serves was started with `{' '.join(found)[:300]}`, not with `{' '.join(words)[:300]}`."
+            "verify", f"What serves was started with {shown_command(found)}, not with {shown_command(words)}."
         )
 
 

@@ -12,8 +12,10 @@ from typing import Any, Sequence
 from tokenpeak.node import process, root_files
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import IsMember, control_group, program, user_ids
+from tokenpeak.node.identity import IsMember, control_group, program
 from tokenpeak.node.login import as_user
+from tokenpeak.node.process import user_ids
+from tokenpeak.node.shown import shown_output
 from tokenpeak.node.state import Json
 
 SETTINGS = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
@@ -100,7 +102,7 @@ def is_absent(ran: process.Ran) -> bool:
 def said(ran: process.Ran) -> str:
     """The end of what a command printed, for an error."""
     lines = (ran.err or ran.out).strip().splitlines()
-    return lines[-1][-500:] if lines else "no output"
+    return shown_output(lines[-1] if lines else "")
 
 
 def of_containers(found: Sequence[Json], owner_uid: int | None) -> IsMember:

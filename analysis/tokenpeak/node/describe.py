@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import production, serving
+from tokenpeak.node import apply_permission, production, serving
 from tokenpeak.node import record as records
 from tokenpeak.node.definitions import definition_of
-from tokenpeak.node.engine_command import checksum, hidden_env, hidden_words, text
+from tokenpeak.node.engine_command import checksum, text
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import ForeignServerError, OfProduction
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.protocol.apply_answers import AppliedState, DescribeAnswer
 from tokenpeak.node.put_back import APPLIED
+from tokenpeak.node.shown import hidden_env, hidden_words
 from tokenpeak.node.state import Json, State
 
 
-def describe(state: State, declaration: Json) -> DescribeAnswer:
-    """What an apply would change; `problem` says why one is not possible. Changes nothing."""
+def describe(state: State, declaration: Json, *, limited: bool = False) -> DescribeAnswer:
+    """What an apply would change; `problem` says why one is not possible (to a restricted user). Changes nothing."""
     declared = declaration.get("production") or {"manager": "none"}
     record = records.read_if_possible(state)
     known = DescribeAnswer(
@@ -35,6 +36,8 @@ def describe(state: State, declaration: Json) -> DescribeAnswer:
         problem = f"{record['trial_id']} of {record['holder']} has the node: wait for its end, or run `make restore`."
     elif not found.running:
         problem = "Production does not run: start it as usual, then apply."
+    elif problem is None and limited:
+        problem = apply_permission.root_problem(definition.manager)
     words = definition.shown_words(command)
     place = definition.place(described["own"])
     return DescribeAnswer(

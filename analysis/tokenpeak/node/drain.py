@@ -18,6 +18,7 @@ from tokenpeak.node.identity import ForeignServerError, OfProduction
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.managers.base import Manager
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json, State
 
 MOST_S = 120.0
@@ -213,12 +214,14 @@ def _wait(declared: Json) -> Json:
     if not isinstance(wait, dict) or set(wait) - {"metric", "most_s", "seconds"} or {"metric", "seconds"} <= set(wait):
         raise ScriptError(
             "declaration",
-            f"tokenpeak_drain.wait is {wait!r:.80}: give {{metric: NAME, most_s: 120}} or {{seconds: 20}}.",
+            f"tokenpeak_drain.wait is {shown_value(wait)}: give {{metric: NAME, most_s: 120}} or {{seconds: 20}}.",
         )
     for key in ("most_s", "seconds"):
         value = wait.get(key, 1)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_MAX_S:
-            raise ScriptError("declaration", f"tokenpeak_drain.wait.{key} is {value!r:.80}: give 1 to {MOST_MAX_S:g}.")
+            raise ScriptError(
+                "declaration", f"tokenpeak_drain.wait.{key} is {shown_value(value)}: give 1 to {MOST_MAX_S:g}."
+            )
     return wait
 
 

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import os
+import pwd
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tokenpeak.node.engine_container import LABEL, ContainerStart, EngineContain
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, in_control_group
 from tokenpeak.node.managers.systemd import parse_show
+from tokenpeak.node.shown import shown_output, shown_value
 from tokenpeak.node.state import Json, State, UnreadableError
 
 FILE = "engine.json"
@@ -111,10 +113,18 @@ class Engine:
         """An engine that runs without a record: its unit has a known name, its process a mark."""
         if has_systemd() and self._show().get("ActiveState") in ("active", "activating", "deactivating"):
             return {"unit": self.unit}
-        if process.marked(self.mark):
+        if process.marked(self.mark, self._users()):
             return {"unit": None, "mark": self.mark}
         container = EngineContainer.left_over(self.state)
         return {"unit": None, "container": container.recorded} if container else None
+
+    def _users(self) -> list[int]:
+        """Whose processes may be the engine's besides this script's own: those of the declared user."""
+        try:
+            user = (self.state.declaration().get("engine") or {}).get("user")
+            return [pwd.getpwnam(str(user)).pw_uid] if user else []
+        except (ScriptError, KeyError):
+            return []
 
     def start(self, request: Json, env: dict[str, str], declared: Json, in_container: ContainerStart | None) -> int:
         """Start it with `argv` of the request, as a command or `in_container`; the leader's pid."""
@@ -144,10 +154,10 @@ class Engine:
                 )
             except KeyError:
                 raise ScriptError(
-                    "engine", f"tokenpeak_engine_user is {user!r}, which this node does not know."
+                    "engine", f"tokenpeak_engine_user is {shown_value(user)}, which this node does not know."
                 ) from None
             except OSError as error:
-                raise ScriptError("engine", f"The engine {argv[0]!r} cannot be started: {error}.") from error
+                raise ScriptError("engine", f"The engine {shown_value(argv[0])} cannot be started: {error}.") from error
             pid = self.child.pid
         self.state.write(FILE, {**found, **process.identity(pid)})
         return pid
@@ -202,7 +212,7 @@ class Engine:
         command = ["systemd-run", "--quiet", f"--unit={self.unit}", "--service-type=exec", path, *options, "--"]
         ran = process.run([*command, *unit_argv(argv)], timeout_s=60)
         if ran.status != 0:
-            raise ScriptError("engine", f"The engine {argv[0]!r} cannot be started: {ran.err.strip()[-500:]}")
+            raise ScriptError("engine", f"The engine {shown_value(argv[0])} cannot be started: {shown_output(ran.err)}")
         return int(self._show().get("MainPID", "0"))
 
     def _show(self) -> dict[str, str]:
@@ -256,7 +266,7 @@ class Engine:
         elif recorded.get("pid"):
             left += process.stop_group(recorded, 0.0 if recorded.get("unit") else grace_s)
         if recorded.get("mark"):
-            left += process.stop_marked(recorded["mark"], grace_s)
+            left += process.stop_marked(recorded["mark"], grace_s, self._users())
         # A container that its runtime would not remove stays known: the next look at it ends it.
         if not left and is_gone:
             self.state.remove_if_possible(FILE)

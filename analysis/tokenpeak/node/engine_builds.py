@@ -9,6 +9,7 @@ is the short form of one.
 from __future__ import annotations
 
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json
 
 ONLY = "engine"
@@ -40,7 +41,8 @@ def engine_build(declaration: Json, name: str | None) -> Json:
     if name not in builds:
         raise ScriptError(
             "refused",
-            f"This node declares no engine build {name!r:.80}, but {', '.join(builds)}, and nothing was touched: add "
+            f"This node declares no engine build {shown_value(name)}, but {', '.join(builds)}, and nothing "
+            "was touched: add "
             "it to tokenpeak_engines of the inventory, then `make install`.",
         )
     return builds[name]

@@ -11,16 +11,18 @@ import hashlib
 import json
 from typing import Callable, NamedTuple, Sequence
 
-from tokenpeak.node import machine
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.shown import hidden_env, hidden_words, shown_command
 from tokenpeak.node.state import Json
 
-HIDDEN = "[secret]"
 _START_WORDS = ("serve", "api_server")
 
 
 class Command(NamedTuple):
-    """What production is started by. `words` are as its manager keeps them, the first `program` of them the program."""
+    """What production is started by. `words` are as its manager keeps them, the first `program` of them the program.
+
+    `env` is as the engine gets it.
+    """
 
     words: tuple[str, ...]
     env: dict[str, str]
@@ -35,13 +37,13 @@ def program_words(words: Sequence[str]) -> int:
             return place + 1
     raise ScriptError(
         "definition",
-        f"Production is started by `{' '.join(words)[:200]}`, where vLLM's own arguments are not seen: let its "
+        f"Production is started by {shown_command(words)}, where vLLM's own arguments are not seen: let its "
         "definition run `vllm serve MODEL …` itself.",
     )
 
 
-def edited(was: Command, edit: Json, literal: Callable[[str], str]) -> Command:
-    """The command with an edit: a number keeps the word at that place, a text is a new word; an env of None goes."""
+def edited_words(was: Command, edit: Json, literal: Callable[[str], str]) -> list[str]:
+    """The words of an edit: a number keeps the word at that place, a text is a new word."""
     words = []
     for word in edit["words"]:
         if isinstance(word, int):
@@ -50,28 +52,14 @@ def edited(was: Command, edit: Json, literal: Callable[[str], str]) -> Command:
             words.append(was.words[word])
         else:
             words.append(literal(word))
+    return words
+
+
+def edited_env(was: Command, edit: Json) -> dict[str, str]:
+    """The variables of an edit; one of None goes."""
     env = {name: value for name, value in was.env.items() if edit["env"].get(name, value) is not None}
     env.update({name: value for name, value in edit["env"].items() if value is not None})
-    return Command(tuple(words), env, program=edit["program"], image=edit.get("image") or was.image)
-
-
-def hidden_words(words: Sequence[str]) -> list[str]:
-    """The words in their places, less what may be secret."""
-    shown: list[str] = []
-    is_secret = False
-    for word in words:
-        option, equals, _ = word.partition("=")
-        if word.startswith("-"):
-            is_secret = bool(machine.SECRET.search(option))
-            shown.append(f"{option}={HIDDEN}" if is_secret and equals else word)
-        else:
-            shown.append(HIDDEN if is_secret else word)
-    return shown
-
-
-def hidden_env(env: dict[str, str]) -> dict[str, str]:
-    """The variables, less values that may be secret."""
-    return {name: HIDDEN if machine.SECRET.search(name) else value for name, value in sorted(env.items())}
+    return env
 
 
 def text(place: str, command: Command, words: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from tokenpeak.node.engine_builds import DOCKER, engine_builds
 from tokenpeak.node.environment import VISIBLE
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json, State
 
 LABEL = "tokenpeak.engine"
@@ -56,7 +57,8 @@ def mounts_of(build: Json) -> list[tuple[str, str, bool]]:
         if not is_one or words[2:] not in ([], ["ro"], ["rw"]):
             raise ScriptError(
                 "engine",
-                f"{mount!r} is no mount: write it /on/the/node:/in/the/container, with :ro where it only reads.",
+                f"{shown_value(mount)} is no mount: write it /on/the/node:/in/the/container, with :ro where "
+                "it only reads.",
             )
         found.append((words[0], words[1], words[2:] == ["ro"]))
     return found
@@ -72,7 +74,7 @@ def user_option(build: Json, engine_user: str | None) -> str | None:
         account = pwd.getpwnam(engine_user)
     except KeyError:
         raise ScriptError(
-            "engine", f"tokenpeak_engine_user is {engine_user!r}, which this node does not know."
+            "engine", f"tokenpeak_engine_user is {shown_value(engine_user)}, which this node does not know."
         ) from None
     return f"{account.pw_uid}:{account.pw_gid}"
 
@@ -106,7 +108,8 @@ def limit_options(build: Json) -> list[str]:
         if name not in OPTIONS_OF_LIMITS:
             raise ScriptError(
                 "engine",
-                f"{name!r} is no limit of a container: {', '.join(OPTIONS_OF_LIMITS)} are; others go in `args`.",
+                f"{shown_value(name)} is no limit of a container: {', '.join(OPTIONS_OF_LIMITS)} are; others "
+                "go in `args`.",
             )
         found += [OPTIONS_OF_LIMITS[name], str(value)]
     return found

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Sequence
 
+from tokenpeak.node.shown import shown_value
+
 KEY = "tokenpeak_engine_env_allowed"
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
@@ -54,10 +56,15 @@ ORDER = "CUDA_DEVICE_ORDER"
 SIMULATED = "TOKENPEAK_SIM_*"
 """On simulated nodes, besides."""
 
-FILES = re.compile(r"(^|_)(PATH|DIR|FOLDER|ROOT|FILE|CACHE|LIB|LIBRARY|LIBRARIES|PLUGIN|PLUGINS|SERVER|URL)$")
+FILES = re.compile(
+    r"(PATH|DIR|FOLDER|(?<!PRO)FILE|(^|_)(ROOT|HOME|CACHE|LIB|LIBRARY|LIBRARIES|PLUGIN|PLUGINS|CONFIG|OUTPUT|DUMP"
+    r"|SERVER|HOST|ADDR|ADDRESS|ENDPOINT|SOCKET|COMM_ID|URL|URI|COMMAND|CMD|EXEC|SCRIPT|HOOK|CXX|CC|COMPILER))$"
+)
 """Endings of names whose value says where code, caches of code or settings are loaded from, what is run, or where
 something is written or sent: VLLM_NCCL_SO_PATH, VLLM_CACHE_ROOT, VLLM_LOGGING_CONFIG_PATH, VLLM_PLUGINS,
-NCCL_NET_PLUGIN, TORCHINDUCTOR_CACHE_DIR."""
+NCCL_NET_PLUGIN, TORCHINDUCTOR_CACHE_DIR, TORCHINDUCTOR_WORKER_LOGPATH, NCCL_COMM_ID."""
+PLACE = re.compile(r"/|^~|^\.\.?$")
+"""Of a value that names a file, a folder or an address, whatever its variable is called."""
 OPENING = ("VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_SERVER_DEV_MODE")
 """They let whoever reaches the engine's port load code or files; as VLLM_API_KEY would let anybody reach it."""
 KEPT_BACK = (*OPENING, "VLLM_API_KEY", "VLLM_LOGGING_STREAM", *VISIBLE, ORDER)
@@ -76,33 +83,33 @@ def allowed_names(declared: Sequence[str] | None, simulated: bool, chosen: bool 
     return (*names, SIMULATED) if simulated else names
 
 
-def why_not(name: str, allowed: Sequence[str]) -> str | None:
-    """Why a config may not set the variable, and what to do; None when it may.
+def why_not(name: str, allowed: Sequence[str], given: str = "") -> str | None:
+    """Why a config may not set the variable (to the value `given`), and what to do; None when it may.
 
-    A pattern allows no name that says where code or settings are loaded from; such a name must stand there itself.
+    A pattern allows no name that says where code or settings are loaded from, and no value that is a place; such a
+    name must stand there itself.
     """
     if not NAME.fullmatch(name):
-        return f"{name!r} is not the name of an environment variable"
+        return f"{shown_value(name)} is not the name of an environment variable"
     if NEVER.fullmatch(name):
         return f"{name} may not be set by a config: set it in tokenpeak_engine_env of the inventory"
     if name in allowed:
         return None
     matched = any(pattern.endswith("*") and name.startswith(pattern[:-1]) for pattern in allowed)
-    if matched and not FILES.search(name) and name not in KEPT_BACK:
+    if matched and not FILES.search(name) and not PLACE.search(given) and name not in KEPT_BACK:
         return None
     if name in (*VISIBLE, ORDER):
         return f"{name} chooses boards, and configs may not here: tokenpeak_gpus of the inventory does, for every trial"
-    reason = "loads code or opens the engine, and no pattern allows it" if matched else "is not allowed"
+    reason = "loads code, names a place or opens the engine, and no pattern allows it" if matched else "is not allowed"
     return f"{name} {reason}: add the name to {KEY} of the inventory, or set it in tokenpeak_engine_env"
 
 
 def wrong_patterns(declared: Sequence[str]) -> list[str]:
     """What is wrong with a declared list; nothing when all of its entries are names or `PREFIX_*`."""
-    wrong = [f"{entry!r} is neither a name nor PREFIX_*" for entry in declared if not PATTERN.fullmatch(str(entry))]
+    wrong = [
+        f"{shown_value(entry)} is neither a name nor PREFIX_*"
+        for entry in declared
+        if not PATTERN.fullmatch(str(entry))
+    ]
     never = [f"{entry} can never be allowed" for entry in declared if NEVER.fullmatch(str(entry).rstrip("*"))]
     return wrong + never
-
-
-def wrong_value(value: str) -> bool:
-    """Whether a value could become more than one variable on its way to the engine."""
-    return any(mark in value for mark in "\n\r\0")

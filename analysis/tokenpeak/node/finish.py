@@ -46,10 +46,13 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
         engine = Engine(state)
         ran, exit_status = (engine.is_running(), engine.exit_status()) if record else (None, None)
         given_back_by = _given_back_by(state, request, record, is_running=bool(ran))
-        ended = stop_engine(state, phases, request.engine_stop_s, baseline)
+        # What its launch was allowed: an end that takes longer would keep production down beyond that.
+        grace_s = _allowed_s(record, "engine_stop_s", request.engine_stop_s)
+        ended = stop_engine(state, phases, grace_s, baseline)
         restoration = None
         if request.restore_production:
-            outcome = restore(state, phases, by="finish", ready_s=request.production_ready_s)
+            ready_s = _allowed_s(record, "production_ready_s", request.production_ready_s)
+            outcome = restore(state, phases, by="finish", ready_s=ready_s)
             restoration = (None if outcome.trial_id else _known(state, request)) or outcome
             if outcome.restored and not request.keep_lock:
                 lock.release(state)
@@ -111,6 +114,11 @@ def _overlap_unix_s(state: State, request: FinishRequest) -> float | None:
     return float(found["at_unix_s"]) if _is_of(found, request) else None
 
 
+def _allowed_s(record: Json | None, name: str, wanted_s: float) -> float:
+    """The time that is wanted, but no longer than the trial's launch was allowed."""
+    return min(wanted_s, float((record or {}).get(name, wanted_s)))
+
+
 def packed_log(state: State, declaration: Json, output: Json) -> str:
     """The engine's log without secrets and the key of the trial that `output` is of: base64 of zlib of UTF-8."""
     path = state.path(LOG)
@@ -120,11 +128,11 @@ def packed_log(state: State, declaration: Json, output: Json) -> str:
         size = stream.seek(0, 2)
         stream.seek(0)
         if size <= LOG_BYTES:
-            raw = stream.read()
+            raw = stream.read(LOG_BYTES)
         else:
             head = stream.read(LOG_BYTES // 2)
             stream.seek(size - LOG_BYTES // 2)
-            raw = head + f"\n[{size - LOG_BYTES} bytes left out]\n".encode() + stream.read()
+            raw = head + f"\n[{size - LOG_BYTES} bytes left out]\n".encode() + stream.read(LOG_BYTES // 2)
     try:
         values = launch.secret_values(declaration, launch.api_key(state, output))
         text = launch.redact(raw.decode(errors="replace"), values)

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator
 
-from tokenpeak.node import machine, process
+from tokenpeak.node import process
 from tokenpeak.node.containers import FORWARDERS, SETTINGS, Runtime
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
-from tokenpeak.node.identity import control_group, program, user_ids
+from tokenpeak.node.identity import control_group, program
 from tokenpeak.node.installed_engines import installed_version
+from tokenpeak.node.process import shown_by_kernel, user_ids
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer
+from tokenpeak.node.shown import SECRET, without_secrets
 from tokenpeak.node.state import Json
 
 CONTAINER = re.compile(r"(?:docker|libpod|crio)[-/]([0-9a-f]{64})|/docker/([0-9a-f]{64})")
@@ -140,7 +142,7 @@ class Machine:
         if container := self._container(pid):
             return _of_container(*container, words)
         made = FoundServer(
-            argv=tuple(machine.without_secrets(words)),
+            argv=tuple(without_secrets(words)),
             pid=pid,
             runs_as=user_of(pid),
             model=model_of(words),
@@ -182,7 +184,7 @@ def _name_of(uid: int) -> str:
 def _environment_of(pid: int) -> dict[str, str]:
     """The environment that a process was started with; nothing where it is hidden."""
     try:
-        raw = Path(f"/proc/{pid}/environ").read_bytes()
+        raw = shown_by_kernel(pid, "environ")
     except OSError:
         return {}
     pairs = (entry.partition("=") for entry in raw.decode(errors="replace").split("\0"))
@@ -197,7 +199,7 @@ def _folder_of(pid: int) -> str | None:
 
 
 def _is_kept(name: str) -> bool:
-    return bool(KEPT_ENV.match(name)) and not machine.SECRET.search(name)
+    return bool(KEPT_ENV.match(name)) and not SECRET.search(name)
 
 
 def _changed(server: FoundServer, **values: Any) -> FoundServer:
@@ -255,7 +257,7 @@ def _of_container(runtime: Runtime, container: Json, words: list[str]) -> FoundS
     made = FoundServer(
         manager=runtime.name,
         unit=name,
-        argv=tuple(machine.without_secrets(given)),
+        argv=tuple(without_secrets(given)),
         pid=int((container.get("State") or {}).get("Pid") or 0) or None,
         model=model_of(given),
         engine=engine,

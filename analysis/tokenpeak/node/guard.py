@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from tokenpeak.node import clock, lease, lock, overlap, process, root_files
+from tokenpeak.node import clock, lease, lock, overlap, process, root_environment, root_files, trust
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import has_systemd
 from tokenpeak.node.error import ScriptError, refusal
@@ -22,6 +22,7 @@ from tokenpeak.node.guard_report import GuardReport
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import GuardAnswer, InstallAnswer, RestoreOutcome
 from tokenpeak.node.restore import restore
+from tokenpeak.node.shown import shown_command, shown_output
 from tokenpeak.node.state import Json, State
 
 FILE = "guard.json"
@@ -52,6 +53,7 @@ def unit_files(state: State, argv: list[str]) -> dict[str, str]:
     name = unit_name(state)
     words = [_quoted(word) for word in [*argv, "guard", "--state", str(state.folder)]]
     # systemd looks for variables in arguments alone.
+    environment = "\n".join(f"Environment={_quoted(f'{key}={value}')}" for key, value in root_environment.FIXED.items())
     command = " ".join([words[0], *(word.replace("$", "$$") for word in words[1:])])
     return {
         f"{name}.service": f"""[Unit]
@@ -62,6 +64,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
+{environment}
 ExecStart={command}
 Restart=on-failure
 RestartSec=2
@@ -104,7 +107,7 @@ def install(state: State) -> InstallAnswer:
         raise ScriptError("guard", masked)
     changed = False
     bundle = str(state.path("tokenpeak-node.pyz"))
-    for file_name, text in unit_files(state, [sys.executable, "-I", bundle]).items():
+    for file_name, text in unit_files(state, [sys.executable, *process.PYTHON_OPTIONS, bundle]).items():
         target = UNITS / file_name
         if not target.is_file() or target.read_text() != text:
             root_files.put(target, text.encode(), 0o644)
@@ -122,7 +125,7 @@ def install(state: State) -> InstallAnswer:
 def _systemctl(*words: str) -> None:
     ran = process.run(["systemctl", *words], timeout_s=60)
     if ran.status != 0:
-        raise ScriptError("guard", f"`systemctl {' '.join(words)}` failed: {ran.err.strip()[-300:]}")
+        raise ScriptError("guard", f"{shown_command(['systemctl', *words])} failed: {shown_output(ran.err)}")
 
 
 def arm(state: State, nonce: str, limit_s: float = _ARM_LIMIT_S) -> str:
@@ -139,14 +142,14 @@ def arm(state: State, nonce: str, limit_s: float = _ARM_LIMIT_S) -> str:
         guard = process.start_again(["guard", "--state", str(state.folder)], state.path(LOG))
         clock.wait_until(lambda: _watches(state, nonce) or guard.poll() is not None, limit_s, _ARM_POLL_S)
         if not _watches(state, nonce):
-            said = state.path(LOG).read_text(errors="replace")[-300:]
+            said = shown_output(trust.read_end(state.path(LOG), 1000).decode(errors="replace"))
             raise ScriptError("guard", f"The guard did not come up, so production is not left to it. It said: {said}")
         return kind
     # A unit that is just ending is no watch, though systemd calls it active: production is touched only when the
     # guard itself has said that it watches this record.
     said = ""
     for _ in range(_ARM_TRIES):
-        said = process.run(["systemctl", "start", unit], timeout_s=60).err.strip()[-300:]
+        said = shown_output(process.run(["systemctl", "start", unit], timeout_s=60).err)
         left_s = deadline - clock.boot_s()
         clock.wait_until(lambda: _watches(state, nonce) or _has_ended(unit), left_s, _ARM_POLL_S)
         if _watches(state, nonce):

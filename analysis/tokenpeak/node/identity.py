@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict
 
 from tokenpeak.node import sockets
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.process import user_ids
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.sockets import Peer
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class OfProduction:
             return pwd.getpwnam(str(name)).pw_uid
         except KeyError:
             raise ScriptError(
-                "declaration", f"tokenpeak_production.listens_as is {name!r}, which this node does not know."
+                "declaration", f"tokenpeak_production.listens_as is {shown_value(name)}, which this node does not know."
             ) from None
 
     def _refusal(self, found: Peer) -> str:
@@ -148,14 +150,6 @@ def control_group(pid: int) -> str:
     found = [line.split(":", 2) for line in _lines(pid, "cgroup")]
     own = [path for number, controllers, path in found if number == "0" or controllers == "name=systemd"]
     return next((path for path in own if path != "/"), own[0] if own else "")
-
-
-def user_ids(pid: int) -> set[int]:
-    """The real, effective, saved and file-system user of a process: one that was started set-uid has several."""
-    for line in _lines(pid, "status"):
-        if line.startswith("Uid:"):
-            return {int(word) for word in line.split()[1:]}
-    return set()
 
 
 def program(pid: int) -> str | None:

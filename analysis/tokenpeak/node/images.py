@@ -21,6 +21,7 @@ from tokenpeak.node.engine_container import (
     runtime_of,
 )
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json, State
 
 PULL_TIMEOUT_S = 3600.0
@@ -34,12 +35,15 @@ def found_image(build: Json) -> Json:
     """The image as its runtime knows it; raises ScriptError that says what to do where it is not on the node."""
     image, name = str(build["image"]), str(build["runtime"])
     if shutil.which(name) is None:
-        raise ScriptError("engine", f"No {name!r} on this node: install it, or correct the runtime of the build.")
+        raise ScriptError(
+            "engine", f"No {shown_value(name)} on this node: install it, or correct the runtime of the build."
+        )
     found = runtime_of(build).inspect("image", image)
     if found is None:
         raise ScriptError(
             "engine",
-            f"{name} has no image {image!r} on this node: `{name} pull {image}` there, or set `pull: missing` for the "
+            f"{name} has no image {shown_value(image)} on this node: `{name} pull {image}` there, or set "
+            "`pull: missing` for the "
             "build and run `make install`. No trial waits for it.",
         )
     return found
@@ -81,7 +85,8 @@ def require_startable(build: Json, declaration: Json) -> Json:
         if not Path(source).exists():
             raise ScriptError(
                 "engine",
-                f"{source} is mounted by the build of {build['image']!r} and is not on this node: make it, or correct "
+                f"{source} is mounted by the build of {shown_value(build['image'])} and is not on this node: "
+                "make it, or correct "
                 "the mount.",
             )
     limit_options(build)
@@ -89,12 +94,14 @@ def require_startable(build: Json, declaration: Json) -> Json:
         if str(word).partition("=")[0] in OWN_OPTIONS:
             raise ScriptError(
                 "engine",
-                f"`args` of the build of {build['image']!r} has {word!r}, which the node script decides itself.",
+                f"`args` of the build of {shown_value(build['image'])} has {shown_value(word)}, which the "
+                "node script decides itself.",
             )
     if build.get("devices") is not None and declaration.get("gpus") is not None:
         raise ScriptError(
             "engine",
-            f"tokenpeak_gpus and `devices` of the build of {build['image']!r} both choose boards: keep one of them.",
+            f"tokenpeak_gpus and `devices` of the build of {shown_value(build['image'])} both choose boards: "
+            "keep one of them.",
         )
     return found
 
@@ -121,7 +128,8 @@ def rights_problem(build: Json, engine_user: str | None) -> str | None:
             continue
         if danger:
             return (
-                f"Root would run the engine of {build['image']!r} on the mount {source}, and {danger}: set `user` of "
+                f"Root would run the engine of {shown_value(build['image'])} on the mount {source}, and "
+                f"{danger}: set `user` of "
                 "the build, or let root alone write there."
             )
     return None
@@ -156,6 +164,7 @@ def ask(state: State, build: Json, declared: Json, argv: list[str], timeout_s: f
     if ran.status in NOT_FOUND:
         raise ScriptError(
             "engine",
-            f"The image {build['image']!r} does not run {argv[0]!r} ({said(ran)}): correct `command` of the build.",
+            f"The image {shown_value(build['image'])} does not run {shown_value(argv[0])} ({said(ran)}): "
+            "correct `command` of the build.",
         )
     return ran

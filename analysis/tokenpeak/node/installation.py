@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import sys
 from pathlib import Path
 from typing import Sequence
 
@@ -18,10 +19,14 @@ from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import Json
 
+_MAPS_BYTES = 1 << 22
+
 
 def check(declaration: Json) -> None:
     """Raise ScriptError with all that is wrong with the declared commands and files of secrets."""
     wrong = [
+        *python_problems(),
+        *tools_problems(declaration),
         *engine_problems(declaration),
         *power_command_problems(declaration),
         *answer_problems(declaration),
@@ -32,6 +37,34 @@ def check(declaration: Json) -> None:
     ]
     if wrong:
         raise ScriptError("rights", " ".join(wrong))
+
+
+def python_problems() -> list[str]:
+    """Where root would run this script, now and after each boot, by a Python that others can write, and what to do."""
+    if os.geteuid() != 0:
+        return []
+    library = str(Path(os.__file__).parent)
+    loaded = [getattr(each, name, None) for each in [*sys.modules.values()] for name in ("__file__", "__cached__")]
+    maps = trust.read_foreign(Path("/proc/self/maps"), _MAPS_BYTES, follow=False).decode(errors="replace")
+    mapped = [line.split(None, 5)[5] for line in maps.splitlines() if line.count("/")]
+    own = [str(each) for each in (*loaded, *mapped) if each and str(each).startswith(f"{library}/")]
+    own += [each for each in mapped if "/libpython" in each]
+    danger = _danger([Path(each) for each in (sys.executable, library, f"{library}/__pycache__", *sorted({*own}))])
+    if danger is None:
+        return []
+    return [
+        f"Root would run the node script by the Python {sys.executable}, and {danger}: whoever that is would be root. "
+        "Name a Python that root alone can write, the system's say, in tokenpeak_python."
+    ]
+
+
+def tools_problems(declaration: Json) -> list[str]:
+    """Where root would find its programs in a folder that others can write, and what to do."""
+    tools = declaration.get("tools")
+    danger = _danger([Path(str(tools)), *Path(str(tools)).glob("*")]) if tools and os.geteuid() == 0 else None
+    if danger is None:
+        return []
+    return [f"Root would run programs of tokenpeak_tools, and {danger}: let root alone write there."]
 
 
 def engine_problems(declaration: Json) -> list[str]:

@@ -22,6 +22,7 @@ from tokenpeak.node import (
     production,
     serving,
     telemetry,
+    trust,
 )
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, declared_environment, read_environment_file, trial_key
@@ -36,6 +37,7 @@ from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picke
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json, sweep_of
 from tokenpeak.node.restore import restore, stop_engine
 from tokenpeak.node.shortfall import standing
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json, State
 from tokenpeak.node.version import entry_digest
 
@@ -338,7 +340,7 @@ def _await_ready(
     return {
         "failure_phase": "first_completion",
         "timed_out": time.monotonic() >= deadline,
-        "message": f"The engine is healthy but gave no completion by {model!r}: {wrong}"
+        "message": f"The engine is healthy but gave no completion by {shown_value(model)}: {wrong}"
         + (f" {over['message']}" if over else ""),
     }
 
@@ -385,10 +387,6 @@ def redact(text: str, values: list[str]) -> str:
 
 def log_tail(path: Path) -> str:
     """The log's last part, whole lines."""
-    if not path.exists():
-        return ""
-    with path.open("rb") as stream:
-        size = stream.seek(0, 2)
-        stream.seek(max(0, size - LOG_TAIL_BYTES))
-        text = stream.read().decode(errors="replace")
-    return text if size <= LOG_TAIL_BYTES else text.split("\n", 1)[-1]
+    raw = trust.read_end(path, LOG_TAIL_BYTES)
+    text = raw.decode(errors="replace")
+    return text if len(raw) < LOG_TAIL_BYTES else text.split("\n", 1)[-1]

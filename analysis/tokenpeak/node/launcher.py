@@ -17,12 +17,12 @@ import sys
 from pathlib import Path
 from typing import Sequence
 
-from tokenpeak.node import root_files
+from tokenpeak.node import process, root_environment, root_files
 from tokenpeak.node.engine_builds import engine_build, engine_builds
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.images import is_root
-from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.protocol.requests import LaunchRequest
+from tokenpeak.node.shown import shown_command, shown_value
 from tokenpeak.node.state import Json, State
 
 COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
@@ -43,7 +43,7 @@ case "$#:$1" in
   exit 2
   ;;
 esac
-cd / && exec {python} -I {bundle} "$1" --limited{option} --state {state}
+cd / && exec {environment} {python} {options} {bundle} "$1" --limited{option} --state {state}
 """
 
 
@@ -68,6 +68,8 @@ def _put(state: State, declared: str, commands: Sequence[str], option: str) -> b
         commands=", ".join(commands),
         option=option,
         name=target.name,
+        environment=" ".join(map(shlex.quote, root_environment.environment_words())),
+        options=" ".join(process.PYTHON_OPTIONS),
         python=shlex.quote(str(Path(sys.executable).resolve())),
         bundle=shlex.quote(str(state.path("tokenpeak-node.pyz"))),
         state=shlex.quote(str(state.folder)),
@@ -94,7 +96,7 @@ def check(command: str, request_source: str | None, declaration: Json, for_apply
     """Raise ScriptError for what does not come through the limited command, or the one of applies."""
     permitted = APPLY_COMMANDS if for_apply else COMMANDS
     if command not in permitted:
-        raise ScriptError("refused", f"{command!r} is for root alone; permitted are {', '.join(permitted)}.")
+        raise ScriptError("refused", f"{shown_value(command)} is for root alone; permitted are {', '.join(permitted)}.")
     if request_source is not None:
         raise ScriptError("refused", "A request comes on standard input; --request is for root alone.")
     user = (declaration.get("engine") or {}).get("user")
@@ -103,24 +105,10 @@ def check(command: str, request_source: str | None, declaration: Json, for_apply
     if command == "launch" and as_root:
         raise ScriptError(
             "refused",
-            f"tokenpeak_engine_user is {user!r}: through the guard command an engine must have a user of its own, in a "
-            "container too (`user` of its build).",
+            f"tokenpeak_engine_user is {shown_value(user)}: through the guard command an engine must have a "
+            "user of its own, "
+            "in a container too (`user` of its build).",
         )
-
-
-def check_change(declaration: Json, request: ChangeRequest) -> None:
-    """Raise ScriptError for a program or image of production that is neither the present one nor a declared build's."""
-    if request.edit is None:
-        return
-    builds = engine_builds(declaration).values()
-    words, program, image = request.edit["words"], request.edit["program"], request.edit["image"]
-    new = [word for word in words[:program] if isinstance(word, str)]
-    if new and words[:program] not in [build["command"] for build in builds if "image" not in build]:
-        raise ScriptError(
-            "refused", f"The apply command starts production's own program or a declared build, not {new}."
-        )
-    if image is not None and image not in [build.get("image") for build in builds]:
-        raise ScriptError("refused", f"The apply command takes a declared build's image, not {image!r:.200}.")
 
 
 def check_launch(declaration: Json, request: LaunchRequest) -> None:
@@ -128,4 +116,4 @@ def check_launch(declaration: Json, request: LaunchRequest) -> None:
     wanted = engine_build(declaration, request.engine)["command"]
     given = request.argv[: len(wanted)]
     if given != wanted:
-        raise ScriptError("refused", f"The guard command starts {wanted}, not {given}.")
+        raise ScriptError("refused", f"The guard command starts {shown_command(wanted)}, not {shown_command(given)}.")

@@ -7,6 +7,7 @@ import sys
 import threading
 
 from tokenpeak.node import clock, fence, overlap
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.protocol import requests
 from tokenpeak.node.protocol.answers import (
     HeardAnswer,
@@ -67,7 +68,7 @@ def listen(state: State) -> LeaseAnswer:
     is_over = threading.Event()
     threading.Thread(target=_report_overlaps, args=(state, is_over), daemon=True).start()
     try:
-        for line in sys.stdin:
+        while line := _line():
             beat = requests.parse(requests.HeartbeatRequest, requests.parsed(line))
             fence.refuse_older(state, beat.claim, beat.holder)
             lease = state.read(FILE)
@@ -79,6 +80,17 @@ def listen(state: State) -> LeaseAnswer:
     finally:
         is_over.set()
     return LeaseAnswer(renewals=renewals)
+
+
+def _line() -> str:
+    """The next line of standard input; empty at its end. Raises ScriptError for one that is no heartbeat's."""
+    try:
+        line = sys.stdin.readline(requests.HEARTBEAT_BYTES + 1)
+    except ValueError as error:
+        raise ScriptError("request", "A line of the lease is no text.") from error
+    if len(line) > requests.HEARTBEAT_BYTES:
+        raise ScriptError("request", f"A line of the lease has more than {requests.HEARTBEAT_BYTES} characters.")
+    return line
 
 
 def _report_overlaps(state: State, is_over: threading.Event) -> None:

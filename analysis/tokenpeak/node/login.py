@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any, Callable, TypeVar
 
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.shown import shown_value
 
+MOST_CHARACTERS = 16 << 20
+"""Of what an action returns: a file of that user's, say."""
 Result = TypeVar("Result")
 """A JSON value."""
 
@@ -21,7 +24,9 @@ def as_user(user: str | None, argv: list[str], declared_as: str) -> list[str]:
     try:
         account = pwd.getpwnam(user)
     except KeyError:
-        raise ScriptError("declaration", f"{declared_as} is {user!r}, which this node does not know.") from None
+        raise ScriptError(
+            "declaration", f"{declared_as} is {shown_value(user)}, which this node does not know."
+        ) from None
     if account.pw_uid == os.geteuid():
         return argv
     return [
@@ -60,7 +65,7 @@ def within(user: str | None, action: Callable[[], Result]) -> Result:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as stream:
-        raw = stream.read()
+        raw = stream.read(MOST_CHARACTERS)
     os.waitpid(child, 0)
     answer = json.loads(raw or '{"error": "the process ended"}')
     if "error" in answer:

@@ -10,10 +10,8 @@ import socket
 from pathlib import Path
 
 from tokenpeak.node import memory, process, sockets
+from tokenpeak.node.shown import without_secrets
 from tokenpeak.node.state import Json
-
-SECRET = re.compile("(key|token)$|secret|password", re.IGNORECASE)
-"""Flags that are not sent, nor their values."""
 
 
 def parse_cpu_name(cpuinfo: str) -> str | None:
@@ -70,15 +68,3 @@ def served_with(host: str, port: int) -> list[str]:
         if starts:
             return without_secrets(words[starts[0] + 1 :])
     return []
-
-
-def without_secrets(words: list[str]) -> list[str]:
-    """The words of a command line less flags that may hold secrets, and their values."""
-    kept: list[str] = []
-    secret = False
-    for word in words:
-        if word.startswith("-"):
-            secret = bool(SECRET.search(word.split("=")[0]))
-        if not secret:
-            kept.append(word)
-    return kept

@@ -15,6 +15,7 @@ from typing import Callable, Dict
 
 from tokenpeak.node import process
 from tokenpeak.node.protocol.answers import MeterState
+from tokenpeak.node.shown import shown_command, shown_output
 from tokenpeak.node.state import Json
 
 DCMI = ("ipmitool", "dcmi", "power", "reading")
@@ -136,8 +137,8 @@ def problems(declaration: Json, found: tuple[MeterState, ...]) -> list[str]:
     if not declared or any(meter.boundary == "node" for meter in found):
         return []
     ran = process.run(declared, TIMEOUT_S)
-    said = (ran.err.strip() or ran.out.strip() or "nothing").splitlines()[-1]
     return [
-        f"`{' '.join(declared)}` ended with status {ran.status} and printed no watts, but: {said:.200}. "
+        f"{shown_command(declared)} ended with status {ran.status} and printed no watts, but: "
+        f"{shown_output(ran.err or ran.out, 200)}. "
         f"Let it print one number, or take {DECLARED_AS} out of the inventory."
     ]

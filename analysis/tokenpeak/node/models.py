@@ -8,10 +8,12 @@ import pwd
 import re
 import shutil
 from pathlib import Path
-from typing import Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
-from tokenpeak.node import trust
+from tokenpeak.node import trust, words
 from tokenpeak.node.engine_container import mounts_of
+from tokenpeak.node.login import Result, within
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -28,6 +30,8 @@ def model_problem(build: Json, model: str, env: Mapping[str, str], argv: Sequenc
 
     `model` is a folder or a name of the hub, `env` and `argv` are what the engine is started with, as `user`.
     """
+    if wrong := words.wrong_place(model):
+        return f"The model {model} {wrong}."
     if "image" in build:
         return _not_mounted(build, model)
     if is_present(model, env, argv, user) is not False:
@@ -45,11 +49,12 @@ def model_problem(build: Json, model: str, env: Mapping[str, str], argv: Sequenc
 def is_present(model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None) -> bool | None:
     """Whether a program on the node finds the model there; None where nobody can say."""
     if model.startswith("/"):
-        return (Path(model) / "config.json").is_file()
+        return _as_engine(user, lambda: _is_seen(Path(model) / "config.json"))
     if not _HUB_NAME.fullmatch(model) or env.get(_OTHER_HUB, "").lower() in ("1", "true"):
         return None
     try:
-        return any((cache / _folder_of(model) / "snapshots").is_dir() for cache in cache_folders(env, argv, user))
+        caches = cache_folders(env, argv, user)
+        return _as_engine(user, lambda: any(_is_seen(cache / _folder_of(model) / "snapshots") for cache in caches))
     except (OSError, KeyError):
         return None
 
@@ -58,19 +63,46 @@ def model_digest(build: Json, model: str, env: Mapping[str, str], argv: Sequence
     """`sha256:…` of the model's files, each by its name, size and first 64 KiB; None where they are not found.
 
     It is another for another checkpoint, quantization or conversion. Reading all of a model would take minutes.
+    What only root can read is not read for whoever chooses the model: a short secret is guessed from its digest.
     """
+    if words.wrong_place(model):
+        return None
+    sources = [Path(source).resolve() for source, _, _ in mounts_of(build)] if "image" in build else None
     try:
-        folder = _folder_on_node(build, model, env, argv, user)
-        files = [] if folder is None else sorted(path for path in folder.iterdir() if path.is_file())
-        if folder is None or not files or len(files) > _MOST_FILES:
-            return None
-        digest = hashlib.sha256()
-        for path in files:
-            head = trust.read_foreign(path, _HEAD_BYTES, follow=True)
-            digest.update(f"{path.name} {path.stat().st_size} ".encode() + hashlib.sha256(head).digest())
+        return _as_engine(
+            None if sources is not None else user,
+            lambda: _digest_of(_folder_on_node(build, model, env, argv, user), sources),
+        )
     except (OSError, KeyError):
         return None
+
+
+def _digest_of(folder: Path | None, sources: Sequence[Path] | None) -> str | None:
+    """The checksum of the files of a folder, none of which lies outside the mounted `sources` where there are any."""
+    files = [] if folder is None else sorted(path for path in folder.iterdir() if path.is_file())
+    if not files or len(files) > _MOST_FILES:
+        return None
+    digest = hashlib.sha256()
+    for path in files:
+        real = path.resolve()
+        if sources is not None and not any(source in real.parents for source in sources):
+            return None
+        head = trust.read_foreign(real, _HEAD_BYTES, follow=False)
+        digest.update(f"{path.name} {real.stat().st_size} ".encode() + hashlib.sha256(head).digest())
     return f"sha256:{digest.hexdigest()}"
+
+
+def _is_seen(path: Path) -> bool:
+    """Whether something is there for this very user."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _as_engine(user: str | None, action: Callable[[], Result]) -> Result:
+    """What `action` returns when it is done with the engine's rights, where this script has more."""
+    return within(user if os.geteuid() == 0 else None, action)
 
 
 def _folder_on_node(
@@ -90,9 +122,13 @@ def _folder_on_node(
     else:
         caches = cache_folders(env, argv, user)
     wanted = next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "--revision"), "main")
+    if words.wrong_place(wanted):
+        return None
     for cache in caches:
         there = cache / _folder_of(model)
         commit = trust.read_foreign(there / "refs" / wanted, 100, follow=False).decode(errors="replace").strip()
+        if words.wrong_place(commit):
+            return None
         snapshot = there / "snapshots" / (commit or wanted)
         if snapshot.is_dir():
             return snapshot
@@ -137,13 +173,14 @@ def _not_mounted(build: Json, model: str) -> str | None:
                 if (inside / "config.json").is_file():
                     return None
                 return f"The model {model} is not at {inside} on this node: copy it there, or correct the mount."
-        image = build["image"]
-        return f"The model {model} is in no mount of the build of {image!r}: add {model}:{model}:ro to its mounts."
+        image = shown_value(build["image"])
+        return f"The model {model} is in no mount of the build of {image}: add {model}:{model}:ro to its mounts."
     for source, _, _ in mounts_of(build):
         if any((Path(source) / below / _folder_of(model) / "snapshots").is_dir() for below in _CACHES):
             return None
     return (
-        f"The model {model} is in no mounted cache of the build of {build['image']!r}, so each trial would download "
+        f"The model {model} is in no mounted cache of the build of {shown_value(build['image'])}, so each "
+        "trial would download "
         "it: download it on the node, and mount the cache (/root/.cache/huggingface, or where HF_HOME says)."
     )
 

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 from tokenpeak.node import process, root_files, trust
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.shown import shown_value
 
 Json = Dict[str, Any]
 EVENTS = {
@@ -84,7 +85,10 @@ def event(kind: str, text: str, *, source: str, node: str | None = None, **field
 def problems(declared: object, side: str | None = None) -> list[str]:
     """What is wrong with the declared receivers; on a `side`, also what those that are called from there lack."""
     if not isinstance(declared, list):
-        return [f"tokenpeak_notify is {declared!r}; give a list of receivers, each with one of {', '.join(WAYS)}."]
+        return [
+            f"tokenpeak_notify is {shown_value(declared)}; give a list of receivers, each with one of "
+            f"{', '.join(WAYS)}."
+        ]
     found: list[str] = []
     for number, receiver in enumerate(declared, start=1):
         wrong = _shape_problem(receiver)
@@ -97,28 +101,28 @@ def problems(declared: object, side: str | None = None) -> list[str]:
 
 def _shape_problem(receiver: object) -> str | None:
     if not isinstance(receiver, dict):
-        return f"it is {receiver!r}; give one of {', '.join(WAYS)}."
+        return f"it is {shown_value(receiver)}; give one of {', '.join(WAYS)}."
     ways = [way for way in WAYS if receiver.get(way)]
     if len(ways) != 1 or set(receiver) - set(KEYS):
         return f"it has {', '.join(map(str, receiver))}; give one of {', '.join(WAYS)}, and of {', '.join(KEYS[4:])}."
     words = receiver.get("command")
     if words is not None and not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
-        return f"command is {words!r}; give a program with its arguments as a list."
+        return f"command is {shown_value(words)}; give a program with its arguments as a list."
     for key in ("webhook", "webhook_file", "email", "secret_file"):
         if receiver.get(key) is not None and not isinstance(receiver[key], str):
-            return f"{key} is {receiver[key]!r}; give a text."
+            return f"{key} is {shown_value(receiver[key])}; give a text."
     if "webhook" in receiver and not _is_url(receiver["webhook"]):
-        return f"webhook is {receiver['webhook']!r}; give a URL that begins with https:// or http://."
+        return f"webhook is {shown_value(receiver['webhook'])}; give a URL that begins with https:// or http://."
     if receiver.get("secret_file") and ways[0] not in ("webhook", "webhook_file"):
         return "secret_file signs what a webhook gets; leave it out."
     if "email" in receiver and ("@" not in receiver["email"] or set(receiver["email"]) & set("\r\n,; ")):
-        return f"email is {receiver['email']!r}; give one address."
+        return f"email is {shown_value(receiver['email'])}; give one address."
     events = receiver.get("events", [])
     unknown = [name for name in events if name not in EVENTS] if isinstance(events, list) else [events]
     if unknown:
-        return f"no event is called {unknown[0]!r}: there are {', '.join(EVENTS)}."
+        return f"no event is called {shown_value(unknown[0])}: there are {', '.join(EVENTS)}."
     if receiver.get("from") not in (None, *SIDES):
-        return f"from is {receiver['from']!r}; give node or controller, or leave it out for both."
+        return f"from is {shown_value(receiver['from'])}; give node or controller, or leave it out for both."
     return None
 
 

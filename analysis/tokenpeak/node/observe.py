@@ -31,6 +31,8 @@ COUNTERS = {
     "prompt_tokens": ("vllm:prompt_tokens_total",),
     "generation_tokens": ("vllm:generation_tokens_total",),
 }
+READINGS_MAX = 20_000
+"""All of them are held in memory until the answer."""
 SILENT_S = 5.0
 """After so long without its page production counts as gone."""
 
@@ -43,6 +45,10 @@ def observe(state: State, declaration: Json, request: ObserveRequest) -> Observe
         raise ScriptError("declaration", "tokenpeak_production has no url, so that its metrics cannot be read: add it.")
     if request.settle_s + request.seconds > OBSERVE_MAX_S:
         raise ScriptError("request", f"An observation takes at most {OBSERVE_MAX_S:g} s.")
+    if request.seconds > READINGS_MAX * request.period_s:
+        raise ScriptError(
+            "request", f"An observation has at most {READINGS_MAX} readings: take a longer period_s than it has."
+        )
     if request.concurrency and not (declaration.get("bake") or {}).get("test_load"):
         raise ScriptError("refused", "The inventory allows no test load: tokenpeak_bake: {test_load: true} does.")
     manager = make_manager(declared, state)

@@ -14,17 +14,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Collection, NamedTuple, Sequence
 
 from tokenpeak.node import clock, root_files
 from tokenpeak.node.error import remedy
 
+PYTHON_OPTIONS = ("-I", "-S")
+"""What this script is started with: nothing of a caller's environment, and of Python its own library alone."""
 KILL_TIMEOUT_S = 20.0
 KILLED_WITHIN_S = 1.0
 _LOOK_S = 0.05
 """Between two looks at whether a group has ended, each of which reads every process of the machine."""
 MOST_OUTPUT_BYTES = 4 << 20
 """Of a command: `vllm serve --help=all` prints some hundred kilobytes."""
+MOST_SHOWN_BYTES = 8 << 20
+"""Of a process's environment or arguments: the kernel starts none with more, but one may show any memory there."""
 _MARK = "TOKENPEAK_STARTED_AS"
 """In the environment of what this script starts: found again by it where the record of its pid is lost."""
 
@@ -57,7 +61,7 @@ def parse_stat(raw: str) -> Stat:
 def stat_of(pid: int) -> Stat | None:
     """The process as the kernel shows it; None when it is gone or only a zombie is left."""
     try:
-        found = parse_stat(_shown(pid, "stat").decode(errors="replace"))
+        found = parse_stat(shown_by_kernel(pid, "stat").decode(errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if found.state in "ZX" else found
@@ -74,12 +78,12 @@ def pids() -> list[int]:
     return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
 
 
-def _shown(pid: int, name: str) -> bytes:
-    """What the kernel shows of a process; read as plainly as can be, since that is done for all of a machine."""
+def shown_by_kernel(pid: int, name: str) -> bytes:
+    """What the kernel shows of a process, up to a bound; as plainly as can be, since it is read of all processes."""
     descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = [os.read(descriptor, 1 << 16)]
-        while parts[-1]:
+        while parts[-1] and len(parts) << 16 <= MOST_SHOWN_BYTES:
             parts.append(os.read(descriptor, 1 << 16))
         return b"".join(parts)
     finally:
@@ -89,10 +93,22 @@ def _shown(pid: int, name: str) -> bytes:
 def command_line(pid: int) -> list[str]:
     """The arguments of a process; none of one that has ended, or of the kernel's."""
     try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+        raw = shown_by_kernel(pid, "cmdline")
     except OSError:
         return []
     return raw.decode(errors="replace").rstrip("\0").split("\0") if raw else []
+
+
+def user_ids(pid: int) -> set[int]:
+    """The real, effective, saved and file-system user of a process: one that was started set-uid has several.
+
+    By its status: the owner of its folder in /proc is root for every process that allows no dump of itself.
+    """
+    try:
+        lines = shown_by_kernel(pid, "status").decode(errors="replace").splitlines()
+    except OSError:
+        return set()
+    return next(({int(word) for word in line.split()[1:]} for line in lines if line.startswith("Uid:")), set())
 
 
 def identity(pid: int) -> dict[str, Any]:
@@ -122,12 +138,15 @@ def members(leader: dict[str, Any]) -> list[int]:
     by_pid = {process.pid: process for process in processes}
     if pid in by_pid and by_pid[pid].started_ticks != leader.get("started_ticks"):
         return []
-    found: set[int] = {p.pid for p in processes if pid in (p.pid, p.group, p.session)}
+    return sorted(_with_descendants({p.pid for p in processes if pid in (p.pid, p.group, p.session)}, processes))
+
+
+def _with_descendants(family: set[int], processes: Sequence[Stat]) -> set[int]:
     while True:
-        children = {p.pid for p in processes if p.parent in found} - found
+        children = {p.pid for p in processes if p.parent in family} - family
         if not children:
-            return sorted(found)
-        found |= children
+            return family
+        family = family | children
 
 
 def is_member_of(leader: int) -> Callable[[int], bool]:
@@ -138,17 +157,49 @@ def is_member_of(leader: int) -> Callable[[int], bool]:
 
 def stop_group(leader: dict[str, Any], grace_s: float) -> list[int]:
     """End a group: SIGTERM, `grace_s` seconds, then SIGKILL; the pids that are left even then (normally none)."""
-    own = os.getpid()
+    return _stop(lambda: members(leader), grace_s)
+
+
+def marked(mark: str, users: Collection[int] = ()) -> list[int]:
+    """The living pids that were started with this mark or inherited it, of this script's own user or one of `users`.
+
+    Anybody can start a process with that mark.
+    """
+    trusted = {os.geteuid(), *users}
+    wanted = f"{_MARK}={mark}".encode()
+    bearers = []
+    for pid in pids():
+        try:
+            # Its user first: what a stranger's process shows is not even read.
+            users_of_it = user_ids(pid)
+            is_trusted = bool(users_of_it) and users_of_it <= trusted
+            if is_trusted and wanted in shown_by_kernel(pid, "environ").split(b"\0") and stat_of(pid):
+                bearers.append(pid)
+        except OSError:
+            continue
+    return bearers
+
+
+def stop_marked(mark: str, grace_s: float, users: Collection[int] = ()) -> list[int]:
+    """End everything that bears the mark with all that it started, within one grace; the pids left after SIGKILL."""
 
     def remaining() -> list[int]:
-        return [pid for pid in members(leader) if pid != own]
+        bearers, processes = set(marked(mark, users)), all_processes()
+        groups = {p.pid for p in processes if bearers & {p.group, p.session}}
+        return sorted(_with_descendants(bearers | groups, processes))
 
-    tracked = set(remaining())
+    return _stop(remaining, grace_s)
+
+
+def _stop(look: Callable[[], Sequence[int]], grace_s: float) -> list[int]:
+    """End what `look` finds and what comes to that meanwhile: one grace, and one deadline, for all of it."""
+    own = os.getpid()
+    tracked = {pid for pid in look() if pid != own}
     _signal(sorted(tracked), signal.SIGTERM)
 
     def gone() -> bool:
         # Descendants that lose their parent while stopping would slip out of the family: keep those seen once.
-        tracked.update(remaining())
+        tracked.update(pid for pid in look() if pid != own)
         return not any(stat_of(pid) for pid in tracked)
 
     if clock.wait_until(gone, grace_s, _LOOK_S):
@@ -158,41 +209,6 @@ def stop_group(leader: dict[str, Any], grace_s: float) -> list[int]:
         _signal(sorted(pid for pid in tracked if stat_of(pid)), signal.SIGKILL)
         clock.wait_until(gone, 0.2, _LOOK_S)
     return sorted(pid for pid in tracked if stat_of(pid))
-
-
-def marked_as_own(mark: str) -> list[int]:
-    """The living pids with this mark whose user is this script's own: another user may have forged it."""
-    found = []
-    for pid in marked(mark):
-        try:
-            if Path(f"/proc/{pid}").stat().st_uid == os.geteuid():
-                found.append(pid)
-        except OSError:
-            continue
-    return found
-
-
-def marked(mark: str) -> list[int]:
-    """The living pids of this user, or of anybody under root, that were started with this mark or inherited it."""
-    wanted = f"{_MARK}={mark}".encode()
-    found = []
-    for pid in pids():
-        try:
-            if wanted in _shown(pid, "environ").split(b"\0") and stat_of(pid):
-                found.append(pid)
-        except OSError:
-            continue
-    return found
-
-
-def stop_marked(mark: str, grace_s: float) -> list[int]:
-    """End everything that bears the mark with all that it started; the pids that are left even after SIGKILL."""
-    left: list[int] = []
-    while True:
-        found = [pid for pid in marked(mark) if pid not in left]
-        if not found:
-            return left
-        left += stop_group(identity(found[0]), grace_s)
 
 
 def _signal(pids: Sequence[int], number: signal.Signals) -> None:
@@ -282,7 +298,7 @@ def self_argv() -> list[str]:
     """The command that runs this very script again, whether it is a zipapp or the package."""
     bundle = Path(sys.argv[0])
     if bundle.suffix == ".pyz":
-        return [sys.executable, "-I", str(bundle.absolute())]
+        return [sys.executable, *PYTHON_OPTIONS, str(bundle.absolute())]
     return [sys.executable, "-m", __package__]
 
 

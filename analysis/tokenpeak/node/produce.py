@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import process, production, record
+from tokenpeak.node import process, production, record, trust
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.managers.command import LOG
 from tokenpeak.node.managers.command import RECORD as PROCESS
 from tokenpeak.node.protocol.answers import ProduceAnswer
+from tokenpeak.node.shown import shown_output
 from tokenpeak.node.state import Json, State
+
+_SAID_BYTES = 4096
 
 
 def produce(state: State, declaration: Json, ready_s: float = 120.0) -> ProduceAnswer:
@@ -36,12 +39,9 @@ def produce(state: State, declaration: Json, ready_s: float = 120.0) -> ProduceA
 
 def _last_words(state: State) -> str:
     """What production printed last, with where the rest is; nothing where there is no log."""
-    try:
-        lines = state.path(LOG).read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f" {state.path(LOG)} ends with: {last[:500]}" if last else ""
+    lines = trust.read_end(state.path(LOG), _SAID_BYTES).decode(errors="replace").splitlines()
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return f" {state.path(LOG)} ends with: {shown_output(last)}" if last else ""
 
 
 def end(state: State, grace_s: float = 10.0) -> str:

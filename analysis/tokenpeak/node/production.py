@@ -16,6 +16,7 @@ from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import ProductionState
 from tokenpeak.node.shortfall import Shortfall
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json, State
 
 _START_TRIES = 3
@@ -249,7 +250,7 @@ def _unwell(answering: Answering, model: str | None, wrong: str) -> str:
 def _not_given(answering: Answering, model: str | None) -> str:
     """What production did not do, as it is declared to."""
     if answering.names_model:
-        return f"gave no {answering.kind}{f' by {model!r}' if model else ''}"
+        return f"gave no {answering.kind}{f' by {shown_value(model)}' if model else ''}"
     return "is not well by its /health" if answering.kind == "health" else "is not well by its answer_command"
 
 

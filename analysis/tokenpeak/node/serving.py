@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from tokenpeak.node import trust
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import Check
+from tokenpeak.node.shown import shown_answer, shown_output, shown_value
 
 ANSWER_LIMIT_BYTES = 1 << 20
 VERSION_LIMIT = 100
@@ -44,7 +45,9 @@ def request(
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ScriptError("declaration", f"{url!r} is no address of a server: write it like http://127.0.0.1:8000.")
+        raise ScriptError(
+            "declaration", f"{shown_value(url)} is no address of a server: write it like http://127.0.0.1:8000."
+        )
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
     if parts.scheme == "https":
         try:
@@ -73,7 +76,7 @@ def request(
             return ServerAnswer(0, f"an answer that was not whole after {timeout_s + ENDING_S:g} s")
         return ServerAnswer(response.status, content.decode(errors="replace"))
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return ServerAnswer(0, (str(error) or type(error).__name__)[:300])
+        return ServerAnswer(0, shown_output(str(error) or type(error).__name__))
     finally:
         overdue.cancel()
         connection.close()
@@ -165,16 +168,16 @@ def complete_chat(
 def _no_completion(answer: ServerAnswer, model: str) -> str | None:
     """What an answer is instead of a completion by `model`; None when it is one."""
     if answer.status != 200:
-        return f"HTTP {answer.status}: {answer.text[:300]}" if answer.status else answer.text
+        return f"HTTP {answer.status}: {shown_answer(answer.text)}" if answer.status else answer.text
     try:
         body = parsed(answer.text)
         choices, model_said = body["choices"], body.get("model", model)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return f"an answer that is no completion: {answer.text[:300]}"
+        return f"an answer that is no completion: {shown_answer(answer.text)}"
     if not choices:
-        return f"a completion without choices: {answer.text[:300]}"
+        return f"a completion without choices: {shown_answer(answer.text)}"
     if model_said != model:
-        return f"a completion by {str(model_said)[:300]!r}, not {model!r}"
+        return f"a completion by {shown_value(str(model_said))}, not {shown_value(model)}"
     return None
 
 

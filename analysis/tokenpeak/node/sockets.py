@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from tokenpeak.node import process
+from tokenpeak.node import process, words
 
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _ESTABLISHED, _SYN_RECEIVED, _LISTEN = "01", "03", "0A"
@@ -126,7 +126,7 @@ def holders(inodes: set[int]) -> tuple[int, ...]:
 def shown(pid: int) -> str | None:
     """`pid name` of a process; None when it has ended since."""
     try:
-        return f"{pid} {Path('/proc', str(pid), 'comm').read_text().strip()}"
+        return f"{pid} {words.visible(Path('/proc', str(pid), 'comm').read_text(errors='replace').strip())}"
     except OSError:
         return None
 

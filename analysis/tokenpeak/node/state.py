@@ -36,7 +36,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator
 
-from tokenpeak.node import root_files, trust
+from tokenpeak.node import root_files, trust, words
 from tokenpeak.node.error import ScriptError
 
 Json = Dict[str, Any]
@@ -71,6 +71,8 @@ class State:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        if wrong := words.wrong_name(str(self.folder), words.PATH_CHARACTERS):
+            raise ScriptError("state", f"The path of the state folder {wrong}: set another tokenpeak_state_dir.")
         try:
             found = self.folder.stat()
             danger = trust.writable_by_others(self.folder, os.geteuid())

@@ -10,13 +10,14 @@ import pwd
 import sys
 from pathlib import Path
 
-from tokenpeak.node import installed_engines, machine, process, serving, sockets
+from tokenpeak.node import installed_engines, process, serving, sockets
 from tokenpeak.node.found_servers import Machine, user_of
 from tokenpeak.node.probe import gpus
 from tokenpeak.node.protocol.answers import GpuState, as_json, picked
 from tokenpeak.node.protocol.frame import framed
 from tokenpeak.node.protocol.survey import SurveyAnswer
 from tokenpeak.node.script import own_digest
+from tokenpeak.node.shown import shown_command, without_secrets
 
 PORT = 8000
 _LOCAL = ("0.0.0.0", "127.0.0.1", "::", "::ffff:127.0.0.1")  # noqa: S104 — where others listen
@@ -41,7 +42,7 @@ def survey(port: int = PORT) -> SurveyAnswer:
         servers=tuple(servers),
         served_name=serving.served_model(_url(port, listeners)),
         listens_as=None if front is None else user_of(front),
-        front=None if front is None else " ".join(machine.without_secrets(process.command_line(front)))[:_SHOWN],
+        front=None if front is None else shown_command(without_secrets(process.command_line(front)), _SHOWN),
         engines=tuple(dict.fromkeys([*own, *installed_engines.found(seen.runtimes)])),
     )
 

@@ -35,7 +35,7 @@ def exposition(values: Values, labels: dict[str, str]) -> str:
     for name, says in METRICS.items():
         value = values.get(name)
         if value is not None:
-            lines += [f"# HELP {name} {says}", f"# TYPE {name} gauge", f"{name}{{{inside}}} {value!r}"]
+            lines += [f"# HELP {name} {says}", f"# TYPE {name} gauge", f"{name}{{{inside}}} {value}"]
     return "\n".join(lines) + "\n"
 
 

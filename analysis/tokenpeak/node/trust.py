@@ -19,6 +19,7 @@ from tokenpeak.node.error import ScriptError
 
 OTHERS_WRITE = 0o022
 OTHERS_ANY = 0o077
+DIGEST_BYTES = 1 << 30
 LINKS = 40
 """As many as the kernel follows."""
 
@@ -195,17 +196,33 @@ def read_foreign(path: Path, limit_bytes: int, follow: bool) -> bytes:
         return stream.read(limit_bytes) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
 
 
+def read_end(path: Path, limit_bytes: int, begin: int = 0) -> bytes:
+    """The last part of a file, of what lies beyond its first `begin` bytes; empty where it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(begin, size - limit_bytes))
+            return stream.read(limit_bytes)
+    except OSError:
+        return b""
+
+
 def digest_of(path: Path) -> str | None:
-    """`sha256:…` of a file's content, links followed; None where it is no regular file or cannot be read."""
+    """`sha256:…` of a file's content, links followed; None where it is no regular file, too large or not readable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     digest = hashlib.sha256()
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        # A file without end is made by one call, and would be read for days.
+        if not stat.S_ISREG(status.st_mode) or status.st_size > DIGEST_BYTES:
             return None
-        while block := os.read(descriptor, 1 << 20):
+        for _ in range(DIGEST_BYTES >> 20):
+            block = os.read(descriptor, 1 << 20)
+            if not block:
+                break
             digest.update(block)
     except OSError:
         return None

@@ -17,6 +17,7 @@ from typing import Sequence
 
 from tokenpeak.node import images, process, trust
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.shown import shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json, State
 
 HELP = "engine-help.json"
@@ -39,7 +40,7 @@ def ask(declared: Json, argv: list[str], timeout_s: float) -> process.Ran:
         env.update({str(name): str(value) for name, value in (declared.get("env") or {}).items()})
         return process.run(argv, timeout_s, env, user)
     except KeyError:
-        raise ScriptError("engine", f"This node has no tokenpeak_engine_user {user!r}.") from None
+        raise ScriptError("engine", f"This node has no tokenpeak_engine_user {shown_value(user)}.") from None
 
 
 def engine_version(declared: Json, build: Json, state: State) -> str | None:
@@ -55,7 +56,7 @@ def engine_version(declared: Json, build: Json, state: State) -> str | None:
     if program is None:
         raise ScriptError(
             "engine",
-            f"No engine at {command[0]!r}: install vLLM there, or correct its command in the inventory.",
+            f"No engine at {shown_value(command[0])}: install vLLM there, or correct its command in the inventory.",
         )
     found = from_metadata(Path(program))
     if found:
@@ -63,10 +64,10 @@ def engine_version(declared: Json, build: Json, state: State) -> str | None:
     ran = ask(declared, argv, VERSION_TIMEOUT_S)
     version = parse_version(ran.out) if ran.status == 0 else None
     if version is None:
-        said = (ran.err.strip() or ran.out.strip() or "nothing").splitlines()[-1]
+        said = shown_output((ran.err.strip() or ran.out.strip()).split("\n")[-1])
         raise ScriptError(
             "engine",
-            f"`{' '.join(argv)}` ended with status {ran.status} and printed no version, but: {said}. Mend this "
+            f"{shown_command(argv)} ended with status {ran.status} and printed no version, but: {said}. Mend this "
             "installation of vLLM, or correct its command in the inventory.",
         )
     return version

@@ -41,8 +41,8 @@ class Edit:
     notes: tuple[str, ...] = ()
 
     def as_request(self) -> dict[str, Any]:
-        """As it is sent to the node."""
-        return {"words": [*self.words], "program": self.program, "env": {**self.env}, "image": self.image}
+        """As it is sent to the node, which sees by itself which words are the program."""
+        return {"words": [*self.words], "env": {**self.env}, "image": self.image}
 
     def changes(self, production: Described) -> bool:
         """Whether anything of production's would be another than it is."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenpeak.node import environment
+from tokenpeak.node.words import wrong_word
 from tokenpeak.plan.case import Case
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.records import Config, NodeFacts
@@ -36,10 +37,10 @@ def environment_refused(config: Config, node: NodeFacts) -> str | None:
     allowed = node.engine_env_allowed
     names = environment.allowed_names(None, node.simulated) if allowed is None else allowed
     for name, value in config.env.items():
-        if reason := environment.why_not(name, names):
+        if reason := environment.why_not(name, names, value):
             return reason
-        if environment.wrong_value(value):
-            return f"{name} has a value of more than one line"
+        if wrong := wrong_word(value):
+            return f"{name} has a value that {wrong}"
     return None
 
 

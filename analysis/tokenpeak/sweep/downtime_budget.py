@@ -68,7 +68,8 @@ def require_deadlines(spec: SweepSpec, node: str, declaration: Mapping[str, Any]
     """Raise PlanError for a lease, longer by its offset, or deadlines beyond what the node's declaration allows."""
     if spec.endpoint is not None:
         return
-    wrong = requests.too_long(dict(declaration), spec.deadlines.lease_s + lease_offset_s, longest_trial_s(spec))
+    longest_s = longest_trial_s(spec) + (spec.deadlines.production_ready_s if spec.restore != "per_trial" else 0.0)
+    wrong = requests.too_long(dict(declaration), spec.deadlines.lease_s + lease_offset_s, longest_s)
     if wrong:
         raise PlanError(
             f"{node} would refuse every trial of sweep {spec.name}: {'; '.join(wrong)}. Lower the sweep's deadlines "

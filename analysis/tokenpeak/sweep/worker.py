@@ -239,6 +239,8 @@ class Worker(threading.Thread, ABC):
         self, hardware: str, proposal: Proposal, trial_id: str, allowed: Granted, hosts: tuple[LoadHost, ...]
     ) -> str | None:
         """Make one trial, with the load of these hosts, and record it; what is wrong with the node, if anything."""
+        deadlines = self._spec.deadlines
+        most_s = limits(dict(self._ready.declaration))["trial_deadline_max_s"]
         request = TrialRequest(
             sweep_id=self._sweep_id,
             trial_id=trial_id,
@@ -251,7 +253,7 @@ class Worker(threading.Thread, ABC):
             replicate=proposal.replicate,
             restore_production=self._spec.restore == "per_trial",
             keep_lock=True,
-            trial_deadline_s=min(allowed.deadline_s, limits(dict(self._ready.declaration))["trial_deadline_max_s"]),
+            trial_deadline_s=min(allowed.deadline_s, most_s - deadlines.engine_stop_s - deadlines.production_ready_s),
             load_hosts=hosts,
             lease_offset_s=lease_offset_s(self._site.inventory, self.node),
             holdout=proposal.holdout,

@@ -9,6 +9,7 @@ from tokenpeak.node.balancers.kubernetes import KubernetesBalancer
 from tokenpeak.node.balancers.nginx import NginxBalancer
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers.base import Manager
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json
 
 BUILT_IN: dict[str, type[Balancer]] = {
@@ -32,5 +33,5 @@ def make_balancer(declared: Json, manager: Manager) -> Balancer:
         return CommandBalancer(declared, manager)
     own = declared[named[0]]
     if not isinstance(own, dict):
-        raise ScriptError("declaration", f"tokenpeak_drain.{named[0]} is {own!r:.80}: give its keys.")
+        raise ScriptError("declaration", f"tokenpeak_drain.{named[0]} is {shown_value(own)}: give its keys.")
     return BUILT_IN[named[0]](own, manager)

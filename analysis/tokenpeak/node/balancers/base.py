@@ -7,6 +7,7 @@ from typing import Any
 from tokenpeak.node import process
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers.base import Manager
+from tokenpeak.node.shown import shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json
 
 COMMAND_TIMEOUT_S = 60.0
@@ -52,13 +53,14 @@ class Balancer:
     def needed(self, key: str) -> Any:
         """A declared value that this balancer cannot do without."""
         if not self.declared.get(key):
-            raise ScriptError("declaration", f"tokenpeak_drain.{self.name} has no {key!r}: add it.")
+            raise ScriptError("declaration", f"tokenpeak_drain.{self.name} has no {shown_value(key)}: add it.")
         return self.declared[key]
 
     def do(self, argv: list[str]) -> str:
         """What a command prints, which must succeed."""
         ran = process.run(argv, COMMAND_TIMEOUT_S)
         if ran.status != 0:
-            said = (ran.err or ran.out).strip()[-300:] or "no output"
-            raise ScriptError("drain", f"`{' '.join(argv)}` ended with status {ran.status}: {said}.")
+            raise ScriptError(
+                "drain", f"{shown_command(argv)} ended with status {ran.status}: {shown_output(ran.err or ran.out)}."
+            )
         return ran.out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tokenpeak.node.balancers.base import Balancer
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.shown import shown_value
 
 ALL = "this node"
 
@@ -31,5 +32,7 @@ class CommandBalancer(Balancer):
     def _argv(self, key: str) -> list[str]:
         declared = self.declared.get(key)
         if not isinstance(declared, list) or not declared:
-            raise ScriptError("declaration", f"tokenpeak_drain.{key} is {declared!r:.80}: give a list of arguments.")
+            raise ScriptError(
+                "declaration", f"tokenpeak_drain.{key} is {shown_value(declared)}: give a list of arguments."
+            )
         return [str(word) for word in declared]

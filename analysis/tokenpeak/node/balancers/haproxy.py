@@ -6,13 +6,16 @@ Source of the columns: HAProxy's management guide, "show servers state" (version
 from __future__ import annotations
 
 import csv
+import re
 import socket
 
 from tokenpeak.node.balancers.base import Balancer
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.shown import shown_command, shown_output, shown_value
 
 SOCKET_TIMEOUT_S = 10.0
 ANSWER_LIMIT_BYTES = 8 << 20
+_WORD = re.compile(r"[A-Za-z0-9_.:/-]+")
 _STARTING, _RUNNING = "1", "2"
 """srv_op_state of a server that gets requests."""
 
@@ -30,18 +33,18 @@ class HaproxyBalancer(Balancer):
     def leave(self, members: list[str]) -> None:
         """Let them finish what runs and get nothing new."""
         for server in members:
-            self._do(f"set server {server} state drain")
+            self._do("set", "server", server, "state", "drain")
 
     def is_idle(self, members: list[str]) -> bool:
         """Whether no session runs or waits for them."""
-        rows = csv.DictReader(self._ask("show stat -1 4 -1").lstrip("# ").splitlines())
+        rows = csv.DictReader(self._ask("show", "stat", "-1", "4", "-1").lstrip("# ").splitlines())
         own = [row for row in rows if f"{row['pxname']}/{row['svname']}" in members]
         return all(int(row["scur"] or 0) + int(row["qcur"] or 0) == 0 for row in own)
 
     def rejoin(self, members: list[str]) -> None:
         """Let them get requests again."""
         for server in members:
-            self._do(f"set server {server} state ready")
+            self._do("set", "server", server, "state", "ready")
 
     def is_back(self, members: list[str]) -> bool:
         """Whether its health checks, where it has any, find them up."""
@@ -65,7 +68,8 @@ class HaproxyBalancer(Balancer):
         declared = self.needed("servers")
         if not isinstance(declared, list) or any(len(str(one).split("/")) != 2 for one in declared):
             raise ScriptError(
-                "declaration", f"tokenpeak_drain.haproxy.servers is {declared!r:.80}: give a list of BACKEND/SERVER."
+                "declaration",
+                f"tokenpeak_drain.haproxy.servers is {shown_value(declared)}: give a list of BACKEND/SERVER.",
             )
         return [str(one) for one in declared]
 
@@ -73,10 +77,12 @@ class HaproxyBalancer(Balancer):
         """Every server of the declared backends by `BACKEND/SERVER`; a declared one that is missing is an error."""
         found: dict[str, dict[str, str]] = {}
         for backend in sorted({server.split("/")[0] for server in self.members()}):
-            lines = [line for line in self._ask(f"show servers state {backend}").splitlines() if line.strip()]
+            lines = [line for line in self._ask("show", "servers", "state", backend).splitlines() if line.strip()]
             header = next((line for line in lines if line.startswith("# ")), None)
             if header is None:
-                raise ScriptError("drain", f"HAProxy says of backend {backend!r}: {' '.join(lines)[:200]}")
+                raise ScriptError(
+                    "drain", f"HAProxy says of backend {shown_value(backend)}: {shown_output(' '.join(lines))}"
+                )
             names = header[2:].split()
             for line in lines[lines.index(header) + 1 :]:
                 row = dict(zip(names, line.split()))
@@ -87,16 +93,22 @@ class HaproxyBalancer(Balancer):
             )
         return found
 
-    def _do(self, command: str) -> None:
-        said = self._ask(command).strip()
-        if said:
-            raise ScriptError("drain", f"HAProxy refused `{command}`: {said[:200]}")
+    def _do(self, *words: str) -> None:
+        answer = self._ask(*words).strip()
+        if answer:
+            raise ScriptError("drain", f"HAProxy refused {shown_command(words)}: {shown_output(answer)}")
 
-    def _ask(self, command: str) -> str:
+    def _ask(self, *words: str) -> str:
+        """What HAProxy answers to these words, each of which is one to it: `;` would begin another command."""
         where = str(self.needed("socket"))
+        if wrong := [word for word in words if not _WORD.fullmatch(word)]:
+            raise ScriptError(
+                "drain",
+                f"HAProxy would read {shown_value(wrong[0])} as more than a name: correct tokenpeak_drain.haproxy.",
+            )
         try:
             with _connected(where) as connection:
-                connection.sendall(f"{command}\n".encode())
+                connection.sendall(f"{' '.join(words)}\n".encode())
                 raw = b""
                 while chunk := connection.recv(1 << 16):
                     raw += chunk
@@ -123,5 +135,7 @@ def _connected(where: str) -> socket.socket:
         return made
     host, _, port = where.rpartition(":")
     if not host or not port.isdigit():
-        raise ScriptError("declaration", f"tokenpeak_drain.haproxy.socket is {where!r}: give a path, or HOST:PORT.")
+        raise ScriptError(
+            "declaration", f"tokenpeak_drain.haproxy.socket is {shown_value(where)}: give a path, or HOST:PORT."
+        )
     return socket.create_connection((host.strip("[]"), int(port)), SOCKET_TIMEOUT_S)

@@ -11,6 +11,7 @@ import json
 from tokenpeak.node.balancers.base import Balancer
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers.kubernetes import KubernetesManager, pod_selector
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json
 
 
@@ -62,7 +63,8 @@ class KubernetesBalancer(Balancer):
         if not value or key in selector:
             raise ScriptError(
                 "declaration",
-                f"tokenpeak_drain.kubernetes.label is {self.declared['label']!r:.80}: give KEY=VALUE of the service's "
+                f"tokenpeak_drain.kubernetes.label is {shown_value(self.declared['label'])}: give KEY=VALUE "
+                "of the service's "
                 "selector that is no part of production's own.",
             )
         return key, value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenpeak.node.engine_command import Command, program_words
+from tokenpeak.node.engine_command import Command, edited_env, edited_words, program_words
 from tokenpeak.node.managers.base import Manager
 from tokenpeak.node.state import Json
 
@@ -73,4 +73,22 @@ class Definition:
 
     def as_command(self, words: list[str], env: dict[str, str], image: str | None = None) -> Command:
         """A command whose program ends with `serve`."""
-        return Command(tuple(words), env, program_words([self.meaning(word) for word in words]), image)
+        return Command(tuple(words), env, self.program_of(words), image)
+
+    def program_of(self, words: list[str]) -> int:
+        """How many of the words are the program: what an edit says of that is never asked."""
+        return program_words([self.meaning(word) for word in words])
+
+    def edited(self, was: Command, edit: Json) -> Command:
+        """The command with an edit."""
+        words = edited_words(was, edit, self.literal)
+        # An image's own program is no word.
+        program = self.program_of(words) if was.program else 0
+        return Command(tuple(words), edited_env(was, edit), program, edit.get("image") or was.image)
+
+    def as_kept(self, was: Command, new: Command, kept: dict[str, str]) -> dict[str, str]:
+        """The new variables as the manager keeps them: those that stay as they are `kept`, others literally."""
+        return {
+            name: kept[name] if name in kept and was.env.get(name) == value else self.literal(value)
+            for name, value in new.env.items()
+        }

@@ -76,14 +76,14 @@ class CommandFileDefinition(Definition):
 
     def command(self, described: Json) -> Command:
         """Its words, with the variables that stand before the program."""
-        words = [line for line in described["own"]["content"].splitlines() if line.strip()]
+        words = [line for line in described["own"]["content"].split("\n") if line.strip()]
         env, rest = _split(words)
         return self.as_command(rest, env)
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The file of this command, written beside its place."""
-        if any("\n" in word for word in command.words):
-            raise ScriptError("definition", "A word of the config has two lines, and a line of command_file is a word.")
+        if not all(word.strip() for word in command.words):
+            raise ScriptError("definition", "A word of the config is empty, and an empty line of command_file is none.")
         env = [f"{name}={value}" for name, value in sorted(command.env.items())]
         words = [*(["env", *env] if env else []), *command.words]
         own = {**described["own"], "content": "".join(f"{word}\n" for word in words)}

@@ -47,7 +47,7 @@ class ComposeDefinition(Definition):
                 ["docker", "image", "inspect", "--format", "{{json .Config.Entrypoint}}", "--", str(image)]
             )
             entry = (json.loads(ran.out) if ran.status == 0 else None) or []
-        env = {str(name): str(value) for name, value in (service.get("environment") or {}).items() if value is not None}
+        env = {name: self.meaning(value) for name, value in _environment(service).items()}
         return self.as_command([*entry, *(service.get("command") or [])], env, image)
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
@@ -60,12 +60,12 @@ class ComposeDefinition(Definition):
             own = {"entrypoint": list(command.words[:1]), "command": list(command.words[1:])}
         if gone := [name for name in was.env if name not in command.env]:
             raise ScriptError("definition", f"An override takes no variable away ({', '.join(gone)}): remove it first.")
-        own_env = json.loads((described["own"]["content"] or BY_US + "{}")[len(BY_US) :])
-        own_env = ((own_env.get("services") or {}).get(self.manager.unit) or {}).get("environment") or {}
-        env = {**own_env, **{name: value for name, value in command.env.items() if was.env.get(name) != value}}
+        override = json.loads((described["own"]["content"] or BY_US + "{}")[len(BY_US) :])
+        env = _environment((override.get("services") or {}).get(self.manager.unit) or {})
+        env.update({name: self.literal(value) for name, value in command.env.items() if was.env.get(name) != value})
         service: Json = {**own, **({"environment": env} if env else {})}
         if command.image != was.image:
-            service["image"] = command.image
+            service["image"] = None if command.image is None else self.literal(command.image)
         text = json.dumps({"services": {str(self.manager.unit): service}}, indent=1)
         found = {**described["own"], "content": f"{BY_US}{text}\n"}
         self.prepare_back(found)
@@ -104,3 +104,8 @@ class ComposeDefinition(Definition):
 
     def _path(self) -> Path:
         return override_of(Path(str(self.manager.needed("file"))))
+
+
+def _environment(service: Json) -> dict[str, str]:
+    """The variables of a service as Compose keeps them."""
+    return {str(name): str(value) for name, value in (service.get("environment") or {}).items() if value is not None}

@@ -16,10 +16,12 @@ from tokenpeak.node import process
 from tokenpeak.node.definitions.renamed_container import LABEL, NO_RESTART, RenamedContainerDefinition
 from tokenpeak.node.engine_command import Command
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.shown import shown_output
 from tokenpeak.node.state import Json
 
 SOCKET = "unix:///var/run/docker.sock"
 _TIMEOUT_S = 120.0
+_MOST_BYTES = 4 << 20
 
 
 class DockerDefinition(RenamedContainerDefinition):
@@ -94,7 +96,7 @@ class DockerDefinition(RenamedContainerDefinition):
         try:
             connection.request(method, path, json.dumps(body).encode(), {"Content-Type": "application/json"})
             response = connection.getresponse()
-            raw = response.read()
+            raw = response.read(_MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:
             raise ScriptError(
                 "definition", f"Docker's daemon does not answer at {connection.path}: {error}."
@@ -103,7 +105,9 @@ class DockerDefinition(RenamedContainerDefinition):
             connection.close()
         answer: Json = json.loads(raw or b"{}")
         if response.status >= 300:
-            raise ScriptError("definition", f"Docker refuses the new container: {str(answer.get('message'))[:300]}.")
+            raise ScriptError(
+                "definition", f"Docker refuses the new container: {shown_output(str(answer.get('message')))}."
+            )
         return answer
 
     def _socket(self) -> str:

@@ -29,7 +29,7 @@ class KubernetesDefinition(Definition):
         """Command and args of the container that serves; without a command, the image's own program is kept."""
         container = self._container(described["own"]["template"])
         words = [*(container.get("command") or []), *(container.get("args") or [])]
-        env = {one["name"]: one["value"] for one in container.get("env") or [] if isinstance(one.get("value"), str)}
+        env = {name: self.meaning(value) for name, value in _values(container).items()}
         if not container.get("command"):
             return Command(tuple(words), env, 0, container.get("image"))
         return self.as_command(words, env, container.get("image"))
@@ -44,15 +44,10 @@ class KubernetesDefinition(Definition):
             container["command"], head = [command.words[0]], 1
         container["args"] = list(command.words[head:])
         container["image"] = command.image
-        kept = [
-            one
-            for one in container.get("env") or []
-            if "value" not in one or command.env.get(one["name"]) == one["value"]
-        ]
+        env = self.as_kept(was, command, _values(container))
+        kept = [one for one in container.get("env") or [] if "value" not in one or env.get(one["name"]) == one["value"]]
         has = {one["name"] for one in kept}
-        container["env"] = kept + [
-            {"name": name, "value": value} for name, value in command.env.items() if name not in has
-        ]
+        container["env"] = kept + [{"name": name, "value": value} for name, value in env.items() if name not in has]
         template.setdefault("metadata", {}).setdefault("annotations", {})[ANNOTATION] = mark
         return {"template": template}
 
@@ -67,12 +62,12 @@ class KubernetesDefinition(Definition):
         return f"pod template of {self.manager.unit}"
 
     def meaning(self, word: str) -> str:
-        """A reference is not one where its dollar is written twice."""
-        return word.replace("$$(", "$(")
+        """A dollar that is written twice is one, and begins no reference."""
+        return word.replace("$$", "$")
 
     def literal(self, word: str) -> str:
-        """What looks like a reference is written so that it is none."""
-        return word.replace("$(", "$$(")
+        """A dollar is written twice: `$$(` would be a dollar and a reference."""
+        return word.replace("$", "$$")
 
     def _container(self, template: Json) -> dict[str, Any]:
         """The container that serves: the only one, or the one whose command runs an engine."""
@@ -84,3 +79,8 @@ class KubernetesDefinition(Definition):
                 "definition", f"{self.manager.unit} has {len(containers)} containers: which serves is not seen."
             )
         return found[0]
+
+
+def _values(container: Json) -> dict[str, str]:
+    """The variables that have a value, as the template has them."""
+    return {one["name"]: one["value"] for one in container.get("env") or [] if isinstance(one.get("value"), str)}

@@ -12,10 +12,12 @@ from tokenpeak.node.definitions.kept_file import KeptFile
 from tokenpeak.node.engine_command import Command
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers.base import START_TIMEOUT_S
+from tokenpeak.node.shown import shown_command
 from tokenpeak.node.state import Json
 
 USUAL = ("/etc/supervisor/supervisord.conf", "/etc/supervisord.conf")
-_PAIR = re.compile(r"""\s*([^=,\s]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^,]*)\s*(?:,|$)""")
+_COMMENTS = (";", "#")
+"""What supervisord's own reader takes for the beginning of a comment after a space, inside quotes too."""
 
 
 class SupervisordDefinition(Definition):
@@ -43,17 +45,28 @@ class SupervisordDefinition(Definition):
     def command(self, described: Json) -> Command:
         """The words and variables of its section, as they stand there."""
         section = self._section(described["own"]["content"])
-        env = {name: value.strip("\"'") for name, value in _PAIR.findall(section.get("environment", ""))}
-        return self.as_command(shlex.split(section.get("command", "")), env)
+        env = {name: self.meaning(value) for name, value in _pairs(section.get("environment", "")).items()}
+        try:
+            words = shlex.split(section.get("command", ""))
+        except ValueError as error:
+            raise ScriptError("definition", f"The command of {self._name()} cannot be read: {error}.") from error
+        return self.as_command(words, env)
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The file with these lines, written beside its place."""
-        env = ",".join(f'{name}="{value}"' for name, value in command.env.items())
-        lines = {"command": shlex.join(command.words), "environment": env}
+        kept = _pairs(self._section(described["own"]["content"]).get("environment", ""))
+        env = self.as_kept(self.command(described), command, kept)
+        lines = {
+            "command": shlex.join(command.words),
+            "environment": ",".join(f"{name}={_quoted(value)}" for name, value in env.items()),
+        }
         own = {**described["own"], "content": _with_lines(described["own"]["content"], self._name(), lines)}
+        # As supervisord will read it: what its quotes cannot hold is refused.
         if self.command({"own": own}) != command:
             raise ScriptError(
-                "definition", f"The section of {self._name()} cannot hold this command: {lines['command']}"
+                "definition",
+                f"The section of {self._name()} cannot hold {shown_command(self.shown_words(command))} with "
+                f"{', '.join(command.env) or 'no variable'}: supervisord reads some quotes, `;` and `#` otherwise.",
             )
         self.prepare_back(own)
         return own
@@ -108,7 +121,7 @@ class SupervisordDefinition(Definition):
         if not found:
             raise ScriptError("definition", "supervisord's file is not found: set tokenpeak_production.config.")
         main = found[0]
-        parser = configparser.RawConfigParser(inline_comment_prefixes=(";", " #"), strict=False)
+        parser = configparser.RawConfigParser(inline_comment_prefixes=_COMMENTS, strict=False)
         try:
             parser.read_string(KeptFile(main).read() or "")
         except configparser.Error as error:
@@ -118,12 +131,36 @@ class SupervisordDefinition(Definition):
         return [main, *(path for pattern in patterns for path in sorted(_matching(main.parent, pattern)))]
 
     def _section(self, content: str) -> dict[str, str]:
-        parser = configparser.RawConfigParser(inline_comment_prefixes=(" ;", " #"), strict=False)
+        parser = configparser.RawConfigParser(inline_comment_prefixes=_COMMENTS, strict=False)
         try:
             parser.read_string(content)
             return dict(parser[f"program:{self._name()}"])
         except (configparser.Error, KeyError) as error:
-            raise ScriptError("definition", f"The section of {self._name()} cannot be read: {error}.") from error
+            raise ScriptError(
+                "definition", f"The section of {self._name()} cannot be read ({type(error).__name__}): correct it."
+            ) from error
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """The variables of an `environment` line, as supervisord reads it (datatypes.dict_of_key_value_pairs)."""
+    lexer = shlex.shlex(text)
+    lexer.wordchars += "/.+-():"
+    pairs: dict[str, str] = {}
+    try:
+        tokens = list(lexer)
+    except ValueError as error:
+        raise ScriptError("definition", f"Variables of its section cannot be read: {error}.") from error
+    for place in range(0, len(tokens), 4):
+        pair = tokens[place : place + 3]
+        if len(pair) != 3 or pair[1] != "=":
+            raise ScriptError("definition", "Variables of its section are not NAME=VALUE with commas between them.")
+        pairs[pair[0]] = pair[2].strip("'\"")
+    return pairs
+
+
+def _quoted(value: str) -> str:
+    """A value of an `environment` line; no quote escapes another there."""
+    return f"'{value}'" if '"' in value else f'"{value}"'
 
 
 def _matching(folder: Path, pattern: str) -> list[Path]:
@@ -135,7 +172,8 @@ def _with_lines(content: str, name: str, lines: dict[str, str]) -> str:
     """The content with these keys of the program's section; a key without a value goes."""
     found: list[str] = []
     is_inside = is_dropped = False
-    for line in content.splitlines():
+    # The line ends that a reader of files knows; `splitlines` knows others.
+    for line in re.split("\r\n|\r|\n", content.rstrip("\r\n")):
         if line.startswith("["):
             is_inside = line.split("]")[0] == f"[program:{name}"
             is_dropped = False

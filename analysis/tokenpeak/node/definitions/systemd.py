@@ -16,6 +16,7 @@ from tokenpeak.node.engine_command import Command
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.login import home_of
 from tokenpeak.node.managers.systemd import LOADED, parse_show
+from tokenpeak.node.shown import shown_command
 from tokenpeak.node.state import Json
 
 DROP_IN = "zz-tokenpeak.conf"
@@ -60,7 +61,7 @@ class SystemdDefinition(Definition):
             raise ScriptError(
                 "definition",
                 f"{self.manager.unit} has {len(lines)} commands in ExecStart, or one with a prefix that changes how it "
-                f"is started ({'; '.join(lines)[:200]}): give it one plain command.",
+                f"is started ({'; '.join(map(_shown, lines)) or 'none'}): give it one plain command.",
             )
         words = raw_words(lines[0].lstrip("-"))
         shown = [_unquoted(word) for word in words]
@@ -69,8 +70,9 @@ class SystemdDefinition(Definition):
         if found is None or not re.fullmatch(pattern, found[1]):
             raise ScriptError(
                 "definition",
-                f"What systemd would start for {self.manager.unit} ({found[1][:200] if found else 'nothing'}) is not "
-                f"what its files are read to say ({' '.join(shown)[:200]}): simplify the quotes of its ExecStart.",
+                f"What systemd would start for {self.manager.unit} "
+                f"({shown_command(raw_words(found[1])) if found else 'nothing'}) is not "
+                f"what its files are read to say ({shown_command(shown)}): simplify the quotes of its ExecStart.",
             )
         settings = [_unquoted(word) for word in raw_words(described["seen"]["environment"])]
         env = dict(setting.split("=", 1) for setting in settings if "=" in setting)
@@ -136,6 +138,10 @@ class SystemdDefinition(Definition):
     def _path(self) -> Path:
         folder = home_of(self._user) / ".config/systemd/user" if self._user else SYSTEM
         return folder / f"{self.manager.unit}.d" / DROP_IN
+
+
+def _shown(line: str) -> str:
+    return shown_command(raw_words(line))
 
 
 def raw_words(line: str) -> list[str]:

@@ -11,6 +11,7 @@ from tokenpeak.node.managers.kubernetes import KubernetesManager
 from tokenpeak.node.managers.none import NoManager
 from tokenpeak.node.managers.supervisord import SupervisordManager
 from tokenpeak.node.managers.systemd import SystemdManager
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json, State
 
 MANAGERS: dict[str, type[Manager]] = {
@@ -38,6 +39,6 @@ def make_manager(declared: Json, state: State) -> Manager:
     if name not in MANAGERS:
         raise ScriptError(
             "declaration",
-            f"tokenpeak_production.manager is {name!r}. Known: {', '.join(MANAGERS)}.",
+            f"tokenpeak_production.manager is {shown_value(name)}. Known: {', '.join(MANAGERS)}.",
         )
     return MANAGERS[name](declared, state)

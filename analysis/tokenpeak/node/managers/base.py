@@ -8,6 +8,7 @@ from tokenpeak.node import process
 from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import IsMember, Seen
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S
+from tokenpeak.node.shown import shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json, State
 
 STOP_TIMEOUT_S = 150.0
@@ -88,7 +89,8 @@ class Manager:
         if key not in self.declared:
             raise ScriptError(
                 "declaration",
-                f"tokenpeak_production has manager {self.declared.get('manager')!r} but no {key!r}: add it.",
+                f"tokenpeak_production has manager {shown_value(self.declared.get('manager'))} but no "
+                f"{shown_value(key)}: add it.",
             )
         return self.declared[key]
 
@@ -103,6 +105,7 @@ class Manager:
 
 def _succeeded(argv: list[str], ran: process.Ran, code: str) -> process.Ran:
     if ran.status != 0:
-        said = (ran.err or ran.out).strip()[-500:]
-        raise ScriptError(code, f"`{' '.join(argv)}` ended with status {ran.status}: {said or 'no output'}.")
+        raise ScriptError(
+            code, f"{shown_command(argv)} ended with status {ran.status}: {shown_output(ran.err or ran.out)}."
+        )
     return ran

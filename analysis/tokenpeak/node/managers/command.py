@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from urllib.parse import urlsplit
 
-from tokenpeak.node import clock, process, serving
+from tokenpeak.node import clock, process, serving, trust
 from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import ForeignServerError, IsMember, OfProduction
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
+from tokenpeak.node.shown import shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json, UnreadableError
 
 RECORD = "production.json"
@@ -22,6 +24,7 @@ _MOST_DOUBLINGS = 5
 """Of the time that a start has: one that was slow and was taken for dead gets longer the next time."""
 _NO_STATUS = (124, 125, 127)
 """Of a check command that gave none: it is not there, or did not end."""
+_SAID_BYTES = 4096
 
 
 class CommandManager(Manager):
@@ -34,7 +37,9 @@ class CommandManager(Manager):
     def _process(self) -> Json:
         declared = self.declared.get("process")
         if declared is not None and not isinstance(declared, dict):
-            raise ScriptError("declaration", f"tokenpeak_production.process must be a mapping, not {declared!r}.")
+            raise ScriptError(
+                "declaration", f"tokenpeak_production.process must be a mapping, not {shown_value(declared)}."
+            )
         return self.process_as_applied(self._applied()) if declared else {}
 
     def process_as_applied(self, applied: str | None) -> Json:
@@ -74,7 +79,7 @@ class CommandManager(Manager):
     def _pids(self) -> list[int]:
         """The processes that were started, by their record or, where that is lost or of another boot, by their mark."""
         leader = self._recorded()
-        return (process.members(leader) if leader else []) or process.marked_as_own(self._mark)
+        return (process.members(leader) if leader else []) or process.marked(self._mark)
 
     def is_running(self) -> bool:
         """By the process's group, the check command, or the server's answer, whichever is declared."""
@@ -131,9 +136,9 @@ class CommandManager(Manager):
             self._forget_start()
             return
         leader = self._recorded()
-        grace_s = float(declared.get("stop_grace_s", 10))
-        left = process.stop_group(leader, grace_s) if leader else []
-        left += process.stop_marked(self._mark, grace_s)
+        until_s = time.monotonic() + float(declared.get("stop_grace_s", 10))
+        left = process.stop_group(leader, until_s - time.monotonic()) if leader else []
+        left += process.stop_marked(self._mark, max(0.0, until_s - time.monotonic()))
         if left:
             raise ScriptError("production", f"Production's processes {left} do not end, not even by SIGKILL.")
         self.state.remove_if_possible(RECORD)
@@ -152,7 +157,9 @@ class CommandManager(Manager):
             log, cwd = self.state.path(LOG), declared.get("cwd")
             started = process.start_detached(argv, log=log, env=env, cwd=cwd, mark=self._mark)
         except OSError as error:
-            raise ScriptError("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
+            raise ScriptError(
+                "production", f"Production's command {shown_value(argv[0])} cannot be started: {error}."
+            ) from error
         try:
             self.state.write(RECORD, {**process.identity(started.pid), "argv": argv})
         except OSError:
@@ -231,20 +238,26 @@ class CommandManager(Manager):
         try:
             started = process.start_detached(argv, log=log, mark=self._mark)
         except OSError as error:
-            raise ScriptError("production", f"Production's command {argv[0]!r} cannot be started: {error}.") from error
+            raise ScriptError(
+                "production", f"Production's command {shown_value(argv[0])} cannot be started: {error}."
+            ) from error
         try:
             status = started.wait(START_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             started.kill()
             started.wait()
-            raise ScriptError("production", f"`{' '.join(argv)}` did not end within {START_TIMEOUT_S:g} s.") from None
+            raise ScriptError(
+                "production", f"{shown_command(argv)} did not end within {START_TIMEOUT_S:g} s."
+            ) from None
         if status != 0:
-            said = (log.read_bytes() if log.exists() else b"")[before:].decode(errors="replace").strip()[-500:]
-            raise ScriptError("production", f"`{' '.join(argv)}` ended with status {status}: {said or 'no output'}.")
+            said = shown_output(trust.read_end(log, _SAID_BYTES, before).decode(errors="replace"))
+            raise ScriptError("production", f"{shown_command(argv)} ended with status {status}: {said}.")
 
 
 def _arguments(key: str, declared: object) -> list[str]:
     """A declared command, as words."""
     if not isinstance(declared, list) or not declared:
-        raise ScriptError("declaration", f"tokenpeak_production.{key} must be a list of arguments, not {declared!r}.")
+        raise ScriptError(
+            "declaration", f"tokenpeak_production.{key} must be a list of arguments, not {shown_value(declared)}."
+        )
     return [str(word) for word in declared]

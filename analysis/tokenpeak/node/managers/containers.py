@@ -12,6 +12,7 @@ from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import IsMember
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json
 
 
@@ -39,7 +40,8 @@ class DockerManager(Manager):
         if not found:
             raise ScriptError(
                 "production" if ran.status == 0 or is_absent(ran) else NOT_SEEN,
-                f"{self.program} shows no container {unit!r} ({said(ran)}): correct tokenpeak_production.unit.",
+                f"{self.program} shows no container {shown_value(unit)} ({said(ran)}): correct "
+                "tokenpeak_production.unit.",
             )
         return dict(found[0])
 
@@ -54,7 +56,7 @@ class DockerManager(Manager):
         if host.get("AutoRemove"):
             raise ScriptError(
                 "production",
-                f"The container {self.unit!r} has --rm: stopping would delete it. Start it without --rm.",
+                f"The container {shown_value(self.unit)} has --rm: stopping would delete it. Start it without --rm.",
             )
         return {
             "id": found.get("Id"),

@@ -9,6 +9,7 @@ from tokenpeak.node import clock
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, control_group
 from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json
 
 
@@ -29,7 +30,8 @@ class KubernetesManager(Manager):
         unit = str(self.needed("unit"))
         if unit.split("/")[0] not in ("deployment", "statefulset"):
             raise ScriptError(
-                "declaration", f"tokenpeak_production.unit is {unit!r}; give deployment/NAME or statefulset/NAME."
+                "declaration",
+                f"tokenpeak_production.unit is {shown_value(unit)}; give deployment/NAME or statefulset/NAME.",
             )
         return dict(json.loads(self.ask(self.kubectl("get", unit, "-o", "json")).out))
 
@@ -106,5 +108,7 @@ def _expression(declared: Json) -> str:
         "DoesNotExist": f"!{key}",
     }
     if operator not in known:
-        raise ScriptError("production", f"Its selector has the operator {operator!r}. Known: {', '.join(known)}.")
+        raise ScriptError(
+            "production", f"Its selector has the operator {shown_value(operator)}. Known: {', '.join(known)}."
+        )
     return known[operator]

@@ -6,6 +6,7 @@ from tokenpeak.node import clock, process
 from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import IsMember
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
+from tokenpeak.node.shown import shown_output, shown_value
 from tokenpeak.node.state import Json
 
 
@@ -32,10 +33,10 @@ class SupervisordManager(Manager):
         ran = process.run(self.supervisorctl("status", unit))
         found = parse_status(ran.out, unit)
         if found is None:
-            said = (ran.out or ran.err).strip()[-300:]
+            said = shown_output(ran.out or ran.err)
             raise ScriptError(
                 "production" if "no such process" in said else NOT_SEEN,
-                f"supervisord does not answer for {unit!r}: {said}. Correct tokenpeak_production.",
+                f"supervisord does not answer for {shown_value(unit)}: {said}. Correct tokenpeak_production.",
             )
         return found
 

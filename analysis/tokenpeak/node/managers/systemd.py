@@ -10,6 +10,7 @@ from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, in_control_group
 from tokenpeak.node.login import as_user
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json
 
 
@@ -32,23 +33,24 @@ def loss(unit: str, shown: Mapping[str, str]) -> str | None:
     fragment = shown.get("FragmentPath", "")
     if shown.get("Transient") == "yes" or fragment.startswith("/run/systemd/transient/"):
         return (
-            f"The unit {unit!r} is transient (made by systemd-run): stopping would delete it. "
+            f"The unit {shown_value(unit)} is transient (made by systemd-run): stopping would delete it. "
             f"Put it into a unit file, /etc/systemd/system/{unit}, and start that."
         )
     if shown.get("LoadState") == "masked" or shown.get("UnitFileState") in ("masked", "masked-runtime"):
         return (
-            f"The unit {unit!r} is masked: once stopped it could not be started again. "
+            f"The unit {shown_value(unit)} is masked: once stopped it could not be started again. "
             f"Run `systemctl unmask {unit}`, or correct tokenpeak_production.unit."
         )
     if not fragment and not shown.get("SourcePath"):
         return (
-            f"The unit {unit!r} has no unit file any more: once stopped it could not be started again. "
+            f"The unit {shown_value(unit)} has no unit file any more: once stopped it could not be started again. "
             f"Put it back, /etc/systemd/system/{unit}, and run `systemctl daemon-reload`."
         )
     is_generated = shown.get("UnitFileState") == "generated" or "/systemd/generator" in fragment
     if fragment.startswith("/run/") and not is_generated:
         return (
-            f"The unit {unit!r} lies in {fragment}, which a boot removes: production would not come back after one. "
+            f"The unit {shown_value(unit)} lies in {fragment}, which a boot removes: production would not "
+            "come back after one. "
             f"Move it to /etc/systemd/system and run `systemctl daemon-reload`."
         )
     return None
@@ -76,7 +78,8 @@ class SystemdManager(Manager):
         if shown.get("LoadState") not in LOADED:
             raise ScriptError(
                 "production",
-                f"systemd has no unit {unit!r} ({shown.get('LoadState')}): correct tokenpeak_production.unit.",
+                f"systemd has no unit {shown_value(unit)} ({shown.get('LoadState')}): correct "
+                "tokenpeak_production.unit.",
             )
         return shown
 
@@ -89,7 +92,8 @@ class SystemdManager(Manager):
         if os.geteuid() != 0 and not self.declared.get("user"):
             raise ScriptError(
                 "production",
-                f"{self.needed('unit')!r} is a unit of the system, which root alone may stop and start: let an "
+                f"{shown_value(self.needed('unit'))} is a unit of the system, which root alone may stop and "
+                "start: let an "
                 "administrator install TokenPeak (tokenpeak_guard_command), or leave this node out.",
             )
         if problem := loss(str(self.needed("unit")), shown):

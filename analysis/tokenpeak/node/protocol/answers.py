@@ -26,6 +26,7 @@ from tokenpeak.node.protocol.bounds import (
     structure,
     text,
 )
+from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json
 
 _UNKNOWN_NAMED = 5
@@ -415,6 +416,6 @@ def parse(kind: type[AnyAnswer], given: Json) -> AnyAnswer:
 
 def _unknown(kind: type[Any], given: Json) -> Iterator[str]:
     unknown = sorted(given.keys() - readers(kind).keys())
-    yield from (f"{name!r:.80} is unknown" for name in unknown[:_UNKNOWN_NAMED])
+    yield from (f"{shown_value(name)} is unknown" for name in unknown[:_UNKNOWN_NAMED])
     if len(unknown) > _UNKNOWN_NAMED:
         yield f"{len(unknown) - _UNKNOWN_NAMED} more are unknown"

@@ -26,8 +26,9 @@ class ObserveRequest(NodeRequest):
 class ChangeRequest(NodeRequest):
     """Change production's definition, and put it back unless a confirmation comes within `confirm_within_s`.
 
-    `edit` is {words, program, env, image}: each word is a new one, or the number of the word of the present command
-    that stays. Without it, the last confirmed apply is undone. `was_sha256` is the definition that was shown.
+    `edit` is {words, env, image}: each word is a new one, or the number of the word of the present command that stays;
+    which of them are the program, the node says itself. Without it, the last confirmed apply is undone. `was_sha256` is
+    the definition that was shown.
     """
 
     apply_id: str
@@ -52,5 +53,5 @@ class ConfirmRequest(NodeRequest):
 
 def check_declared(declaration: Json, request: ChangeRequest) -> None:
     """Raise ScriptError for what the node's own declaration does not allow of a change."""
-    if wrong := too_long(declaration, request.lease_s, request.confirm_within_s):
+    if wrong := too_long(declaration, request.lease_s, request.confirm_within_s + request.production_ready_s):
         raise ScriptError("refused", f"The change request is refused, and nothing was touched: {'; '.join(wrong)}.")

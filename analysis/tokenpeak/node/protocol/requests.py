@@ -1,7 +1,7 @@
 """Requests of a controller to the node script: put, launch, finish, restore, uninstall, heartbeat.
 
 A request is one JSON object. All of it is checked before anything on the node is touched: a field that is missing,
-unknown, of another type or out of range is an error that names it.
+unknown, of another type or out of range is an error that names it, and so is a word that no word may be (`words`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar
 
-from tokenpeak.node import boards, environment
+from tokenpeak.node import boards, environment, words
 from tokenpeak.node.engine_builds import engine_build
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.shown import shown_output, shown_value
 from tokenpeak.node.state import Json
 
 REQUEST_BYTES = 1 << 20
+HEARTBEAT_BYTES = 1 << 14
 REQUEST_TIMEOUT_S = 30.0
 LEASE_MAX_S = 600.0
 TRIAL_DEADLINE_MAX_S = 86_400.0
@@ -32,8 +34,7 @@ ENGINE_STOP_S = 60.0
 PRODUCTION_READY_S = 900.0
 WORDS_MAX = 2_000
 VARIABLES_MAX = 200
-TEXT_MAX = 131_072
-"""What Linux takes as one argument or variable."""
+_WRONG_NAMED = 10
 
 TRIAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
@@ -42,134 +43,126 @@ Check = Callable[[Any], Optional[str]]
 """What is wrong with a value, in words that follow the field's name; None when nothing is."""
 
 
-def _text(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return f"is {value!r:.80}, not a text"
-    if not value or len(value) > 500 or not value.isprintable():
-        return f"is {value!r:.80}: 1 to 500 printable characters are needed"
-    return None
+def _text(given: Any) -> str | None:
+    return words.wrong_name(given)
 
 
-def _trial_id(value: Any) -> str | None:
-    if isinstance(value, str) and TRIAL_ID.fullmatch(value):
+def _model(given: Any) -> str | None:
+    return words.wrong_name(given) or words.wrong_place(given)
+
+
+def _trial_id(given: Any) -> str | None:
+    if isinstance(given, str) and TRIAL_ID.fullmatch(given):
         return None
-    return f"is {value!r:.80}, not letters, digits and ._-"
+    return f"is {shown_value(given)}, not letters, digits and ._-"
 
 
-def _secret(value: Any) -> str | None:
-    if isinstance(value, str) and SECRET_NAME.fullmatch(value):
+def _secret(given: Any) -> str | None:
+    if isinstance(given, str) and SECRET_NAME.fullmatch(given):
         return None
-    return f"is {value!r:.80}, not the name of a secret"
+    return f"is {shown_value(given)}, not the name of a secret"
 
 
-def _secret_value(value: Any) -> str | None:
-    """Without the value in the words."""
-    return None if isinstance(value, str) and _text(value) is None else "is not 1 to 500 printable characters"
+def _declaration(given: Any) -> str | None:
+    return words.wrong_tree(given) if isinstance(given, dict) else f"is {shown_value(given)}, not an object"
 
 
-def _declaration(value: Any) -> str | None:
-    return None if isinstance(value, dict) else f"is {value!r:.80}, not an object"
+def _flag(given: Any) -> str | None:
+    return None if isinstance(given, bool) else f"is {shown_value(given)}, not true or false"
 
 
-def _flag(value: Any) -> str | None:
-    return None if isinstance(value, bool) else f"is {value!r:.80}, not true or false"
-
-
-def _seconds(value: Any) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f"is {value!r:.80}, not a number of seconds"
-    if not 0 < value <= SECONDS_MAX:
-        return f"is {value!r:.80}; more than 0 and at most {SECONDS_MAX:g} s are possible"
+def _seconds(given: Any) -> str | None:
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        return f"is {shown_value(given)}, not a number of seconds"
+    if not 0 < given <= SECONDS_MAX:
+        return f"is {shown_value(given)}; more than 0 and at most {SECONDS_MAX:g} s are possible"
     return None
 
 
-def _idle_seconds(value: Any) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= IDLE_MAX_S:
-        return f"is {value!r:.80}, not 0 to {IDLE_MAX_S:g} s"
+def _idle_seconds(given: Any) -> str | None:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= IDLE_MAX_S:
+        return f"is {shown_value(given)}, not 0 to {IDLE_MAX_S:g} s"
     return None
 
 
-def _is_passable(text: str) -> bool:
-    """Whether a process can be given it: half of a surrogate pair, which JSON may hold, has no bytes."""
-    try:
-        return len(text.encode()) < TEXT_MAX
-    except UnicodeEncodeError:
-        return False
+def _number(given: Any) -> str | None:
+    return (
+        None if type(given) is int and 0 <= given < 1 << 63 else f"is {shown_value(given)}, not a number of a heartbeat"
+    )
 
 
-def _number(value: Any) -> str | None:
-    return None if type(value) is int and 0 <= value < 1 << 63 else f"is {value!r:.80}, not a number of a heartbeat"
-
-
-def _claim(value: Any) -> str | None:
-    if not isinstance(value, dict) or set(value) != {"sweep_id", "generation"}:
-        return f"is {value!r:.80}, not {{sweep_id, generation}}"
-    generation = value["generation"]
+def _claim(given: Any) -> str | None:
+    if not isinstance(given, dict) or set(given) != {"sweep_id", "generation"}:
+        return f"is {shown_value(given)}, not {{sweep_id, generation}}"
+    generation = given["generation"]
     if type(generation) is not int or not 0 < generation < 1 << 31:
-        return f"has the generation {generation!r:.80}, not a whole number from 1 on"
-    return _text(value["sweep_id"])
+        return f"has the generation {shown_value(generation)}, not a whole number from 1 on"
+    return _text(given["sweep_id"])
 
 
-def _nonce(value: Any) -> str | None:
-    if isinstance(value, str) and re.fullmatch("[0-9a-f]{32,64}", value):
+def _nonce(given: Any) -> str | None:
+    if isinstance(given, str) and re.fullmatch("[0-9a-f]{32,64}", given):
         return None
-    return f"is {value!r:.80}, not 32 to 64 hexadecimal digits"
+    return f"is {shown_value(given)}, not 32 to 64 hexadecimal digits"
 
 
-def _served(value: Any) -> str | None:
-    if not isinstance(value, dict) or set(value) != {"running", "model"} or not isinstance(value["running"], bool):
-        return f"is {value!r:.80}, not {{running, model}}"
-    return None if value["model"] is None else _text(value["model"])
+def _served(given: Any) -> str | None:
+    if not isinstance(given, dict) or set(given) != {"running", "model"} or not isinstance(given["running"], bool):
+        return f"is {shown_value(given)}, not {{running, model}}"
+    return None if given["model"] is None else _text(given["model"])
 
 
-def _words(value: Any) -> str | None:
-    if not isinstance(value, list) or not 0 < len(value) <= WORDS_MAX:
+def _words(given: Any) -> str | None:
+    if not isinstance(given, list) or not 0 < len(given) <= WORDS_MAX:
         return f"is not a list of 1 to {WORDS_MAX} words"
-    for word in value:
-        if not isinstance(word, str) or "\0" in word or not _is_passable(word):
-            return f"has the word {word!r:.80}, which no command line can hold"
+    for place, word in enumerate(given, 1):
+        if wrong := words.wrong_word(word):
+            return f"has a word, the {place}., that {wrong}"
     return None
 
 
-def _variables(value: Any) -> str | None:
-    if not isinstance(value, dict) or len(value) > VARIABLES_MAX:
+def _variables(given: Any) -> str | None:
+    if not isinstance(given, dict) or len(given) > VARIABLES_MAX:
         return f"is not an object of at most {VARIABLES_MAX} variables"
-    for name, text in value.items():
+    for name, text in given.items():
         if not environment.NAME.fullmatch(name):
-            return f"has {name!r:.80}, which is not the name of an environment variable"
-        if not isinstance(text, str) or environment.wrong_value(text) or not _is_passable(text):
-            return f"has {name}, whose value must be a text in one line"
+            return f"has {shown_value(name)}, which is not the name of an environment variable"
+        if wrong := words.wrong_word(text, words.WORD_BYTES - len(name) - 1):
+            return f"has {name}, whose value {wrong}"
     return None
 
 
-def _zero_or_seconds(value: Any) -> str | None:
-    return None if value == 0 and not isinstance(value, bool) else _seconds(value)
+def _zero_or_seconds(given: Any) -> str | None:
+    return None if given == 0 and not isinstance(given, bool) else _seconds(given)
 
 
-def _concurrency(value: Any) -> str | None:
-    return None if type(value) is int and 0 <= value <= 64 else f"is {value!r:.80}, not 0 to 64"
+def _concurrency(given: Any) -> str | None:
+    return None if type(given) is int and 0 <= given <= 64 else f"is {shown_value(given)}, not 0 to 64"
 
 
-def _digest(value: Any) -> str | None:
-    if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value):
+def _digest(given: Any) -> str | None:
+    if isinstance(given, str) and re.fullmatch("[0-9a-f]{64}", given):
         return None
-    return f"is {value!r:.80}, not a SHA-256"
+    return f"is {shown_value(given)}, not a SHA-256"
 
 
-def _edit(value: Any) -> str | None:
-    if not isinstance(value, dict) or set(value) != {"words", "program", "env", "image"}:
-        return "is not {words, program, env, image}"
-    words, program, env, image = (value[name] for name in ("words", "program", "env", "image"))
-    if not isinstance(words, list) or any(type(word) is not int and not isinstance(word, str) for word in words):
+def _edit(given: Any) -> str | None:
+    if not isinstance(given, dict) or set(given) != {"words", "env", "image"}:
+        return "is not {words, env, image}"
+    new_words, env, image = given["words"], given["env"], given["image"]
+    if not isinstance(new_words, list) or any(
+        type(word) is not int and not isinstance(word, str) for word in new_words
+    ):
         return "has words that are neither words nor places of words"
-    said = _words([str(word) for word in words])
-    if said is not None:
-        return said
-    if type(program) is not int or not 0 <= program < len(words):
-        return f"has a program of {program!r:.80} words"
-    if not isinstance(env, dict) or (said := _variables({name: text or "" for name, text in env.items()})) is not None:
-        return said or "has no variables"
-    return None if image is None else _text(image)
+    if any(type(word) is int and not 0 <= word < WORDS_MAX for word in new_words):
+        return f"has the place of a word that is not 0 to {WORDS_MAX - 1}"
+    wrong = _words([str(word) for word in new_words])
+    if wrong is not None:
+        return wrong
+    if not isinstance(env, dict):
+        return "has no object of variables"
+    wrong = _variables({name: "" if text is None else text for name, text in env.items()})
+    return wrong if wrong is not None or image is None else _text(image)
 
 
 CHECKS: dict[str, Check] = {
@@ -183,7 +176,7 @@ CHECKS: dict[str, Check] = {
     "engine": _text,
     "engine_version": _text,
     "engine_digest": _text,
-    "model": _text,
+    "model": _model,
     "deadline_s": _seconds,
     "lease_s": _seconds,
     "trial_deadline_s": _seconds,
@@ -191,7 +184,7 @@ CHECKS: dict[str, Check] = {
     "production_ready_s": _seconds,
     "idle_s": _idle_seconds,
     "secret": _secret,
-    "secret_value": _secret_value,
+    "secret_value": _text,
     "declaration": _declaration,
     "restore_production": _flag,
     "keep_lock": _flag,
@@ -320,7 +313,7 @@ Request = TypeVar("Request", bound=NodeRequest)
 def parse(kind: type[Request], given: Json) -> Request:
     """The request, every field of it checked; raises ScriptError that names each field that is wrong."""
     known = {one.name: one for one in fields(kind)}
-    wrong = [f"{name!r:.80} is unknown" for name in given if name not in known]
+    wrong = [f"{shown_value(name)} is unknown" for name in given if name not in known]
     for name, one in known.items():
         if name in given:
             is_left_out = given[name] is None and one.default is None
@@ -330,7 +323,8 @@ def parse(kind: type[Request], given: Json) -> Request:
             wrong.append(f"{name} is missing")
     if wrong:
         what = kind.__name__.replace("Request", "").lower()
-        raise ScriptError("request", f"The {what} request is refused, and nothing was touched: {'; '.join(wrong)}.")
+        reasons = "; ".join(wrong[:_WRONG_NAMED])
+        raise ScriptError("request", f"The {what} request is refused, and nothing was touched: {reasons}.")
     return kind(**given)
 
 
@@ -350,15 +344,18 @@ def limits(declaration: Json) -> dict[str, float]:
     }
 
 
-def too_long(declaration: Json, lease_s: float, trial_deadline_s: float) -> list[str]:
-    """What a node would refuse of a trial's lease and deadline, and by which key of the inventory."""
+def too_long(declaration: Json, lease_s: float, trial_s: float) -> list[str]:
+    """What a node would refuse of a lease, and of how long production may be down, and by which key of the inventory.
+
+    `trial_s` is all of it: the trial's deadline, the end of its engine and the return of production.
+    """
     most = limits(declaration)
     found = []
     if lease_s > most["lease_max_s"]:
         found.append(f"lease_s is {lease_s:g} s and tokenpeak_lease_max_s of the inventory {most['lease_max_s']:g}")
-    if trial_deadline_s > most["trial_deadline_max_s"]:
+    if trial_s > most["trial_deadline_max_s"]:
         found.append(
-            f"a trial may take {trial_deadline_s:g} s by its deadlines and tokenpeak_trial_deadline_max_s of the "
+            f"production may be down for {trial_s:g} s by its deadlines and tokenpeak_trial_deadline_max_s of the "
             f"inventory is {most['trial_deadline_max_s']:g}"
         )
     return found
@@ -366,7 +363,8 @@ def too_long(declaration: Json, lease_s: float, trial_deadline_s: float) -> list
 
 def check_declared(declaration: Json, request: LaunchRequest) -> None:
     """Raise ScriptError for what the node's own declaration does not allow of a launch."""
-    wrong = too_long(declaration, request.lease_s, max(request.trial_deadline_s, request.deadline_s))
+    longest_s = max(request.trial_deadline_s, request.deadline_s)
+    wrong = too_long(declaration, request.lease_s, longest_s + request.engine_stop_s + request.production_ready_s)
     engine_build(declaration, request.engine)
     engine = declaration.get("engine") or {}
     has_chosen = boards.chosen_boards(declaration) is not None
@@ -374,15 +372,22 @@ def check_declared(declaration: Json, request: LaunchRequest) -> None:
     # A config may empty a variable that the inventory itself sets.
     own = engine.get("env") or {}
     wrong += filter(
-        None, (environment.why_not(name, allowed) for name, text in request.env.items() if text or name not in own)
+        None,
+        (environment.why_not(name, allowed, text) for name, text in request.env.items() if text or name not in own),
     )
     if wrong:
         raise ScriptError("refused", f"The launch request is refused, and nothing was touched: {'; '.join(wrong)}.")
 
 
+def check_finish(declaration: Json, request: FinishRequest) -> None:
+    """Raise ScriptError for an end that would keep production down beyond what the node's declaration allows."""
+    if wrong := too_long(declaration, 0.0, request.engine_stop_s + request.production_ready_s):
+        raise ScriptError("refused", f"The finish request is refused, and nothing was touched: {'; '.join(wrong)}.")
+
+
 def read(source: str) -> Json:
     """The JSON object in a file, or on standard input for `-`; an empty one where a terminal or nothing is there."""
-    raw = _standard_input() if source == "-" else Path(source).read_bytes()
+    raw = _standard_input() if source == "-" else _file(Path(source))
     if len(raw) > REQUEST_BYTES:
         raise ScriptError("request", f"The request has more than {REQUEST_BYTES} bytes.")
     return parsed(raw) if raw.strip() else {}
@@ -391,12 +396,17 @@ def read(source: str) -> Json:
 def parsed(raw: bytes | str) -> Json:
     """The JSON object in a text; raises ScriptError for any other text."""
     try:
-        value = json.loads(raw)
+        given = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise ScriptError("request", f"The request is not JSON: {error}.") from error
-    if not isinstance(value, dict):
+        raise ScriptError("request", f"The request is not JSON: {shown_output(str(error))}.") from error
+    if not isinstance(given, dict):
         raise ScriptError("request", "The request must be a JSON object.")
-    return value
+    return given
+
+
+def _file(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(REQUEST_BYTES + 1)
 
 
 def _standard_input() -> bytes:

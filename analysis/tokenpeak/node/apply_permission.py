@@ -1,0 +1,88 @@
+"""Permission of a restricted user to change production: what may come through root's command of applies.
+
+That user chooses the engine's arguments, and so acts as production's user. Hence production must have a user of its
+own, and what the change starts is compared as its manager will start it, with every word that stays in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tokenpeak.node import boards, environment, process, sockets
+from tokenpeak.node.containers import FORWARDERS
+from tokenpeak.node.definitions.base import Definition
+from tokenpeak.node.engine_builds import engine_builds
+from tokenpeak.node.engine_command import Command
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.identity import program
+from tokenpeak.node.managers.base import Manager
+from tokenpeak.node.shown import shown_command, shown_value
+from tokenpeak.node.state import Json
+
+
+def root_problem(manager: Manager) -> str | None:
+    """Why a restricted user may not change this production: it runs as root, or nobody sees as whom; None else."""
+    if os.geteuid() != 0:
+        return None
+    pids = _pids(manager)
+    if not pids:
+        return (
+            "Which user production runs as is not seen on this node, and a restricted user changes none that may be "
+            "root's: let an administrator apply."
+        )
+    of_root = [pid for pid in pids if 0 in process.user_ids(pid) and Path(program(pid) or "").name not in FORWARDERS]
+    if not of_root:
+        return None
+    return (
+        f"Production runs as root (process {of_root[0]}), and whoever chooses its arguments acts as its user: give "
+        "production a user of its own (User= of its unit, user of its section, service or container), or let an "
+        "administrator apply."
+    )
+
+
+def require(declaration: Json, definition: Definition, was: Command, new: Command) -> None:
+    """Raise ScriptError for a change that a restricted user may not make of the command `was`."""
+    if problem := root_problem(definition.manager):
+        raise ScriptError("refused", problem)
+    builds = engine_builds(declaration).values()
+    own, started = (definition.shown_words(each)[: each.program] for each in (was, new))
+    if started != own and started not in [build["command"] for build in builds if "image" not in build]:
+        raise ScriptError(
+            "refused",
+            f"The apply command starts production's own program or a declared build, not {shown_command(started)}.",
+        )
+    if new.image not in [was.image, *(build.get("image") for build in builds)]:
+        raise ScriptError("refused", f"The apply command takes a declared build's image, not {shown_value(new.image)}.")
+    changed = sorted(name for name in {*was.env, *new.env} if was.env.get(name) != new.env.get(name))
+    for word in new.words[: new.program]:
+        # `env ${X} serve`: what X is would choose the program.
+        used = {name for name in changed if re.search(r"[$%]", word) and name in word}
+        if used:
+            raise ScriptError("refused", f"{', '.join(used)} is part of production's program, and stays as it is.")
+    _require_environment(declaration, new, changed)
+
+
+def _require_environment(declaration: Json, new: Command, changed: list[str]) -> None:
+    """Raise ScriptError for a variable that neither a config may set nor the inventory sets so."""
+    engine = declaration.get("engine") or {}
+    has_chosen = boards.chosen_boards(declaration) is not None
+    allowed = environment.allowed_names(engine.get("env_allowed"), bool(declaration.get("simulated")), has_chosen)
+    declared = {str(name): str(text) for name, text in (engine.get("env") or {}).items()}
+    for name in changed:
+        if name in declared and new.env.get(name) in (None, declared[name]):
+            continue
+        if wrong := environment.why_not(name, allowed, new.env.get(name, "")):
+            raise ScriptError("refused", f"The change request is refused, and nothing was touched: {wrong}.")
+
+
+def _pids(manager: Manager) -> list[int]:
+    """Production's processes, as its manager knows them; where it does not say, who listens at its url."""
+    is_member = manager.members()
+    if is_member is not None:
+        return [pid for pid in process.pids() if is_member(pid)]
+    parts = urlsplit(str(manager.declared.get("url") or ""))
+    address = (parts.hostname or "127.0.0.1", parts.port or 80)
+    return [int(listener.split()[0]) for listener in sockets.listeners(*address)] if parts.netloc else []

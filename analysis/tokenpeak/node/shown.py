@@ -1,0 +1,105 @@
+"""Words fit to be shown: commands, values and outputs as an error, a log or an answer may hold them.
+
+What may be a secret is hidden, hidden characters are written out, line ends are spaces, and what is long is cut. No
+other module of the node script quotes a word that came from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterable, Sequence
+
+from tokenpeak.node import words
+
+HIDDEN = "[secret]"
+SECRET = re.compile(r"(key|token|[-_]pat)$|secret|passw|passphrase|credential|api[-_]?k", re.IGNORECASE)
+"""Names of flags and variables that are not shown, nor their values; `--api-k` is what argparse takes for a key's."""
+_NAME = r"(?:api[-_]?k|key|token|[-_]pat|secret|passw(?:or)?d|passphrase|credentials?)[\"']?"
+_ASSIGNED = re.compile(rf"""([\w.-]*{_NAME}\s*[=:]\s*["']?)[^\s"',;}}]+""", re.IGNORECASE)
+_OPTION = re.compile(rf"""(--?[\w-]*{_NAME}\s+["']?)[^\s"',;}}]+""", re.IGNORECASE)
+_USER_OF_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@]+@", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"\b(?:hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[a-z]-|nvapi-|AKIA)[\w-]{8,}|(?<=Bearer )\S+", re.IGNORECASE
+)
+MOST_VALUE, MOST_COMMAND, MOST_OUTPUT = 80, 300, 500
+"""Characters that are shown."""
+
+
+def shown_value(given: Any, most: int = MOST_VALUE) -> str:
+    """A value in quotes, or its number; of a list or an object, which may hold anything, how many entries it has."""
+    if isinstance(given, (list, tuple, set, frozenset)):
+        return f"a list of {len(given)}"
+    if isinstance(given, dict):
+        return f"an object of {len(given)}"
+    if not isinstance(given, str):
+        return _cut(repr(given), most)
+    return "'" + _cut(_one_line(given), most) + "'"
+
+
+def shown_command(argv: Iterable[str], most: int = MOST_COMMAND) -> str:
+    """A command line in backquotes."""
+    return f"`{_cut(' '.join(map(_one_line, hidden_words([str(word) for word in argv]))), most)}`"
+
+
+def shown_output(text: str, most: int = MOST_OUTPUT) -> str:
+    """The end of what a program or a server printed, in one line; `no output` where it printed nothing."""
+    line = _one_line(text[-4 * most :])
+    return f"…{line[-most:]}" if len(line) > most else line or "no output"
+
+
+def shown_answer(text: str, most: int = MOST_COMMAND) -> str:
+    """The beginning of what a server answered, in one line."""
+    return _cut(_one_line(text[: 4 * most]), most) or "nothing"
+
+
+def hidden_words(argv: Sequence[str]) -> list[str]:
+    """The words of a command line in their places, less what may be secret."""
+    hidden: list[str] = []
+    is_secret = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        if word.startswith("-"):
+            is_secret = bool(SECRET.search(name))
+            hidden.append(f"{name}={HIDDEN}" if is_secret and equals else _masked(word))
+        elif is_secret:
+            hidden.append(HIDDEN)
+        else:
+            hidden.append(f"{name}={HIDDEN}" if equals and SECRET.search(name) else _masked(word))
+    return hidden
+
+
+def hidden_env(env: dict[str, str]) -> dict[str, str]:
+    """The variables, less values that may be secret."""
+    return {name: HIDDEN if SECRET.search(name) else _masked(text) for name, text in sorted(env.items())}
+
+
+def without_secrets(argv: Sequence[str]) -> list[str]:
+    """The words of a command line less flags that may hold secrets, and their values."""
+    kept: list[str] = []
+    is_secret = False
+    for word in argv:
+        if word.startswith("-"):
+            is_secret = bool(SECRET.search(word.split("=")[0]))
+        if not is_secret:
+            kept.append(word)
+    return kept
+
+
+def _masked(text: str) -> str:
+    """The text less what looks like a secret wherever it stands."""
+    for pattern, instead in (
+        (_ASSIGNED, rf"\1{HIDDEN}"),
+        (_OPTION, rf"\1{HIDDEN}"),
+        (_USER_OF_URL, rf"\1{HIDDEN}@"),
+        (_TOKEN, HIDDEN),
+    ):
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _one_line(text: str) -> str:
+    return words.visible(" ".join(_masked(text).split()))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,0 +1,75 @@
+"""The tuner calls root's command with an environment of his own: a PATH with programs of his, limits, ignored signals.
+
+Without `secure_path` in sudoers root ran his `nvidia-smi`, and production that is kept as a process was started again
+with his limits. Root's command leaves all of that behind before it does anything.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.node.conftest import put_script
+
+from tokenpeak.node import launcher, root_environment
+from tokenpeak.node.state import State
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what root runs for another user needs root to play it")
+
+CALLER = """
+ulimit -S -n 64
+umask 0
+trap "" TERM CHLD HUP
+export PATH={evil} TOKENPEAK_CANARY=canary HOME={evil} ENV={evil}/rc BASH_ENV={evil}/rc
+exec nice -n 5 {wrapper} {word}
+"""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder that root alone may write, as a state folder's is."""
+    found = Path(tempfile.mkdtemp(prefix="tokenpeak-attack-", dir="/var/lib"))
+    yield found
+    shutil.rmtree(found)
+
+
+def test_root_runs_nothing_of_the_caller_s(home: Path) -> None:
+    """No program of his PATH is run, and what root starts has root's own variables, limits, mask and signals."""
+    evil, marker, seen = home / "evil", home / "was-here", home / "seen"
+    evil.mkdir()
+    for name in ("nvidia-smi", "amd-smi", "rocm-smi", "env", "cat", "python3", "sh", "nice"):
+        (evil / name).write_text(f"#!/bin/sh\necho {name} >> {marker}\n")
+        (evil / name).chmod(0o755)
+    (evil / "nice").unlink()
+    (evil / "nice").symlink_to("/usr/bin/nice")
+    (evil / "rc").write_text(f"echo rc >> {marker}\n")
+    state = State.make(home / "state")
+    put_script(state.path("tokenpeak-node.pyz"))
+    check = ["/bin/sh", "-c", f"(env; umask; ulimit -n; grep SigIgn /proc/$$/status; nice) > {seen}"]
+    declared = {"manager": "command", "check": check, "start": ["/bin/true"], "stop": ["/bin/true"]}
+    state.write("node.json", {"production": declared, "engine": {"command": ["/bin/true"], "user": "nobody"}})
+    wrapper = home / "tokenpeak-node"
+    launcher.install(state, {"guard_command": str(wrapper)})
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", CALLER.format(evil=evil, wrapper=wrapper, word="probe")],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert json.loads(done.stdout)["kernel"], done
+    assert not marker.exists(), marker.read_text()
+    *variables, umask, files, ignored, niceness = seen.read_text().splitlines()
+    assert "canary" not in seen.read_text()
+    assert f"PATH={root_environment.FIXED['PATH']}" in variables
+    assert f"HOME={root_environment.FIXED['HOME']}" in variables
+    assert "0022" == umask
+    assert "64" != files
+    assert not int(ignored.split()[1], 16) & (1 << 14 | 1 << 16), "SIGTERM and SIGCHLD are not ignored"
+    assert "0" == niceness
