@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from tokenpeak.invocation import as_typed
-from tokenpeak.terminal import HIDDEN, visible
+from tokenpeak.terminal import visible
 
 
 class SafeConsole(Console):
@@ -26,7 +26,4 @@ class SafeConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The renderable's segments with safe text."""
         for segment in super().render(renderable, options):
-            if segment.control or not HIDDEN.search(segment.text):
-                yield segment
-            else:
-                yield Segment(visible(segment.text), segment.style)
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
