@@ -212,7 +212,7 @@ def test_without_a_folder_no_connection_is_shared(
 
     found = host_command(Node(name="gpu1", variables={}), ["true"], is_shared=True)
 
-    assert ["gpu1", "true"] == found[-2:]
+    assert ["gpu1", "true"] == found[-5:]
     assert not any(word.startswith("Control") for word in found)
 
 
@@ -229,5 +229,5 @@ def test_remote_node_is_reached_as_its_inventory_says() -> None:
     found = node_command(Node(name="gpu1", variables=variables), ["echo", "a; rm -rf b"])
 
     asked = found.index("-p")
-    assert ["-p", "2222", "-l", "ops", "-i", "/keys/id", "-o", "UserKnownHostsFile=/keys/known"] == found[asked:-2]
-    assert ["10.0.0.7", "sudo -n echo 'a; rm -rf b'"] == found[-2:]
+    assert ["-p", "2222", "-l", "ops", "-i", "/keys/id", "-o", "UserKnownHostsFile=/keys/known"] == found[asked:-5]
+    assert ["-a", "-x", "--", "10.0.0.7", "sudo -n echo 'a; rm -rf b'"] == found[-5:]
