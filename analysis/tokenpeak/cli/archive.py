@@ -9,7 +9,7 @@ import click
 from tokenpeak import paths
 from tokenpeak.cli import completed
 from tokenpeak.errors import InputError, suggestion
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
 
 
 @click.command(short_help="Pack a sweep's archive into one checked file.")
@@ -83,8 +83,7 @@ def say_findings(folder: Path, found: list[str], fate: str) -> None:
         echo(f"{folder.name} names machines, people or secrets. {fate}:")
     else:
         echo(f"{folder.name} names no machine, person or secret, as far as its fields and patterns show.")
-    for line in found:
-        echo(f"  {line}")
+    echo_lines(f"  {line}" for line in found)
 
 
 def _folder(sweep_id: str) -> Path:

@@ -26,8 +26,8 @@ TREE_VALUES = 50_000
 TREE_DEPTH = 32
 """Of an object that holds words, such as a node's declaration."""
 
-_LINE_END = re.compile("\\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\\s*")
-_CI_COMMAND = re.compile(r"^:(?=:)|#(?=#(?:\[|vso\[|teamcity\[))")
+_LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_CI_COMMAND = re.compile(r"(?m)^[^\S\n]*:(?=:)|#(?=#(?:\[|vso\[|teamcity\[))")
 """What GitHub, Azure and TeamCity obey in what a job prints: at the beginning of a line, or in it."""
 
 
@@ -78,8 +78,14 @@ def one_line(text: str) -> str:
 
     A line of their own might be another node's, or `::add-mask::` to the service that reads what is printed.
     """
-    line = visible(_LINE_END.sub(" | ", text.strip()).replace("\t", " "))
-    return _CI_COMMAND.sub(r"\g<0> ", line)
+    parts = [part.strip() for part in _LINE_END.split(text)]
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    return no_command(indent + visible(" | ".join(filter(None, parts)).replace("\t", " ")))
+
+
+def no_command(text: str) -> str:
+    """The text with no line that a CI service obeys."""
+    return _CI_COMMAND.sub(r"\g<0> ", text)
 
 
 def _values(value: Any) -> Iterator[tuple[str, int, Any]]:

@@ -254,7 +254,8 @@ def summary(found: SurveyAnswer) -> str:
     words = [f"{count}{boards}", f"engine {_shown(engine)}" if engine else "no engine"]
     servers = [f"{server.manager} {server.unit or server.pid or ''}".strip() for server in found.servers]
     serves = f" serves {found.served_name}" if found.served_name else ""
-    return ", ".join([*words, f"production: {' and '.join(servers)}{serves}" if servers else "no production"])
+    words.append(f"production: {' and '.join(servers)}{serves}" if servers else "no production")
+    return one_line(", ".join(words))
 
 
 def _text(variable: Variable) -> str:

@@ -38,7 +38,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
     # Ansible resolves what follows the tag as if it stood there without quotes.
-    is_word = dumper.resolve(yaml.ScalarNode, value, (True, False)) == _STR
+    is_word = dumper.resolve(yaml.ScalarNode, value, (True, False)) == _STR  # type: ignore[no-untyped-call]
     if _HARMLESS.fullmatch(value) or not is_word:
         return dumper.represent_scalar(_STR, value)
     return dumper.represent_scalar(UNSAFE, value, style='"')
