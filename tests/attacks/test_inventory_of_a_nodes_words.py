@@ -1,7 +1,7 @@
 """A local user of a node serves a model whose words are a template, and waits for an operator to write an inventory.
 
 `vllm serve "{{ lookup('pipe', …) }}"` needs no rights. What `init --probe` writes of it must run nothing on the
-controller, neither when Ansible reads it nor when it becomes the node's declaration, and must stay the word that it was.
+controller, neither when Ansible reads it nor when it becomes the node's declaration, and stay the word that it was.
 """
 
 import dataclasses
@@ -34,14 +34,20 @@ def full_of(payload: str, manager: str) -> SurveyAnswer:
         return kind(**{**own, **fixed})
 
     engine = filled(FoundEngine, image=None if manager in ("process", "systemd") else payload)
-    server = filled(FoundServer, manager=manager, engine=engine, model=payload if manager == "process" else f"/{payload}")
+    server = filled(
+        FoundServer, manager=manager, engine=engine, model=payload if manager == "process" else f"/{payload}"
+    )
     board = filled(GpuState, index=0)
-    return filled(SurveyAnswer, servers=(server,), engines=(engine,), gpus=(board,), is_root=True, error=None, unusable=())
+    return filled(
+        SurveyAnswer, servers=(server,), engines=(engine,), gpus=(board,), is_root=True, error=None, unusable=()
+    )
 
 
 def written(folder: Path, answer: SurveyAnswer, name: str = "one") -> Path:
     """The inventory that is written of a host with that answer; its hosts.yml."""
-    hosts, shared = first_inventory([Surveyed(name=name, address="192.0.2.1", user="me", answer=answer)], "Written by …")
+    hosts, shared = first_inventory(
+        [Surveyed(name=name, address="192.0.2.1", user="me", answer=answer)], "Written by …"
+    )
     (folder / "group_vars").mkdir(parents=True)
     (folder / "hosts.yml").write_text(hosts)
     (folder / "group_vars" / "all.yml").write_text(shared)
@@ -52,7 +58,11 @@ def test_nothing_of_a_node_is_rendered(tmp_path: Path) -> None:
     """No lookup runs, by braces, by a statement, or by delimiters of the word's own; the word is what it was."""
     canary = tmp_path / "canary"
     run = f"lookup('pipe', 'touch {canary}')"
-    payloads = ("{{ " + run + " }}", "{% if " + run + " %}x{% endif %}", f"#jinja2:variable_start_string:'[['\n[[ {run} }}}}")
+    payloads = (
+        "{{ " + run + " }}",
+        "{% if " + run + " %}x{% endif %}",
+        f"#jinja2:variable_start_string:'[['\n[[ {run} }}}}",
+    )
     cases = {
         (manager, payload): written(tmp_path / f"{manager}-{number}", full_of(payload, manager))
         for manager in MANAGERS
@@ -73,7 +83,22 @@ def test_nothing_of_a_node_is_rendered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["\u202e{{ x }}", "a\nb: c", "a\rb", "\x85b: c", "\u2028- x", "# x", "x: y", "!vault x", "&a *a", "%TAG", "---", "~", "<<"]
+    "word",
+    [
+        "\u202e{{ x }}",
+        "a\nb: c",
+        "a\rb",
+        "\x85b: c",
+        "\u2028- x",
+        "# x",
+        "x: y",
+        "!vault x",
+        "&a *a",
+        "%TAG",
+        "---",
+        "~",
+        "<<",
+    ],
 )
 def test_a_word_is_one_value_of_the_file(word: str) -> None:
     """Whatever it holds, it ends neither its value nor its line, and what hides text stands there by its code."""
@@ -83,7 +108,7 @@ def test_a_word_is_one_value_of_the_file(word: str) -> None:
         """Takes the tag as Ansible does."""
 
     Loader.add_constructor("!unsafe", lambda loader, node: loader.construct_scalar(node))
-    assert {"a": word, "b": [word, 1], word: 2} == yaml.load(text, Loader)  # noqa: S506 - a SafeLoader with one tag more
+    assert {"a": word, "b": [word, 1], word: 2} == yaml.load(text, Loader)
     assert text.replace("\n", "").isprintable()
 
 
