@@ -19,6 +19,7 @@ from tokenpeak.errors import SpecError
 from tokenpeak.report.disclosure import RULES, FieldRule
 from tokenpeak.sensitive import mask
 from tokenpeak.spec.sweep import read_spec
+from tokenpeak.vllm.errors import is_own_sentence
 
 WORD = "zanzibarium"
 """Looks like a word, in every text that anybody may have written."""
@@ -112,6 +113,21 @@ def test_they_leave_where_they_are_asked_for(sown: Path, tmp_path: Path) -> None
     assert any("engine.log" in place for place in found)
     assert any("fell" in place for place in found)
     assert not any(word in place for place in found for word in ("owner", "OWNER", "--for"))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_ours"),
+    [
+        ("GPU memory ran out: 1.22 GiB more were wanted.", True),
+        ("The KV cache holds 4,096 tokens, less than one sequence of 8192.", True),
+        (f"The KV cache holds {WORD} tokens, less than one sequence of 8192.", False),
+        (f"GPU memory ran out: 1.22 GiB more were wanted. {WORD}", False),
+        (f"The hub refused the model: {WORD}", False),
+    ],
+)
+def test_sentences_of_our_own_stay(text: str, *, is_ours: bool) -> None:
+    """What a failure was is said where it is one of our sentences, with numbers in it and nobody's words."""
+    assert is_ours == is_own_sentence(text)
 
 
 def test_what_anybody_may_have_written_is_free_text() -> None:

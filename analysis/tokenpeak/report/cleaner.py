@@ -19,6 +19,7 @@ from tokenpeak.report.disclosure import FieldRule, holds_text, parts_of, rule_of
 from tokenpeak.report.known_words import KnownWords
 from tokenpeak.sensitive import KINDS, PLAIN, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
 from tokenpeak.spec.sweep import parse_spec
+from tokenpeak.vllm.errors import is_own_sentence
 from tokenpeak.vllm.flags import flag_table
 
 PUBLIC_IMAGES = (
@@ -268,11 +269,12 @@ class Cleaner:
         return {"calibrations": found} if found else None
 
     def _withheld(self, value: Any) -> Any:
-        """A mark for each text, so that where one was is still seen."""
+        """A mark for each text that is no sentence of ours, so that where one was is still seen."""
         if isinstance(value, str):
-            if value not in ("", WITHHELD):
-                self.findings.add("text", self.where)
-            return WITHHELD if value else ""
+            if value in ("", WITHHELD) or is_own_sentence(value):
+                return value
+            self.findings.add("text", self.where)
+            return WITHHELD
         if isinstance(value, dict):
             return {key: self._withheld(item) for key, item in value.items()}
         return type(value)(map(self._withheld, value))
