@@ -25,6 +25,7 @@ CASES ?=
 TARGET ?= dir
 DEST ?=
 DRY_RUN ?=
+TEXTS ?=
 KEEP_EVERYTHING ?=
 FORMAT ?=
 NODE ?=
@@ -93,8 +94,8 @@ rollback: $(READY) ## Undo the last confirmed apply on INVENTORY's nodes; shows 
 
 ##@ Look
 .PHONY: report
-report: $(READY) ## Build the site from ARCHIVE (no database, node or network); FACTORS=FILE.csv REGION=DE
-	@$(TOKENPEAK) report $(ARCHIVE) $(addprefix --param factors=,$(FACTORS)) $(addprefix --param region=,$(REGION))
+report: $(READY) ## Build the site from ARCHIVE (no database, node or network); FACTORS=FILE.csv REGION=DE TEXTS=1
+	@$(TOKENPEAK) report $(ARCHIVE) $(if $(TEXTS),--texts) $(addprefix --param factors=,$(FACTORS)) $(addprefix --param region=,$(REGION))
 
 .PHONY: serve
 serve: $(READY) ## Serve the site on this machine while a sweep runs
@@ -110,11 +111,11 @@ ingest: $(READY) ## Load the raw files of ARCHIVE into Postgres; twice changes n
 
 .PHONY: publish
 publish: $(READY) ## Send the built site to DEST (TARGET=dir|rsync|ghpages|s3, DRY_RUN=1 only says what would leave)
-	@$(if $(DEST),,$(error Say where to: make publish TARGET=dir DEST=/var/www/tokenpeak))$(TOKENPEAK) publish $(TARGET) $(DEST) $(if $(DRY_RUN),--dry-run) $(if $(KEEP_EVERYTHING),--keep-everything)
+	@$(if $(DEST),,$(error Say where to: make publish TARGET=dir DEST=/var/www/tokenpeak))$(TOKENPEAK) publish $(TARGET) $(DEST) $(if $(DRY_RUN),--dry-run) $(if $(TEXTS),--texts) $(if $(KEEP_EVERYTHING),--keep-everything)
 
 .PHONY: archive
-archive: $(READY) ## Pack the sweep SWEEP_ID into one file, cleaned (WITHOUT=prompts takes those out; KEEP_EVERYTHING=1)
-	@$(if $(SWEEP_ID),,$(error Say which: make archive SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) archive $(SWEEP_ID) $(addprefix --no-,$(WITHOUT)) $(if $(KEEP_EVERYTHING),--keep-everything)
+archive: $(READY) ## Pack the sweep SWEEP_ID into one file, cleaned (TEXTS=1 with logs and free text; KEEP_EVERYTHING=1)
+	@$(if $(SWEEP_ID),,$(error Say which: make archive SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) archive $(SWEEP_ID) $(if $(TEXTS),--texts) $(if $(KEEP_EVERYTHING),--keep-everything)
 
 .PHONY: import
 import: $(READY) ## Make an archive of another benchmark's results (FILES=, or a mapping file for CSV)

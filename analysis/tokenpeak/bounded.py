@@ -206,14 +206,14 @@ def read_yaml(path: Path, *, error: Error = ArchiveError, most: int = LARGEST_YA
     root = read_yaml_node(path, error=error, most=most)
     if root is None:
         return None
-    with _yaml_errors(path, error):
+    with yaml_errors(path, error):
         return _Loader("").construct_document(root)
 
 
 def read_yaml_node(path: Path, *, error: Error = ArchiveError, most: int = LARGEST_YAML_BYTES) -> yaml.Node | None:
     """The same as nodes, which know their lines and are of any tag; None for an empty file."""
     data = read_bytes(path, most, error=error)
-    with _yaml_errors(path, error):
+    with yaml_errors(path, error):
         loader = _Loader(data.decode("utf-8-sig"))
         try:
             root = loader.get_single_node()
@@ -226,7 +226,7 @@ def read_yaml_node(path: Path, *, error: Error = ArchiveError, most: int = LARGE
 
 
 @contextmanager
-def _yaml_errors(path: Path, error: Error) -> Iterator[None]:
+def yaml_errors(path: Path, error: Error) -> Iterator[None]:
     """Whatever the YAML library raises, as one `error` that names the file and, where it is known, the line."""
     try:
         yield

@@ -8,8 +8,10 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 
 from tokenpeak.invocation import as_typed
+from tokenpeak.node.words import no_command, one_line
 from tokenpeak.terminal import visible
 
 
@@ -26,4 +28,12 @@ class SafeConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The renderable's segments with safe text."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+            yield segment if segment.control else Segment(no_command(visible(segment.text)), segment.style)
+
+
+class SafeTable(Table):
+    """rich's table, whose rows have a line for each cell: none of them makes a row of its own."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row."""
+        super().add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in cells), **options)

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from tokenpeak.exit_status import ExitStatus
+from tokenpeak.node.words import one_line
 
 
 class TokenpeakError(Exception):
@@ -93,7 +94,7 @@ _SHOWN = 20
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A sentence naming the known words nearest to `word`, or the first of them when none is near."""
-    names = sorted(known)
+    names = sorted(map(one_line, known))
     near = get_close_matches(word, names, n=3, cutoff=0.5)
     if near:
         return f"Did you mean {' or '.join(near)}?"

@@ -23,7 +23,7 @@ _OPTIONS = {
     "DRY_RUN": "--dry-run",
     "KEEP_EVERYTHING": "--keep-everything",
     "FORMAT": "--format {}",
-    "WITHOUT": "--no-{}",
+    "TEXTS": "--texts",
     "ARCHIVE": "{}",
     "SWEEP_ID": "{}",
     "TARGET": "{}",

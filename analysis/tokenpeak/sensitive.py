@@ -6,7 +6,7 @@
 import ipaddress
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -30,9 +30,11 @@ DEVICES = re.compile(r"/dev/(?:null|shm|nvidia\w*|kfd|dri|stdin|stdout|stderr)")
 
 SECRET_NAME = re.compile(
     r"secret|passw(?:or)?d|passphrase|credential|(?:^|[_-])(?:token|pwd|auth|authorization|bearer)(?:$|[_-])|"
-    r"(?:^|[_-])(?:api|access|private|signing|encryption)[_-]?key|(?:access|auth|api|hub|refresh|id)token$",
+    r"(?:^|[_-])(?:keys?|apikey|accesskey|pat|pw|creds?|jwt|sas|dsn|cookie)(?:$|[_-])|"
+    r"(?:private|signing|encryption)key|[_-]pass$|(?:access|auth|api|hub|refresh|id)token$",
     re.IGNORECASE,
 )
+_OF_A_FILE = re.compile(r"(?:file|path|dir)$", re.IGNORECASE)
 PLAIN = re.compile(r"[-+]?\d+(?:\.\d+)?|true|false|none|null|auto|yes|no|on|off", re.IGNORECASE)
 """A value that is no secret whatever its name is."""
 
@@ -55,13 +57,19 @@ class Pattern:
     regex: re.Pattern[str]
     hint: str = ""
     is_secret: bool = False
+    is_token: bool = False
+    """It is a secret by its own form, wherever it stands; others are by the words around them."""
 
 
 def _secret(regex: str, hint: str = "", flags: int = 0) -> Pattern:
     return Pattern(kind="secret", regex=re.compile(regex, flags), hint=hint, is_secret=True)
 
 
-PRIVATE_KEY = _secret(
+def _token(regex: str, hint: str = "", flags: int = 0) -> Pattern:
+    return replace(_secret(regex, hint, flags), is_token=True)
+
+
+PRIVATE_KEY = _token(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "-----BEGIN", re.DOTALL
 )
 """The only pattern over several lines."""
@@ -73,11 +81,14 @@ PATTERNS: tuple[Pattern, ...] = (
     _secret(r"(?<![\w/.-])[^\s:/@\"'<>=,;]{1,200}:[^\s:/@\"'<>]{1,200}@[\w.-]+", "@"),
     _secret(r"(?i:authorization)[\"']?\s*[:=]\s*[\"']?\w+\s+(?P<it>[^\s\"'<,;]{4,})"),
     _secret(r"(?i:bearer)[ :=]+(?P<it>(?=\S*[\d._~+/=-])[A-Za-z0-9._~+/=-]{8,})"),
-    _secret(_START + r"eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?", "eyJ"),
-    _secret(_START + r"hf_[A-Za-z0-9]{16,}", "hf_"),
-    _secret(_START + r"sk-[A-Za-z0-9_-]{12,}", "sk-"),
-    _secret(_START + r"(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|nvapi-[\w-]{16,})"),
-    _secret(_START + r"(?:(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{30,}|xox[abeprs]-[\w-]{10,}|r8_[A-Za-z0-9]{30,})"),
+    _token(_START + r"eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?", "eyJ"),
+    _token(_START + r"hf_[A-Za-z0-9]{16,}", "hf_"),
+    _token(_START + r"sk-[A-Za-z0-9_-]{12,}", "sk-"),
+    _token(_START + r"(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|nvapi-[\w-]{16,})"),
+    _token(_START + r"(?:(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{30,}|xox[abeprs]-[\w-]{10,}|r8_[A-Za-z0-9]{30,})"),
+    # Of a database: user, password, host and name, in an order of each driver's own.
+    _secret(r"(?i:\bjdbc:[a-z0-9]{1,20}:)(?P<it>[^\s\"'<>]+)", ":"),
+    _secret(rf"(?<![A-Za-z0-9_-])(?i:token)\s+(?:is\s+|was\s+)?{_Q}(?P<it>[A-Za-z0-9._~+/=-]+)(?={_Q})", "oken"),
     # A flag and its value in quotes, side by side or as two texts of a printed list.
     _secret(rf"{_FLAG}(?:{_Q})?(?:\s*[,=]\s*|\s+)b?{_Q}(?P<it>(?!--)[^\"'<\\]+)(?={_Q})", "-", re.IGNORECASE),
     _secret(rf"{_FLAG}(?:=|\s+)(?P<it>(?!-)[^\s\"'<,;]{{4,}})", "-", re.IGNORECASE),
@@ -123,6 +134,22 @@ PATTERNS: tuple[Pattern, ...] = (
         ),
         hint=".",
     ),
+    # By an ending that no module or file has; one of two letters needs three parts.
+    Pattern(
+        kind="host",
+        regex=re.compile(
+            r"(?<![\w.@/-])(?:(?:[A-Za-z0-9_-]+\.)+(?:com|net|org|edu|gov|mil|info|biz|cloud|tech|online|site|xyz|example)"
+            r"|(?:[A-Za-z0-9_-]+\.){2,}(?:ai|app|dev|io|ac|ar|at|au|be|br|ca|ch|cn|cz|de|dk|es|eu|fi|fr|gr|hk|hu|ie|il|in|"
+            r"it|jp|kr|mx|nl|no|nz|pl|pt|ro|ru|se|sg|si|sk|tr|tw|ua|uk|us|za))(?![\w-]|\.\w)"
+        ),
+        hint=".",
+    ),
+    Pattern(
+        kind="path",
+        regex=re.compile(
+            r"(?<![\w\\])\\{2,4}[\w.$-]+(?:\\{1,2}[\w.$%{}@+-]+)+|(?<![^\s\"'(=,;])//(?=\w)[^\s\"'<>|;,(){}\[\]]+"
+        ),
+    ),
     Pattern(
         kind="path",
         regex=re.compile(
@@ -150,6 +177,7 @@ KINDS = {
     "user": "user names",
     "name": "names of nodes and load hosts",
     "private": "private settings",
+    "text": "logs and free text",
 }
 """Each kind as a summary says it."""
 
@@ -188,6 +216,8 @@ def _is_meant(text: str, found: re.Match[str], pattern: Pattern) -> bool:
         return not PLAIN.fullmatch(text)
     if pattern.kind == "address":
         return text.startswith("ip-") or _is_address(text, found)
+    if pattern.kind == "host":
+        return not PUBLIC_HOSTS.search(text)
     if pattern.kind == "path":
         return not ROUTES.fullmatch(text) and not DEVICES.fullmatch(text)
     return True
@@ -242,8 +272,15 @@ def _url(text: str, word: Mask, secrets_only: bool) -> str:
 
 
 def is_secret_setting(name: str, value: object) -> bool:
-    """A name such as HF_TOKEN or api_key with a value that could be a secret."""
-    return bool(SECRET_NAME.search(name)) and value not in (None, "") and not PLAIN.fullmatch(str(value))
+    """A name such as HF_TOKEN or api_key with a value that could be a secret; of a file the name is none."""
+    if not SECRET_NAME.search(name) or value in (None, "") or PLAIN.fullmatch(str(value)):
+        return False
+    return not (_OF_A_FILE.search(name) and str(value).startswith(("/", "~", "./")))
+
+
+def holds_token(text: str) -> bool:
+    """A key or token of a known form stands in the text, whatever is said around it."""
+    return any(pattern.is_token and pattern.regex.search(text) for pattern in PATTERNS)
 
 
 def holds_secret(text: str) -> bool:

@@ -6,6 +6,7 @@ hidden in it: it retitles its window, rewrites lines above, answers as if the us
 
 import sys
 import traceback
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -26,10 +27,16 @@ def visible_log(text: str) -> str:
 
 
 def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a message, safe for a terminal, with commands as they are typed here."""
-    click.echo(visible(as_typed(str(message))), err=err, nl=nl)
+    """Print a message, safe for a terminal and a CI service's log, with commands as they are typed here."""
+    click.echo(words.no_command(visible(as_typed(str(message)))), err=err, nl=nl)
+
+
+def echo_lines(lines: Iterable[str]) -> None:
+    """Print messages that have others' words in them, each in the one line that it is."""
+    for line in lines:
+        echo(words.one_line(line))
 
 
 def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
     """What is printed of an error that nothing caught."""
-    sys.stderr.write(visible("".join(traceback.format_exception(kind, error, trace))))
+    sys.stderr.write(words.no_command(visible("".join(traceback.format_exception(kind, error, trace)))))

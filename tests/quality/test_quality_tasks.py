@@ -35,7 +35,8 @@ def test_matching(task: dict[str, object], text: str, right: bool) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "no JSON"),
+        ("{", "no whole JSON"),
+        ('{"prompt": ' + "[" * 5000, "nested deeper"),
         ('{"prompt": "q"}', "answer"),
         ('{"answer": "a"}', "prompt or messages"),
         ('{"prompt": "q", "answer": "(", "match": "regex"}', "regular expression"),

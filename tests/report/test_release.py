@@ -38,7 +38,9 @@ def test_a_name_without_a_digit_is_replaced_too(tmp_path: Path) -> None:
 
 def test_a_node_with_a_common_name_leaves_other_words_alone(tmp_path: Path) -> None:
     """A node called cpu is renamed where a node is meant, and nowhere else."""
-    clean = of_node("cpu", tmp_path)
+    clean = cleaner_of(
+        record_with(tmp_path, nodes=(NodeFacts(node="cpu", source="probed"),)), node_names=False, texts=True
+    )
     end = EndRecord(
         sweep_id="s",
         status="completed",

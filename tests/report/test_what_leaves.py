@@ -78,6 +78,8 @@ def sensitive_text(seed: str) -> str:
         f"http://{word}:hunter2kn@{word}.corp.internal:3128/{word}?token={word}99 bob:hunter2kn@proxy{word}:3128 "
         f"GPU-ca4a0000-1111-2222-3333-{number:012x} ca:4a:00:00:{number % 200 + 10:02x}:ff HF_TOKEN={word}q1w2e3 "
         f"eyJhbGci{word}.eyJzdWIi{word}.sig{word} password='{word}' user={word} ssh {word}@box gpu.{word}.internal "
+        f"gpu7.{word}.com n1.{word}.co.uk token '{word}' jdbc:oracle:thin:{word}/hunter2kn@{word}:1521/x "
+        f"\\\\{word}\\share\\x //{word}/share/x "
         f"on {NODES[0]} and {NODES[1]}, {LOAD_HOST}, of kn4ryunit, at 12:34:56 by 0.32.0"
     )
 

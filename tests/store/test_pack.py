@@ -18,7 +18,7 @@ from tokenpeak.cli.archive import archive
 from tokenpeak.errors import ArchiveError
 from tokenpeak.store import pack as pack_module
 from tokenpeak.store.frames import open_frames
-from tokenpeak.store.pack import SUFFIX, pack, unpacked, without_prompts
+from tokenpeak.store.pack import SUFFIX, pack, unpacked
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_newer_manifests_are_refused(folder: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_prompts_are_taken_out(tmp_path: Path) -> None:
-    """No prompt and no log is left; lengths and digests are."""
+    """No prompt and no log is left, where nobody asked for them."""
     path = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
     sweep = path / "sweep.json"
     secret = "what we ask our model about customers"
@@ -122,14 +122,17 @@ def test_prompts_are_taken_out(tmp_path: Path) -> None:
     entry = raw["spec"]["workloads"][0]
     raw["spec"]["workloads"] = [{**entry, "workload": workload} for workload in (asked, sampled)]
     sweep.write_text(json.dumps(raw))
-    without_prompts(path)
-    workloads = [entry["workload"] for entry in json.loads(sweep.read_text())["spec"]["workloads"]]
+    packed = tmp_path / f"packed{SUFFIX}"
+    packing = CliRunner().invoke(archive, [str(path), "--output", str(packed)])
+    assert 0 == packing.exit_code, packing.output
+    kept = unpacked(packed, tmp_path / "kept")
+    workloads = [entry["workload"] for entry in json.loads((kept / "sweep.json").read_text())["spec"]["workloads"]]
 
-    assert not any(secret.encode() in content for content in contents(path).values())
-    assert workloads[0]["prompt"].startswith("(removed: 37 characters")
+    assert not any(secret.encode() in content for content in contents(kept).values())
+    assert "(withheld)" == workloads[0]["prompt"]
     assert "chats.jsonl" == workloads[1]["path"], "folders name whoever ran it"
-    assert [] == list(path.rglob("*.log.zst"))
-    assert 4 == open_frames(path).runs.height
+    assert [] == list(kept.rglob("*.log.zst"))
+    assert 4 == open_frames(kept).runs.height
 
 
 def test_requests_are_taken_out_and_summaries_stay(tmp_path: Path) -> None:

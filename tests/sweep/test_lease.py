@@ -232,5 +232,5 @@ def test_remote_node_is_reached_as_its_inventory_says() -> None:
     found = node_command(Node(name="gpu1", variables=variables), ["echo", "a; rm -rf b"])
 
     asked = found.index("-p")
-    assert ["-p", "2222", "-l", "ops", "-i", "/keys/id", "-o", "UserKnownHostsFile=/keys/known"] == found[asked:-2]
-    assert ["10.0.0.7", "sudo -n echo 'a; rm -rf b'"] == found[-2:]
+    assert ["-p", "2222", "-l", "ops", "-i", "/keys/id", "-o", "UserKnownHostsFile=/keys/known"] == found[asked:-5]
+    assert ["-a", "-x", "--", "10.0.0.7", "sudo -n echo 'a; rm -rf b'"] == found[-5:]

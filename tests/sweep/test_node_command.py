@@ -130,7 +130,7 @@ def test_node_that_a_person_holds(tmp_path: Path) -> None:
 
 def test_flood_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Output without end is an error within seconds, and its process is ended."""
-    monkeypatch.setattr("tokenpeak.sweep.node_command._MOST_PRINTED_BYTES", 1 << 20)
+    monkeypatch.setattr("tokenpeak.sweep.node_command.MOST_PRINTED_BYTES", 1 << 20)
     began = time.monotonic()
 
     result = ran(tmp_path, "while True: print('x' * 65536)")

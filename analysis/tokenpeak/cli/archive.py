@@ -10,7 +10,7 @@ from tokenpeak import paths
 from tokenpeak.cli import completed
 from tokenpeak.cli.output import OUTPUT
 from tokenpeak.errors import InputError, suggestion
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
 
 
 @click.command(short_help="Pack a sweep's archive into one checked file.")
@@ -18,7 +18,7 @@ from tokenpeak.terminal import echo
 @click.option("--output", type=OUTPUT, help="The file; results/SWEEP_ID.tar.zst when absent.")
 @click.option("--keep-everything", is_flag=True, help="Pack every file as it is, with names, addresses and secrets.")
 @click.option("--no-node-names", is_flag=True, help="Replace names and addresses; so it is without this, too.")
-@click.option("--no-prompts", is_flag=True, help="Replace prompts by a digest; leave out engine logs.")
+@click.option("--texts", is_flag=True, help="Pack engine logs and free text (prompts, messages) too, cleaned.")
 @click.option("--summaries", is_flag=True, help="Leave out single requests and engine logs; each run's figures stay.")
 def archive(
     sweep_id: str,
@@ -26,16 +26,17 @@ def archive(
     *,
     keep_everything: bool,
     no_node_names: bool,
-    no_prompts: bool,
+    texts: bool,
     summaries: bool,
 ) -> None:
     """Pack the archive of SWEEP_ID (or at that path) with a manifest of checksums, versions and environment.
 
-    What names machines, people or secrets is said first, and replaced, unless --keep-everything.
+    What names machines, people or secrets is said first, and replaced, unless --keep-everything. Engine logs, and texts
+    that anybody may have written, stay at home, unless --texts.
     """
     from tokenpeak.report.cleaned_copy import is_published, release
     from tokenpeak.store.archive import Archive
-    from tokenpeak.store.pack import SUFFIX, pack, without_prompts, without_requests
+    from tokenpeak.store.pack import SUFFIX, pack, without_requests
 
     if keep_everything and no_node_names:
         raise InputError("--keep-everything and --no-node-names contradict each other. Give one of them.")
@@ -43,8 +44,8 @@ def archive(
     published = is_published(Archive(folder).read_sweep()) and not no_node_names
     with tempfile.TemporaryDirectory() as scratch:
         clean = Path(scratch) / "clean" / folder.name
-        findings = release(folder, clean, node_names=published)
-        fate = "It is packed as it is" if keep_everything else "It is replaced; --keep-everything packs it as it is"
+        findings = release(folder, clean, node_names=published, texts=texts)
+        fate = "It is packed as it is" if keep_everything else f"It is replaced; {KEEPING} packs it as it is"
         say_findings(folder, findings.lines(), fate)
         if findings.left_out:
             verb, count, first = (
@@ -56,26 +57,27 @@ def archive(
         if not keep_everything:
             clean = clean.rename(clean.with_name(Archive(clean).read_sweep().sweep_id))
         target = output or paths.RESULTS / f"{(folder if keep_everything else clean).name}{SUFFIX}"
-        if keep_everything and not (no_prompts or summaries):
+        if keep_everything and not summaries:
             packed = pack(folder, target)
         else:
             copy = clean
             if keep_everything:
                 copy = Path(scratch) / "whole" / folder.name
                 shutil.copytree(folder, copy)
-            if no_prompts:
-                without_prompts(copy)
             if summaries:
                 without_requests(copy)
             taken_out = {
                 "node names": not keep_everything and not published,
                 "sensitive text": not keep_everything,
-                "prompts": no_prompts,
+                "free text": not (keep_everything or texts or published),
                 "requests": summaries,
-                "engine logs": no_prompts or summaries,
+                "engine logs": summaries or not (keep_everything or texts or published),
             }
             packed = pack(copy, target, removed=tuple(what for what, is_out in taken_out.items() if is_out))
     echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
+
+
+KEEPING = "--texts (logs and free text) or --keep-everything"
 
 
 def say_findings(folder: Path, found: list[str], fate: str) -> None:
@@ -84,8 +86,7 @@ def say_findings(folder: Path, found: list[str], fate: str) -> None:
         echo(f"{folder.name} names machines, people or secrets. {fate}:")
     else:
         echo(f"{folder.name} names no machine, person or secret, as far as its fields and patterns show.")
-    for line in found:
-        echo(f"  {line}")
+    echo_lines(f"  {line}" for line in found)
 
 
 def _folder(sweep_id: str) -> Path:

@@ -13,7 +13,7 @@ from tokenpeak.exit_status import ExitStatus
 from tokenpeak.spec.located import Mistake
 from tokenpeak.spec.sweep import sweep_names
 from tokenpeak.sweep.resolution import inventory_names
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
 
 
 @click.command(short_help="Find mistakes in sweeps and inventories.")
@@ -36,8 +36,7 @@ def check(files: tuple[str, ...]) -> None:
     sweeps, inventories = _all() if not files else _given(files)
     found = [each for path in sweeps for each in spec_mistakes(path)]
     found += [each for folder in inventories for each in inventory_mistakes(folder)]
-    for each in found:
-        echo(each)
+    echo_lines(map(str, found))
     looked = f"{_count(len(sweeps), 'sweep', 'sweeps')}, {_count(len(inventories), 'inventory', 'inventories')}"
     echo(f"{looked}: {_count(len(found), 'mistake', 'mistakes') if found else 'no mistake found'}")
     if found:

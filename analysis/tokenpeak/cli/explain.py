@@ -11,7 +11,7 @@ from tokenpeak.search.highest import searched
 from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive, find_archives
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
 
 
 @click.command(short_help="Compare predictions with measurements; say what binds.")
@@ -37,5 +37,4 @@ def _explain(stored: Archive) -> None:
         echo(f"{plan.hardware} on {', '.join(plan.nodes)}{' (simulated)' if record.simulated else ''}")
         left = searched(plan, history_of(trials, spec, plan.hardware))
         lines = hindsight_lines(spec, left, nodes[plan.nodes[0]], trials, served_models([plan]))
-        for line in lines or ["no trial gave an objective run"]:
-            echo(f"  {line}")
+        echo_lines(f"  {line}" for line in lines or ["no trial gave an objective run"])

@@ -18,23 +18,25 @@ FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet", "hive")
 @click.argument("archives", nargs=-1, required=True, type=completed.ARCHIVE)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True, help="What to write.")
 @click.option("--output", type=OUTPUT, default=Path("exported"), show_default=True, help="Folder.")
+@click.option("--texts", is_flag=True, help="Write free text (messages, prompts) too, cleaned.")
 @click.option("--keep-everything", is_flag=True, help="Write everything as it is, with names, addresses and secrets.")
-def export(archives: tuple[Path, ...], form: str, output: Path, *, keep_everything: bool) -> None:
+def export(archives: tuple[Path, ...], form: str, output: Path, *, texts: bool, keep_everything: bool) -> None:
     """Write ARCHIVES as tables, with columns.csv to say what each column is, or as results of vllm bench serve.
 
     hive is Parquet with a folder for each sweep, of requests for each trial, as DuckDB, Spark and Polars read it.
 
-    What names machines, people or secrets is replaced, unless --keep-everything.
+    What names machines, people or secrets is replaced, unless --keep-everything. Texts that anybody may have written
+    stay at home, unless --texts.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        given = list(archives) if keep_everything else _cleaned(archives, Path(scratch))
+        given = list(archives) if keep_everything else _cleaned(archives, Path(scratch), texts=texts)
         written = _write(given, form, output)
     echo(f"Wrote {len(written)} files into {output}")
 
 
-def _cleaned(archives: Sequence[Path], scratch: Path) -> list[Path]:
+def _cleaned(archives: Sequence[Path], scratch: Path, *, texts: bool) -> list[Path]:
     """Copies that may leave, made as `tokenpeak archive` makes them."""
-    from tokenpeak.cli.archive import say_findings
+    from tokenpeak.cli.archive import KEEPING, say_findings
     from tokenpeak.report.cleaned_copy import is_published, release
     from tokenpeak.store.archive import find_archives
 
@@ -42,11 +44,11 @@ def _cleaned(archives: Sequence[Path], scratch: Path) -> list[Path]:
     for number, archive in enumerate(find_archives(list(archives))):
         copy = scratch / str(number)
         try:
-            findings = release(archive.path, copy, node_names=is_published(archive.read_sweep()))
+            findings = release(archive.path, copy, node_names=is_published(archive.read_sweep()), texts=texts)
         except (ArchiveError, SpecError) as error:
             echo(f"WARNING {archive.path.name} is left out: {error}")
             continue
-        say_findings(archive.path, findings.lines(), "It is replaced; --keep-everything writes it as it is")
+        say_findings(archive.path, findings.lines(), f"It is replaced; {KEEPING} writes it as it is")
         copies.append(copy)
     if not copies:
         raise ArchiveError("None of the archives could be read; nothing was written.")

@@ -15,7 +15,7 @@ from tokenpeak.gate.side import Side, read_side
 from tokenpeak.gate.text import as_json, lines, markdown, power_json, power_lines
 from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.ranking.objective import column_of, metric_direction
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo_lines
 
 _ARCHIVE = click.Path(exists=True, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -77,8 +77,7 @@ def gate(
         if new or junit_file or markdown_file:
             raise click.UsageError("--plan is asked before NEW is made; it writes text, and --json FILE.")
         power = power_against(before, margin=least, metrics=columns, configs=configs)
-        for line in power_lines(power, before, regression=regression, hours=hours):
-            echo(line)
+        echo_lines(power_lines(power, before, regression=regression, hours=hours))
         if json_file:
             write_atomically(json_file, _json(power_json(power, before, regression=regression, hours=hours)))
         return
@@ -88,8 +87,7 @@ def gate(
     if both := set(now.sweep_ids) & set(before.sweep_ids):
         raise InputError(f"Sweep {min(both)} is on both sides, and equals itself. Name another.")
     found = compare(before, now, margin=least, metrics=columns, configs=configs, common=common)
-    for line in lines(found, everything=everything):
-        echo(line)
+    echo_lines(lines(found, everything=everything))
     contents = {json_file: _json(as_json(found)), junit_file: junit(found), markdown_file: markdown(found)}
     for file, content in contents.items():
         if file is not None:

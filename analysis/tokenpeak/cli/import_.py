@@ -6,7 +6,7 @@ import click
 
 from tokenpeak import paths
 from tokenpeak.cli.output import OUTPUT
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
 
 
 @click.command("import", short_help="Make an archive of another benchmark's results.")
@@ -28,6 +28,5 @@ def import_(
     imported = found.imported
     echo(f"Imported {len(found.runs)} runs ({imported.format}) into {archive.path}")
     for title, lines in (("differs", imported.differences), ("not mapped", imported.unmapped)):
-        for line in lines:
-            echo(f"  {title}: {line}")
+        echo_lines(f"  {title}: {line}" for line in lines)
     echo(f"Look at it: make report ARCHIVE={archive.path}")

@@ -14,7 +14,7 @@ from tokenpeak.exit_status import ExitStatus
 from tokenpeak.names import is_name
 from tokenpeak.own_place import require_working_folder
 from tokenpeak.sweep.resolution import inventory_names
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
 
 _SWEEPS = ("quick", "rates")
 """Sweeps for any inventory."""
@@ -140,8 +140,7 @@ def _write_found(hosts: tuple[str, ...], inventory_name: str, port: int) -> None
     for sweep in dict.fromkeys(default_sweep(answer.gpus) for _, answer in found):
         if (home / "sweeps").is_dir() and not (home / "sweeps" / f"{sweep}.yml").exists():
             _put(home / "sweeps" / f"{sweep}.yml", paths.EXAMPLE_SWEEPS / f"{sweep}.yml")
-    for mistake in inventory_mistakes(folder):
-        echo(mistake)
+    echo_lines(map(str, inventory_mistakes(folder)))
     echo(f"Next: look through {folder}, then make probe INVENTORY={inventory_name}")
     if len(found) < len(surveyed):
         sys.exit(ExitStatus.ERROR)

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from rich.table import Table
 
 from tokenpeak.cli import completed
 from tokenpeak.cli.check import refuse
-from tokenpeak.console import SafeConsole
+from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import FactsError, SpecError, suggestion
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.highest import as_predicted, highest_lines
@@ -279,8 +278,8 @@ def _table(
     models: Mapping[str, ModelFacts | None],
     *,
     everything: bool,
-) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+) -> SafeTable:
+    table = SafeTable(box=None, pad_edge=False, header_style="bold")
     for column in ("class", "config" if everything else "configs, and one of them"):
         table.add_column(column, overflow="fold")
     for column in ("KV tokens", "tok/s", "TTFT mean", "TPOT mean", "SLO rate", "±", "of limit"):

@@ -3,9 +3,8 @@
 import sys
 
 import click
-from rich.table import Table
 
-from tokenpeak.console import SafeConsole
+from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.plan.rules import dropped_because
 from tokenpeak.predict.demand import Demand
@@ -152,8 +151,8 @@ def _published(console: SafeConsole) -> None:
         console.print(summary(rows))
 
 
-def _table(rows: list[Comparison]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def _table(rows: list[Comparison]) -> SafeTable:
+    table = SafeTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("row", overflow="fold")
     for column in ("published tok/s", "predicted", "ratio", "of limit"):
         table.add_column(column, justify="right", no_wrap=True)

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import click
-from rich.table import Table
 
 from tokenpeak.cli import completed
-from tokenpeak.console import SafeConsole
+from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import NodeError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.engine_builds import ONLY
@@ -20,7 +19,7 @@ from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.load_hosts import prepare_load_hosts
 from tokenpeak.sweep.probe import Probe
 from tokenpeak.sweep.probe import probe as probe_nodes
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
 
 
 @click.command(short_help="Put the node script on the nodes and look; stops nothing.")
@@ -52,14 +51,9 @@ def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         echo(json.dumps({**_as_json(found), "load_hosts": load}, indent=2))
     else:
         SafeConsole().print(_table(found))
-        for line in _power(found):
-            echo(line)
-        for line in _missing_builds(found):
-            echo(line)
-        for complaint in found.complaints():
-            echo(f"PROBLEM {complaint}")
-        for name, problem in load.items():
-            echo(f"PROBLEM {problem}" if problem else f"{name} offers load")
+        echo_lines((*_power(found), *_missing_builds(found)))
+        echo_lines(f"PROBLEM {complaint}" for complaint in found.complaints())
+        echo_lines(f"PROBLEM {problem}" if problem else f"{name} offers load" for name, problem in load.items())
     if found.complaints() or any(load.values()):
         sys.exit(ExitStatus.ERROR)
 
@@ -84,8 +78,8 @@ def _as_json(found: Probe) -> dict[str, object]:
     }
 
 
-def _table(found: Probe) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _table(found: Probe) -> SafeTable:
+    table = SafeTable(box=None, pad_edge=False)
     for title in ("node", "hardware", "memory", "engine", "production", "port free"):
         table.add_column(title, overflow="fold")
     for ready in found.answered.values():

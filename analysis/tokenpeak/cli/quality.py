@@ -11,7 +11,7 @@ import click
 from tokenpeak.cli.output import OUTPUT
 from tokenpeak.errors import LoadError
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
     from tokenpeak.loadgen.target import Server
@@ -104,8 +104,7 @@ def compare(
     verdict = judge(answers, found.measurement.problem, known, margin or MARGIN_NATS)
     if output is not None:
         write_atomically(output, verdict.model_dump_json(indent=1) + "\n")
-    for line in _lines(verdict):
-        echo(line)
+    echo_lines(_lines(verdict))
     if answers is not None:
         echo(f"took {found.measurement.duration_s:.1f} s, {found.measurement.tokens:,} tokens")
     sys.exit(STATUSES[verdict.status])

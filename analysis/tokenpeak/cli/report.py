@@ -28,7 +28,8 @@ Python's own (700, 10, 10) have it look through all of them again and again, a t
     help="Archive folders or .tar.zst files; results/ when absent.",
 )
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
-@click.option("--node-names", is_flag=True, help="Show nodes under their own names and addresses.")
+@click.option("--node-names", is_flag=True, help="Show everything but secrets, nodes under their own names.")
+@click.option("--texts", is_flag=True, help="Show engine logs and free text too, with names replaced.")
 @click.option(
     "--param",
     "parameters",
@@ -36,7 +37,9 @@ Python's own (700, 10, 10) have it look through all of them again and again, a t
     metavar="NAME=VALUE",
     help="A parameter for the notebooks: objective=ttft_s_p95, pue=1.1. May be repeated.",
 )
-def report(archives: tuple[Path, ...], output: Path, parameters: tuple[str, ...], *, node_names: bool) -> None:
+def report(
+    archives: tuple[Path, ...], output: Path, parameters: tuple[str, ...], *, node_names: bool, texts: bool
+) -> None:
     """Build the site from ARCHIVES (default: results); needs no database, node or network."""
     with _seldom_collected():
         from tokenpeak.cli.documentation import documentation
@@ -50,6 +53,7 @@ def report(archives: tuple[Path, ...], output: Path, parameters: tuple[str, ...]
                 archives or (paths.RESULTS,),
                 output,
                 node_names=node_names,
+                texts=texts,
                 parameters=given,
                 docs=documentation(),
                 say=echo,

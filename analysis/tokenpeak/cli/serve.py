@@ -17,8 +17,9 @@ from tokenpeak.terminal import echo
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8050, show_default=True, help="0 takes a free one.")
-@click.option("--node-names", is_flag=True, help="Show nodes under their own names and addresses.")
-def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, node_names: bool) -> None:
+@click.option("--node-names", is_flag=True, help="Show everything but secrets, nodes under their own names.")
+@click.option("--texts", is_flag=True, help="Show engine logs and free text too, with names replaced.")
+def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, node_names: bool, texts: bool) -> None:
     """Serve the site of ARCHIVES (default: results) while a sweep runs; ends with Ctrl-C.
 
     /metrics says how sweeps stand, for Prometheus; alert rules on it are in analysis/examples/alerts.yml.
@@ -40,6 +41,7 @@ def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, nod
             read,
             output,
             node_names=node_names,
+            texts=texts,
             docs=documentation(),
             stop=threading.Event(),
             say=echo,

@@ -14,7 +14,7 @@ from tokenpeak.node.protocol.answers import ProductionState, StatusAnswer, as_js
 from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.by_name import play
 from tokenpeak.sweep.version import is_another, renewal
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
 
 _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 
@@ -51,11 +51,9 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         answered = {name: {**as_json(one), "script": one.script} for name, one in answers.items() if one}
         echo(json.dumps({"nodes": answered, "silent": silent}, indent=2, default=vars))
     else:
-        for name, answer in answers.items():
-            if answer:
-                echo(f"{name}: {' '.join(sentences(answer))}")
-        for name, words in [*silent.items(), *((name, " ".join(words)) for name, words in wrong.items() if words)]:
-            echo(f"PROBLEM {name}: {words}")
+        echo_lines(f"{name}: {' '.join(sentences(answer))}" for name, answer in answers.items() if answer)
+        unwell = [*silent.items(), *((name, " ".join(words)) for name, words in wrong.items() if words)]
+        echo_lines(f"PROBLEM {name}: {words}" for name, words in unwell)
         for name, answer in answers.items():
             if answer and is_another(answer):
                 echo(f"NOTE {name}: {renewal(inventory, name)}")

@@ -1,7 +1,7 @@
 """`tokenpeak sweep`: the main job, from probing to a site; also its continuation with `--resume`."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -25,7 +25,7 @@ from tokenpeak.sweep.preparation import prepare
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.sweep_plan import plan_sweep
 from tokenpeak.sweep.terminal_summary import plan_lines, summary_lines
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
 
 _STOP_WORDS = {
     "gentle": "Ending: current trials are torn down and production is given back. Again: at once.",
@@ -130,8 +130,8 @@ def _start(
 ) -> SweepOutcome:
     found = prepare(inventory, progress, interrupt)
     planned = plan_sweep(spec, inventory, found)
-    _print(plan_lines(planned.plans))
-    _print(planned.notes)
+    echo_lines(plan_lines(planned.plans))
+    echo_lines(planned.notes)
     return new_sweep(planned, inventory, found, parallel=parallel, progress=progress, interrupt=interrupt)
 
 
@@ -145,9 +145,9 @@ def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: ProgressDisplay,
 
 def _conclude(outcome: SweepOutcome) -> None:
     """Say what was found and how production stands."""
-    _print(summary_lines(outcome.record, outcome.spec, outcome.trials, outcome.archive.read_quality()))
+    echo_lines(summary_lines(outcome.record, outcome.spec, outcome.trials, outcome.archive.read_quality()))
     echo()
-    _print(downtime_lines(outcome.end))
+    echo_lines(downtime_lines(outcome.end))
     for node in outcome.end.unrestored:
         echo(f"PROBLEM production of {node} is not known to be back: make status INVENTORY={outcome.record.inventory}")
     for problem in outcome.end.problems:
@@ -194,8 +194,3 @@ def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
     echo(f"Site:    {page.parent / outcome.record.sweep_id / 'index.html'}")
     echo(f"         {page} lists all sweeps")
     return True
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        echo(line)

@@ -33,6 +33,7 @@ from tokenpeak.loadgen.messages import (
 from tokenpeak.loadgen.observation import WorkerClock, host_share, merge
 from tokenpeak.loadgen.wire import decode_from_worker, encode_to_worker, source_digest
 from tokenpeak.loadgen.worker_pool import OnProgress, WorkerPool, _ignore
+from tokenpeak.node.words import one_line
 from tokenpeak.spec.workload import Declaration
 
 PINGS = 12
@@ -58,7 +59,7 @@ class HostLostError(LoadError):
     """A load host that has failed; `name` says which."""
 
     def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"Load host {name} was lost: {why}")
+        super().__init__(f"Load host {name} was lost: {one_line(why)}")
         self.name = name
 
 

@@ -27,6 +27,10 @@ TREE_VALUES = 50_000
 TREE_DEPTH = 32
 """Of an object that holds words, such as a node's declaration."""
 
+_LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_CI_COMMAND = re.compile(r"(?m)^[^\S\n]*:(?=:)|#(?=#(?:\[|vso\[|teamcity\[))")
+"""What GitHub, Azure and TeamCity obey in what a job prints: at the beginning of a line, or in it."""
+
 
 def wrong_word(value: Any, most_bytes: int = WORD_BYTES, allowed: str = "") -> str | None:
     """What is wrong with a word (an argument, a value), in words that follow its name; None when nothing is.
@@ -73,6 +77,21 @@ def wrong_tree(value: Any, most_bytes: int = WORD_BYTES, allowed: str = "") -> s
 def visible(text: str, kept: str = "") -> str:
     """The text with every hidden character written out by its code, save those in `kept`."""
     return HIDDEN.sub(lambda match: match[0] if match[0] in kept else _code(ord(match[0])), text)
+
+
+def one_line(text: str) -> str:
+    """Foreign words as a part of one line: they end no line, hide nothing, and are no command of a CI service.
+
+    A line of their own might be another node's, or `::add-mask::` to the service that reads what is printed.
+    """
+    parts = [part.strip() for part in _LINE_END.split(text)]
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    return no_command(indent + visible(" | ".join(filter(None, parts)).replace("\t", " ")))
+
+
+def no_command(text: str) -> str:
+    """The text with no line that a CI service obeys."""
+    return _CI_COMMAND.sub(r"\g<0> ", text)
 
 
 def _values(value: Any) -> Iterator[tuple[str, int, Any]]:

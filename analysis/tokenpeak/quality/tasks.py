@@ -5,7 +5,6 @@ or its first line), `numeric` (its last number), `regex` (found anywhere in it),
 likeliest after the prompt, by log-probability.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from math import isclose
@@ -72,13 +71,11 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
         if not line.strip():
             continue
         try:
-            task = Task.model_validate(json.loads(line))
+            task = Task.model_validate(bounded.parse_json(line.encode(), f"{path}, line {number}", error=LoadError))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise LoadError(f"{path}, line {number}: {where or 'task'}: {first['msg']}") from error
-        except ValueError as error:
-            raise LoadError(f"{path}, line {number}: no JSON ({error})") from error
         found.append(task if task.name else task.model_copy(update={"name": f"line {number}"}))
     if not 0 < len(found) <= MOST_TASKS:
         raise LoadError(f"{path} has {len(found):,} tasks; give 1 to {MOST_TASKS:,}.")

@@ -24,6 +24,7 @@ from tokenpeak.store.archive import Archive
 from tokenpeak.store.parquet import unreadable
 
 CLAIMS = "claims.yml"
+LOG_SUFFIX = ".engine.log.zst"
 TRIAL_FILE = re.compile(r"\d{4,}-[0-9a-f]{8,}\.json")
 UNREADABLE = "{}\n"
 """What a trial's file that cannot be read becomes: pages still name it, and nothing of it leaves."""
@@ -31,15 +32,18 @@ PARQUET_NOTES = {"ARROW:schema"}
 """What Parquet itself keeps beside its columns."""
 
 
-def release(source: Path, target: Path, *, node_names: bool, former: FormerTrials | None = None) -> Findings:
+def release(
+    source: Path, target: Path, *, node_names: bool, texts: bool = False, former: FormerTrials | None = None
+) -> Findings:
     """Copy the archive at `source` to `target`, cleaned; what was found. With `node_names` only secrets go.
 
-    Files that are no part of the raw format are left out, as is the content of those that cannot be read. Files of
-    trials that are still right in a `former` copy are reused; of those nothing is found.
+    Engine logs, and texts that anybody may have written, stay at home, but with `texts` or `node_names`. Files that are
+    no part of the raw format are left out, as is the content of those that cannot be read. Files of trials that are
+    still right in a `former` copy are reused; of those nothing is found.
     """
     archive = Archive(source)
     record = archive.read_sweep()
-    cleaner = cleaner_of(record, node_names=node_names)
+    cleaner = cleaner_of(record, node_names=node_names, texts=texts)
     (target / "trials").mkdir(parents=True, exist_ok=True)
     cleaner.where = "sweep.json"
     _write(target / "sweep.json", cleaner.record(record))
@@ -56,7 +60,8 @@ def release(source: Path, target: Path, *, node_names: bool, former: FormerTrial
         copied.add(CLAIMS)
     archive.malformed.clear()
     for path in archive.trial_paths():
-        state, raw = cleaner.state, [each for each in _files_of(archive, path.stem) if each.is_file()]
+        kept = _files_of(archive, path.stem) if cleaner.texts else _files_of(archive, path.stem)[:-1]
+        state, raw = cleaner.state, [each for each in kept if each.is_file()]
         stamps = "; ".join(map(_size_and_time, raw))
         if former is not None and former.reuse_files(path.stem, stamps, state):
             copied.update(f"trials/{each.name}" for each in raw)
@@ -78,12 +83,12 @@ def release(source: Path, target: Path, *, node_names: bool, former: FormerTrial
         if TRIAL_FILE.fullmatch(malformed.path.name):
             (target / "trials" / malformed.path.name).write_text(UNREADABLE)
     files = sorted(path.relative_to(source).as_posix() for path in source.rglob("[!.]*") if path.is_file())
-    cleaner.findings.left_out = [name for name in files if name not in copied]
+    cleaner.findings.left_out = [name for name in files if name not in copied and not name.endswith(LOG_SUFFIX)]
     return cleaner.findings
 
 
 def _files_of(archive: Archive, trial_id: str) -> tuple[Path, ...]:
-    """Where a trial's record, its requests and its log are."""
+    """Where a trial's record, its requests and, last, its log are."""
     return archive.trial_path(trial_id), archive.requests_path(trial_id), archive.log_path(trial_id)
 
 
@@ -105,17 +110,19 @@ def _copy_trial(archive: Archive, trial: TrialRecord, copy: Archive, cleaner: Cl
         cleaner.where = f"trials/{requests_copy.name}"
         if _copy_requests(requests, requests_copy, cleaner):
             copied[requests] = requests_copy
-    if log.is_file():
+    if log.is_file() and not cleaner.texts:
+        cleaner.findings.add("text", f"trials/{log_copy.name}")
+    elif log.is_file():
         cleaner.where = f"trials/{log_copy.name}"
         if _copy_log(archive, trial.trial_id, log_copy, cleaner):
             copied[log] = log_copy
     return copied
 
 
-def cleaner_of(record: SweepRecord, *, node_names: bool) -> Cleaner:
+def cleaner_of(record: SweepRecord, *, node_names: bool, texts: bool = False) -> Cleaner:
     """What cleans the files of this sweep."""
     spec = parse_spec(record.spec, Path("sweep.json"))
-    return Cleaner(known_words(record, spec), node_labels(record), secrets_only=node_names)
+    return Cleaner(known_words(record, spec), node_labels(record), secrets_only=node_names, texts=texts)
 
 
 def is_published(record: SweepRecord) -> bool:

@@ -17,8 +17,10 @@ from pydantic import BaseModel, ValidationError
 from tokenpeak.loadgen.calibration import HERE, Calibration
 from tokenpeak.report.disclosure import FieldRule, holds_text, parts_of, rule_of
 from tokenpeak.report.known_words import KnownWords
-from tokenpeak.sensitive import KINDS, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
+from tokenpeak.sensitive import KINDS, PLAIN, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
 from tokenpeak.spec.sweep import parse_spec
+from tokenpeak.vllm.errors import is_own_sentence
+from tokenpeak.vllm.flags import flag_table
 
 PUBLIC_IMAGES = (
     *(f"{registry}{publisher}/" for registry in ("", "docker.io/") for publisher in ("vllm", "rocm")),
@@ -61,9 +63,14 @@ class Findings:
 
 
 class Cleaner:
-    """Cleans what belongs to one archive; with `secrets_only` nothing but secrets goes."""
+    """Cleans what belongs to one archive; with `secrets_only` nothing but secrets goes.
 
-    def __init__(self, words: KnownWords, labels: Mapping[str, str], *, secrets_only: bool = False) -> None:
+    Without `texts`, what anybody may have written stays at home.
+    """
+
+    def __init__(
+        self, words: KnownWords, labels: Mapping[str, str], *, secrets_only: bool = False, texts: bool = False
+    ) -> None:
         self.findings = Findings()
         self.where = ""
         self._labels = dict(labels)
@@ -71,6 +78,7 @@ class Cleaner:
         self._kinds = words.kinds
         self._pattern = words.pattern()
         self._secrets_only = secrets_only
+        self.texts = texts or secrets_only
         self._numbers: dict[str, dict[str, int]] = {}
         self._digest: tuple[tuple[int, ...], str] = (), ""
         self._seen: dict[str, tuple[str, Counter[str]]] = {}
@@ -152,6 +160,8 @@ class Cleaner:
         match rule:
             case FieldRule.PRIVATE:
                 return value if self._secrets_only else self._emptied(value, kind, name)
+            case FieldRule.FREE if not self.texts:
+                return self._withheld(value)
             case FieldRule.SPEC:
                 return self.record(parse_spec(value, Path(self.where))).model_dump(mode="json")
             case FieldRule.CALIBRATIONS:
@@ -159,7 +169,7 @@ class Cleaner:
             case FieldRule.ENV:
                 return {self.text(key): self._setting(key, item, KNOWN_ENV) for key, item in value.items()}
             case FieldRule.FLAGS:
-                return {self.word(key): self._setting(key, item) for key, item in value.items()}
+                return {self.word(key): self._flag(key, item) for key, item in value.items()}
             case FieldRule.ARGV:
                 return tuple(self._argv(value))
             case _:
@@ -215,11 +225,19 @@ class Cleaner:
             return self._masked("private", value)
         return self.text(value)
 
+    def _flag(self, name: str, value: Any) -> Any:
+        """A flag's value; of what no release of vLLM has, only one that no words are."""
+        if self._secrets_only or _is_flag(name) or PLAIN.fullmatch(str(value)):
+            return self._setting(name, value)
+        return self._masked("private", str(value))
+
     def _argv(self, words: Iterable[str]) -> Iterable[str]:
-        is_secret = False
+        is_secret = is_unknown = False
         before = ""
         for index, word in enumerate(words):
             flag, equals, value = word.partition("=")
+            is_flag = flag.startswith("--")
+            known = self._secrets_only or not is_flag or _is_flag(flag)
             if is_secret and not word.startswith("--"):
                 yield self._masked("secret", word)
             elif flag.startswith("--") and equals and SECRET_NAME.search(flag.lstrip("-")):
@@ -228,8 +246,13 @@ class Cleaner:
                 # The program's name, and the model's, without where they lie.
                 self.findings.add("path", self.where)
                 yield self.text(PurePosixPath(word).name)
+            elif is_unknown and not word.startswith("-") and not PLAIN.fullmatch(word):
+                yield self._masked("private", word)
+            elif is_flag and equals and not known and not PLAIN.fullmatch(value):
+                yield f"{self.text(flag)}={self._masked('private', value)}"
             else:
                 yield self.text(word)
+            is_unknown = is_flag and not equals and not known
             before = word
             is_secret = flag.startswith("--") and not equals and bool(SECRET_NAME.search(flag.lstrip("-")))
 
@@ -244,6 +267,17 @@ class Cleaner:
                 continue
             found.append(self.record(read).model_dump(mode="json"))
         return {"calibrations": found} if found else None
+
+    def _withheld(self, value: Any) -> Any:
+        """A mark for each text that is no sentence of ours, so that where one was is still seen."""
+        if isinstance(value, str):
+            if value in ("", WITHHELD) or is_own_sentence(value):
+                return value
+            self.findings.add("text", self.where)
+            return WITHHELD
+        if isinstance(value, dict):
+            return {key: self._withheld(item) for key, item in value.items()}
+        return type(value)(map(self._withheld, value))
 
     def _emptied(self, value: Any, kind: type[BaseModel], name: str) -> Any:
         """Nothing, in the field's own type."""
@@ -298,6 +332,8 @@ class Cleaner:
 
 PRIVATE = "private"
 """What stands for a text that must be there and is nobody's to read."""
+WITHHELD = "(withheld)"
+"""What stands for a text that anybody may have written, where texts were not asked for."""
 
 
 @lru_cache
@@ -317,6 +353,12 @@ def _may_hold_text(value: Any) -> bool:
 
 def _may_be_none(annotation: Any) -> bool:
     return type(None) in getattr(annotation, "__args__", ())
+
+
+def _is_flag(name: str) -> bool:
+    """Whether some release of vLLM has a flag of that name."""
+    plain = name.strip("-").replace("-", "_").partition(".")[0]
+    return any(flag_table().lifetime(each) for each in (plain, plain.removeprefix("no_")))
 
 
 def _is_version(value: str) -> bool:

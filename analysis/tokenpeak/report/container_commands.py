@@ -1,11 +1,15 @@
 """Container commands: `docker run`, `podman run`, and a systemd unit that runs an image."""
 
+import re
 import shlex
 
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.engine_container import OPTIONS_OF_LIMITS
+from tokenpeak.node.words import HIDDEN
 from tokenpeak.report.serving_command import CACHE, PORT, ServingCommand, lines_of
 
+_PLAIN = re.compile(r"[\w%$+,./:=@^{}\[\]()<>&|!?*~#-]+")
+_SPECIAL = re.compile(rf"[\\\"]|{HIDDEN.pattern}")
 IN_HOME = "$HOME"
 """In a shell, the home of whoever types."""
 
@@ -61,10 +65,17 @@ def unit_word(word: str, expanded: str = "") -> str:
     """A word that systemd reads as it is: % begins a specifier, a backslash an escape, `expanded` a variable."""
     for special in ("%", *expanded):
         word = word.replace(special, special * 2)
-    if word and not set(word) & set(" \t\n\"'\\;"):
+    if _PLAIN.fullmatch(word):
         return word
-    quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return f'"{quoted}"'
+    return f'"{_SPECIAL.sub(_escaped, word)}"'
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """A character as systemd reads it between quotes, and no editor or parser as the end of a line."""
+    code = ord(found[0])
+    if found[0] in '\\"':
+        return f"\\{found[0]}"
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _shell(command: ServingCommand, runtime: str) -> str:

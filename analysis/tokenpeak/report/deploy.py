@@ -14,7 +14,7 @@ from tokenpeak.records import Config, Container, EngineBuild
 from tokenpeak.report.blocks import Sentence, Snippet, Snippets, note
 from tokenpeak.report.container_commands import container_unit, docker_run, podman_run
 from tokenpeak.report.deployment_forms import compose, helm_values, kubernetes, systemd_unit
-from tokenpeak.report.serving_command import ENTRY_POINT, PORT, Accelerator, ServingCommand, folded
+from tokenpeak.report.serving_command import ENTRY_POINT, PORT, Accelerator, ServingCommand, folded, unwritable
 from tokenpeak.vllm.command import command_line, engine_argv, engine_env, launched_program, model_words, paste_command
 
 LATEST = "latest"
@@ -87,6 +87,8 @@ def snippets(
         accelerator=accelerator,
         container=build.container or Container() if build and build.image else None,
     )
+    if problem := unwritable(command):
+        return note(problem)
     named = f", build {config.engine}" if config.engine else ""
     tagged = f", in {image}{f' ({build.digest})' if build and build.digest else ''}" if image else ""
     ran = f"Ran as vLLM {version}{named}{tagged}." if version else ""

@@ -3,8 +3,11 @@
 Each is text that starts the engine as it stands, where the image, the model and the GPUs are.
 """
 
-import json
+import math
+import re
 from collections.abc import Iterator
+
+import yaml
 
 from tokenpeak.report.container_commands import unit_argument, unit_word
 from tokenpeak.report.serving_command import CACHE, PORT, ServingCommand
@@ -17,22 +20,23 @@ _RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 
 def compose(command: ServingCommand) -> str:
     """A file of Docker Compose with the engine as its service `vllm`."""
-    volumes = [f"${{HOME}}/{CACHE}:/root/{CACHE}"] if command.keeps_weights else []
+    volumes = [_yaml(f"${{HOME}}/{CACHE}:/root/{CACHE}")] if command.keeps_weights else []
     volumes += [_composed(mount.words()) for mount in command.mounts]
     lines = [
         "services:",
         "  vllm:",
-        f"    image: {_yaml(command.image)}",
-        f"    entrypoint: {json.dumps([_composed(word) for word in command.image_program])}",
+        f"    image: {_composed(command.image)}",
+        f"    entrypoint: [{', '.join(map(_composed, command.image_program))}]",
         "    command:",
-        *(f"      - {_yaml(_composed(word))}" for word in command.arguments),
+        *(f"      - {_composed(word)}" for word in command.arguments),
     ]
     if command.env:
         lines += ["    environment:"]
-        lines += [f"      {_yaml(key)}: {_yaml(_composed(value))}" for key, value in command.env.items()]
+        # Of keys, Compose expands nothing.
+        lines += [f"      {_yaml(key)}: {_composed(value)}" for key, value in command.env.items()]
     lines += ["    ports:", f"      - {_yaml(f'{PORT}:{PORT}')}"]
     if volumes:
-        lines += ["    volumes:", *(f"      - {_yaml(each)}" for each in volumes)]
+        lines += ["    volumes:", *(f"      - {each}" for each in volumes)]
     return "\n".join([*lines, *_made_with(command), "    restart: unless-stopped", *_boards(command)])
 
 
@@ -41,13 +45,13 @@ def _made_with(command: ServingCommand) -> Iterator[str]:
     made = command.container
     shared = made.shm_size if made is not None else None
     if shared or command.shared_memory_gib:
-        yield f"    shm_size: {shared or f'{command.shared_memory_gib}gb'}"
+        yield f"    shm_size: {_composed(shared or f'{command.shared_memory_gib}gb')}"
     if made is None:
         return
     if made.user:
-        yield f"    user: {_yaml(made.user)}"
+        yield f"    user: {_composed(made.user)}"
     for name, value in made.limits.items():
-        yield f"    {_LIMITS_OF_COMPOSE[name]}: {value}"
+        yield f"    {_LIMITS_OF_COMPOSE[name]}: {value if _is_number(name, value) else _composed(value)}"
 
 
 def _boards(command: ServingCommand) -> Iterator[str]:
@@ -57,7 +61,8 @@ def _boards(command: ServingCommand) -> Iterator[str]:
         yield f"            - {{driver: nvidia, count: {command.gpus}, capabilities: [gpu]}}"
     elif command.devices:
         yield "    devices:"
-        yield from (f"      - {_yaml(device if ':' in device else f'{device}:{device}')}" for device in command.devices)
+        pairs = (device if ":" in device else f"{device}:{device}" for device in command.devices)
+        yield from (f"      - {_composed(pair)}" for pair in pairs)
 
 
 def kubernetes(command: ServingCommand) -> str:
@@ -92,15 +97,14 @@ def kubernetes(command: ServingCommand) -> str:
         "      containers:",
         "        - name: vllm",
         f"          image: {_yaml(command.image)}",
-        f"          command: {json.dumps([_expanded(word) for word in command.image_program])}",
+        f"          command: [{', '.join(map(_expanded, command.image_program))}]",
         "          args:",
-        *(f"            - {_yaml(_expanded(word))}" for word in command.arguments),
+        *(f"            - {_expanded(word)}" for word in command.arguments),
     ]
     if command.env:
         lines += ["          env:"]
         lines += [
-            f"            - {{name: {_yaml(key)}, value: {_yaml(_expanded(value))}}}"
-            for key, value in command.env.items()
+            f"            - {{name: {_yaml(key)}, value: {_expanded(value)}}}" for key, value in command.env.items()
         ]
     lines += [
         "          ports:",
@@ -168,15 +172,20 @@ def systemd_unit(command: ServingCommand) -> str:
 
 
 def _yaml(value: str) -> str:
-    """A string as a YAML scalar; JSON strings are YAML strings."""
-    return json.dumps(value, ensure_ascii=False)
+    """A string as a YAML scalar between quotes, in one line, which no character ends."""
+    return str(yaml.dump(value, default_style='"', width=math.inf, allow_unicode=True)).rstrip("\n")
 
 
 def _composed(value: str) -> str:
-    """A value that Compose does not read variables in."""
-    return value.replace("$", "$$")
+    """The same for Compose, which reads variables in values: a dollar of it stands for none."""
+    return _yaml(value.replace("$", "$$"))
 
 
 def _expanded(value: str) -> str:
-    """A value that Kubernetes does not read variables in: it reads them as `$(NAME)`."""
-    return value.replace("$(", "$$(")
+    """The same for Kubernetes, which reads variables as `$(NAME)`."""
+    return _yaml(value.replace("$(", "$$("))
+
+
+def _is_number(limit: str, value: str) -> bool:
+    """Whether Compose may have this limit without quotes, as some of its releases want counts; sets are words."""
+    return limit in ("cpus", "pids") and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value) is not None

@@ -68,6 +68,8 @@ class FieldRule(Enum):
 
     PRIVATE = auto()
     """Emptied."""
+    FREE = auto()
+    """What anybody may have written, in any words: emptied, and where it is asked for, as TEXT."""
     TEXT = auto()
     """As it is, names and sensitive patterns replaced; of a mapping the keys too."""
     WORD = auto()
@@ -108,17 +110,17 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
         WORD="sweep_id name inventory study", NODE="load_hosts", SPEC="spec", CALIBRATIONS="calibration"
     ),
     EndRecord: _rules(
-        WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored left_out_nodes", TEXT="problems"
+        WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored left_out_nodes", FREE="problems"
     ),
     TrialRecord: _rules(WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"),
     ApplyRecord: _rules(
-        WORD="apply_id sweep_id", NODE="node", PRIVATE="who", TEXT="failed_in message", VERSION="engine_version"
+        WORD="apply_id sweep_id", NODE="node", PRIVATE="who", TEXT="failed_in", FREE="message", VERSION="engine_version"
     ),
     # Production's own definition has its paths and addresses; its checksum says whether it is the same.
     ProductionDefinition: _rules(WORD="sha256", PRIVATE="text"),
-    Bake: _rules(TEXT="reason"),
+    Bake: _rules(FREE="reason"),
     QualityVerdict: _rules(TEXT="reason"),
-    QualityMeasurement: _rules(TEXT="problem"),
+    QualityMeasurement: _rules(FREE="problem"),
     # Examples are of built-in questions alone.
     QualityExample: _rules(WORD="name kind", TEXT="question reference_answer answer"),
     AnswersQuality: _rules(WORD="answers config_ids trial_ids", TEXT="hardware changes"),
@@ -126,12 +128,13 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     QualitySpec: _rules(TEXT="reference tasks"),
     NodeFacts: _rules(
         NODE="node",
-        TEXT="cpu interconnect os engine_help engine_env_allowed problems",
+        TEXT="cpu interconnect os engine_help engine_env_allowed",
+        FREE="problems",
         VERSION="engine_version",
         ENV="engine_env",
         PRIVATE="kernel vram_holders",
     ),
-    EngineBuild: _rules(TEXT="name help problem", VERSION="version installed digest", IMAGE="image"),
+    EngineBuild: _rules(TEXT="name help", FREE="problem", VERSION="version installed digest", IMAGE="image"),
     Container: _rules(TEXT="devices shm_size", PRIVATE="mounts user limits args"),
     PowerMeter: _rules(TEXT="by"),
     Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
@@ -154,18 +157,18 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     LoadHostHealth: _rules(NODE="load_host"),
     Reason: _rules(WORD="code", TEXT="text"),
     RateProbe: _rules(WORD="metrics percentile_intervals"),
-    RunRecord: _rules(TEXT="level_label failure_messages", WORD="percentile_intervals"),
-    Failure: _rules(WORD="phase cause", TEXT="message evidence"),
+    RunRecord: _rules(TEXT="level_label", FREE="failure_messages", WORD="percentile_intervals"),
+    Failure: _rules(WORD="phase cause", FREE="message evidence"),
     Phase: _rules(TEXT="name"),
     StartupFacts: _rules(VERSION="engine_version engine_digest model_digest"),
-    Restoration: _rules(MODEL="model", TEXT="message"),
-    FixedWorkload: {**_WORKLOAD, **_rules(TEXT="prompt")},
+    Restoration: _rules(MODEL="model", FREE="message"),
+    FixedWorkload: {**_WORKLOAD, **_rules(FREE="prompt")},
     SyntheticWorkload: _WORKLOAD,
     DatasetWorkload: {**_WORKLOAD, **_rules(FILE="path", TEXT="prompt_column output_column")},
     ConversationWorkload: _WORKLOAD,
     TraceWorkload: {**_WORKLOAD, **_rules(FILE="path")},
-    ExternalWorkload: {**_WORKLOAD, **_rules(TEXT="description")},
-    SweepSpec: _rules(WORD="name study highest axes", TEXT="description window"),
+    ExternalWorkload: {**_WORKLOAD, **_rules(FREE="description")},
+    SweepSpec: _rules(WORD="name study highest axes", FREE="description", TEXT="window"),
     ModelSpec: _rules(MODEL="name served_name", WORD="revision"),
     ModelPatch: _rules(MODEL="name served_name", WORD="revision"),
     Alternative: _rules(TEXT="name when", FLAGS="flags", ENV="env", VERSION="engine"),

@@ -13,12 +13,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-
 from tokenpeak import paths
+from tokenpeak.errors import InputError
 from tokenpeak.loadgen.calibration import HERE
 from tokenpeak.records import SweepRecord
 from tokenpeak.sensitive import HARMLESS_HOSTS, LABEL
+from tokenpeak.spec.located import LocatedYaml
 from tokenpeak.spec.sweep import SweepSpec
 
 _COMMON = """
@@ -164,8 +164,9 @@ def _of_inventory(name: str) -> Iterator[tuple[str, str]]:
 
 def _in_file(file: Path) -> Iterator[tuple[str, str]]:
     try:
-        raw = yaml.safe_load(file.read_text())
-    except (OSError, ValueError, yaml.YAMLError):
+        # With Ansible's own tags, as of what came from a node.
+        raw = LocatedYaml(file).values()
+    except InputError:
         return
     if file.parent.name == "host_vars":
         yield from _host(file.stem)

@@ -140,6 +140,7 @@ def watch(
     site: Path,
     *,
     node_names: bool,
+    texts: bool,
     docs: WriteDocs | None = None,
     stop: threading.Event,
     say: Callable[[str], None],
@@ -150,7 +151,7 @@ def watch(
         try:
             now = fingerprint(archives)
             if now != known:
-                build_site(archives, site, node_names=node_names, live=is_running(archives), docs=docs)
+                build_site(archives, site, node_names=node_names, texts=texts, live=is_running(archives), docs=docs)
                 known = now
                 say(f"Built from {sum(count for _, count, _ in now)} files")
         except (ArchiveError, ReportError) as error:

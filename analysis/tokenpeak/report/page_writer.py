@@ -23,6 +23,8 @@ class SiteOptions:
     given: Mapping[str, object]
     """Parameters for the notebooks that declare them."""
     node_names: bool
+    texts: bool
+    """Engine logs and free text are in it."""
     live: bool
     documented: bool
     former: Path

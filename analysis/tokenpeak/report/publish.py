@@ -77,16 +77,18 @@ def _matches(name: str, pattern: str) -> bool:
     return len(parts) == len(wanted) and all(fnmatch.fnmatchcase(a, b) for a, b in zip(parts, wanted, strict=True))
 
 
-def sensitive(site: Path) -> list[str]:
+def sensitive(site: Path, *, texts: bool = False) -> list[str]:
     """What names machines, people or secrets in the data that the site's pages are made of, a line for each kind.
 
+    So are engine logs and free text, unless `texts`.
     The data are cleaned again, which finds nothing in what has been cleaned.
     """
     found = []
     for path in sorted(site.glob("*/data/raw/sweep.json")):
         archive = Archive(path.parent)
         with tempfile.TemporaryDirectory() as scratch:
-            findings = release(archive.path, Path(scratch), node_names=is_published(archive.read_sweep()))
+            named = is_published(archive.read_sweep())
+            findings = release(archive.path, Path(scratch), node_names=named, texts=texts)
         found += [f"{path.parent.relative_to(site)}: {line}" for line in findings.lines()]
     for path in sorted(site.glob("*/data/notebooks/*.ipynb")):
         if PAPERMILL in path.read_bytes():
@@ -95,11 +97,19 @@ def sensitive(site: Path) -> list[str]:
 
 
 def publish(
-    site: Path, target: str, destination: str, *, dry_run: bool, say: Say, keep_everything: bool = False
+    site: Path,
+    target: str,
+    destination: str,
+    *,
+    dry_run: bool,
+    say: Say,
+    texts: bool = False,
+    keep_everything: bool = False,
 ) -> None:
     """Check the site, then send it; with `dry_run` only say what would leave and by which command.
 
-    A site that names machines, people or secrets is refused, or with `keep_everything` sent as it is.
+    A site that names machines, people or secrets, or without `texts` has logs and free text, is refused, or with
+    `keep_everything` sent as it is.
     """
     if target not in TARGETS:
         raise ReportError(f"No target {target!r}. {suggestion(target, TARGETS)}")
@@ -108,12 +118,13 @@ def publish(
     if broken:
         more = f"\n  … and {len(broken) - 10} more" if len(broken) > 10 else ""
         raise ReportError("The site has broken links:\n  " + "\n  ".join(broken[:10]) + more)
-    if found := sensitive(site):
+    if found := sensitive(site, texts=texts):
         listed = "\n  ".join(found[:20])
         if not keep_everything:
             raise ReportError(
                 f"{site} names machines, people or secrets:\n  {listed}\n"
-                "Build it again without --node-names: make report. Or send it as it is: --keep-everything."
+                "Build it again without --node-names and --texts: make report. Or send logs and free text too, "
+                "cleaned: --texts; or all as it is: --keep-everything."
             )
         say(f"The site names machines, people or secrets, and is sent as it is:\n  {listed}")
     size = sum((site / name).stat().st_size for name in files)

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenpeak.node.engine_container import AMD_DEVICES
+from tokenpeak.node.engine_container import AMD_DEVICES, OPTIONS_OF_LIMITS
+from tokenpeak.node.words import wrong_word
 from tokenpeak.records import Container
 
 PORT = 8000
@@ -83,6 +84,27 @@ class ServingCommand:
     def keeps_weights(self) -> bool:
         """The weights are downloaded, and nothing that is mounted keeps them."""
         return self.folder is None and not any("huggingface" in mount.place for mount in self.mounts)
+
+
+def unwritable(command: ServingCommand) -> str | None:
+    """Why nobody should copy the command, in a sentence: what it has from an archive is not what it looks like."""
+    made = command.container or Container()
+    words = [
+        *(*command.program, *command.image_program, *command.arguments, *command.own_arguments),
+        *(word for pair in command.env.items() for word in pair),
+        *(command.image, command.model, command.folder or ""),
+        *(*made.mounts, *(made.devices or ()), made.user or "", made.shm_size or "", *made.args),
+        *(word for pair in made.limits.items() for word in pair),
+    ]
+    # A terminal and an editor would obey what stands there, and a page does not show it.
+    wrong = next(filter(None, map(wrong_word, words)), None)
+    if wrong is None and command.image.startswith("-"):
+        wrong = "begins with a dash, and is an image"
+    if wrong is None and not made.limits.keys() <= OPTIONS_OF_LIMITS.keys():
+        wrong = "is a limit that no container has"
+    if wrong is None and not all(text.count(":") in (1, 2) for text in made.mounts):
+        wrong = "is a mount without a place"
+    return None if wrong is None else f"No command can be given: a word of what ran {wrong}."
 
 
 def _mount(text: str) -> Mount:

@@ -45,6 +45,7 @@ def build_site(
     output: Path = paths.SITE_BUILD,
     *,
     node_names: bool = False,
+    texts: bool = False,
     live: bool = False,
     parameters: Mapping[str, str] | None = None,
     docs: WriteDocs | None = None,
@@ -52,10 +53,11 @@ def build_site(
 ) -> Path:
     """Build the site of the archives at or below the given paths; returns the page to open.
 
-    Nodes appear as `node-1`, … unless `node_names`, or a publication names them already. With `live` there is also a
-    page that loads itself again while a sweep runs. `parameters` are given to each notebook that declares them;
-    InputError for one that none does, and for a value that is not allowed. `docs` writes the documentation, which is
-    made above this; without it the site has none.
+    Nodes appear as `node-1`, … unless `node_names`, or a publication names them already. Engine logs and free text
+    stay at home, but with `texts` or under the nodes' own names. With `live` there is also a page that loads itself
+    again while a sweep runs. `parameters` are given to each notebook that declares them; InputError for one that none
+    does, and for a value that is not allowed. `docs` writes the documentation, which is made above this; without it the
+    site has none.
     The former site stays in place until the new one is whole. Sweeps that are still right go over to it; of others,
     what their trials' files became.
     """
@@ -64,7 +66,7 @@ def build_site(
     given = _given(parameters or {}, pages)
     sources = _sources(archives)
     studies = _studies(sources)
-    shared = (node_names, live, docs is not None, *sorted(given.items()), table_bytes(given))
+    shared = (node_names, texts, live, docs is not None, *sorted(given.items()), table_bytes(given))
     made_with = {
         sweep_id: (*shared, *own_words(archive.read_sweep().inventory)) for sweep_id, archive in sources.items()
     }
@@ -90,6 +92,7 @@ def build_site(
         pages=pages,
         given=given,
         node_names=node_names,
+        texts=texts,
         live=live,
         documented=docs is not None,
         former=output,

@@ -34,7 +34,8 @@ def make_study(
         raw = inside(options.folder, f"{sweep_id}/data/raw")
         is_named = options.node_names or is_published(Archive(path).read_sweep())
         former = formers[sweep_id] = options.former_trials(sweep_id)
-        for skipped in release(path, raw, node_names=is_named, former=former).skipped:
+        copied = release(path, raw, node_names=is_named, texts=options.texts, former=former)
+        for skipped in copied.skipped:
             say(f"skipped {skipped}")
         with making(sweep_id):
             views[sweep_id] = opened(raw, _with_table(options.given, raw), former.rows())

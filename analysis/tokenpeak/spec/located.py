@@ -44,8 +44,9 @@ class LocatedYaml:
         self.root = bounded.read_yaml_node(path, error=InputError)
 
     def values(self) -> Any:
-        """The file as plain values."""
-        return None if self.root is None else _Plain("").construct_document(self.root)
+        """The file as plain values; raises InputError where one of them is none, such as a 99th of a month."""
+        with bounded.yaml_errors(self.path, InputError):
+            return None if self.root is None else _Plain("").construct_document(self.root)
 
     def mistake(self, text: str, *place: object) -> Mistake:
         """A mistake in the line of that place."""

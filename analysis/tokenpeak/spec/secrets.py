@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tokenpeak.sensitive import holds_secret, is_secret_setting
+from tokenpeak.sensitive import holds_secret, holds_token, is_secret_setting
 
 SETTINGS = frozenset({"env", "flags"})
 """Mappings of a spec whose keys name settings of the engine."""
 WORDS = frozenset({"prompt", "description"})
-"""Running text, in which the word password is no password."""
+"""Running text, in which the word password is no password; a token of a known form is one."""
 
 INSTEAD = "Put it as NAME=VALUE into a root-only file on the node that the inventory's tokenpeak_engine_env_file names"
 
@@ -49,5 +49,5 @@ def _places(value: Any, path: tuple[str, ...]) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from _places(item, (*path, str(index)))
-    elif isinstance(value, str) and (not path or path[-1] not in WORDS) and holds_secret(value):
+    elif isinstance(value, str) and (holds_token if path and path[-1] in WORDS else holds_secret)(value):
         yield ".".join(path)

@@ -252,17 +252,6 @@ def _write(
     seen.add(name)
 
 
-def without_prompts(folder: Path) -> None:
-    """Take the texts that were asked out of an archive, in place: each becomes its length and a digest.
-
-    Engine logs, which can hold them too, are removed.
-    """
-    _remove(folder, ENGINE_LOGS)
-    for path in [folder / "sweep.json", *sorted((folder / "trials").glob("*.json"))]:
-        raw = json.loads(path.read_bytes())
-        path.write_text(json.dumps(_promptless(raw), ensure_ascii=False, separators=(",", ":")) + "\n")
-
-
 def without_requests(folder: Path) -> None:
     """Take single requests and engine logs out of an archive, in place; the summary of each run stays."""
     _remove(folder, REQUESTS, ENGINE_LOGS)
@@ -272,26 +261,3 @@ def _remove(folder: Path, *patterns: str) -> None:
     for pattern in patterns:
         for file in (folder / "trials").glob(pattern):
             delete(file)
-
-
-PROMPT_FIELDS = frozenset({"prompt"})
-PATH_FIELDS = frozenset({"path"})
-"""Of a workload: where its data lay names folders of whoever ran it."""
-
-
-def _promptless(value: Any, field: str = "") -> Any:
-    if isinstance(value, dict):
-        if field == "workload":
-            return {key: _hidden(key, item) for key, item in value.items()}
-        return {key: _promptless(item, key) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_promptless(item, field) for item in value]
-    return value
-
-
-def _hidden(key: str, value: Any) -> Any:
-    if isinstance(value, str) and key in PROMPT_FIELDS:
-        return f"(removed: {len(value)} characters, SHA-256 {hashlib.sha256(value.encode()).hexdigest()[:16]})"
-    if isinstance(value, str) and key in PATH_FIELDS:
-        return PurePosixPath(value).name
-    return _promptless(value, key)

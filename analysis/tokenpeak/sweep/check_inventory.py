@@ -61,9 +61,11 @@ def inventory_mistakes(folder: Path, nodes: tuple[str, ...] = ()) -> list[Mistak
         if path.is_file() and path.read_bytes().startswith(b"$ANSIBLE_VAULT"):
             continue
         try:
-            files.append(LocatedYaml(path))
+            written = LocatedYaml(path)
+            written.values()
+            files.append(written)
         except InputError as error:
-            if isinstance(error.__cause__, yaml.MarkedYAMLError):
+            if isinstance(error.__cause__, yaml.MarkedYAMLError | ValueError | RecursionError):
                 found += unreadable(path, error)
     own = {name for each in files for name in _names_in_templates(each.path.read_text())}
     for each in files:

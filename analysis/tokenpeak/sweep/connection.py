@@ -14,6 +14,8 @@ from tokenpeak.deletion import delete_if_possible
 from tokenpeak.sweep.inventory import Node
 
 KEEPALIVE_S = 5
+PRIVATE = ("-a", "-x")
+"""Nothing of this machine is lent to a host: neither its agent, whose keys log in elsewhere, nor its display."""
 _KEEPALIVES = 3
 """Unanswered ones after which SSH takes the host for gone."""
 _LONGEST_FOLDER = 48
@@ -43,7 +45,7 @@ def host_command(
         command += shlex.split(str(variables.get(variable) or ""))
     if is_shared and (folder := _sockets()) is not None:
         command += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60s", "-o", f"ControlPath={folder}/%C"]
-    return [*command, str(variables.get("ansible_host") or host.name), shlex.join(arguments)]
+    return [*command, *PRIVATE, "--", str(variables.get("ansible_host") or host.name), shlex.join(arguments)]
 
 
 def node_command(

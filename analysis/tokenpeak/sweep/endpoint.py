@@ -25,6 +25,7 @@ from tokenpeak.loadgen.target import Server
 from tokenpeak.names import inside
 from tokenpeak.node import clock
 from tokenpeak.node.protocol.answers import LaunchAnswer
+from tokenpeak.node.words import one_line
 from tokenpeak.records import Gpu, NodeFacts
 from tokenpeak.spec.endpoint import REFERENCE, EndpointSpec
 from tokenpeak.sweep.declared import declared_facts
@@ -105,7 +106,7 @@ def _version_of(answer: HttpAnswer) -> str | None:
         version = answer.json().get("version") if answer.status == httpx.codes.OK else None
     except (ValueError, AttributeError):
         return None
-    return version[:_VERSION_CHARACTERS] if isinstance(version, str) else None
+    return one_line(version[:_VERSION_CHARACTERS]) if isinstance(version, str) else None
 
 
 def _gpus_behind(endpoint: EndpointSpec) -> tuple[Gpu, ...]:

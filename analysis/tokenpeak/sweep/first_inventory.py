@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-import yaml
-
 from tokenpeak.node.protocol.answers import GpuState
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer, SurveyAnswer
+from tokenpeak.node.words import one_line
 from tokenpeak.sweep.survey import Surveyed
+from tokenpeak.sweep.variables_yaml import Template, variables_yaml
 
 _SCHEMA = "# yaml-language-server: $schema=../../group_vars.schema.json\n---\n"
 _SWEEPS = {
@@ -48,8 +48,9 @@ def first_inventory(hosts: Sequence[Surveyed], written_by: str) -> tuple[str, st
     shared = {name: one for name, one in first.items() if name not in own_names}
     entries = []
     for name, own in variables.items():
-        entries.append(f"    {name}:\n")
+        entries.append(f"    {_key(name)}:\n")
         entries += [_indented(_text(one), 6) for key, one in own.items() if key not in shared]
+    written_by = one_line(written_by)
     hosts_yml = f"---\n# {written_by}\nall:\n  hosts:\n{''.join(entries)}"
     return hosts_yml, f"{_SCHEMA}# {written_by}\n{''.join(_text(one) for one in shared.values())}"
 
@@ -90,7 +91,7 @@ def variables_of(host: Surveyed) -> Iterator[Variable]:
         )
     yield Variable(
         name="tokenpeak_host",
-        value="{{ ansible_host }}" if host.address == host.name else host.address,
+        value=Template("{{ ansible_host }}") if host.address == host.name else host.address,
         comment="Where the engine listens and the load is sent to: let only the load host reach this port.",
     )
     yield Variable(name="tokenpeak_port", value=8099)
@@ -253,7 +254,8 @@ def summary(found: SurveyAnswer) -> str:
     words = [f"{count}{boards}", f"engine {_shown(engine)}" if engine else "no engine"]
     servers = [f"{server.manager} {server.unit or server.pid or ''}".strip() for server in found.servers]
     serves = f" serves {found.served_name}" if found.served_name else ""
-    return ", ".join([*words, f"production: {' and '.join(servers)}{serves}" if servers else "no production"])
+    words.append(f"production: {' and '.join(servers)}{serves}" if servers else "no production")
+    return one_line(", ".join(words))
 
 
 def _text(variable: Variable) -> str:
@@ -261,14 +263,16 @@ def _text(variable: Variable) -> str:
     comment = "".join(f"# {line}\n" for line in _wrapped(variable.comment))
     value = variable.value
     inner = list(value.values()) if isinstance(value, Mapping) and variable.name == "tokenpeak_production" else [value]
-    style = None if any(isinstance(each, Mapping | list) for each in inner) else False
-    return comment + yaml.safe_dump(
-        {variable.name: value}, sort_keys=False, width=110, allow_unicode=True, default_flow_style=style
-    )
+    in_lines = any(isinstance(each, Mapping | list) for each in inner)
+    return comment + variables_yaml({variable.name: value}, in_lines=in_lines)
+
+
+def _key(name: str) -> str:
+    return variables_yaml({name: None}, in_lines=False).removesuffix(": null\n")
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(" ".join(text.split()), 117)
+    return textwrap.wrap(one_line(" ".join(text.split())), 117)
 
 
 def _indented(text: str, spaces: int) -> str:

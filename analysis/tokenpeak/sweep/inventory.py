@@ -7,6 +7,7 @@ to import.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from tokenpeak import paths
 from tokenpeak.errors import InventoryError, suggestion
 from tokenpeak.node import environment
 from tokenpeak.node.boards import Chosen, chosen_boards
+from tokenpeak.node.words import visible, wrong_word
 from tokenpeak.spec.secrets import secret_in_environment
 from tokenpeak.sweep.resolution import LOAD_HOSTS, Resolution, hosts_path
 
@@ -24,12 +26,16 @@ if TYPE_CHECKING:
 
 WANTED = (
     "^(tokenpeak_(apply_command|bake|become|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version"
-    "|engines|facts|gpus|guard_command|lease_max_s|load_home|load_python|max_unavailable|model|model_store|notify|produce"
-    "|setup_roles|simulated|tdp_w|trial_deadline_max_s)"
+    "|engines|facts|gpus|guard_command|host|lease_max_s|load_home|load_python|max_unavailable|model|model_store|notify|port"
+    "|produce|setup_roles|simulated|tdp_w|trial_deadline_max_s)"
     "|ansible_(become|host|port|user|connection|private_key_file|python_interpreter|ssh_private_key_file|ssh_common_args"
     "|ssh_extra_args))$"
 )
 """The variables that are read."""
+_OF_THE_PROBE = ("tokenpeak_host", "tokenpeak_port")
+"""Variables without which a node cannot be used, which its probe says; whatever else is done there needs none."""
+_HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_:.%-]{0,254}")
+"""An address, an IPv6 address with its zone, or a name."""
 _INTERPRETER = "/usr/bin/python3"
 """As ansible.cfg has it."""
 DECLARATION = paths.PLAYBOOKS / "roles" / "guard" / "templates" / "node.json.j2"
@@ -60,6 +66,19 @@ class Node:
     def guard_command(self) -> str | None:
         """The command that is run as root through sudo, where a trial has no other rights; None where it needs none."""
         return text(self.variables.get("tokenpeak_guard_command"))
+
+    @property
+    def engine_address(self) -> tuple[str, int]:
+        """Where the node's engine listens and the load is sent to; raises InventoryError where none is declared."""
+        host, port = (self.variables.get(name) for name in _OF_THE_PROBE)
+        if not isinstance(host, str) or not _HOST.fullmatch(host):
+            raise InventoryError(
+                f"tokenpeak_host of node {self.name} is {host!r} in this controller's inventory; give the address or "
+                "name where the engine listens and the load is sent to."
+            )
+        if not str(port).isdecimal() or not 0 < int(str(port)) < 1 << 16:
+            raise InventoryError(f"tokenpeak_port of node {self.name} is {port!r}; give a number from 1 to 65535.")
+        return host, int(str(port))
 
     @property
     def interpreter(self) -> str:
@@ -173,6 +192,8 @@ def inventory_of(name: str, path: Path, answer: "ResolvedHosts", nodes: tuple[st
     inventory = _inventory(name, path, answer).limited_to(nodes)
     for host in (*inventory.nodes, *inventory.load_hosts):
         for variable, reason in answer["failures"].get(host.name, {}).items():
+            if variable in _OF_THE_PROBE:
+                continue
             what = f"Variable {variable}" if variable else "Variables"
             raise InventoryError(f"{what} of node {host.name} in {path.parent}: {reason}")
     for node in inventory.nodes:
@@ -195,6 +216,13 @@ def _inventory(name: str, path: Path, answer: "ResolvedHosts") -> Inventory:
         )
         for host in sorted(answer["groups"])
     }
+    for host in hosts.values():
+        for what in (host.name, *(host.variables.get(name) for name in ("ansible_host", "ansible_user"))):
+            if what is not None and (str(what).startswith("-") or wrong_word(str(what))):
+                raise InventoryError(
+                    f"Host {visible(host.name)} in {path.parent} has {visible(str(what))!r} for its name, ansible_host "
+                    "or ansible_user, which ssh would take for an option or two words: give a name or an address."
+                )
     nodes = tuple(node for host, node in hosts.items() if LOAD_HOSTS not in answer["groups"][host])
     if not nodes:
         raise InventoryError(f"{path} has no hosts; put yours into it.")

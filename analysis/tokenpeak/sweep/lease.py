@@ -6,28 +6,31 @@ channel is separate from Ansible's, so that neither a long task nor a lost one s
 """
 
 import json
-import os
 import subprocess
-import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from tokenpeak.node import fence
 from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
-from tokenpeak.node.protocol.frame import unframed
 from tokenpeak.node.protocol.requests import HeartbeatRequest, as_json
+from tokenpeak.node.words import one_line
 from tokenpeak.sweep.connection import script_command
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained
+from tokenpeak.sweep.node_result import WORDS_CHARACTERS, answer_in, as_object
+from tokenpeak.sweep.output_reader import MOST_SAID_BYTES, REST_S, OutputReader
 
 _BEATS_PER_LEASE = 4
 _LONGEST_BEAT_S = 15.0
 _SHORTEST_BEAT_S = 0.5
 _CLOSE_TIMEOUT_S = 3.0
 _TRY_TIMEOUT_S = 60.0
+_LONGEST_LINE_BYTES = 1 << 16
+"""Of an answer on a channel, which is a number or what the node noted."""
+_KEPT_LINES = 32
 
 
 def lease_command(node: Node, declaration: Mapping[str, Any], *, is_shared: bool = False) -> list[str]:
@@ -37,21 +40,28 @@ def lease_command(node: Node, declaration: Mapping[str, Any], *, is_shared: bool
 
 def lease_problem(argv: Sequence[str], login: Login = ANYWHERE) -> str | None:
     """Why a lease would not be renewed by this command: its last words at an end without a heartbeat; None if it is."""
-    with _scratch() as said:
-        try:
-            status = subprocess.run(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                timeout=_TRY_TIMEOUT_S,
-                start_new_session=True,
-                check=False,
-            ).returncode
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
-        said.seek(0)
-        return _ending(said.read(), status, login) if status else None
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return str(error)
+    assert process.stdout is not None
+    said = OutputReader(process.stdout, MOST_SAID_BYTES, is_tail=True)
+    try:
+        status = process.wait(_TRY_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        process.kill()
+        process.wait()
+        return f"it did not end within {error.timeout:g} s"
+    if not status:
+        return None
+    said.has_ended.wait(REST_S)
+    return _ending(said.data(), status, login)
 
 
 class LeaseChannel:
@@ -116,33 +126,34 @@ class LeaseChannel:
 
     def _keep(self) -> None:
         while not self._closing.is_set():
-            with _scratch() as said:
-                try:
-                    process = subprocess.Popen(
-                        self._argv,
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        stderr=said,
-                        start_new_session=True,  # Ctrl-C must not reach it before the nodes are restored
-                    )
-                except OSError as error:
-                    self._report(str(error))
-                    self._closing.wait(self._beat_s)
-                    continue
-                other: list[bytes] = []
-                reader = threading.Thread(target=self._hear, args=(process, other), daemon=True)
-                reader.start()
-                self._beat(process)
-                _end(process)
-                reader.join(timeout=_CLOSE_TIMEOUT_S)
-                if not self._closing.is_set():
-                    said.seek(0)
-                    words = said.read() + b"".join(other)
-                    refusal = _refusal(words)
-                    if refusal is not None and refusal.code == fence.CODE:
-                        self._on_fenced(refusal.text)
-                        return
-                    self._report(_ending(words, process.returncode, self._login))
+            try:
+                process = subprocess.Popen(
+                    self._argv,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,  # Ctrl-C must not reach it before the nodes are restored
+                )
+            except OSError as error:
+                self._report(str(error))
+                self._closing.wait(self._beat_s)
+                continue
+            assert process.stderr is not None
+            said = OutputReader(process.stderr, MOST_SAID_BYTES, is_tail=True)
+            other: deque[bytes] = deque(maxlen=_KEPT_LINES)
+            reader = threading.Thread(target=self._hear, args=(process, other), daemon=True)
+            reader.start()
+            self._beat(process)
+            _end(process)
+            reader.join(timeout=_CLOSE_TIMEOUT_S)
+            if not self._closing.is_set():
+                said.has_ended.wait(REST_S)
+                words = said.data() + b"".join(other)
+                refusal = _refusal(words)
+                if refusal is not None and refusal.code == fence.CODE:
+                    self._on_fenced(refusal.text)
+                    return
+                self._report(_ending(words, process.returncode, self._login))
             self._closing.wait(min(1.0, self._beat_s))
 
     def _report(self, words: str) -> None:
@@ -151,16 +162,15 @@ class LeaseChannel:
             self._reported.add(words)
             self._on_loss(words)
 
-    def _hear(self, process: subprocess.Popen[bytes], other: list[bytes]) -> None:
-        """Take the node's answers in until the process has ended; lines that are none go to `other`."""
+    def _hear(self, process: subprocess.Popen[bytes], other: deque[bytes]) -> None:
+        """Take the node's answers in until the process has ended; lines that are none, the last of them, go to `other`.
+
+        A line beyond its bound is several.
+        """
         assert process.stdout is not None
         with process.stdout:
-            for line in process.stdout:
-                try:
-                    answer = json.loads(line)
-                except ValueError:
-                    answer = None
-                given = answer if isinstance(answer, dict) else {}
+            while line := process.stdout.readline(_LONGEST_LINE_BYTES):
+                given = as_object(line) or {}
                 if (heard := parse(HeardAnswer, given).heard) is not None:
                     with self._changed:
                         self._heard = max(self._heard, heard)
@@ -191,20 +201,10 @@ class LeaseChannel:
                 return
 
 
-def _scratch() -> IO[bytes]:
-    """Where a process's words go; on a full disk nowhere, because that must not end a lease.
-
-    No pipe: a process that SSH leaves behind for a shared connection would keep it open.
-    """
-    try:
-        return tempfile.TemporaryFile()
-    except OSError:
-        return Path(os.devnull).open("w+b")
-
-
 def _ending(said: bytes, status: int, login: Login) -> str:
     """Why a channel's process ended, from what it printed."""
-    return explained(said.decode(errors="replace"), login) or _last_words(said) or f"it ended with status {status}"
+    words = explained(said.decode(errors="replace"), login) or one_line(_last_words(said)[-WORDS_CHARACTERS:])
+    return words or f"it ended with status {status}"
 
 
 def _last_words(said: bytes) -> str:
@@ -216,8 +216,8 @@ def _last_words(said: bytes) -> str:
 
 def _refusal(said: bytes) -> CommandFailure | None:
     """The error in a node command's answer; None where there is no such answer."""
-    answer = unframed(said.decode(errors="replace"))
-    return parse(LeaseAnswer, answer).error if answer is not None else None
+    answer = answer_in(said)
+    return None if answer is None else parse(LeaseAnswer, answer).error
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from tokenpeak.node.words import one_line
+
 _KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
 LOGIN_VARIABLES = "^ansible_(host|port|user|ssh_common_args|ssh_extra_args)$"
 """Pattern of the variables that say how a host is logged in to."""
@@ -94,12 +96,13 @@ def explained(said: str, login: Login) -> str | None:
     """Why a login failed and what to do, from all that was printed; None for what is no failure of a login."""
     if found := re.search(r'remote host "([^"]+)"', said):
         login = replace(login, address=found[1])
-    return _host_key(said, login) or _connection(said, login) or _command(said, login)
+    reason = _host_key(said, login) or _connection(said, login) or _command(said, login)
+    return reason and one_line(reason)
 
 
 def with_remedy(said: str, login: Login = ANYWHERE) -> str:
-    """What was printed of a failed login in a sentence; of anything else as it is."""
-    return explained(said, login) or said
+    """What was printed of a failed login in a sentence; anything else in one line."""
+    return explained(said, login) or one_line(said)
 
 
 def missing_python(path: str) -> str:

@@ -23,17 +23,20 @@ from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.sweep.connection import environment, node_command, script_command
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.login_failures import Login, missing_python, with_remedy
-from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult, answer_in, failure_words
+from tokenpeak.sweep.node_result import (
+    MOST_PRINTED_BYTES,
+    WORDS_CHARACTERS,
+    Event,
+    NodeResult,
+    answer_in,
+    failure_words,
+)
+from tokenpeak.sweep.output_reader import MOST_SAID_BYTES, REST_S, OutputReader
 from tokenpeak.sweep.step import Step
 
 _CANCEL_POLL_S = 0.5
 _END_S = 5.0
 """For a process that was asked to end."""
-_STDERR_S = 1.0
-"""For the rest of what was said: a process that SSH leaves behind may hold that pipe for ever."""
-_MOST_PRINTED_BYTES = 256 << 20
-"""Of an answer, whose largest part is an engine's packed log."""
-_MOST_SAID_BYTES = 1 << 20
 _SSH_FAILED = 255
 _NOT_FOUND = 127
 """A shell's status for a program that is not there."""
@@ -202,8 +205,8 @@ def _carried(
     assert process.stdout is not None
     assert process.stderr is not None
     threading.Thread(target=_feed, args=(process.stdin, request), name="request", daemon=True).start()
-    printed = _Reader(process.stdout, _MOST_PRINTED_BYTES)
-    said = _Reader(process.stderr, _MOST_SAID_BYTES, is_tail=True)
+    printed = OutputReader(process.stdout, MOST_PRINTED_BYTES)
+    said = OutputReader(process.stderr, MOST_SAID_BYTES, is_tail=True)
     # Waiting for the end of its output costs nothing; waiting for a process with a limit of time is a loop.
     while not printed.has_ended.wait(_CANCEL_POLL_S):
         if cancelled():
@@ -214,10 +217,10 @@ def _carried(
             return _Ended(status=None, limit_s=limit_s)
     if printed.is_full:
         _end(process)
-        words = f"it printed more than {_MOST_PRINTED_BYTES >> 20} MiB, more than any answer has"
+        words = f"it printed more than {MOST_PRINTED_BYTES >> 20} MiB, more than any answer has"
         return _Ended(status=None, said=words)
     status = process.wait()
-    said.has_ended.wait(_STDERR_S)
+    said.has_ended.wait(REST_S)
     return _Ended(status=status, printed=printed.text(), said=said.text())
 
 
@@ -225,35 +228,6 @@ def _feed(pipe: IO[bytes], request: bytes) -> None:
     """Write the request; a process that ends without reading it says why itself."""
     with contextlib.suppress(OSError), pipe:
         pipe.write(request)
-
-
-class _Reader:
-    """What a process writes into a pipe, read by a thread; of more than `most` bytes the last, or it ends as full."""
-
-    def __init__(self, pipe: IO[bytes], most: int, *, is_tail: bool = False) -> None:
-        self.has_ended = threading.Event()
-        self.is_full = False
-        self._pipe = pipe
-        self._most = most
-        self._is_tail = is_tail
-        self._data = bytearray()
-        threading.Thread(target=self._read, name="output", daemon=True).start()
-
-    def _read(self) -> None:
-        with self._pipe, contextlib.suppress(OSError):
-            while chunk := os.read(self._pipe.fileno(), 1 << 16):
-                self._data += chunk
-                if len(self._data) <= self._most:
-                    continue
-                if not self._is_tail:
-                    self.is_full = True
-                    break
-                del self._data[: -self._most]
-        self.has_ended.set()
-
-    def text(self) -> str:
-        """All that was read so far."""
-        return self._data.decode(errors="replace")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

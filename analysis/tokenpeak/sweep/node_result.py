@@ -4,13 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tokenpeak import bounded
+from tokenpeak.errors import ArchiveError
 from tokenpeak.node import fence, hold
 from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, parse
-from tokenpeak.node.protocol.frame import unframed
+from tokenpeak.node.protocol.frame import KEY, unframed
+from tokenpeak.node.words import one_line
 from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained, missing_python
 from tokenpeak.sweep.step import Step
 
 WORDS_CHARACTERS = 4000
+MOST_PRINTED_BYTES = 256 << 20
+"""Of an answer, whose largest part is an engine's packed log."""
 _TAIL_LINES = 12
 
 
@@ -85,13 +90,27 @@ class NodeResult:
         )
 
 
-def answer_in(printed: object) -> dict[str, Any] | None:
-    """The answer in what a step printed, whoever carried it; None where there is none."""
-    return unframed(printed) if isinstance(printed, str) else None
+def answer_in(printed: object, key: str = KEY) -> dict[str, Any] | None:
+    """The answer in all that a step printed, whoever carried it; None where there is none."""
+    if not isinstance(printed, str | bytes):
+        return None
+    return unframed(printed if isinstance(printed, str) else printed.decode(errors="replace"), key, as_object)
+
+
+def as_object(printed: object) -> dict[str, Any] | None:
+    """The JSON object that was printed; None for what is none, or larger or deeper than any answer."""
+    if not isinstance(printed, str | bytes):
+        return None
+    data = printed if isinstance(printed, bytes) else printed.encode(errors="replace")
+    try:
+        found = bounded.parse_json(data, "answer", nan="null", most=MOST_PRINTED_BYTES)
+    except ArchiveError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def failure_words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE) -> str:
-    """The most useful words of a failed step: its own sentence, else its title with what it printed.
+    """The most useful words of a failed step, in one line: its own sentence, else its title with what it printed.
 
     `result` has cmd, rc, stdout, stderr and msg, as far as they are known. A command that did not get to the node at
     all has the reason.
@@ -100,14 +119,14 @@ def failure_words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE
     if answer is not None and (refusal := parse(NodeAnswer, answer).error) is not None:
         return refusal.text[:WORDS_CHARACTERS]
     if answer is not None and isinstance(said := answer.get("message"), str):
-        return f"{title}: {said[:WORDS_CHARACTERS]}"
+        return f"{title}: {one_line(said[:WORDS_CHARACTERS])}"
     if reason := _login_failure(result, login):
         return reason
     if timed_out := result.get("timedout"):
         return f"{title}: nothing came back within {timed_out['period']} s: log in there and see what hangs"
     for key in ("stderr", "stdout", "module_stderr", "msg"):
         if text := str(result.get(key) or "").strip():
-            return f"{title}: " + "\n".join(text[-WORDS_CHARACTERS:].splitlines()[-_TAIL_LINES:])
+            return f"{title}: " + one_line("\n".join(text[-WORDS_CHARACTERS:].splitlines()[-_TAIL_LINES:]))
     return f"{title}: failed without a word"
 
 

@@ -17,7 +17,10 @@ from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import InventoryError, NodeError, StoppedError
 from tokenpeak.names import inside
+from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
+from tokenpeak.node.protocol.requests import limits
+from tokenpeak.node.words import LINES, one_line, wrong_tree
 from tokenpeak.records import NodeFacts
 from tokenpeak.sweep import version
 from tokenpeak.sweep.declared import declared_container, declared_facts, declared_model, planning_env
@@ -26,7 +29,7 @@ from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.lease import lease_command, lease_problem
 from tokenpeak.sweep.login_failures import Login
 from tokenpeak.sweep.node_command import run_node_command
-from tokenpeak.sweep.node_result import Event, NodeResult
+from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult
 
 _PROBE_LIMIT_S = 600.0
 """An engine may take minutes to say its version and its flags; a node that hangs would keep all others waiting."""
@@ -34,6 +37,8 @@ _BESIDES_ANSIBLE = (
     "Besides Ansible, plain SSH must get there with a key, and sudo without a password: ansible_password and "
     "ansible_become_password serve Ansible alone"
 )
+_NO_SENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What comes of facts of other types and shapes than they have; a ValidationError is a ValueError."""
 _LACKS_RIGHTS = "Permission denied"
 """What is said where a user may not do what root may."""
 
@@ -113,7 +118,7 @@ def probe(
             continue
         try:
             answered[node.name] = _ready(node.name, result, inventory)
-        except NodeError as error:
+        except (NodeError, InventoryError) as error:
             failed[node.name] = _for_plain_ssh(str(error), node)
     answered = {node.name: answered[node.name] for node in inventory.nodes if node.name in answered}
     failed |= _not_leasable(inventory, answered) | _without_gpus(inventory, answered)
@@ -194,26 +199,46 @@ def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
         raise NodeError(version.renewal(inventory, name))
     if answer.unusable:
         raise NodeError(f"its probe printed facts that make no sense: {', '.join(answer.unusable)}")
+    node = inventory.node(name)
     facts = json.loads(json.dumps(as_json(answer), default=vars))
-    declaration = facts.pop("declaration")
-    builds = {each["name"]: each["build"] for each in declaration.get("engines", ())}
+    answered = facts.pop("declaration")
     try:
+        if wrong := wrong_tree(answered, allowed=LINES):
+            raise ValueError(f"its declaration {wrong}")
+        # Read here, so that it is this node's probe that ends where they cannot be.
+        engine_builds(answered), limits(answered)
+        builds = {each["name"]: each["build"] for each in answered.get("engines") or ()}
         for engine in facts["engines"]:
             engine["container"] = declared_container(builds.get(engine["name"], {}))
         return ReadyNode(
             facts=NodeFacts.model_validate(
                 {
-                    "engine_env": planning_env(inventory.node(name)),
+                    "engine_env": planning_env(node),
                     **facts,
                     "node": name,
                     "source": "probed",
-                    "model": declared_model(inventory.node(name)),
+                    "model": declared_model(node),
                 }
             ),
-            declaration=declaration,
+            declaration=_declaration(node, answered),
         )
-    except ValidationError as error:
-        raise NodeError(f"its probe printed facts that make no sense: {error}") from error
+    except _NO_SENSE as error:
+        words = one_line(f"{type(error).__name__}, {error}"[:WORDS_CHARACTERS])
+        raise NodeError(f"its probe printed facts that make no sense: {words}") from error
+
+
+def _declaration(node: Node, answered: Mapping[str, Any]) -> dict[str, Any]:
+    """The node's declaration: the inventory's own, or what root installed there where a command is all that one may.
+
+    Where the load and its key go is this controller's inventory's to say, whatever a node answers.
+    """
+    host, port = node.engine_address
+    if (answered["host"], str(answered["port"])) != (host, str(port)):
+        raise NodeError(
+            f"its declaration has the engine at {answered['host']!r} port {answered['port']!r}, and this inventory at "
+            f"{host} port {port}: install it again (tokenpeak install), or correct tokenpeak_host and tokenpeak_port"
+        )
+    return {**(answered if node.declaration is None else node.declaration), "host": host, "port": port}
 
 
 def _keep(inventory_name: str, facts: Sequence[NodeFacts]) -> None:

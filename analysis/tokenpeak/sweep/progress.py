@@ -12,12 +12,12 @@ from typing import Any, TextIO, cast
 
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from tokenpeak.console import SafeConsole
+from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.invocation import as_typed
 from tokenpeak.loadgen.run import Status
+from tokenpeak.node.words import one_line
 from tokenpeak.records import TrialRecord
 from tokenpeak.search.remaining import TrialCount
 from tokenpeak.sweep.step import Step
@@ -88,7 +88,7 @@ class ProgressDisplay:
     def say(self, line: str) -> None:
         """A line that stays, with commands as they are typed here, and the time of day when nobody watches live."""
         stamp = "" if self._terminal else time.strftime("%H:%M:%S ")
-        self._console.print(Text(f"{stamp}{as_typed(line)}"))
+        self._console.print(Text(f"{stamp}{one_line(as_typed(line))}"))
 
     def expect(self, count: TrialCount, nodes: tuple[str, ...], at_once: int) -> None:
         """The sweep's trials, and its nodes, so many of which work at once."""
@@ -159,7 +159,7 @@ class ProgressDisplay:
             rows = dict(self._rows)
             standing = self._standing()
         # A line for each node: what does not fit is cut from its config and its phase.
-        table = Table(box=None, pad_edge=False, expand=True)
+        table = SafeTable(box=None, pad_edge=False, expand=True)
         for title in ("node", "trial", "config", "phase", "tok/s", "TTFT p50", "for"):
             right, long = title in ("tok/s", "TTFT p50", "for"), title in ("config", "phase")
             table.add_column(title, justify="right" if right else "left", no_wrap=True, ratio=1 if long else None)

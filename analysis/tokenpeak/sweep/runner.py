@@ -24,6 +24,7 @@ from tokenpeak import paths
 from tokenpeak.errors import NodeError
 from tokenpeak.node.protocol.answers import NodeAnswer, parse
 from tokenpeak.node.protocol.commands import ANSWERS
+from tokenpeak.node.words import one_line
 from tokenpeak.sweep.connection import is_kept, open_sockets, search_path
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.login_failures import Login, logins_of, with_remedy
@@ -251,4 +252,4 @@ def _tail(private: Path) -> str:
     lines: list[str] = []
     for path in sorted(private.glob("artifacts/*/stdout")):
         lines += [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
-    return "\n".join(lines[-_TAIL_LINES:])
+    return "\n".join(f"  {one_line(line)}" for line in lines[-_TAIL_LINES:])

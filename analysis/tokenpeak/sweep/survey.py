@@ -10,9 +10,11 @@ from pathlib import Path
 from tokenpeak.node import process
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import parse
-from tokenpeak.node.protocol.frame import unframed
 from tokenpeak.node.protocol.survey import SurveyAnswer
+from tokenpeak.node.words import one_line
+from tokenpeak.sweep.connection import PRIVATE
 from tokenpeak.sweep.login_failures import Login, explained
+from tokenpeak.sweep.node_result import answer_in
 
 _AT_ONCE = 16
 _LIMIT_S = 120.0
@@ -60,13 +62,26 @@ def _survey(host: str, port: int, bundle: bytes) -> Surveyed:
     user, _, name = host.rpartition("@")
     made = Surveyed(name=name, address=_address(host), user=user or None)
     command = shlex.join(["sh", "-c", _START, "sh", _CODE, str(port)])
-    ssh = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "--", host, command]
+    ssh = [
+        "ssh",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ConnectTimeout=10",
+        "-o",
+        "ServerAliveInterval=5",
+        *PRIVATE,
+        "--",
+        host,
+        command,
+    ]
     ran = process.run(ssh, _LIMIT_S, given=bundle)
-    given = unframed(ran.out)
+    given = answer_in(ran.out)
     if ran.status != 0 or given is None:
         login = Login(address=made.address, user=made.user)
         said = (ran.err or ran.out).strip()
-        problem = explained(said, login) or (said.splitlines()[-1] if said else f"ssh ended with status {ran.status}")
+        last = one_line(said.splitlines()[-1]) if said else f"ssh ended with status {ran.status}"
+        problem = explained(said, login) or last
         return _changed(made, problem=problem)
     return _changed(made, answer=parse(SurveyAnswer, given))
 

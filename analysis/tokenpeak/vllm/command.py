@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenpeak.errors import PlanError, suggestion
 from tokenpeak.records import Config
-from tokenpeak.vllm.flags import FlagFacts, flag_table, known_flags, known_variables, newest_release
+from tokenpeak.vllm.flags import FlagFacts, flag_table, json_value, known_flags, known_variables, newest_release
 from tokenpeak.vllm.renames import ADVICE, succeed
 
 OURS = {
@@ -137,10 +137,16 @@ def launched_program(argv: Sequence[str]) -> tuple[str, ...]:
     return ()
 
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
 def paste_command(config: Config, program: Sequence[str] = ("vllm", "serve")) -> str:
     """The config as a line to paste into a shell: environment, the program, the model and its flags."""
     asked = command_line(config, config.engine_version)
     env = [f"{name}={shlex.quote(value)}" for name, value in asked.env.items()]
+    if not all(map(_VARIABLE.fullmatch, asked.env)):
+        # A shell takes what is no variable's name for words of its own.
+        env = [shlex.join(["env", *(f"{name}={value}" for name, value in asked.env.items())])]
     named = config.model.served_name != config.model.name
     words = [*program, *model_words(program, config.model.name)]
     words += ["--revision", config.model.revision] if config.model.revision else []
@@ -174,7 +180,8 @@ def _written(config: Config, facts: FlagFacts, value: Any, version: str | None) 
             return [flag]
         return ["--no-" + flag[2:]] if facts.kind in ("bool", "value") else []
     if facts.kind in ("list", "append"):
-        items = json.loads(value) if isinstance(value, str) and value.startswith("[") else [value]
+        listed = json_value(value) if isinstance(value, str) and value.startswith("[") else None
+        items = listed if isinstance(listed, list) else [value]
         words = [item if isinstance(item, str) else json.dumps(item) for item in items]
         return [flag, *words] if facts.kind == "list" else [part for word in words for part in (flag, word)]
     text = str(value)
@@ -192,7 +199,7 @@ def _wrong(facts: FlagFacts, value: Any) -> str | None:
     if facts.choices:
         return None if text in map(str, facts.choices) else _wanted(facts)
     if kind == "json":
-        return None if not text.startswith(("{", "[")) or _is_json(text) else _wanted(facts)
+        return None if not text.startswith(("{", "[")) or json_value(text) is not None else _wanted(facts)
     pattern = _PATTERNS.get(kind)
     return None if pattern is None or pattern.fullmatch(text) else _wanted(facts)
 
@@ -210,14 +217,6 @@ def _wanted(facts: FlagFacts) -> str:
         "switch": "true or false",
         "bool_value": "true or false",
     }.get(facts.kind, "a value, not true or false")
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except json.JSONDecodeError:
-        return False
-    return True
 
 
 def _unknown_flag(config: Config, name: str, version: str | None, takes: Mapping[str, FlagFacts]) -> str:

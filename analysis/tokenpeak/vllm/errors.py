@@ -8,6 +8,7 @@ it wins.
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 GIB = r"(?P<{}>[\d.]+) (?:GiB|GB)"
 
@@ -395,3 +396,17 @@ SYMPTOMS: tuple[Symptom, ...] = (
         literal="Input should be",
     ),
 )
+
+
+def is_own_sentence(text: str) -> bool:
+    """Whether a text is what a symptom says, with nothing but numbers in it: none of its words are the log's."""
+    return any(pattern.fullmatch(text) for pattern in _own_sentences())
+
+
+_NUMBER = r"[\d.,]+(?: [KMGT]?i?B)?"
+
+
+@cache
+def _own_sentences() -> tuple[re.Pattern[str], ...]:
+    parts = (re.split(r"\{\w+\}", symptom.says) for symptom in SYMPTOMS)
+    return tuple(re.compile(_NUMBER.join(map(re.escape, each))) for each in parts)

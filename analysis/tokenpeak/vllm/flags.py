@@ -87,6 +87,14 @@ def size(text: str) -> int | None:
     return int(float(match[1]) * _UNITS.get(match[2], 1)) if match else None
 
 
+def json_value(text: str) -> Any:
+    """The value of a flag's JSON text; None where it is none, or nested too deep."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 @cache
 def flag_table() -> FlagTable:
     """The table, read once."""

@@ -1,12 +1,11 @@
 """Model runner: V1's first or second one, and the CUDA graphs that it captures."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenpeak.vllm.flags import size
+from tokenpeak.vllm.flags import json_value, size
 from tokenpeak.vllm.speculation import speculative_config
 
 SECOND_SINCE_0_24 = frozenset({"qwen3", "deepseek_v2", "qwen2_moe", "granitemoe", "llama", "mistral"})
@@ -72,7 +71,7 @@ def reserves_graphs(asked: RunnerQuestion) -> bool:
 def _compilation(flags: Mapping[str, Any]) -> Mapping[str, Any]:
     given = flags.get("compilation_config")
     if isinstance(given, str) and given.startswith("{"):
-        given = json.loads(given)
+        given = json_value(given)
     return given if isinstance(given, Mapping) else {}
 
 

@@ -8,6 +8,8 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from tokenpeak.vllm.flags import json_value
+
 SPECULATIVE = {
     "speculative_model": "model",
     "num_speculative_tokens": "num_speculative_tokens",
@@ -88,7 +90,13 @@ def _fold(flags: dict[str, Any], known: Collection[str], keys: Mapping[str, str]
     if gone and config in known:
         given = flags.get(config)
         merged = {keys[name]: flags.pop(name) for name in gone}
-        flags[config] = json.dumps({**merged, **(json.loads(given) if isinstance(given, str) else {})})
+        flags[config] = json.dumps({**merged, **(_object(given) or {})})
+
+
+def _object(given: object) -> dict[str, Any] | None:
+    """The object of a flag's JSON text; None for what is none."""
+    found = json_value(given) if isinstance(given, str) else None
+    return found if isinstance(found, dict) else None
 
 
 def _speculation(flags: dict[str, Any], known: Collection[str]) -> None:
@@ -97,8 +105,8 @@ def _speculation(flags: dict[str, Any], known: Collection[str]) -> None:
         flags.setdefault("speculative_config", json.dumps({"method": "ngram"}))
     _fold(flags, known, SPECULATIVE, "speculative_config")
     given = flags.get("speculative_config")
-    if isinstance(given, str) and "speculative_config" not in known and "speculative_model" in known:
-        config = json.loads(given)
+    config = _object(given)
+    if config is not None and "speculative_config" not in known and "speculative_model" in known:
         names = {key: name for name, key in SPECULATIVE.items()}
         if config.pop("method", None) == "ngram":
             config["model"] = "[ngram]"

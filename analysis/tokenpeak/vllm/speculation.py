@@ -1,9 +1,9 @@
 """Speculative decoding: which set-ups a release refuses."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from tokenpeak.vllm.flags import json_value
 from tokenpeak.vllm.renames import SPECULATIVE
 
 DRAFTLESS = ("ngram", "[ngram]", "suffix")
@@ -19,7 +19,7 @@ def speculative_config(flags: Mapping[str, Any]) -> dict[str, Any] | None:
     if isinstance(given, dict):
         return given
     if isinstance(given, str) and given.startswith("{"):
-        found = json.loads(given)
+        found = json_value(given)
         return found if isinstance(found, dict) else None
     config = {key: flags[name] for name, key in SPECULATIVE.items() if flags.get(name) is not None}
     return config if "model" in config or "num_speculative_tokens" in config else None

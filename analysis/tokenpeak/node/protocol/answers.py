@@ -13,6 +13,7 @@ from typing import Any, Iterator, Literal, Mapping, TypeVar, get_args
 from tokenpeak.node.protocol.bounds import (
     SAMPLES_LIMIT,
     TEXT,
+    WORD,
     bound,
     columns,
     flag,
@@ -22,20 +23,24 @@ from tokenpeak.node.protocol.bounds import (
     one_of,
     optional,
     readers,
+    sentence,
     several,
     structure,
     text,
+    word,
 )
 from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json
+from tokenpeak.node.words import one_line
 
 _UNKNOWN_NAMED = 5
-_word = optional(text())
-_words = optional(text(TEXT))
+_word = optional(word)
+_words = optional(sentence)
 _seconds = number(-1e9, 1e10)
 _status = optional(integer(-(1 << 31), (1 << 31) - 1))
 _bytes = optional(integer())
-_sentences = several(text(TEXT), 100_000)
+_sentences = several(sentence, 100_000)
+_texts = several(text(), 100_000)
 
 
 PhaseName = Literal[
@@ -76,7 +81,7 @@ class PhaseMark:
 class PhaseSpan:
     """How long a phase of a command took, from its start on."""
 
-    name: str = bound(text())
+    name: str = bound(word)
     kind: str = bound(one_of("orchestration", "engine_start", "load", "production_start"))
     started_s: float = bound(_seconds)
     duration_s: float = bound(_seconds)
@@ -109,7 +114,7 @@ class GpuState:
     """A board as its maker's tool reports it; null where that does not say."""
 
     index: int = bound(integer())
-    name: str = bound(text())
+    name: str = bound(word)
     uuid: str | None = bound(_word)
     driver: str | None = bound(_word)
     vram_bytes: int | None = bound(_bytes)
@@ -122,13 +127,13 @@ class GpuState:
 class BuildState:
     """An engine build of the declaration, with what its installation says of itself."""
 
-    name: str = bound(text())
+    name: str = bound(word)
     version: str | None = bound(_word)
     installed: str | None = bound(_word)
     image: str | None = bound(_words)
     digest: str | None = bound(_word)
     """`sha256:…` of its image, or of its command's file."""
-    help: tuple[str, ...] = bound(_sentences, ())
+    help: tuple[str, ...] = bound(_texts, ())
     problem: str | None = bound(_words)
 
 
@@ -137,20 +142,20 @@ class MeterState:
     """What a node's power or energy is measured within, and by what."""
 
     boundary: str = bound(one_of("gpu_boards", "node", "cpu_package", "cpu_and_dram"))
-    by: str = bound(text())
+    by: str = bound(word)
 
 
 @dataclass(frozen=True)
 class ProductionState:
     """Production as it is: its manager, whether it runs, what it serves and with which arguments."""
 
-    manager: str = bound(text())
+    manager: str = bound(word)
     unit: str | None = bound(_word)
     running: bool = bound(flag)
     enabled: bool | None = bound(optional(flag))
     url: str | None = bound(_words)
     model: str | None = bound(_words)
-    arguments: tuple[str, ...] = bound(_sentences, ())
+    arguments: tuple[str, ...] = bound(_texts, ())
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,7 @@ class RestoreOutcome:
     was_running: bool = bound(flag)
     model: str | None = bound(_words)
     downtime_s: float | None = bound(optional(_seconds))
-    message: str = bound(text(TEXT), "")
+    message: str = bound(sentence, "")
     trial_id: str | None = bound(_word)
     holder: str | None = bound(_word)
     by: str | None = bound(_word)
@@ -180,9 +185,9 @@ _outcome = optional(structure(RestoreOutcome))
 class Overlap:
     """Production that somebody started during a trial."""
 
-    nonce: str = bound(text())
-    trial_id: str = bound(text())
-    holder: str = bound(text())
+    nonce: str = bound(word)
+    trial_id: str = bound(word)
+    holder: str = bound(word)
     at_unix_s: float = bound(_seconds)
 
 
@@ -228,19 +233,19 @@ class InstallAnswer(NodeAnswer):
 class ProbeAnswer(NodeAnswer):
     """Facts of the node, under the names that the archive has, and its declaration without what may be secret."""
 
-    probed_at: str | None = bound(text())
+    probed_at: str | None = bound(word)
     simulated: bool | None = bound(flag)
     gpus: tuple[GpuState, ...] = bound(several(structure(GpuState), 1000), ())
     interconnect: str | None = bound(_word)
-    cpu: str | None = bound(text())
+    cpu: str | None = bound(word)
     cpu_cores: int | None = bound(integer(0))
     memory_bytes: int | None = bound(_bytes)
     disk_free_bytes: int | None = bound(integer(0))
-    os: str | None = bound(text())
-    kernel: str | None = bound(text())
+    os: str | None = bound(word)
+    kernel: str | None = bound(word)
     power_meters: tuple[MeterState, ...] = bound(several(structure(MeterState), 10), ())
     engine_version: str | None = bound(_word)
-    engine_help: tuple[str, ...] = bound(_sentences, ())
+    engine_help: tuple[str, ...] = bound(_texts, ())
     engines: tuple[BuildState, ...] = bound(several(structure(BuildState), 100), ())
     engine_env_allowed: tuple[str, ...] = bound(_sentences, ())
     production: ProductionState | None = bound(optional(structure(ProductionState)))
@@ -261,7 +266,7 @@ class LaunchAnswer(NodeAnswer):
     timed_out: bool | None = bound(flag)
     message: str | None = bound(_words)
     exit_status: int | None = bound(_status)
-    log_tail: str | None = bound(_words)
+    log_tail: str | None = bound(optional(text()))
     engine_version: str | None = bound(_word)
     """What the engine itself reported; null where it was not ready, or reports none."""
     engine_digest: str | None = bound(_word)
@@ -269,7 +274,7 @@ class LaunchAnswer(NodeAnswer):
     model_digest: str | None = bound(_word)
     """`sha256:…` of the model's files; null where they were not found."""
     pid: int | None = bound(optional(integer()))
-    host: str | None = bound(text())
+    host: str | None = bound(word)
     port: int | None = bound(integer())
     api_key_used: bool | None = bound(flag)
     phases: tuple[PhaseSpan, ...] = bound(_phases, ())
@@ -409,7 +414,9 @@ def parse(kind: type[AnyAnswer], given: Json) -> AnyAnswer:
             unusable.append(f"{name} makes no sense")
     error = given.get("error")
     if isinstance(error, dict):
-        refusal = CommandFailure(str(error.get("code"))[:200], str(error.get("text") or error)[:TEXT])
+        refusal = CommandFailure(
+            one_line(str(error.get("code"))[:WORD]), one_line(str(error.get("text") or error)[:TEXT])
+        )
         return kind(script=found.get("script"), error=refusal)
     return replace(kind(**found), unusable=(*sorted(unusable), *_unknown(kind, given)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping
+from typing import Mapping
 
 from tokenpeak.node.protocol.answers import (
     NO_SAMPLES,
@@ -15,42 +15,37 @@ from tokenpeak.node.protocol.answers import (
     samples,
 )
 from tokenpeak.node.protocol.bounds import (
-    TEXT,
     bound,
     flag,
     integer,
     number,
     optional,
+    sentence,
     several,
     structure,
     text,
+    variables,
+    word,
 )
 
-_word = optional(text())
-_text = optional(text(TEXT))
-_words = several(text(TEXT), 10_000)
+_word = optional(word)
+_sentence = optional(sentence)
+_words = several(text(), 10_000)
 _seconds = optional(number(-1e9, 1e10))
 _phases = several(structure(PhaseSpan), 10_000)
-
-
-def _env(value: Any) -> Mapping[str, str]:
-    if not isinstance(value, dict) or len(value) > 10_000:
-        raise ValueError
-    read = text(TEXT)
-    return {read(name): read(each) for name, each in value.items()}
 
 
 @dataclass(frozen=True)
 class AppliedState:
     """The last apply that was confirmed on the node; texts are definitions as they are shown."""
 
-    apply_id: str = bound(text())
-    holder: str = bound(text())
+    apply_id: str = bound(word)
+    holder: str = bound(word)
     at_unix_s: float | None = bound(_seconds)
-    was_sha256: str = bound(text())
-    new_sha256: str = bound(text())
-    was_text: str = bound(text(TEXT))
-    new_text: str = bound(text(TEXT))
+    was_sha256: str = bound(word)
+    new_sha256: str = bound(word)
+    was_text: str = bound(text())
+    new_text: str = bound(text())
 
 
 @dataclass(frozen=True)
@@ -58,15 +53,15 @@ class DescribeAnswer(NodeAnswer):
     """Production's definition as it is; what may be secret in it is hidden, and every word is in its place."""
 
     production: ProductionState | None = bound(optional(structure(ProductionState)))
-    problem: str | None = bound(_text)
+    problem: str | None = bound(_sentence)
     """Why an apply is not possible here."""
-    place: str | None = bound(_text)
+    place: str | None = bound(_sentence)
     words: tuple[str, ...] = bound(_words, ())
     program: int | None = bound(optional(integer(0)))
     """How many of the words are the program."""
-    env: Mapping[str, str] | None = bound(optional(_env))
-    image: str | None = bound(_text)
-    text: str | None = bound(_text)
+    env: Mapping[str, str] | None = bound(optional(variables))
+    image: str | None = bound(_sentence)
+    text: str | None = bound(optional(text()))
     sha256: str | None = bound(_word)
     engine_version: str | None = bound(_word)
     """That production itself reports."""
@@ -84,11 +79,11 @@ class ObserveAnswer(NodeAnswer):
     """Production's own metrics over a while: cumulative counts, a column each (`bake` reads them)."""
 
     readings: Samples = bound(samples, NO_SAMPLES)
-    ended: str | None = bound(_text)
+    ended: str | None = bound(_sentence)
     """Why the readings end early: production ended, or does not answer any more."""
     load_sent: int | None = bound(integer(0))
     load_failed: int | None = bound(integer(0))
-    load_failure: str | None = bound(_text)
+    load_failure: str | None = bound(_sentence)
     """What the first failed request of the test load came to."""
 
 
@@ -97,15 +92,15 @@ class ChangeAnswer(NodeAnswer):
     """Production with another definition, unconfirmed; or why not, and how production stands."""
 
     changed: bool | None = bound(flag)
-    message: str | None = bound(_text)
+    message: str | None = bound(_sentence)
     failed_in: str | None = bound(_word)
     """The phase in which it failed."""
     phases: tuple[PhaseSpan, ...] = bound(_phases, ())
     started_at_unix_s: float | None = bound(_seconds)
     was_sha256: str | None = bound(_word)
     new_sha256: str | None = bound(_word)
-    was_text: str | None = bound(_text)
-    new_text: str | None = bound(_text)
+    was_text: str | None = bound(optional(text()))
+    new_text: str | None = bound(optional(text()))
     engine_version: str | None = bound(_word)
     downtime_s: float | None = bound(_seconds)
     """From production's stop to its first real answer."""
@@ -117,6 +112,6 @@ class ConfirmAnswer(NodeAnswer):
     """The changed definition is production's own from now on; or why not."""
 
     confirmed: bool | None = bound(flag)
-    message: str | None = bound(_text)
+    message: str | None = bound(_sentence)
     sha256: str | None = bound(_word)
     phases: tuple[PhaseSpan, ...] = bound(_phases, ())

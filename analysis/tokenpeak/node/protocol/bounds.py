@@ -6,6 +6,7 @@ from dataclasses import field, fields
 from typing import Any, Callable, TypeVar
 
 from tokenpeak.node.state import Json
+from tokenpeak.node.words import one_line, wrong_word
 
 Reader = Callable[[Any], Any]
 Kind = TypeVar("Kind")
@@ -14,6 +15,7 @@ WORD = 200
 TEXT = 100_000
 SAMPLES_LIMIT = 1_000_000
 COLUMNS_LIMIT = 1000
+VARIABLES_LIMIT = 10_000
 _READ = "read"
 
 
@@ -27,8 +29,20 @@ def readers(kind: type[Any]) -> dict[str, Reader]:
     return {one.name: one.metadata[_READ] for one in fields(kind) if _READ in one.metadata}
 
 
-def text(limit: int = WORD) -> Reader:
-    """A text of at most so many characters."""
+def word(value: Any) -> str:
+    """A name, an id or a version: no hidden character, and at most WORD characters."""
+    if wrong_word(value) or len(value) > WORD:
+        raise ValueError
+    return str(value)
+
+
+def sentence(value: Any) -> str:
+    """What is said to people, as a part of one line."""
+    return one_line(text(TEXT)(value))
+
+
+def text(limit: int = TEXT) -> Reader:
+    """A text of at most so many characters as it is: a log, a file's content, a program's argument."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or len(value) > limit:
@@ -101,12 +115,20 @@ def mapping(value: Any) -> Json:
     return value
 
 
+def variables(value: Any) -> dict[str, str]:
+    """Variables of an environment."""
+    if not isinstance(value, dict) or len(value) > VARIABLES_LIMIT:
+        raise ValueError
+    read = text()
+    return {read(name): read(each) for name, each in value.items()}
+
+
 def columns(value: Any) -> dict[str, tuple[float | None, ...]]:
     """Named columns of samples, null where one is missing."""
     if not isinstance(value, dict) or len(value) > COLUMNS_LIMIT:
         raise ValueError
     column = several(optional(number()), SAMPLES_LIMIT)
-    return {text()(name): column(samples) for name, samples in value.items()}
+    return {word(name): column(samples) for name, samples in value.items()}
 
 
 def structure(kind: type[Kind]) -> Callable[[Any], Kind]:

@@ -8,7 +8,9 @@ each answer has. Whatever carries the output keeps that: SSH itself, or Ansible,
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Callable, Dict, Optional
+
+Read = Callable[[str], Optional[Dict[str, Any]]]
 
 KEY = "script"
 """Each answer names the script that gave it."""
@@ -21,18 +23,24 @@ def framed(answer: dict[str, Any]) -> str:
     return f"\n{json.dumps(answer, default=vars)}\n"
 
 
-def unframed(printed: str, key: str = KEY) -> dict[str, Any] | None:
-    """The answer in all that was printed; None where there is none."""
+def as_object(line: str) -> dict[str, Any] | None:
+    """The JSON object on a line; None where there is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def unframed(printed: str, key: str = KEY, read: Read = as_object) -> dict[str, Any] | None:
+    """The answer in all that was printed, each line read by `read`; None where there is none."""
     end = len(printed)
     for _ in range(_MOST_LINES):
         begin = printed.rfind("\n", 0, end) + 1
         line = printed[begin:end].strip()
         if line.startswith("{") and line.endswith("}"):
-            try:
-                answer = json.loads(line)
-            except (ValueError, RecursionError):
-                answer = None
-            if isinstance(answer, dict) and key in answer:
+            answer = read(line)
+            if answer is not None and key in answer:
                 return answer
         if begin == 0:
             return None

@@ -6,11 +6,22 @@ from dataclasses import dataclass
 from typing import Mapping
 
 from tokenpeak.node.protocol.answers import GpuState, NodeAnswer
-from tokenpeak.node.protocol.bounds import TEXT, bound, flag, integer, mapping, optional, several, structure, text
+from tokenpeak.node.protocol.bounds import (
+    bound,
+    flag,
+    integer,
+    optional,
+    sentence,
+    several,
+    structure,
+    text,
+    variables,
+    word,
+)
 
-_word = optional(text())
-_words = optional(text(TEXT))
-_several_words = several(text(TEXT), 10_000)
+_word = optional(word)
+_words = optional(text())
+_several_words = several(text(), 10_000)
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,7 @@ class FoundEngine:
 class FoundServer:
     """What serves a model, and who starts and stops it: the keys of tokenpeak_production, as far as they are known."""
 
-    manager: str = bound(text(), "none")
+    manager: str = bound(word, "none")
     """A manager of production; `process` for what nobody manages."""
     unit: str | None = bound(_words)
     user: str | None = bound(_word)
@@ -41,13 +52,13 @@ class FoundServer:
     argv: tuple[str, ...] = bound(_several_words, ())
     """Less what may be secret."""
     cwd: str | None = bound(_words)
-    env: Mapping[str, str] = bound(mapping)
+    env: Mapping[str, str] = bound(variables)
     """Of a process that nobody manages: the variables that vLLM's answers depend on."""
     pid: int | None = bound(optional(integer()))
     model: str | None = bound(_words)
     """The hub name or path that it loads."""
     engine: FoundEngine | None = bound(optional(structure(FoundEngine)))
-    notes: tuple[str, ...] = bound(_several_words, ())
+    notes: tuple[str, ...] = bound(several(sentence, 10_000), ())
     """What else whoever writes the inventory must know."""
 
 
@@ -55,19 +66,19 @@ class FoundServer:
 class SurveyAnswer(NodeAnswer):
     """A machine as it is: its boards, who asked, what serves at the port that was asked about, and engines."""
 
-    user: str = bound(text())
+    user: str = bound(word)
     is_root: bool = bound(flag, default=False)
-    home: str = bound(text(TEXT), "/")
-    python: str = bound(text(TEXT), "/usr/bin/python3")
+    home: str = bound(text(), "/")
+    python: str = bound(text(), "/usr/bin/python3")
     has_systemd: bool = bound(flag, default=False)
     gpus: tuple[GpuState, ...] = bound(several(structure(GpuState), 1000), ())
-    url: str = bound(text(), "http://127.0.0.1:8000")
+    url: str = bound(word, "http://127.0.0.1:8000")
     """Where the machine itself reaches the port that was asked about."""
     servers: tuple[FoundServer, ...] = bound(several(structure(FoundServer), 1000), ())
     served_name: str | None = bound(_words)
     """What the server at the port calls its model."""
     listens_as: str | None = bound(_word)
     """The user whose process answers at the port, where that is another program in front of what serves."""
-    front: str | None = bound(_words)
+    front: str | None = bound(optional(sentence))
     """That program."""
     engines: tuple[FoundEngine, ...] = bound(several(structure(FoundEngine), 1000), ())

@@ -1,0 +1,163 @@
+"""Somebody reads what was published, packed or exported, and searches it for what its author did not think of.
+
+No pattern knows a project's name or a customer's in a log line, a message or a description. So logs and free text stay
+at home unless they are asked for, and of flags and variables only values of known ones, numbers, yes and no leave.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from click.testing import CliRunner
+
+from archive_factory import make_archive
+from leak_search import leaks
+from tokenpeak.cli import tokenpeak as commands
+from tokenpeak.errors import SpecError
+from tokenpeak.report.disclosure import RULES, FieldRule
+from tokenpeak.sensitive import mask
+from tokenpeak.spec.sweep import read_spec
+from tokenpeak.vllm.errors import is_own_sentence
+
+WORD = "zanzibarium"
+"""Looks like a word, in every text that anybody may have written."""
+SHOWN = {
+    "names of hosts": ("gpu7.bigcorp.com refused n1.eu.bigcorp.de:8000", ("bigcorp",)),
+    "a token between quotes": ("bad token 'swordfish' and token \"x1\"", ("swordfish", "x1")),
+    "a database": ("jdbc:oracle:thin:scott/tiger@db1:1521/x", ("scott", "tiger", "db1")),
+    "a database by its URL": ("jdbc:mysql://db1/x?user=scott&password=tiger", ("scott", "tiger", "db1")),
+    "a share": (r"at \\nas01\models\llama and \\\\nas01\\models", ("nas01", "models")),
+    "a share with slashes": ("at //nas01/models/llama", ("nas01", "models")),
+}
+
+
+@pytest.mark.parametrize("kind", SHOWN)
+def test_what_a_pattern_knows_is_replaced(kind: str) -> None:
+    """In texts that are asked for, these too are replaced, and what is cleaned is clean."""
+    text, secrets = SHOWN[kind]
+    cleaned = mask(text, lambda what, _: f"<{what}-1>")
+
+    assert not any(secret in cleaned for secret in secrets)
+    assert cleaned == mask(cleaned, lambda what, _: f"<{what}-1>")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.nn.functional",
+        "model.safetensors.index.json",
+        "vllm.v1.engine.core",
+        "// note",
+        "https://docs.vllm.ai/en/x",
+    ],
+)
+def test_what_is_no_host_stays(text: str) -> None:
+    """Modules, files and pages that everybody reads are nobody's."""
+    assert text == mask(text, lambda what, _: f"<{what}-1>")
+
+
+@pytest.fixture(scope="module")
+def sown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive whose logs, messages and settings have the word."""
+    folder = tmp_path_factory.mktemp("home") / "20261120-220000-sown-lab"
+    path = make_archive(folder, axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
+    raw = json.loads((path / "sweep.json").read_text())
+    raw["spec"]["description"] = f"For {WORD}."
+    raw["nodes"][0]["problems"] = [f"The disk of {WORD} is full."]
+    (path / "sweep.json").write_text(json.dumps(raw))
+    for file in path.glob("trials/*.json"):
+        trial: dict[str, Any] = json.loads(file.read_text())
+        trial["failure"] = {"phase": "load", "cause": "unknown", "message": f"{WORD} fell", "evidence": [f"at {WORD}"]}
+        trial["argv"] += ["--owner", WORD, f"--for={WORD}", "--max-model-len", "4096"]
+        trial["config"]["flags"]["owner"] = WORD
+        trial["config"]["env"]["OWNER"] = WORD
+        for run in trial["runs"]:
+            run["failure_messages"] = {"http_status": f"says {WORD}"}
+        file.write_text(json.dumps(trial))
+    for log in path.glob("trials/*.zst"):
+        log.write_bytes(zstandard.ZstdCompressor().compress(f"INFO of {WORD}\n".encode()))
+    return path
+
+
+def packed(sown: Path, target: Path, *options: str) -> str:
+    """Pack it; what is said."""
+    done = CliRunner().invoke(
+        commands, ["archive", str(sown), "--output", str(target), *options], catch_exceptions=False
+    )
+    assert 0 == done.exit_code, done.stderr
+    return done.stdout
+
+
+def test_logs_and_free_text_stay_home(sown: Path, tmp_path: Path) -> None:
+    """Nothing of them is packed or exported, and what stays is said."""
+    said = packed(sown, tmp_path / "a.tar.zst")
+    done = CliRunner().invoke(
+        commands, ["export", str(sown), "--output", str(tmp_path / "out")], catch_exceptions=False
+    )
+
+    assert leaks(sown, [WORD])
+    assert [] == leaks(tmp_path / "a.tar.zst", [WORD])
+    assert 0 == done.exit_code, done.stderr
+    assert [] == leaks(tmp_path / "out", [WORD])
+    assert "logs and free text: " in said
+    assert WORD not in said
+
+
+def test_they_leave_where_they_are_asked_for(sown: Path, tmp_path: Path) -> None:
+    """With --texts logs and messages are there, and values of settings that nobody knows still are not."""
+    packed(sown, tmp_path / "a.tar.zst", "--texts")
+    found = leaks(tmp_path / "a.tar.zst", [WORD])
+
+    assert any("engine.log" in place for place in found)
+    assert any("fell" in place for place in found)
+    assert not any(word in place for place in found for word in ("owner", "OWNER", "--for"))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_ours"),
+    [
+        ("GPU memory ran out: 1.22 GiB more were wanted.", True),
+        ("The KV cache holds 4,096 tokens, less than one sequence of 8192.", True),
+        (f"The KV cache holds {WORD} tokens, less than one sequence of 8192.", False),
+        (f"GPU memory ran out: 1.22 GiB more were wanted. {WORD}", False),
+        (f"The hub refused the model: {WORD}", False),
+    ],
+)
+def test_sentences_of_our_own_stay(text: str, *, is_ours: bool) -> None:
+    """What a failure was is said where it is one of our sentences, with numbers in it and nobody's words."""
+    assert is_ours == is_own_sentence(text)
+
+
+def test_what_anybody_may_have_written_is_free_text() -> None:
+    """Whatever a message, a description, a problem or a prompt is called, its rule is one by which it stays."""
+    names = ("message", "description", "problem", "problems", "prompt", "evidence", "failure_messages")
+    loose = [
+        f"{record.__name__}.{name}"
+        for record, rules in RULES.items()
+        for name, rule in rules.items()
+        if name in names and rule not in (FieldRule.FREE, FieldRule.PRIVATE)
+    ]
+
+    assert [] == loose
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "fixed: {name: f, env: {WANDB_KEY: abcd}}",
+        "fixed: {name: f, env: {MY_PAT: abcd}}",
+        "fixed: {name: f, env: {DB_PASS: abcd}}",
+        "description: made with sk-proj-abcdefghijklmnop",
+        "description: 'see eyJhbGciOiJIUzI1.eyJzdWIiOiIx.c2ln'",
+    ],
+)
+def test_a_spec_with_a_secret_by_another_name_is_refused(given: str, tmp_path: Path) -> None:
+    """A key by a name of somebody's own, and a token in running text, never get into an archive."""
+    workload = "{kind: synthetic, name: s, input_tokens: 16, output_tokens: 8}"
+    load = f"{{workload: {workload}, levels: [{{concurrency: 4, requests: 16}}]}}"
+    (tmp_path / "mine.yml").write_text(f"workloads: [{load}]\n{given}\n")
+
+    with pytest.raises(SpecError, match="looks like a secret"):
+        read_spec("mine", tmp_path)

@@ -1,0 +1,101 @@
+"""A node, an engine or an archive says words with line ends, which a terminal or a CI service takes for lines of ours.
+
+`::add-mask::` and its like are obeyed by whoever reads a job's log; `gpu-2: serves` is believed by whoever looks. The
+words of others stand in the line in which they are printed, and in no other.
+"""
+
+import io
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tokenpeak.console import SafeConsole, SafeTable
+from tokenpeak.loadgen.remote_worker_pool import HostLostError
+from tokenpeak.node.protocol.answers import RestoreAnswer, StatusAnswer, parse
+from tokenpeak.node.protocol.survey import SurveyAnswer
+from tokenpeak.node.words import one_line
+from tokenpeak.sweep.first_inventory import summary
+from tokenpeak.sweep.login_failures import Login, explained, with_remedy
+from tokenpeak.sweep.node_result import failure_words
+from tokenpeak.sweep.progress import ProgressDisplay
+from tokenpeak.terminal import echo, echo_lines
+
+ENDS = ("\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029")
+FORGED = "".join(f"x{end}::add-mask::y{end}gpu-2: serves" for end in ENDS)
+COMMANDS = ("::add-mask::x", "  ::error::x", "##[add-mask]x", "a ##vso[task.setvariable]x", "##teamcity[x]")
+
+
+def obeyed(printed: str) -> bool:
+    """Whether a CI service would obey a line of it."""
+    return any(
+        line.lstrip().startswith("::") or any(word in line for word in ("##[", "##vso[", "##teamcity["))
+        for line in printed.splitlines()
+    )
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_no_end_of_a_line_is_left(end: str) -> None:
+    """Whatever ends a line somewhere is written as what stands between two parts."""
+    assert "node | next" == one_line(f"node{end} next{end}")
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_no_command_of_a_ci_service_is_printed(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither as a line of its own nor within one, by whatever prints."""
+    assert obeyed(text)
+    echo(f"ours\n{text}")
+    echo_lines([text, f"ours {text}"])
+    ProgressDisplay(terminal=True).say(text)
+    out = io.StringIO()
+    table = SafeTable("node")
+    table.add_row(text)
+    SafeConsole(file=out, width=200).print(table)
+
+    assert not obeyed(capsys.readouterr().out + out.getvalue())
+
+
+def test_a_node_s_failure_is_one_line() -> None:
+    """By its own sentence, by what it printed, by SSH's words, and by what explains a login that failed."""
+    login = Login(address="gpu-1", user="me")
+    refused = json.dumps({"error": {"code": FORGED, "text": FORGED}})
+    said = [
+        failure_words("Probe", {"stdout": refused, "rc": 2}),
+        failure_words("Probe", {"stdout": json.dumps({"message": FORGED}), "rc": 2}),
+        failure_words("Probe", {"stderr": FORGED, "rc": 2}),
+        failure_words("Probe", {"stderr": f"There is no interpreter /x{FORGED} was not found", "rc": 2}),
+        with_remedy(FORGED, login),
+        explained(f'The remote host "a{FORGED}" Host key verification failed', login),
+        str(HostLostError("load-1", FORGED)),
+    ]
+
+    for words in said:
+        assert words is not None
+        assert words.isprintable()
+        assert 1 == len(words.splitlines())
+
+
+def test_what_a_node_answers_is_one_line() -> None:
+    """Sentences are; a name that has two lines is none."""
+    outcome: dict[str, Any] = {"restored": False, "was_running": True, "model": FORGED, "message": FORGED}
+    rest = dict.fromkeys(("downtime_s", "trial_id", "holder", "by", "at_unix_s", "definition"))
+    restored = parse(RestoreAnswer, {"restoration": {**outcome, **rest}}).restoration
+    status = parse(StatusAnswer, {"problem": FORGED, "drained": [FORGED], "holder": FORGED, "trial_id": FORGED})
+    surveyed = parse(SurveyAnswer, {"servers": [], "served_name": FORGED, "front": FORGED, "user": FORGED})
+
+    assert restored is not None
+    for words in (restored.message, restored.model, status.problem, *status.drained, surveyed.front, summary(surveyed)):
+        assert words is not None
+        assert 1 == len(words.splitlines())
+        assert not obeyed(words)
+    assert (None, None, None) == (status.holder, status.trial_id, surveyed.user)
+
+
+def test_long_words_are_read_in_their_length() -> None:
+    """Blanks and line ends in any number cost no more than they are many."""
+    began = time.process_time()
+    for text in (" " * 400_000, "\n" * 400_000, " \n" * 200_000, ":" * 400_000, "#" * 400_000):
+        one_line(text)
+
+    assert time.process_time() - began < 5
