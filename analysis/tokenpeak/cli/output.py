@@ -14,7 +14,7 @@ class OutputPath(click.Path):
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path; InputError for a place of another user's."""
-        path = Path(super().convert(value, param, ctx))
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
         require_as_root(path, "output", "Run it as that user, or write to a folder of root's own.")
         return path
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tokenpeak.node.protocol.frame import unframed
 from tokenpeak.node.protocol.requests import PutRequest, as_json
 from tokenpeak.node.put import PRIVATE_MODE, SCRIPT_MODE, secret_content
 from tokenpeak.node.state import DECLARATION, SCRIPT, content_of

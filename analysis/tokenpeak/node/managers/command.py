@@ -180,7 +180,7 @@ class CommandManager(Manager):
 
     def _is_left(self) -> bool:
         """Whether anything that the start command started is alive, as far as it bears the mark."""
-        return bool(process.marked_as_own(self._mark))
+        return bool(process.marked(self._mark))
 
     def _note_start(self, for_s: float, number: int) -> None:
         """Write down that it was started, and may be loading for so long; in memory where the disk takes nothing.
