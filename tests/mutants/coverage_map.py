@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import sys
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.mutants.judged import Copy
@@ -30,23 +30,34 @@ coverage.process_startup(); del os.environ["COVERAGE_PROCESS_START"]
 """A line of a `.pth` file, which each Python of the environment runs when it starts, `python -I` too."""
 
 
+Outcomes = dict[str, tuple[str, float, list[str]]]
+"""Of each test: what it came to, the seconds that it took, and the fixtures that it shares with others."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CoverageMap:
-    """Seconds of each test that passed, and for each module the lines that each of them runs, as bits of a number."""
+    """Seconds of each test that passed, and for each module the lines that tests and shared fixtures run, as bits.
+
+    A fixture that several tests share is made by whichever comes first: its lines are those of all that use it.
+    """
 
     seconds: dict[str, float]
     lines: dict[str, dict[str, int]]
+    users: dict[str, list[str]] = field(default_factory=dict)
+    """The tests of each shared fixture."""
 
     def running(self, path: str, lines: set[int]) -> set[str]:
         """The tests that run one of these lines."""
         wanted = sum(1 << line for line in lines)
-        return {test for test, ran in self.lines.get(path, {}).items() if ran & wanted and test in self.seconds}
+        contexts = [context for context, ran in self.lines.get(path, {}).items() if ran & wanted]
+        tests = {test for context in contexts for test in self.users.get(context, [context])}
+        return {test for test in tests if test in self.seconds}
 
     def write(self, path: Path) -> None:
         """Write it as compressed JSON: lines as hexadecimal numbers, whose bit n is line n."""
         lines = {module: {test: f"{ran:x}" for test, ran in tests.items()} for module, tests in self.lines.items()}
         with gzip.open(path, "wt") as file:
-            json.dump({"seconds": self.seconds, "lines": lines}, file)
+            json.dump({"seconds": self.seconds, "lines": lines, "users": self.users}, file)
 
 
 def read_map(path: Path) -> CoverageMap:
@@ -54,7 +65,7 @@ def read_map(path: Path) -> CoverageMap:
     with gzip.open(path, "rt") as file:
         read = json.load(file)
     lines = {module: {test: int(ran, 16) for test, ran in tests.items()} for module, tests in read["lines"].items()}
-    return CoverageMap(seconds=read["seconds"], lines=lines)
+    return CoverageMap(seconds=read["seconds"], lines=lines, users=read["users"])
 
 
 def _union(folder: Path, root: Path) -> dict[str, dict[str, int]]:
@@ -77,8 +88,8 @@ def _union(folder: Path, root: Path) -> dict[str, dict[str, int]]:
     return {module: dict(tests) for module, tests in union.items()}
 
 
-def _failed(found: dict[str, tuple[str, float]]) -> list[str]:
-    return sorted(test for test, (outcome, _) in found.items() if outcome == "failed")
+def _failed(found: Outcomes) -> list[str]:
+    return sorted(test for test, (outcome, _, _) in found.items() if outcome == "failed")
 
 
 def collect(copy: Copy, selection: list[str], folder: Path, workers: int) -> CoverageMap:
@@ -107,8 +118,12 @@ def collect(copy: Copy, selection: list[str], folder: Path, workers: int) -> Cov
         copy.run_only(failed, log=folder / "again.log", MUTANTS_OUTCOMES=str(outcomes))
         found |= json.loads(outcomes.read_text())
     print(f"{len(found)} tests; left out, for they fail: {' '.join(_failed(found)) or 'none'}", flush=True)
-    seconds = {test: took_s for test, (outcome, took_s) in found.items() if outcome == "passed"}
-    return CoverageMap(seconds=seconds, lines=_union(folder, copy.root))
+    seconds = {test: took_s for test, (outcome, took_s, _) in found.items() if outcome == "passed"}
+    users: dict[str, list[str]] = defaultdict(list)
+    for test, (_, _, fixtures) in found.items():
+        for fixture in fixtures:
+            users[fixture].append(test)
+    return CoverageMap(seconds=seconds, lines=_union(folder, copy.root), users=users)
 
 
 def _statements(tree: ast.Module) -> dict[int, set[int]]:

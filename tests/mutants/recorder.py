@@ -1,4 +1,4 @@
-"""A pytest plugin of the judged copy's own environment: which test runs, how long, and which failed first.
+"""A pytest plugin of the judged copy's own environment: which test or shared fixture runs, how long, what failed first.
 
 It is copied there as `mutants_recorder` and imports nothing of TokenPeak. In the environment of pytest,
 `MUTANTS_OUTCOMES` names the file for what each test took and came to, `MUTANTS_TESTS` a file with the only tests to
@@ -15,8 +15,11 @@ import pytest
 
 CONTEXT = "MUTANTS_CONTEXT"
 """The test that runs, for the coverage of the processes that it starts: they inherit it."""
+FIXTURES = "mutants_fixtures"
+"""Name of the property of a test that lists the fixtures which it shares with others."""
 _seconds: dict[str, float] = defaultdict(float)
 _outcomes: dict[str, str] = {}
+_fixtures: dict[str, list[str]] = {}
 
 
 @pytest.hookimpl(trylast=True)
@@ -28,22 +31,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[:] = [by_id[name] for name in wanted if name in by_id]
 
 
-@pytest.hookimpl(hookwrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Count the lines that run from now on, here and in processes started from now on, as this test's."""
-    os.environ[CONTEXT] = item.nodeid
+def _count_as(context: str) -> None:
+    """Count the lines that run from now on, here and in processes started from now on, as those of this context."""
+    if context:
+        os.environ[CONTEXT] = context
+    else:
+        os.environ.pop(CONTEXT, None)
     try:
         from coverage import Coverage
     except ImportError:
-        current = None
-    else:
-        current = Coverage.current()
-    if current:
-        current.switch_context(item.nodeid)
+        return
+    if current := Coverage.current():
+        current.switch_context(context)
+
+
+def _shared(definition: pytest.FixtureDef[object]) -> str | None:
+    """The name of a fixture that is made for several tests, whichever of them comes first; None of any other."""
+    return None if definition.scope == "function" else f"{definition.baseid}::{definition.argname}"
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Count lines as the test's; note which fixtures it shares, so that theirs count as its own too."""
+    if isinstance(item, pytest.Function):
+        definitions = [each[-1] for each in item._fixtureinfo.name2fixturedefs.values() if each]
+        item.user_properties.append((FIXTURES, sorted(filter(None, map(_shared, definitions)))))
+    _count_as(item.nodeid)
     yield
-    if current:
-        current.switch_context("")
-    os.environ.pop(CONTEXT, None)
+    _count_as("")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> Iterator[None]:
+    """Count what makes a shared fixture as the fixture's: the test that happens to come first is not alone with it."""
+    before, name = os.environ.get(CONTEXT, ""), _shared(fixturedef)
+    if name:
+        _count_as(name)
+    yield
+    if name:
+        _count_as(before)
 
 
 def _note_failure(name: str) -> None:
@@ -60,6 +86,7 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add up what a test's set-up, call and tear-down took; the worst of the three is its outcome."""
     _seconds[report.nodeid] += report.duration
+    _fixtures[report.nodeid] = dict(report.user_properties).get(FIXTURES, [])
     if report.failed:
         _note_failure(report.nodeid)
     if _outcomes.get(report.nodeid, "passed") == "passed":
@@ -69,5 +96,5 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write what each test took and came to, where all workers of xdist report."""
     if "MUTANTS_OUTCOMES" in os.environ and not hasattr(session.config, "workerinput"):
-        found = {name: [outcome, round(_seconds[name], 3)] for name, outcome in _outcomes.items()}
+        found = {name: [outcome, round(_seconds[name], 3), _fixtures[name]] for name, outcome in _outcomes.items()}
         Path(os.environ["MUTANTS_OUTCOMES"]).write_text(json.dumps(found))

@@ -82,23 +82,27 @@ def test_what_changed(mutated: str, expected: tuple[int, str, str]) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (8, ["tests/b.py::slow", "tests/b.py::sets_up"]),
-        (1, ["tests/a.py::quick", "tests/b.py::slow", "tests/b.py::sets_up"]),
+        (8, ["tests/c.py::shares", "tests/b.py::slow", "tests/b.py::sets_up"]),
+        (1, ["tests/a.py::quick", "tests/c.py::shares", "tests/b.py::slow", "tests/b.py::sets_up"]),
     ],
 )
 def test_which_tests_may_notice(tree: Path, line: int, expected: list[str]) -> None:
-    """A function's line has the tests that run its statement, a constant those of any function; then their files'."""
+    """A function's line has the tests that run its statement, a constant those of any function; then their files'.
+
+    What makes a fixture that is shared runs for each test that uses it.
+    """
     lines = {
         MODULE: {
             "tests/a.py::quick": 0b1100000,
             "tests/b.py::slow": 0b10000000,
             "tests/b.py::beyond": 0b10000000,
-            "tests/c.py::imports": 0b10,
+            "tests/d.py::imports": 0b10,
+            "tests::site": 0b1000000000,
         }
     }
-    seconds = dict.fromkeys(["tests/a.py::quick", "tests/c.py::imports"], 0.1)
+    seconds = dict.fromkeys(["tests/a.py::quick", "tests/c.py::shares", "tests/d.py::imports"], 0.1)
     seconds |= {"tests/b.py::slow": 2.0, "tests/b.py::sets_up": 1.0, "tests/b.py::beyond": 9.0}
-    CoverageMap(seconds=seconds, lines=lines).write(tree / "map.json.gz")
+    CoverageMap(seconds=seconds, lines=lines, users={"tests::site": ["tests/c.py::shares"]}).write(tree / "map.json.gz")
 
     assert (expected, True) == noticing(read_map(tree / "map.json.gz"), tree, MODULE, {line}, 5.0)
 

@@ -516,7 +516,7 @@ ExecStart=/opt/vllm serve \\
   # in between
   llama --port 8000
 ExecStop=/bin/kill $MAINPID
-[X-Fleet]
+[X-Site]
 ExecStart=/bin/false
 
 # /etc/systemd/system/llm.service.d/first.conf
