@@ -348,7 +348,12 @@ def failure_of(config: Config) -> Failure | None:
     ):
         return None
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.22 GiB."
-    return Failure(phase="engine_start", cause="out_of_memory", message="The GPU ran out of memory.", evidence=(line,))
+    return Failure(
+        phase="engine_start",
+        cause="out_of_memory",
+        message="GPU memory ran out: 1.22 GiB more were wanted.",
+        evidence=(line,),
+    )
 
 
 def engine_log(trial: TrialRecord) -> str:

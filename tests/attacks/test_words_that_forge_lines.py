@@ -1,6 +1,6 @@
 """A node, an engine or an archive says words with line ends, which a terminal or a CI service takes for lines of ours.
 
-`::add-mask::` and its like are obeyed by whoever reads a job's log; `gpu-2: serves` is believed by whoever looks. The
+`::add-mask::` and its like are obeyed by whoever reads a job's log; `gpu-2: serves` is read by whoever looks. The
 words of others stand in the line in which they are printed, and in no other.
 """
 

@@ -30,7 +30,7 @@ def test_every_config_is_ranked_or_has_a_reason(sim: SweepView) -> None:
         launched = sim.trials.filter(hardware=hardware)["config_id"].n_unique()
 
         assert launched == frame.height
-        assert {("out of memory", "The GPU ran out of memory.")} == set(
+        assert {("out of memory", "GPU memory ran out: 1.22 GiB more were wanted.")} == set(
             frame.filter(pl.col("rank").is_null()).select("why", "details").iter_rows()
         )
 

@@ -126,7 +126,7 @@ def test_failures_are_shown_with_their_cause(site: Path) -> None:
     html = (site / SIM / "ranking.html").read_text()
 
     assert '<td class="k-text">out of memory</td>' in html
-    assert "The GPU ran out of memory." in html
+    assert "GPU memory ran out: 1.22 GiB more were wanted." in html
     assert "torch.OutOfMemoryError" in html
 
 

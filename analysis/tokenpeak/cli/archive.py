@@ -34,7 +34,7 @@ def archive(
     What names machines, people or secrets is said first, and replaced, unless --keep-everything. Engine logs, and texts
     that anybody may have written, stay at home, unless --texts.
     """
-    from tokenpeak.report.cleaned_copy import is_published, release
+    from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
     from tokenpeak.store.archive import Archive
     from tokenpeak.store.pack import SUFFIX, pack, without_requests
 
@@ -44,7 +44,7 @@ def archive(
     published = is_published(Archive(folder).read_sweep()) and not no_node_names
     with tempfile.TemporaryDirectory() as scratch:
         clean = Path(scratch) / "clean" / folder.name
-        findings = release(folder, clean, node_names=published, texts=texts)
+        findings = cleaned_copy(folder, clean, node_names=published, texts=texts)
         fate = "It is packed as it is" if keep_everything else f"It is replaced; {KEEPING} packs it as it is"
         say_findings(folder, findings.lines(), fate)
         if findings.left_out:

@@ -37,14 +37,14 @@ def export(archives: tuple[Path, ...], form: str, output: Path, *, texts: bool, 
 def _cleaned(archives: Sequence[Path], scratch: Path, *, texts: bool) -> list[Path]:
     """Copies that may leave, made as `tokenpeak archive` makes them."""
     from tokenpeak.cli.archive import KEEPING, say_findings
-    from tokenpeak.report.cleaned_copy import is_published, release
+    from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
     from tokenpeak.store.archive import find_archives
 
     copies = []
     for number, archive in enumerate(find_archives(list(archives))):
         copy = scratch / str(number)
         try:
-            findings = release(archive.path, copy, node_names=is_published(archive.read_sweep()), texts=texts)
+            findings = cleaned_copy(archive.path, copy, node_names=is_published(archive.read_sweep()), texts=texts)
         except (ArchiveError, SpecError) as error:
             echo(f"WARNING {archive.path.name} is left out: {error}")
             continue

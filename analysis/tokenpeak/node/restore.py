@@ -31,7 +31,7 @@ from tokenpeak.node.engine import Engine
 from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, picked
+from tokenpeak.node.protocol.answers import LEFT_DOWN, RestoreAnswer, RestoreOutcome, picked
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest, sweep_of
 from tokenpeak.node.shortfall import Shortfall, is_restored
 from tokenpeak.node.state import Json, State, UnreadableError
@@ -199,7 +199,7 @@ def _sentence(was: Json, is_started_anew: bool) -> str:
     if is_started_anew:
         return "Production was down before; somebody started it during the trial, and it was left so."
     if not was["running"]:
-        return "Production was down before and was left down."
+        return LEFT_DOWN
     if was["model"]:
         return f"Production answers a real completion by {was['model']}."
     return "Production runs; it has no url to be asked at."

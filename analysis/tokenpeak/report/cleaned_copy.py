@@ -32,7 +32,7 @@ PARQUET_NOTES = {"ARROW:schema"}
 """What Parquet itself keeps beside its columns."""
 
 
-def release(
+def cleaned_copy(
     source: Path, target: Path, *, node_names: bool, texts: bool = False, former: FormerTrials | None = None
 ) -> Findings:
     """Copy the archive at `source` to `target`, cleaned; what was found. With `node_names` only secrets go.

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from tokenpeak.loadgen.calibration import HERE, Calibration
+from tokenpeak.node.protocol.answers import LEFT_DOWN
 from tokenpeak.report.disclosure import FieldRule, holds_text, parts_of, rule_of
 from tokenpeak.report.known_words import KnownWords
 from tokenpeak.sensitive import KINDS, PLAIN, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
@@ -271,12 +272,12 @@ class Cleaner:
     def _withheld(self, value: Any) -> Any:
         """A mark for each text that is no sentence of ours, so that where one was is still seen."""
         if isinstance(value, str):
-            if value in ("", WITHHELD) or is_own_sentence(value):
+            if value in ("", WITHHELD, LEFT_DOWN) or is_own_sentence(value):
                 return value
             self.findings.add("text", self.where)
             return WITHHELD
         if isinstance(value, dict):
-            return {key: self._withheld(item) for key, item in value.items()}
+            return {self.text(key): self._withheld(item) for key, item in value.items()}
         return type(value)(map(self._withheld, value))
 
     def _emptied(self, value: Any, kind: type[BaseModel], name: str) -> Any:

@@ -140,7 +140,7 @@ def watch(
     site: Path,
     *,
     node_names: bool,
-    texts: bool,
+    texts: bool = False,
     docs: WriteDocs | None = None,
     stop: threading.Event,
     say: Callable[[str], None],

@@ -14,7 +14,7 @@ from pathlib import Path
 from tokenpeak.deletion import delete
 from tokenpeak.errors import ReportError, suggestion
 from tokenpeak.own_place import require_as_root
-from tokenpeak.report.cleaned_copy import is_published, release
+from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
 from tokenpeak.report.links import broken_links
 from tokenpeak.store.archive import Archive
 
@@ -88,7 +88,7 @@ def sensitive(site: Path, *, texts: bool = False) -> list[str]:
         archive = Archive(path.parent)
         with tempfile.TemporaryDirectory() as scratch:
             named = is_published(archive.read_sweep())
-            findings = release(archive.path, Path(scratch), node_names=named, texts=texts)
+            findings = cleaned_copy(archive.path, Path(scratch), node_names=named, texts=texts)
         found += [f"{path.parent.relative_to(site)}: {line}" for line in findings.lines()]
     for path in sorted(site.glob("*/data/notebooks/*.ipynb")):
         if PAPERMILL in path.read_bytes():

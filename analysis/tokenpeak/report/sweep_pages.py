@@ -6,7 +6,7 @@ from typing import Any
 
 from tokenpeak.names import inside
 from tokenpeak.report import comparison, downloads
-from tokenpeak.report.cleaned_copy import is_published, release
+from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
 from tokenpeak.report.former_trials import FormerTrials, page_of
 from tokenpeak.report.front_row import FrontRow, front_row
 from tokenpeak.report.notebook_pages import TABLE, making, opened, table_bytes
@@ -34,7 +34,7 @@ def make_study(
         raw = inside(options.folder, f"{sweep_id}/data/raw")
         is_named = options.node_names or is_published(Archive(path).read_sweep())
         former = formers[sweep_id] = options.former_trials(sweep_id)
-        copied = release(path, raw, node_names=is_named, texts=options.texts, former=former)
+        copied = cleaned_copy(path, raw, node_names=is_named, texts=options.texts, former=former)
         for skipped in copied.skipped:
             say(f"skipped {skipped}")
         with making(sweep_id):

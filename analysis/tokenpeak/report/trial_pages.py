@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak.node.protocol.answers import LEFT_DOWN
 from tokenpeak.predict.correction import measured_as_predicted
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.quality.applied import with_verdict
@@ -28,8 +29,6 @@ from tokenpeak.vllm.startup_log import LEAKED
 ACCESS = re.compile(r'"(?:GET|POST) /\S* HTTP/')
 LOG_LINES = 40
 """Lines of the engine's log that a page shows, from its end, without those that requests and Python's leaks leave."""
-LEFT_DOWN = "was left down."
-"""How a node's message of a production ends that was down before and that nobody started."""
 _DIGEST_SHOWN = len("sha256:") + 12
 """As many digits as runtimes show of an image's id."""
 

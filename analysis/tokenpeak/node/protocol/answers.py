@@ -158,6 +158,10 @@ class ProductionState:
     arguments: tuple[str, ...] = bound(_texts, ())
 
 
+LEFT_DOWN = "Production was down before and was left down."
+"""The message of a restoration of production that was down before and that nobody started."""
+
+
 @dataclass(frozen=True)
 class RestoreOutcome:
     """How a restoration ended: whether production is as it was, after how long, and whose trial had the node."""
