@@ -129,6 +129,7 @@ def test_a_state_folder_on_a_read_only_disk(node: Node, monkeypatch: pytest.Monk
     """Status says that nothing can be written there, which keeps the trial's record after production is back."""
     found = os.statvfs(node.folder)
     read_only = SimpleNamespace(
+        f_files=0,
         f_flag=found.f_flag | os.ST_RDONLY,
         **{name: getattr(found, name) for name in ("f_bavail", "f_frsize", "f_blocks", "f_bfree")},
     )
