@@ -226,7 +226,9 @@ def await_answer(
                 manager.note_ready()
                 if served is None or served == (model or served):
                     return None
-                return Shortfall(f"Production serves {served!r} and not {model!r}.", other_model=served)
+                return Shortfall(
+                    f"Production serves {shown_value(served)} and not {shown_value(model)}.", other_model=served
+                )
             said = (
                 wrong or f"{url or 'the command'} is answered by something else than {recorded['manager']}'s production"
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tokenpeak.node.shown import shown_value
+
 
 class Shortfall(NamedTuple):
     """Why production is not as it was; where not `is_known`, it could not be looked at."""
@@ -18,9 +20,9 @@ class Shortfall(NamedTuple):
         if self.other_model is None:
             return self.text
         return (
-            f"{self.text} It served {was_model!r} when it was recorded, and answers well by {self.other_model!r} now: "
-            "somebody has changed it since. If that is meant, `make restore ACCEPT=1` takes it as it is; if not, mend "
-            "its definition and start it again."
+            f"{self.text} It served {shown_value(was_model)} when it was recorded, and answers well by "
+            f"{shown_value(self.other_model)} now: somebody has changed it since. If that is meant, `make restore "
+            "ACCEPT=1` takes it as it is; if not, mend its definition and start it again."
         )
 
 

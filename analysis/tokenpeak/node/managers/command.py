@@ -101,8 +101,10 @@ class CommandManager(Manager):
         argv = self._argv("check")
         ran = process.run(argv)
         if ran.status in _NO_STATUS:
-            said = (ran.err or ran.out).strip()[-500:]
-            raise ScriptError(NOT_SEEN, f"`{' '.join(argv)}` did not say how production stands: {said or 'no output'}.")
+            raise ScriptError(
+                NOT_SEEN,
+                f"{shown_command(argv)} did not say how production stands: {shown_output(ran.err or ran.out)}.",
+            )
         return ran.status == 0
 
     def _answers(self) -> bool:
