@@ -263,6 +263,14 @@ def test_start_command_that_fails(tmp_path: Path) -> None:
         make_manager(declared, state).start({})
 
 
+def test_start_command_that_is_killed(tmp_path: Path) -> None:
+    """A signal is a failure too."""
+    declared = {"manager": "command", "start": ["sh", "-c", "kill -9 $$"], "stop": ["true"]}
+
+    with pytest.raises(ScriptError, match=r"ended with status -9: no output\."):
+        make_manager(declared, State.make(tmp_path / "state")).start({})
+
+
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "gpu1:8000", "/v1", "http://"])
 def test_url_without_a_scheme(tmp_path: Path, url: str) -> None:
     """A URL that is none is an error that shows how to write it."""

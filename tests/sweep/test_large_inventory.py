@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import socket
@@ -71,6 +72,7 @@ def tokenpeak(home: Path, *arguments: str) -> tuple["subprocess.CompletedProcess
 def test_another_node_s_variables_do_not_stop_a_command_for_one(home: Path, command: str) -> None:
     """The node is reached for (and refuses here), soon, although another's variables cannot be rendered.
 
+    Ansible says why ssh ended, or that it had ended when data were to be written to it: whichever comes first.
     Before Ansible starts, click and ansible-runner alone are imported: nothing for records or tables.
     """
     code = (
@@ -86,7 +88,7 @@ def test_another_node_s_variables_do_not_stop_a_command_for_one(home: Path, comm
 
     assert 1 == done.returncode
     assert "gpu-0007" in done.stdout, done.stderr
-    assert "Connection refused" in done.stdout
+    assert re.search(r"Connection refused|could not be sent to remote host '127\.0\.0\.1'", done.stdout), done.stdout
     assert "gpu-0199" not in done.stdout + done.stderr
     assert cpu_s < CPU_LIMIT_S
     assert "ansible_runner" in imported
