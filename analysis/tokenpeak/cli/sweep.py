@@ -75,7 +75,9 @@ def sweep(
         try:
             if sweep_id is not None:
                 sweep_id = Path(sweep_id).name
-                outcome = resume_sweep(sweep_id, parallel=parallel, progress=progress, interrupt=interrupt)
+                outcome = resume_sweep(
+                    sweep_id, parallel=parallel, progress=progress, interrupt=interrupt, own_spec=sweep_name
+                )
             else:
                 outcome = _begin(inventory_name, sweep_name, nodes, parallel, progress, interrupt)
         finally:

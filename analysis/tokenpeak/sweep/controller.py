@@ -24,7 +24,7 @@ from tokenpeak.sweep.calibration import calibrate_command, network_paths
 from tokenpeak.sweep.claim import SweepClaim, alone, begin
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, require_deadlines
-from tokenpeak.sweep.endpoint import EndpointWorker, endpoint_inventory, look_at
+from tokenpeak.sweep.endpoint import EndpointWorker, endpoint_inventory, look_at, require_own
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.load_host_scheduler import scheduler
@@ -127,11 +127,18 @@ def new_sweep(
 
 
 def resume_sweep(
-    sweep_id: str, *, parallel: int, progress: ProgressDisplay, interrupt: Interrupt, results: Path = paths.RESULTS
+    sweep_id: str,
+    *,
+    parallel: int,
+    progress: ProgressDisplay,
+    interrupt: Interrupt,
+    own_spec: str | None = None,
+    results: Path = paths.RESULTS,
 ) -> SweepOutcome:
     """Go on with a sweep that was interrupted: its own spec and plan, without the trials that are recorded.
 
-    Its controller may have been another machine's; raises FencedError where that one lives.
+    Its controller may have been another machine's; raises FencedError where that one lives. `own_spec` is what the
+    operator's spec is called, if not as the sweep: it vouches for an endpoint.
     """
     archive = Archive(inside(results, sweep_id, may_link=True))
     if not (archive.path / "sweep.json").is_file():
@@ -141,6 +148,7 @@ def resume_sweep(
     spec = parse_spec(record.spec, archive.path / "sweep.json")
     planned = {name for plan in record.plans for name in plan.nodes}
     if spec.endpoint is not None:
+        require_own(spec.endpoint, own_spec or record.name, sweep_id)
         inventory = endpoint_inventory(spec.endpoint)
     else:
         inventory = read_inventory(record.inventory)
