@@ -104,6 +104,9 @@ def tokenpeak() -> None:
 
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
+    # Whatever Python is started from here on, multiprocessing's among them, loads no module of the current folder: that
+    # may be another user's.
+    os.environ["PYTHONSAFEPATH"] = "1"
     if os.environ.get("LC_ALL") in ("C", "POSIX"):
         # As cron and scripts set it; Ansible works in no locale but a UTF-8 one.
         os.environ["LC_ALL"] = "C.UTF-8"
