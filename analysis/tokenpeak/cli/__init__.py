@@ -12,7 +12,7 @@ from tokenpeak.exit_status import ExitStatus
 from tokenpeak.own_place import require_as_root, require_working_folder
 from tokenpeak.paths import HOME, IS_INSTALLED, ROOT, state_dir
 from tokenpeak.storage import refusal
-from tokenpeak.terminal import echo, excepthook
+from tokenpeak.terminal import echo, echo_text, excepthook
 
 COMMANDS: dict[str, str] = {
     "init": "init",
@@ -117,7 +117,7 @@ def main() -> None:
     try:
         tokenpeak(standalone_mode=True)
     except TokenpeakError as error:
-        echo(f"tokenpeak: {error}", err=True)
+        echo_text(f"tokenpeak: {error}", err=True)
         sys.exit(error.exit_status)
     except OSError as error:
         if (words := refusal(error)) is None:
