@@ -128,9 +128,14 @@ def test_summary_of_a_run_keeps_its_lines() -> None:
     none_ended = {"failures": {"http_error": 3}, "requests_ok": 0, "duration_s": 1.0}
     summary = record.summary.model_copy(update=none_ended)
     workload = record.workload.model_copy(update={"name": FORGED})
-    told = {"failure_messages": {"http_error": FORGED}, "summary": summary, "workload": workload, "level_label": FORGED}
+    forged = {
+        "failure_messages": {"http_error": FORGED},
+        "summary": summary,
+        "workload": workload,
+        "level_label": FORGED,
+    }
 
-    printed = summary_text(record.model_copy(update=told))
+    printed = summary_text(record.model_copy(update=forged))
 
     assert 3 + len(record.verdict.reasons) == len(printed.splitlines())
     assert "3 × http_error: x | " in printed
