@@ -4,36 +4,12 @@
 MAKEFLAGS += --no-builtin-rules
 
 INVENTORY ?= sim
-SWEEP ?=
-RESUME ?=
-PARALLEL ?=
 ARCHIVE ?= results
-FACTORS ?=
-REGION ?=
-INSTALL_USER ?=
-ROTATE ?=
-FAULTS ?=
 FAULT_NODES ?= 3
 NODES ?= 1 12 50 200
 SEED ?= 1
 RUNS ?= 5
-ONLY ?=
-RENEW ?=
-REVISION ?=
-ORDER ?=
-CASES ?=
 TARGET ?= dir
-DEST ?=
-DRY_RUN ?=
-TEXTS ?=
-KEEP_EVERYTHING ?=
-FORMAT ?=
-NODE ?=
-YES ?=
-SERIAL ?=
-DESPITE ?=
-ACCEPT ?=
-RELEASE ?=
 
 PYTHON ?= python3
 VENV := .venv
@@ -45,7 +21,29 @@ TOKENPEAK := $(BIN)/tokenpeak
 # container's say, forbids to keep what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-apply_options = $(addprefix --node=,$(NODE)) $(if $(YES),--yes) $(addprefix --serial=,$(SERIAL)) $(addprefix --user=,$(INSTALL_USER))
+# What may be given: VALUES are one word each, LISTS words. ACTS let a target do more: they count from the command line
+# alone, so that nothing exported answers for whoever types.
+VALUES := INVENTORY SWEEP RESUME PARALLEL ARCHIVE FACTORS REGION INSTALL_USER SERIAL SWEEP_ID TARGET DEST FORMAT NEW \
+  REGRESSION HOURS PLAN DRY_RUN YES ACCEPT RELEASE ROTATE TEXTS KEEP_EVERYTHING \
+  ORDER CASES TRIALS SWEEPS FAULTS FAULT_NODES SEED RUNS REVISION RENEW NODES
+LISTS := NODE DESPITE FILES AGAINST ONLY E2E
+ACTS := YES ACCEPT RELEASE ROTATE TEXTS KEEP_EVERYTHING DEST DESPITE
+typed = $(filter command,$(origin $(1)))
+inventory_typed := $(call typed,INVENTORY)
+$(foreach name,$(ACTS),$(if $(call typed,$(name)),,$(eval override $(name) :=)))
+
+# They are text: each word is quoted for the shell here, once, and no $ of it is ever expanded.
+define line_end
+
+
+endef
+quoted = '$(subst ','\'',$(patsubst ~/%,$(value HOME)/%,$(subst $(line_end), ,$(1))))'
+quoted_words = $(foreach word,$(1),$(foreach each,$(or $(wildcard $(word)),$(word)),$(call quoted,$(each))))
+$(foreach name,$(VALUES),$(if $(value $(name)),$(eval override $(name) := $$(call quoted,$$(value $(name))))))
+$(foreach name,$(LISTS),$(if $(value $(name)),$(eval override $(name) := $$(call quoted_words,$$(value $(name))))))
+unexport $(VALUES) $(LISTS)
+
+apply_options = $(addprefix --node=,$(NODE)) $(if $(YES),--yes) $(if $(SERIAL),--serial=$(SERIAL)) $(if $(INSTALL_USER),--user=$(INSTALL_USER))
 sweep_option := $(if $(SWEEP),--sweep $(SWEEP))
 
 .PHONY: help
@@ -57,7 +55,7 @@ help: ## Show this help
 ##@ Tune
 .PHONY: sweep
 sweep: $(READY) ## Find the best settings: probe, plan, trials, database, site (RESUME= goes on)
-	@$(TOKENPEAK) sweep $(if $(RESUME),--resume $(RESUME),--inventory $(INVENTORY) $(sweep_option)) $(addprefix --parallel=,$(PARALLEL))
+	@$(TOKENPEAK) sweep $(if $(RESUME),--resume $(RESUME),--inventory $(INVENTORY) $(sweep_option)) $(if $(PARALLEL),--parallel=$(PARALLEL))
 
 .PHONY: plan
 plan: $(READY) ## Print the matrix, what is dropped and why, and how long it will take
@@ -77,7 +75,7 @@ install: $(READY) ## Put the node script and its guard on the nodes, once, as ro
 
 .PHONY: uninstall
 uninstall: $(READY) ## Take everything of TokenPeak's off the nodes of INVENTORY (INSTALL_USER=root)
-	@$(if $(filter command,$(firstword $(origin INVENTORY))),,$(error Say from where: make uninstall INVENTORY=x))$(TOKENPEAK) uninstall --inventory $(INVENTORY) $(if $(INSTALL_USER),--user $(INSTALL_USER))
+	@$(if $(inventory_typed),,$(error Say from where: make uninstall INVENTORY=x))$(TOKENPEAK) uninstall --inventory $(INVENTORY) $(if $(INSTALL_USER),--user $(INSTALL_USER))
 
 .PHONY: restore
 restore: $(READY) ## Bring production back on every node; always safe (ACCEPT=1: as it serves now; RELEASE=1: for sweeps again)
@@ -95,7 +93,7 @@ rollback: $(READY) ## Undo the last confirmed apply on INVENTORY's nodes; shows 
 ##@ Look
 .PHONY: report
 report: $(READY) ## Build the site from ARCHIVE (no database, node or network); FACTORS=FILE.csv REGION=DE TEXTS=1
-	@$(TOKENPEAK) report $(ARCHIVE) $(if $(TEXTS),--texts) $(addprefix --param factors=,$(FACTORS)) $(addprefix --param region=,$(REGION))
+	@$(TOKENPEAK) report $(ARCHIVE) $(if $(TEXTS),--texts) $(if $(FACTORS),--param factors=$(FACTORS)) $(if $(REGION),--param region=$(REGION))
 
 .PHONY: serve
 serve: $(READY) ## Serve the site on this machine while a sweep runs
@@ -123,12 +121,12 @@ import: $(READY) ## Make an archive of another benchmark's results (FILES=, or a
 
 .PHONY: export
 export: $(READY) ## Write ARCHIVE for others, cleaned (FORMAT=csv|parquet|hive|vllm-bench|vllm-bench-detailed) into exported/
-	@$(TOKENPEAK) export $(ARCHIVE) $(addprefix --format=,$(FORMAT)) $(if $(KEEP_EVERYTHING),--keep-everything)
+	@$(TOKENPEAK) export $(ARCHIVE) $(if $(FORMAT),--format=$(FORMAT)) $(if $(KEEP_EVERYTHING),--keep-everything)
 
 ##@ Trust
 .PHONY: gate
 gate: $(READY) ## Compare NEW with AGAINST, an archive each: regressed, improved, tied (PLAN=1 REGRESSION=0.05 HOURS=4: before)
-	@$(if $(AGAINST),,$(error Say against what: make gate NEW=results/TONIGHT AGAINST=results/LAST_NIGHT))$(TOKENPEAK) gate $(NEW) $(addprefix --against=,$(AGAINST)) $(if $(PLAN),--plan) $(addprefix --regression=,$(REGRESSION)) $(addprefix --hours=,$(HOURS))
+	@$(if $(AGAINST),,$(error Say against what: make gate NEW=results/TONIGHT AGAINST=results/LAST_NIGHT))$(TOKENPEAK) gate $(NEW) $(addprefix --against=,$(AGAINST)) $(if $(PLAN),--plan) $(if $(REGRESSION),--regression=$(REGRESSION)) $(if $(HOURS),--hours=$(HOURS))
 
 .PHONY: explain
 explain: $(READY) ## Compare ARCHIVE's predictions with what was measured, and say what binds the winner
@@ -140,7 +138,7 @@ replay: $(READY) ## Search ARCHIVE again, knowing the results: how far is the ad
 
 .PHONY: calibrate
 calibrate: $(READY) ## Measure the load client's own error here (INVENTORY=x: on the way to its node)
-	@$(TOKENPEAK) calibrate $(if $(filter command,$(firstword $(origin INVENTORY))),--inventory $(INVENTORY))
+	@$(TOKENPEAK) calibrate $(if $(inventory_typed),--inventory $(INVENTORY))
 
 ##@ Develop
 .PHONY: setup
@@ -159,7 +157,7 @@ check: $(READY) ## Lint and type-check everything, audit the dependencies
 
 .PHONY: test
 test: $(READY) ## Run the fast tests (four minutes on two cores; ORDER=random or a seed: shuffled)
-	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" -n 4 --dist loadfile $(if $(ORDER),-p randomly $(addprefix --randomly-seed=,$(filter-out random,$(ORDER)))) --durations=25
+	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" -n 4 --dist loadfile $(if $(ORDER),-p randomly $(if $(filter 'random',$(ORDER)),,--randomly-seed=$(ORDER))) --durations=25
 
 .PHONY: integration
 integration: $(READY) ## Run the tests of whole parts: sweeps, built sites, a browser, Postgres (minutes)
@@ -183,11 +181,11 @@ exhaustive: $(READY) ## Measure the search beside an exhaustive `vllm bench swee
 
 .PHONY: bench-large
 bench-large: $(READY) ## Measure site, Postgres and exports of TRIALS=20000 in SWEEPS=20 (half an hour, 20 GB of disk)
-	$(BIN)/python -m benchmarks.large_results $(addprefix --trials=,$(TRIALS)) $(addprefix --sweeps=,$(SWEEPS))
+	$(BIN)/python -m benchmarks.large_results $(if $(TRIALS),--trials=$(TRIALS)) $(if $(SWEEPS),--sweeps=$(SWEEPS))
 
 .PHONY: faults
 faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (FAULTS=ci: a part)
-	$(BIN)/pytest -v -m $(if $(filter ci,$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup tests/faults tests/rig tests/node tests/sweep
+	$(BIN)/pytest -v -m $(if $(filter 'ci',$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup tests/faults tests/rig tests/node tests/sweep
 
 .PHONY: chaos
 chaos: $(READY) ## Strike at RUNS sweeps with faults drawn from SEED; goes on where it was cut short (ONLY=seed: again)
@@ -195,11 +193,11 @@ chaos: $(READY) ## Strike at RUNS sweeps with faults drawn from SEED; goes on wh
 
 .PHONY: mutants
 mutants: $(VENV)/.mutants ## Judge the fast tests by 300 mutants; goes on where cut short (hours; REVISION=, ONLY=ids, RENEW=1)
-	$(BIN)/python -m tests.mutants.$(if $(RENEW),sample,run $(addprefix --revision=,$(REVISION)) $(addprefix --only=,$(ONLY)))
+	$(BIN)/python -m tests.mutants.$(if $(RENEW),sample,run $(if $(REVISION),--revision=$(REVISION)) $(addprefix --only=,$(ONLY)))
 
 .PHONY: many-nodes
 many-nodes: $(READY) ## Measure the controller with many nodes, kill it at 50 at work (NODES="1 12 50 200": an hour)
-	NODES="$(NODES)" $(BIN)/pytest -v -s -m many_nodes tests/many_nodes
+	NODES=$(NODES) $(BIN)/pytest -v -s -m many_nodes tests/many_nodes
 
 .PHONY: front-door
 front-door: $(READY) ## Run every documented command as typed, in a clean clone (FRONT_DOOR=long: the long ones too)

@@ -17,6 +17,8 @@ def typed(*words: str, **environment: str | None) -> "subprocess.CompletedProces
     status: int | str | None = 0
     with pytest.MonkeyPatch.context() as patch, CliRunner().isolation(env=environment) as (output, errors, _):
         patch.setattr(sys, "argv", ["tokenpeak", *words])
+        # As main sets it, and for the command alone.
+        patch.setenv("PYTHONSAFEPATH", "1")
         patch.setattr(sys, "excepthook", sys.excepthook)
         try:
             main()

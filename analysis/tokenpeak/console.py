@@ -22,8 +22,8 @@ class SafeConsole(Console):
         super().__init__(**{"markup": False, **options})
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print; commands in texts are as they are typed here."""
-        super().print(*(as_typed(each) if isinstance(each, str) else each for each in objects), **options)
+        """Print; a text in one line, whatever words of others are in it, with commands as they are typed here."""
+        super().print(*(one_line(as_typed(each)) if isinstance(each, str) else each for each in objects), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The renderable's segments with safe text."""

@@ -26,15 +26,20 @@ def visible_log(text: str) -> str:
     return visible(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a message, safe for a terminal and a CI service's log, with commands as they are typed here."""
-    click.echo(words.no_command(visible(as_typed(str(message)))), err=err, nl=nl)
+def echo(message: object = "", *, err: bool = False) -> None:
+    """Print a message in one line, whatever words of others are in it, with commands as they are typed here."""
+    click.echo(words.one_line(as_typed(str(message))), err=err)
 
 
 def echo_lines(lines: Iterable[str]) -> None:
-    """Print messages that have others' words in them, each in the one line that it is."""
+    """Print messages, each in the one line that it is."""
     for line in lines:
-        echo(words.one_line(line))
+        echo(line)
+
+
+def echo_text(text: str, *, err: bool = False) -> None:
+    """Print a text of several lines: JSON, a table, an error. Whoever makes it keeps others' words in their lines."""
+    click.echo(words.no_command(visible(as_typed(text))), err=err)
 
 
 def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:

@@ -6,21 +6,29 @@ words of others stand in the line in which they are printed, and in no other.
 
 import io
 import json
+import re
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import typed
 
+from tokenpeak import paths
 from tokenpeak.console import SafeConsole, SafeTable
+from tokenpeak.loadgen.progress import summary_text
 from tokenpeak.loadgen.remote_worker_pool import HostLostError
+from tokenpeak.node.engine_command import difference
 from tokenpeak.node.protocol.answers import RestoreAnswer, StatusAnswer, parse
 from tokenpeak.node.protocol.survey import SurveyAnswer
 from tokenpeak.node.words import one_line
+from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.first_inventory import summary
 from tokenpeak.sweep.login_failures import Login, explained, with_remedy
 from tokenpeak.sweep.node_result import failure_words
 from tokenpeak.sweep.progress import ProgressDisplay
-from tokenpeak.terminal import echo, echo_lines
+from tokenpeak.terminal import echo, echo_lines, echo_text
 
 ENDS = ("\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029")
 FORGED = "".join(f"x{end}::add-mask::y{end}gpu-2: serves" for end in ENDS)
@@ -45,7 +53,7 @@ def test_no_end_of_a_line_is_left(end: str) -> None:
 def test_no_command_of_a_ci_service_is_printed(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither as a line of its own nor within one, by whatever prints."""
     assert obeyed(text)
-    echo(f"ours\n{text}")
+    echo_text(f"ours\n{text}")
     echo_lines([text, f"ours {text}"])
     ProgressDisplay(terminal=True).say(text)
     out = io.StringIO()
@@ -90,6 +98,66 @@ def test_what_a_node_answers_is_one_line() -> None:
         assert 1 == len(words.splitlines())
         assert not obeyed(words)
     assert (None, None, None) == (status.holder, status.trial_id, surveyed.user)
+
+
+def test_a_message_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever words are in it: what prints messages makes each of them one line."""
+    out = io.StringIO()
+    console = SafeConsole(file=out, width=4000)
+    echo(f"  ours {FORGED}")
+    echo_lines([f"  ours {FORGED}"])
+    console.print(f"  ours {FORGED}")
+
+    printed = [*capsys.readouterr().out.splitlines(), *out.getvalue().splitlines()]
+    assert 3 == len(printed)
+    assert all(line.startswith("  ours x | ") for line in printed)
+
+
+def test_texts_of_several_lines_are_made_elsewhere() -> None:
+    """The one way past that takes what a maker of texts made, or an error: no text that is put together on the spot."""
+    package = paths.ROOT / "analysis" / "tokenpeak"
+    given = [word for path in package.rglob("*.py") for word in re.findall(r"echo_text\((f?\".*)", path.read_text())]
+
+    assert {'f"{statement};")', 'f"tokenpeak: {error}", err=True)'} == {*given}
+
+
+def test_summary_of_a_run_keeps_its_lines() -> None:
+    """An engine's error body, and what names a run, are each in the line that quotes them."""
+    archive = Archive(paths.ARCHIVES / "t4-mistral7b")
+    record = next(run for trial in archive.judged_trials() for run in trial.runs)
+    none_ended = {"failures": {"http_error": 3}, "requests_ok": 0, "duration_s": 1.0}
+    summary = record.summary.model_copy(update=none_ended)
+    workload = record.workload.model_copy(update={"name": FORGED})
+    forged = {
+        "failure_messages": {"http_error": FORGED},
+        "summary": summary,
+        "workload": workload,
+        "level_label": FORGED,
+    }
+
+    printed = summary_text(record.model_copy(update=forged))
+
+    assert 3 + len(record.verdict.reasons) == len(printed.splitlines())
+    assert "3 × http_error: x | " in printed
+    assert not obeyed(printed)
+
+
+def test_hardware_of_an_archive_is_in_its_line(tmp_path: Path) -> None:
+    """`explain` of an archive whose boards are called by several lines."""
+    archive = Path(shutil.copytree(paths.ARCHIVES / "t4-mistral7b", tmp_path / "theirs"))
+    sweep = json.loads((archive / "sweep.json").read_text())
+    sweep["plans"][0]["hardware"] = "x\ngpu-2: serves"
+    (archive / "sweep.json").write_text(json.dumps(sweep))
+
+    printed = typed("explain", str(archive)).stdout
+
+    assert "x | gpu-2: serves on " in printed
+    assert "gpu-2" not in [line.partition(":")[0] for line in printed.splitlines()]
+
+
+def test_titles_of_a_difference_are_lines() -> None:
+    """The name of an archive's config, above a node's definition."""
+    assert 5 == len(difference("a", f"b{FORGED[:1]}", f"was {FORGED}", f"now {FORGED}").splitlines())
 
 
 def test_long_words_are_read_in_their_length() -> None:

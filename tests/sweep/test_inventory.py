@@ -109,8 +109,8 @@ def test_load_hosts_are_no_nodes(read: Read) -> None:
     remote, local = load_hosts(inventory.limited_to(("gpu",)))
 
     assert (["gpu"], ["a", "b"]) == ([node.name for node in inventory.nodes], [remote.name, local.name])
-    assert ("10.0.0.7", "there/.venv/bin/python -m tokenpeak.loadgen.remote_worker") == remote.argv[-2:]
-    assert (sys.executable, "-m", "tokenpeak.loadgen.remote_worker") == local.argv
+    assert ("10.0.0.7", "there/.venv/bin/python -P -m tokenpeak.loadgen.remote_worker") == remote.argv[-2:]
+    assert (sys.executable, "-P", "-m", "tokenpeak.loadgen.remote_worker") == local.argv
 
 
 def test_ansibles_own_variables_reach_the_lease(read: Read) -> None:

@@ -12,7 +12,7 @@ from tokenpeak.exit_status import ExitStatus
 from tokenpeak.own_place import require_as_root, require_working_folder
 from tokenpeak.paths import HOME, IS_INSTALLED, ROOT, state_dir
 from tokenpeak.storage import refusal
-from tokenpeak.terminal import echo, excepthook
+from tokenpeak.terminal import echo, echo_text, excepthook
 
 COMMANDS: dict[str, str] = {
     "init": "init",
@@ -104,6 +104,9 @@ def tokenpeak() -> None:
 
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
+    # Whatever Python is started from here on, multiprocessing's among them, loads no module of the current folder: that
+    # may be another user's.
+    os.environ["PYTHONSAFEPATH"] = "1"
     if os.environ.get("LC_ALL") in ("C", "POSIX"):
         # As cron and scripts set it; Ansible works in no locale but a UTF-8 one.
         os.environ["LC_ALL"] = "C.UTF-8"
@@ -114,7 +117,7 @@ def main() -> None:
     try:
         tokenpeak(standalone_mode=True)
     except TokenpeakError as error:
-        echo(f"tokenpeak: {error}", err=True)
+        echo_text(f"tokenpeak: {error}", err=True)
         sys.exit(error.exit_status)
     except OSError as error:
         if (words := refusal(error)) is None:

@@ -27,7 +27,7 @@ from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory import read_inventory
 from tokenpeak.sweep.max_unavailable import group_limits
 from tokenpeak.sweep.probe import not_serving, probe
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines, echo_text
 
 STOP_WORDS = {
     "gentle": "Ending: what is not confirmed is put back. Again: nothing else is waited for.",
@@ -81,7 +81,7 @@ def apply(
         proposals = propose(result, found.answered, descriptions(rights), config_name)
         refused = [line for proposal in proposals for line in _lines(proposal, despite)]
         if refused:
-            echo("\n".join(["Not applied, and nothing was changed:", *(f"  {line}" for line in refused)]))
+            echo_lines(["Not applied, and nothing was changed:", *(f"  {line}" for line in refused)])
             sys.exit(ExitStatus.INVALID)
         todo = [one for one in proposals if _changes(one)]
         if not todo:
@@ -90,7 +90,7 @@ def apply(
         limits, down = group_limits(inventory), not_serving(inventory, found.answered)
         kept = [f"  {one.node}: {reason}" for one in todo for reason in forbidden(one.node, limits, down)]
         if kept:
-            echo("\n".join(["Not applied, and nothing was changed:", *kept]))
+            echo_lines(["Not applied, and nothing was changed:", *kept])
             sys.exit(ExitStatus.INVALID)
         if not yes:
             echo("Nothing was changed. Do it with YES=1 (tokenpeak apply … --yes).")
@@ -114,8 +114,8 @@ def _lines(proposal: NodeProposal, despite: Sequence[Despite]) -> list[str]:
         return [f"{name}: {proposal.problem}"]
     if found.edit is not None:
         before, after = found.described.text, found.edit.shown(found.described)
-        echo(f"\n{name}: {found.config.name}")
-        echo(difference(before, after, f"{name} as it is", f"{name} with {found.config.name}") or "  no change")
+        echo_lines(["", f"{name}: {found.config.name}"])
+        echo_text(difference(before, after, f"{name} as it is", f"{name} with {found.config.name}") or "  no change")
         for note in found.edit.notes:
             echo(f"NOTE {name}: {note}")
     left = remaining(found.obstacles, despite)

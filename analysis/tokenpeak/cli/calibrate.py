@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from tokenpeak.cli import completed
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_text
 
 
 @click.command(name="calibrate", short_help="Measure the load client's own error on the path to a server.")
@@ -48,7 +48,7 @@ def calibrate(serve: str | None, **given: Any) -> None:
             setup=setup,
             server=server,
         )
-    echo(module.as_text(found))
+    echo_text(module.as_text(found))
 
 
 def _prepared(given: dict[str, Any], folder: Path) -> tuple[Any, Any]:

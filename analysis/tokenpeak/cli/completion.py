@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo_text
 
 _SHELLS = ("bash", "zsh", "fish")
 
@@ -21,4 +21,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     """  # noqa: D301 — click keeps the lines below a backspace as they are
     made = get_completion_class(shell)
     assert made is not None
-    echo(made(ctx.find_root().command, {}, "tokenpeak", "_TOKENPEAK_COMPLETE").source())
+    echo_text(made(ctx.find_root().command, {}, "tokenpeak", "_TOKENPEAK_COMPLETE").source())

@@ -9,7 +9,7 @@ from tokenpeak import paths
 from tokenpeak.cli import completed
 from tokenpeak.errors import InputError
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_text
 
 
 @click.group(short_help="State, migration and roles of the Postgres for archives.")
@@ -103,7 +103,7 @@ def role(name: str, purpose: str, password_file: Path | None, *, is_printed: boo
     with open_database(choice, is_migrated=is_reading and not is_printed) as opened:
         if is_printed:
             for statement in statements(name, "reading" if is_reading else "loading", opened.name, SCHEMA):
-                echo(f"{statement};")
+                echo_text(f"{statement};")
             return
         if password_file is None and not is_reading:
             echo("No --password-file: the role can log in only as pg_hba.conf allows without one.", err=True)

@@ -36,7 +36,7 @@ def demo(ctx: click.Context, *, is_end: bool) -> None:
         os.environ.pop("TOKENPEAK_HOME", None)
         os.chdir(_FOLDER)
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, "-c", "from tokenpeak.cli import main; main()", "demo"])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, "-P", "-c", "from tokenpeak.cli import main; main()", "demo"])  # noqa: S606
     require_own_folders()
     ctx.invoke(sweep, inventory_name="sim", with_report=True)
     echo("The simulated servers go on running; tokenpeak demo --end ends them.")

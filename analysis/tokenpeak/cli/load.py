@@ -11,7 +11,7 @@ import click
 from tokenpeak.cli.output import OUTPUT
 from tokenpeak.errors import suggestion
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo_text
 
 if TYPE_CHECKING:
     from tokenpeak.records import RunRecord
@@ -96,7 +96,7 @@ def load(
     if workload_schema:
         from tokenpeak.spec.workload_file import schema
 
-        echo(json.dumps(schema(), indent=2))
+        echo_text(json.dumps(schema(), indent=2))
         return
     if job_path is not None:
         job = read_job(job_path)
@@ -121,7 +121,7 @@ def load(
     written = record.model_dump_json(indent=1)
     if output is not None:
         write_atomically(output, written + "\n")
-    echo(summary_text(record) if style == "table" else written)
+    echo_text(summary_text(record) if style == "table" else written)
     sys.exit(_status(record))
 
 

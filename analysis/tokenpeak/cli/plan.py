@@ -33,7 +33,7 @@ from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.max_unavailable import group_limits
 from tokenpeak.sweep.probe import last_facts
 from tokenpeak.sweep.sweep_plan import plan_nodes
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo_text
 
 ROWS = 40
 """Most configs that the table lists; `--all` and the JSON have every one."""
@@ -109,7 +109,7 @@ def plan(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...], fo
         notes += [each.words] if (each.workload, each.level) not in named else []
     if format_ == "json":
         document = as_json(inventory.name, spec, plans, estimates, [*outlines, *notes])
-        echo(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
+        echo_text(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
         return
     console = SafeConsole(width=None if sys.stdout.isatty() else 160, highlight=False)
     for one, cost, words in zip(plans, estimates, outlines, strict=True):
@@ -227,7 +227,8 @@ def print_plan(
     """One kind of hardware: classes best first, the dropped by rule, advice, and the cost."""
     predicted = as_predicted(one)
     classes = Counter(planned.config_class for planned in one.feasible)
-    console.print(f"\n{one.hardware} on {', '.join(one.nodes)}", style="bold")
+    console.print()
+    console.print(f"{one.hardware} on {', '.join(one.nodes)}", style="bold")
     for reason in one.apart:
         console.print(reason, markup=False)
     console.print(

@@ -146,7 +146,8 @@ def _published(console: SafeConsole) -> None:
         ("Presets × model × context, 10 requests at a time (eager, V0)", list(presets())),
         ("Llama 70B bfloat16 on 8 A100 (V0 0.7.3)", list(a100x8())),
     ):
-        console.print(f"\n{title}", style="bold")
+        console.print()
+        console.print(title, style="bold")
         console.print(_table(rows))
         console.print(summary(rows))
 

@@ -19,7 +19,7 @@ from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.load_hosts import prepare_load_hosts
 from tokenpeak.sweep.probe import Probe
 from tokenpeak.sweep.probe import probe as probe_nodes
-from tokenpeak.terminal import echo, echo_lines
+from tokenpeak.terminal import echo_lines, echo_text
 
 
 @click.command(short_help="Put the node script on the nodes and look; stops nothing.")
@@ -48,7 +48,7 @@ def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         found = probe_nodes(inventory, cancelled=interrupt.gentle)
         load = _load_hosts(inventory, interrupt)
     if style == "json":
-        echo(json.dumps({**_as_json(found), "load_hosts": load}, indent=2))
+        echo_text(json.dumps({**_as_json(found), "load_hosts": load}, indent=2))
     else:
         SafeConsole().print(_table(found))
         echo_lines((*_power(found), *_missing_builds(found)))

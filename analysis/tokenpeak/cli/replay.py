@@ -15,8 +15,9 @@ import click
 from tokenpeak import bounded
 from tokenpeak.cli import completed
 from tokenpeak.errors import ArchiveError
+from tokenpeak.node.words import one_line
 from tokenpeak.search.outline import duration_text
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_text
 
 if TYPE_CHECKING:
     from tokenpeak.search.landscape import Landscape
@@ -148,7 +149,7 @@ def replay(
         for landscape in landscapes
     ]
     report = _report(landscapes, found, strategy, compared, trials, nodes, seeds)
-    echo(json.dumps(report, indent=2) if output == "json" else _text(report, compared))
+    echo_text(json.dumps(report, indent=2) if output == "json" else _text(report, compared))
 
 
 def _from_csv(
@@ -264,7 +265,7 @@ def _text(report: dict[str, object], compared: Sequence[str]) -> str:
                 f"{_span(figures['mean_wall_s']):>8} {_span(figures['mean_alone_s']):>8}"
             )
             first = " " * 60
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def _span(seconds: float | None) -> str:

@@ -20,7 +20,7 @@ from tokenpeak.sweep.apply_setup import apply_site, archive_of_apply, descriptio
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory import read_inventory
 from tokenpeak.sweep.probe import ReadyNode, probe
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines, echo_text
 
 
 @click.command(short_help="Undo the last confirmed apply; shows what drifted first.")
@@ -81,10 +81,10 @@ def _show(name: str, answer: DescribeAnswer, applied: AppliedState) -> None:
     now = answer.text or ""
     if answer.sha256 != applied.new_sha256:
         drifted = difference(applied.new_text, now, f"{name} as apply {applied.apply_id} left it", f"{name} as it is")
-        echo(f"\n{name}: its definition has drifted since apply {applied.apply_id}:")
-        echo(drifted or "  not in its command: in another file of its manager's")
-    echo(f"\n{name}: rollback of apply {applied.apply_id}")
-    echo(difference(now, applied.was_text, f"{name} as it is", f"{name} as it was before") or "  no change")
+        echo_lines(["", f"{name}: its definition has drifted since apply {applied.apply_id}:"])
+        echo_text(drifted or "  not in its command: in another file of its manager's")
+    echo_lines(["", f"{name}: rollback of apply {applied.apply_id}"])
+    echo_text(difference(now, applied.was_text, f"{name} as it is", f"{name} as it was before") or "  no change")
 
 
 def _plan(ready: ReadyNode, answer: DescribeAnswer, archive: Archive | None) -> ApplyPlan:

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo_text
 
 
 @click.command(short_help="Print the JSON Schema of a kind of file.")
@@ -18,4 +18,4 @@ def schema(kind: str) -> None:
     from tokenpeak.sweep.schemas import inventory_schema, sweep_schema
 
     found = {"sweep": sweep_schema, "inventory": inventory_schema, "workload": workload_file.schema}[kind]()
-    echo(json.dumps(found, indent=1, ensure_ascii=False))
+    echo_text(json.dumps(found, indent=1, ensure_ascii=False))

@@ -14,7 +14,7 @@ from tokenpeak.node.protocol.answers import ProductionState, StatusAnswer, as_js
 from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.by_name import play
 from tokenpeak.sweep.version import is_another, renewal
-from tokenpeak.terminal import echo, echo_lines
+from tokenpeak.terminal import echo, echo_lines, echo_text
 
 _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 
@@ -49,7 +49,7 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     wrong = {name: list(problems(answer)) for name, answer in answers.items() if answer}
     if style == "json":
         answered = {name: {**as_json(one), "script": one.script} for name, one in answers.items() if one}
-        echo(json.dumps({"nodes": answered, "silent": silent}, indent=2, default=vars))
+        echo_text(json.dumps({"nodes": answered, "silent": silent}, indent=2, default=vars))
     else:
         echo_lines(f"{name}: {' '.join(sentences(answer))}" for name, answer in answers.items() if answer)
         unwell = [*silent.items(), *((name, " ".join(words)) for name, words in wrong.items() if words)]

@@ -94,7 +94,7 @@ def sweep(
         sys.exit(ExitStatus.INTERRUPTED)
     if outcome.end.status != "completed":
         echo(f"Not completed. Go on with: make sweep RESUME={outcome.record.sweep_id}")
-    echo(f"\nResults: {outcome.archive.path}")
+    echo_lines(["", f"Results: {outcome.archive.path}"])
     reported = _report(outcome, progress) if with_report else True
     if not (reported and outcome.is_success):
         sys.exit(ExitStatus.ERROR)

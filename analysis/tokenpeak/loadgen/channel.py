@@ -122,4 +122,4 @@ class Channel:
 def local_channel() -> Channel:
     """A worker process of this machine."""
     path = os.pathsep.join(filter(None, sys.path))
-    return Channel([sys.executable, "-m", "tokenpeak.loadgen.worker"], env={**os.environ, "PYTHONPATH": path})
+    return Channel([sys.executable, "-P", "-m", "tokenpeak.loadgen.worker"], env={**os.environ, "PYTHONPATH": path})

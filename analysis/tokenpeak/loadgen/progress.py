@@ -7,6 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tokenpeak.console import SafeConsole
 from tokenpeak.loadgen.run import OnStatus, Status
+from tokenpeak.node.words import one_line
 from tokenpeak.records import Distribution, RunRecord
 from tokenpeak.terminal import echo
 
@@ -57,7 +58,11 @@ def _line(title: str, found: Distribution, scale: float, unit: str) -> str:
 
 
 def summary_text(record: RunRecord) -> str:
-    """A run in words and numbers."""
+    """A run in words and numbers. What an engine, a workload or a level is called or said ends no line of it."""
+    return "\n".join(map(one_line, _lines(record)))
+
+
+def _lines(record: RunRecord) -> list[str]:
     summary, client = record.summary, record.client
 
     def number(value: float | None, scale: float = 1.0, digits: int = 2) -> str:
@@ -74,7 +79,7 @@ def summary_text(record: RunRecord) -> str:
     ]
     if not summary.requests_ok:
         # No table of dashes: there is nothing to show of no request.
-        return "\n".join([*lines, *_verdict(record)])
+        return [*lines, *_verdict(record)]
     lines += [
         "",
         f"Output, all requests     {number(summary.output_tok_per_s)} tok/s (peak of one second "
@@ -108,7 +113,7 @@ def summary_text(record: RunRecord) -> str:
     if record.slo_met is not None:
         counts = [f"{count} of {summary.requests_sent} within {name}" for name, count in summary.within_limits.items()]
         lines.append(f"SLO: {'met' if record.slo_met else 'missed'}{': ' if counts else ''}{', '.join(counts)}")
-    return "\n".join([*lines, *_verdict(record)])
+    return [*lines, *_verdict(record)]
 
 
 def _verdict(record: RunRecord) -> list[str]:

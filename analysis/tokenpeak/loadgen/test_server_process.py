@@ -71,7 +71,7 @@ def serving_argv(
     compiled = program() if certificate is None else None
     if compiled is not None:
         return [str(compiled), address, str(port), str(ttft_s * 1e3), str(itl_s * 1e3)]
-    argv = [sys.executable, "-m", "tokenpeak.loadgen.test_server", "--address", address, "--port", str(port)]
+    argv = [sys.executable, "-P", "-m", "tokenpeak.loadgen.test_server", "--address", address, "--port", str(port)]
     argv += ["--ttft-ms", str(ttft_s * 1e3), "--itl-ms", str(itl_s * 1e3)]
     if certificate is not None:
         argv += ["--certificate", str(certificate.certificate), "--key", str(certificate.key)]

@@ -14,6 +14,7 @@ from typing import Callable, NamedTuple, Sequence
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.shown import hidden_env, hidden_words, shown_command
 from tokenpeak.node.state import Json
+from tokenpeak.node.words import one_line
 
 _START_WORDS = ("serve", "api_server")
 
@@ -76,7 +77,8 @@ def text(place: str, command: Command, words: Sequence[str]) -> str:
 
 def difference(was: str, now: str, was_title: str, now_title: str) -> str:
     """A unified diff of two shown definitions; empty where they are equal."""
-    lines = difflib.unified_diff(was.splitlines(), now.splitlines(), was_title, now_title, lineterm="", n=100)
+    titles = (one_line(was_title), one_line(now_title))
+    lines = difflib.unified_diff(was.splitlines(), now.splitlines(), *titles, lineterm="", n=100)
     return "\n".join(lines)
 
 

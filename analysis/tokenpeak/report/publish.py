@@ -119,14 +119,16 @@ def publish(
         more = f"\n  … and {len(broken) - 10} more" if len(broken) > 10 else ""
         raise ReportError("The site has broken links:\n  " + "\n  ".join(broken[:10]) + more)
     if found := sensitive(site, texts=texts):
-        listed = "\n  ".join(found[:20])
         if not keep_everything:
+            listed = "\n  ".join(found[:20])
             raise ReportError(
                 f"{site} names machines, people or secrets:\n  {listed}\n"
                 "Build it again without --node-names and --texts: make report. Or send logs and free text too, "
                 "cleaned: --texts; or all as it is: --keep-everything."
             )
-        say(f"The site names machines, people or secrets, and is sent as it is:\n  {listed}")
+        say("The site names machines, people or secrets, and is sent as it is:")
+        for line in found[:20]:
+            say(f"  {line}")
     size = sum((site / name).stat().st_size for name in files)
     say(f"{len(files)} files, {size / 1e6:.1f} MB, every link leads somewhere")
     if dry_run:

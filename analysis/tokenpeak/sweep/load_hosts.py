@@ -37,7 +37,8 @@ def load_hosts(inventory: Inventory) -> tuple[LoadHost, ...]:
     """The inventory's load hosts as a load job takes them; none when this machine offers the load."""
     return tuple(
         LoadHost(
-            name=host.name, argv=tuple(host_command(host, [_python(host), "-m", "tokenpeak.loadgen.remote_worker"]))
+            name=host.name,
+            argv=tuple(host_command(host, [_python(host), "-P", "-m", "tokenpeak.loadgen.remote_worker"])),
         )
         for host in inventory.load_hosts
     )

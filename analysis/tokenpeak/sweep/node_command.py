@@ -161,7 +161,7 @@ def _result(argv: Sequence[str], node: Node, title: str, ended: _Ended, step: St
             # A login shell that runs nothing says so there.
             known["module_stdout"] = ended.printed
         if ended.limit_s is not None:
-            known["timedout"] = {"period": f"{ended.limit_s:g}"}
+            known["timedout"] = {"period": ended.limit_s}
         failure = failure_words(title, known, login)
     answers = {} if answer is None or step is None else {step: answer}
     return NodeResult(answers=answers, has_run=True, failure=failure)

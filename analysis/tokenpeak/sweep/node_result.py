@@ -17,6 +17,7 @@ WORDS_CHARACTERS = 4000
 MOST_PRINTED_BYTES = 256 << 20
 """Of an answer, whose largest part is an engine's packed log."""
 _TAIL_LINES = 12
+_LONGEST_LIMIT_S = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +113,8 @@ def as_object(printed: object) -> dict[str, Any] | None:
 def failure_words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE) -> str:
     """The most useful words of a failed step, in one line: its own sentence, else its title with what it printed.
 
-    `result` has cmd, rc, stdout, stderr and msg, as far as they are known. A command that did not get to the node at
-    all has the reason.
+    `result` has cmd, rc, stdout, stderr and msg, as far as they are known; what a module gave may be of any type. A
+    command that did not get to the node at all has the reason.
     """
     answer = answer_in(result.get("stdout"))
     if answer is not None and (refusal := parse(NodeAnswer, answer).error) is not None:
@@ -122,12 +123,18 @@ def failure_words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE
         return f"{title}: {one_line(said[:WORDS_CHARACTERS])}"
     if reason := _login_failure(result, login):
         return reason
-    if timed_out := result.get("timedout"):
-        return f"{title}: nothing came back within {timed_out['period']} s: log in there and see what hangs"
+    if limit_s := _limit_s(result.get("timedout")):
+        return f"{title}: nothing came back within {limit_s:g} s: log in there and see what hangs"
     for key in ("stderr", "stdout", "module_stderr", "msg"):
         if text := str(result.get(key) or "").strip():
             return f"{title}: " + one_line("\n".join(text[-WORDS_CHARACTERS:].splitlines()[-_TAIL_LINES:]))
     return f"{title}: failed without a word"
+
+
+def _limit_s(timed_out: object) -> float | None:
+    """The limit that a step did not keep, as Ansible and `node_command` say it; None where neither does."""
+    period = timed_out.get("period") if isinstance(timed_out, Mapping) else None
+    return period if isinstance(period, int | float) and 0 < period < _LONGEST_LIMIT_S else None
 
 
 def _login_failure(result: Mapping[str, Any], login: Login) -> str | None:
@@ -135,7 +142,7 @@ def _login_failure(result: Mapping[str, Any], login: Login) -> str | None:
     command = result.get("cmd")
     if result.get("rc") == 2 and result.get("msg") == "Error executing command." and not result.get("stderr"):
         words = command if isinstance(command, list) else str(command).split()
-        return missing_python(words[0]) if words else None
+        return one_line(missing_python(str(words[0])[:WORDS_CHARACTERS])) if words else None
     printed = "\n".join(
         str(result.get(key) or "")[-WORDS_CHARACTERS:] for key in ("msg", "module_stdout", "module_stderr", "stderr")
     )

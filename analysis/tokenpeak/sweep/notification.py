@@ -59,7 +59,7 @@ class Notifier:
         nodes = self._inventory.nodes if node is None else (self._inventory.node(node),)
         declared = receivers_of(nodes)
         sent = notify.event(kind, text, source=SIDE, node=node, sweep_id=self._sweep_id, inventory=self._inventory.name)
-        argv = [sys.executable, "-m", notify.__name__]
+        argv = [sys.executable, "-P", "-m", notify.__name__]
         try:
             notify.start(argv, notify.called(declared, kind, SIDE), sent, paths.state_dir() / LOG)
         except (OSError, ValueError) as error:

@@ -106,7 +106,7 @@ class Resolution:
         self.hosts_path = hosts_path
         request = resolution_request(hosts_path, wanted=wanted, nodes=nodes, template=template)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tokenpeak.sweep.resolver", json.dumps(request)],
+            [sys.executable, "-P", "-m", "tokenpeak.sweep.resolver", json.dumps(request)],
             env=resolver_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

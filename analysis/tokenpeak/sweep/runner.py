@@ -12,6 +12,7 @@ import signal
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,15 +68,26 @@ class _Collector:
         self._find_logins = logins
 
     def __call__(self, event: dict[str, Any]) -> bool:
-        """Take one event in; True, because ansible-runner drops its own record of it otherwise."""
+        """Take one event in; True, because ansible-runner drops its own record of it otherwise.
+
+        What is raised here would end the run of all nodes. One whose event cannot be taken in has failed alone.
+        """
         kind = str(event.get("event", "")).removeprefix("runner_on_")
         data = event.get("event_data") or {}
         node = data.get("host")
         if kind not in ("start", "ok", "failed", "skipped", "unreachable") or node is None:
             return True
+        try:
+            self._take(kind, node, data)
+        except Exception as error:
+            self.failures.setdefault(node, _untaken(kind, error))
+        return True
+
+    def _take(self, kind: str, node: str, data: Mapping[str, Any]) -> None:
         now = time.time()
         step = step_of(str(data.get("task_path", "")))
-        result = data.get("res") or {}
+        found = data.get("res")
+        result: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
         if kind != "start":
             self.ended.add(node)
         if step is not None and kind == "start":
@@ -84,16 +96,14 @@ class _Collector:
             self.spans.setdefault(node, {})[step] = (self._started.get((node, step), now), now)
             self._take_answer(node, step, result)
         if kind == "unreachable":
-            self.unreachable[node] = with_remedy(
-                str(result.get("msg", "unreachable"))[:WORDS_CHARACTERS], self._login(node)
-            )
+            said = str(result.get("msg") or "").strip()[:WORDS_CHARACTERS]
+            self.unreachable[node] = with_remedy(said or "unreachable", self._login(node))
         if kind == "failed" and not data.get("ignore_errors"):
             title = str(data.get("task", "")).rsplit(" : ", 1)[-1]
             self.failures[node] = failure_words(title, result, self._login(node))
         if self._on_event is not None:
             answer = self.answers.get(node, {}).get(step) if step is not None and kind != "start" else None
             self._on_event(Event(kind="started" if kind == "start" else kind, step=step, node=node, answer=answer))
-        return True
 
     def _login(self, node: str) -> Login:
         return self._logins.get(node) or Login(address=node)
@@ -116,6 +126,16 @@ class _Collector:
             unreachable=self.unreachable.get(node),
             failure=self.failures.get(node),
         )
+
+
+def _untaken(kind: str, error: Exception) -> str:
+    """Why an event could not be taken in, with its place: what a node sent, or a defect of ours."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    said = one_line(f"{type(error).__name__}: {error}"[:WORDS_CHARACTERS])
+    return (
+        f"what Ansible reported of it ({kind}) could not be taken in: {said} ({Path(place.filename).name}, line "
+        f"{place.lineno}). See what its Python and its node script print; if nothing odd, report a defect"
+    )
 
 
 def run_playbook(
