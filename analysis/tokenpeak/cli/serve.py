@@ -22,6 +22,8 @@ from tokenpeak.terminal import echo
 def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, node_names: bool, texts: bool) -> None:
     """Serve the site of ARCHIVES (default: results) while a sweep runs; ends with Ctrl-C.
 
+    Whoever has a login on this machine can read the site, and nodes' names with --node-names: nobody has to log in to it.
+
     /metrics says how sweeps stand, for Prometheus; alert rules on it are in analysis/examples/alerts.yml.
     """
     from tokenpeak.cli.documentation import documentation
