@@ -106,7 +106,9 @@ def read_by_kubernetes(text: str) -> str:
 def test_a_program_is_no_order_to_systemd(prefix: str) -> None:
     """`ExecStart=+/x` runs as root and `ExecStart=|/x` in a shell, in quotes too: no such unit is offered."""
     assert unwritable(command(arguments=("m",))) is None
-    assert f"begins with {prefix}" in str(unwritable(command(arguments=("m",), program=(f"{prefix}/opt/vllm", "serve"))))
+    assert f"begins with {prefix}" in str(
+        unwritable(command(arguments=("m",), program=(f"{prefix}/opt/vllm", "serve")))
+    )
 
 
 @pytest.mark.parametrize("word", ODD)
