@@ -7,6 +7,7 @@ root writes below a folder of another's can be led anywhere by a link.
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tokenpeak.errors import InputError
@@ -31,12 +32,42 @@ def require_working_folder(folder: Path) -> None:
             )
 
 
-def require_as_root(place: Path, what: str, way_out: str) -> None:
-    """InputError where root is to write `what` to a place that another user could lead elsewhere."""
+def require_unmoved(place: Path, what: str, way_out: str) -> None:
+    """InputError where `what` is to be written to a place that everybody, or as root anybody, could lead elsewhere.
+
+    A folder that a group may write is one that a user has chosen to share with it; root shares with nobody.
+    """
     if os.geteuid() == 0 and (danger := _danger(place)):
         raise InputError(
             f"Root writes no {what} to {place}, which others could lead elsewhere by a link: {danger}. {way_out}"
         )
+    if folder := _open_to_everybody(place):
+        raise InputError(
+            f"No {what} is written to {place}, which every user could lead elsewhere by a link: everybody can write "
+            f"{folder}. Take that right away (chmod o-w {folder}), let nobody replace another's entries there "
+            f"(chmod +t {folder}), or take another folder."
+        )
+
+
+def make_own(folder: Path) -> None:
+    """Make a folder that nobody but this user, and perhaps its group, may write; InputError where there is one.
+
+    In a folder such as /tmp, what has the name already is somebody else's, or leads there.
+    """
+    try:
+        folder.mkdir(mode=0o775)
+    except FileExistsError as error:
+        raise InputError(f"{folder} is there already, and not ours. Remove it, or take another folder.") from error
+
+
+def require_own_entries(*paths: Path) -> None:
+    """InputError where somebody else was first, by one of these names, in a folder that everybody may write."""
+    for path in paths:
+        is_open = os.path.lexists(path) and path.parent.stat().st_mode & stat.S_IWOTH
+        if is_open and path.lstat().st_uid != os.geteuid():
+            raise InputError(
+                f"{path} is another user's, in a folder that everybody may write. Take a folder of your own."
+            )
 
 
 def _danger(path: Path) -> str | None:
@@ -44,6 +75,17 @@ def _danger(path: Path) -> str | None:
         return trust.led_elsewhere(path, os.geteuid())
     except OSError as error:
         return f"{path} cannot be looked at ({error.strerror})"
+
+
+def _open_to_everybody(path: Path) -> Path | None:
+    """The first folder on the way where everybody may put something else in place of an entry."""
+    # What is missing is made by us, in the last one that is there.
+    with suppress(OSError):
+        for step, facts in trust.steps(path):
+            everybody = stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_IWOTH
+            if everybody and not facts.st_mode & stat.S_ISVTX:
+                return step
+    return None
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -6,11 +6,14 @@ and texts that are numbers, stay as they are. Texts are quoted, so that no separ
 """
 
 import csv
+import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
+
+from tokenpeak.terminal import visible
 
 STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'", "＝", "＋", "－", "＠")
 """How a formula may begin, the full-width signs of East Asian spreadsheets included."""
@@ -18,6 +21,7 @@ _NUMBER = r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _IS_NUMBER = re.compile(_NUMBER)
 _MAY_BE_FORMULA = rf"^\s*[{''.join(re.escape(start) for start in STARTS)}]"
 _IS_FORMULA = re.compile(_MAY_BE_FORMULA)
+_SPLITS = re.compile(r"[\",;\t\n]")
 
 
 def cell(value: object) -> object:
@@ -30,6 +34,23 @@ def cell(value: object) -> object:
 def plain(text: str) -> str:
     """What a cell's text was before `cell`."""
     return text.removeprefix("'")
+
+
+def as_cells(text: str) -> str:
+    """CSV of another program with each of its cells as `cell` has it, visible, and quoted where any locale would split.
+
+    Its lines end as ours do, and a line without a cell stays one.
+    """
+    former = csv.field_size_limit(len(text) + 1)
+    try:
+        return "".join(",".join(map(_quoted, row)) + "\n" for row in csv.reader(io.StringIO(text, newline="")))
+    finally:
+        csv.field_size_limit(former)
+
+
+def _quoted(text: str) -> str:
+    shown = str(cell(visible(text)))
+    return '"' + shown.replace('"', '""') + '"' if _SPLITS.search(shown) else shown
 
 
 def write_rows(path: Path, rows: Iterable[Iterable[object]]) -> None:

@@ -31,6 +31,11 @@ def echo(message: object = "", *, err: bool = False) -> None:
     click.echo(words.one_line(as_typed(str(message))), err=err)
 
 
+def echo_data(text: str, *, err: bool = False) -> None:
+    """Print what another program wrote, safe likewise: data, which name no command to type."""
+    click.echo(words.no_command(visible(text)), err=err, nl=False)
+
+
 def echo_lines(lines: Iterable[str]) -> None:
     """Print messages, each in the one line that it is."""
     for line in lines:

@@ -20,7 +20,7 @@ from tokenpeak.report.blocks import Snippets
 from tokenpeak.report.container_commands import container_unit, unit_argument, unit_word
 from tokenpeak.report.deploy import snippets
 from tokenpeak.report.deployment_forms import compose, helm_values, kubernetes, systemd_unit
-from tokenpeak.report.serving_command import ServingCommand
+from tokenpeak.report.serving_command import ServingCommand, unwritable
 from tokenpeak.vllm.command import paste_command
 
 ODD = (
@@ -31,6 +31,8 @@ ODD = (
     'q"\\',
     "'",
     "$HOME ${X:-y} $(Z) `id`",
+    "$$(A) $$$(A) $$ $",
+    "s/x$$/y/ ($(A))",
     "%n %h",
     "; rm -rf ~",
     ";",
@@ -80,9 +82,33 @@ def test_a_word_is_one_word_of_every_manifest(word: str) -> None:
         *("build", "image", "entrypoint", "command", "environment", "ports", "volumes", "shm_size", "user"),
         *("mem_limit", "cpuset", "pids_limit", "restart"),
     }
-    assert ["m", word] == [each.replace("$$(", "$(") for each in pod["args"]]
-    assert word == pod["env"][0]["value"].replace("$$(", "$(")
-    assert [word] == values["vllmConfig"]["extraArgs"]
+    assert ["m", word] == [read_by_kubernetes(each) for each in pod["args"]]
+    assert word == read_by_kubernetes(pod["env"][0]["value"])
+    # The chart copies them into a Deployment.
+    assert [word] == [read_by_kubernetes(each) for each in values["vllmConfig"]["extraArgs"]]
+    assert word == read_by_kubernetes(values["env"][0]["value"])
+
+
+def read_by_kubernetes(text: str) -> str:
+    """The text as it reaches the process, of a pod whose variables A and Z are defined.
+
+    As the API reference says of `args` and `env`: a reference $(NAME) is expanded and unchanged where the variable is
+    not defined, and two dollars become one, so that $$(NAME) is no reference.
+    """
+    return re.sub(
+        r"\$(\$)|\$\(([^()]*)\)",
+        lambda one: one[1] or {"A": "pwned", "Z": "pwned"}.get(one[2], one[0]),
+        text,
+    )
+
+
+@pytest.mark.parametrize("prefix", "@-:+!|")
+def test_a_program_is_no_order_to_systemd(prefix: str) -> None:
+    """`ExecStart=+/x` runs as root and `ExecStart=|/x` in a shell, in quotes too: no such unit is offered."""
+    assert unwritable(command(arguments=("m",))) is None
+    assert f"begins with {prefix}" in str(
+        unwritable(command(arguments=("m",), program=(f"{prefix}/opt/vllm", "serve")))
+    )
 
 
 @pytest.mark.parametrize("word", ODD)

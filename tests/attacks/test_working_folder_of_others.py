@@ -16,7 +16,7 @@ from tests.attacks.conftest import ATTACKER
 
 from tokenpeak import cli, paths
 from tokenpeak.errors import InputError
-from tokenpeak.own_place import require_as_root, require_working_folder
+from tokenpeak.own_place import require_unmoved, require_working_folder
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
 
@@ -121,5 +121,5 @@ def test_state_of_root_in_a_home_of_others(place: Path) -> None:
     given(home)
 
     with pytest.raises(InputError, match=r"others could lead elsewhere by a link: .* belongs to user nobody.*sudo -H"):
-        require_as_root(home / ".local" / "state" / "tokenpeak", "state", "Use sudo -H.")
-    require_as_root(place / "roots" / "state", "state", "")
+        require_unmoved(home / ".local" / "state" / "tokenpeak", "state", "Use sudo -H.")
+    require_unmoved(place / "roots" / "state", "state", "")

@@ -14,6 +14,7 @@ from tokenpeak import paths
 from tokenpeak.report import SweepView
 from tokenpeak.report.blocks import Column, Facts, Figure, Snippet, Snippets, Tile, Tiles, answer, code, table
 from tokenpeak.report.charts import spec_of
+from tokenpeak.report.display import standalone, svg
 from tokenpeak.report.notebooks import execute
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -79,6 +80,15 @@ def test_a_figure_is_a_picture_in_every_front_end() -> None:
     assert (f"{SVG}rect", "#ffffff") == (first.tag, first.get("fill")), "ink is read on its own paper"
     assert "one" in words
     assert "F. Two bars." == found["text/plain"]
+
+
+def test_a_label_that_looks_like_a_colour() -> None:
+    """What an archive calls `var(--x)` stays a label, and no chart fails on it."""
+    frame = pl.DataFrame({"x": [1], "y": ["var(--x)"]})
+    picture = standalone(svg(spec_of(alt.Chart(frame).mark_bar(color="var(--bad)").encode(x="x:Q", y="y:N"))))
+
+    assert "var(--x)" in [each.text for each in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+    assert "var(--bad)" not in picture
 
 
 @pytest.mark.parametrize(("rows", "shown"), [(3, 3), (250, 100)])

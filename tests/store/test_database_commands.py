@@ -96,6 +96,19 @@ def test_query(analyst: Analyst, frames: Frames) -> None:
     assert (2, True) == (wrong.returncode, 'column "mood" does not exist' in wrong.stderr)
 
 
+def test_cells_are_safe(analyst: Analyst) -> None:
+    """Neither a table nor CSV has a hidden character of a cell, an error neither; numbers stay numbers."""
+    query = "SELECT E'\\x1b]0;x\\x07\\u202e' AS a, '=1+1' AS b, -1.5 AS c, '@x;y' AS \"+d\""
+    table = analyst.sql(query)
+    rows = analyst.sql(query, "--format", "csv")
+    wrong = analyst.sql("SELECT cast(E'\\u202e\\x1b' AS int)")
+
+    assert "\\u202e" in table.stdout
+    assert ["a,b,c,'+d", '"\\x1b]0;x\\x07\\u202e",\'=1+1,-1.5,"\'@x;y"'] == rows.stdout.splitlines()
+    assert (2, True) == (wrong.returncode, "\\u202e\\x1b" in wrong.stderr)
+    assert not set("\x1b\x07\u202e") & set(table.stdout + rows.stdout + wrong.stderr)
+
+
 def test_what_is_typed_is_run(analyst: Analyst, frames: Frames) -> None:
     """Without a query, psql reads the standard input, and stops at the first mistake."""
     analyst.run("ingest", str(analyst.archive))

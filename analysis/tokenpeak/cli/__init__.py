@@ -9,7 +9,7 @@ import click
 
 from tokenpeak.errors import TokenpeakError, suggestion
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.own_place import require_as_root, require_working_folder
+from tokenpeak.own_place import require_unmoved, require_working_folder
 from tokenpeak.paths import HOME, IS_INSTALLED, ROOT, state_dir
 from tokenpeak.storage import refusal
 from tokenpeak.terminal import echo, echo_text, excepthook
@@ -93,7 +93,7 @@ def require_own_folders() -> None:
     """InputError where the working folder, or root's state folder, is in the hands of others."""
     if IS_INSTALLED or HOME != ROOT:
         require_working_folder(HOME)
-    require_as_root(state_dir(), "state", "Set TOKENPEAK_STATE to a folder of root's own, or use `sudo -H`.")
+    require_unmoved(state_dir(), "state", "Set TOKENPEAK_STATE to a folder of root's own, or use `sudo -H`.")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

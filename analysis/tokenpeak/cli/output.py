@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tokenpeak.own_place import require_as_root
+from tokenpeak.own_place import require_unmoved
 
 
 class OutputPath(click.Path):
@@ -15,7 +15,7 @@ class OutputPath(click.Path):
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path; InputError for a place of another user's."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        require_as_root(path, "output", "Run it as that user, or write to a folder of root's own.")
+        require_unmoved(path, "output", "Run it as that user, or write to a folder of root's own.")
         return path
 
 

@@ -22,6 +22,8 @@ from tokenpeak.terminal import echo
 def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, node_names: bool, texts: bool) -> None:
     """Serve the site of ARCHIVES (default: results) while a sweep runs; ends with Ctrl-C.
 
+    It asks nobody who they are: every user of this machine can read the site, nodes' names too with --node-names.
+
     /metrics says how sweeps stand, for Prometheus; alert rules on it are in analysis/examples/alerts.yml.
     """
     from tokenpeak.cli.documentation import documentation

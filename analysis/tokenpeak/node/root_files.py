@@ -49,12 +49,15 @@ class OpenFolder:
     def read(self, name: str, limit_bytes: int) -> bytes | None:
         """A file's content, at most that much; None where there is none. OSError for what is no regular file."""
         try:
-            descriptor = self._open(name, _READ)
+            descriptor = self.reading(name)
         except FileNotFoundError:
             return None
         with os.fdopen(descriptor, "rb") as stream:
-            self._require_regular(name, descriptor)
             return stream.read(limit_bytes)
+
+    def reading(self, name: str) -> int:
+        """A descriptor that reads a regular file; OSError for a link and whatever else is there."""
+        return self._regular(name, self._open(name, _READ))
 
     def write_new(
         self, name: str, content: bytes, mode: int, like: os.stat_result | None = None, durable: bool = True
@@ -89,13 +92,7 @@ class OpenFolder:
 
     def write_into(self, name: str, mode: int, how: int) -> int:
         """A descriptor that writes into the file as it is, or a new one, by O_APPEND or O_TRUNC."""
-        descriptor = self._open(name, _WRITE | os.O_CREAT | how, mode)
-        try:
-            self._require_regular(name, descriptor)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
+        return self._regular(name, self._open(name, _WRITE | os.O_CREAT | how, mode))
 
     def link(self, name: str, second: str) -> None:
         """Give a file a second name."""
@@ -168,9 +165,11 @@ class OpenFolder:
             error.filename = str(self._path / name)
             raise
 
-    def _require_regular(self, name: str, descriptor: int) -> None:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "no regular file", str(self._path / name))
+    def _regular(self, name: str, descriptor: int) -> int:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no regular file", str(self._path / name))
 
 
 @contextmanager

@@ -18,7 +18,17 @@ from tokenpeak.loadgen.calibration import HERE, Calibration
 from tokenpeak.node.protocol.answers import LEFT_DOWN
 from tokenpeak.report.disclosure import FieldRule, holds_text, parts_of, rule_of
 from tokenpeak.report.known_words import KnownWords
-from tokenpeak.sensitive import KINDS, PLAIN, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
+from tokenpeak.sensitive import (
+    KINDS,
+    PLAIN,
+    PRIVATE_KEY,
+    SECRET_NAME,
+    is_secret_setting,
+    json_of,
+    mask,
+    mask_places,
+    place_of,
+)
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.vllm.errors import is_own_sentence
 from tokenpeak.vllm.flags import flag_table
@@ -120,7 +130,7 @@ class Cleaner:
         """A parsed JSON or YAML value with every text in it cleaned, keys too; `node` names nodes."""
         if isinstance(value, str):
             is_node = key in ("node", "nodes") and value in self._labels
-            return self._node(value) if is_node else self.text(value)
+            return self._node(value) if is_node else self._place(key, value)
         if isinstance(value, list):
             if all(isinstance(item, str) for item in value) and any(item.startswith("--") for item in value):
                 return list(self._argv(value))
@@ -224,7 +234,15 @@ class Cleaner:
             return value
         if not name.startswith(known) and not self._secrets_only:
             return self._masked("private", value)
-        return self.text(value)
+        if (parsed := json_of(value)) is None:
+            return self._place(name, value)
+        cleaned = self.plain(parsed, name)
+        return self.text(value) if cleaned == parsed else json.dumps(cleaned, ensure_ascii=False)
+
+    def _place(self, name: str, value: str) -> str:
+        """A text; where its name says that it is an address or a path, nothing of it that not everybody has."""
+        cleaned, kind = self.text(value), place_of(name)
+        return cleaned if kind is None or self._secrets_only else mask_places(kind, cleaned, self._masked)
 
     def _flag(self, name: str, value: Any) -> Any:
         """A flag's value; of what no release of vLLM has, only one that no words are."""
@@ -233,29 +251,28 @@ class Cleaner:
         return self._masked("private", str(value))
 
     def _argv(self, words: Iterable[str]) -> Iterable[str]:
-        is_secret = is_unknown = False
-        before = ""
+        """Each word; values by their flag, which may have several."""
+        option = before = ""
         for index, word in enumerate(words):
-            flag, equals, value = word.partition("=")
-            is_flag = flag.startswith("--")
-            known = self._secrets_only or not is_flag or _is_flag(flag)
-            if is_secret and not word.startswith("--"):
-                yield self._masked("secret", word)
-            elif flag.startswith("--") and equals and SECRET_NAME.search(flag.lstrip("-")):
-                yield f"{self.text(flag)}={self._masked('secret', value)}"
+            name, equals, value = word.partition("=")
+            if word.startswith("--"):
+                option = "" if equals else name
+                yield f"{self.text(name)}={self._argument(name, value)}" if equals else self.text(word)
             elif (not index or before in MODEL_FOLLOWS) and word.startswith("/") and not self._secrets_only:
                 # The program's name, and the model's, without where they lie.
                 self.findings.add("path", self.where)
                 yield self.text(PurePosixPath(word).name)
-            elif is_unknown and not word.startswith("-") and not PLAIN.fullmatch(word):
-                yield self._masked("private", word)
-            elif is_flag and equals and not known and not PLAIN.fullmatch(value):
-                yield f"{self.text(flag)}={self._masked('private', value)}"
+            elif option and (SECRET_NAME.search(option.lstrip("-")) or not word.startswith("-")):
+                yield self._argument(option, word)
             else:
-                yield self.text(word)
-            is_unknown = is_flag and not equals and not known
+                option = ""
+                yield f"{name}={self._setting(name, value)}" if equals and name.isidentifier() else self.text(word)
             before = word
-            is_secret = flag.startswith("--") and not equals and bool(SECRET_NAME.search(flag.lstrip("-")))
+
+    def _argument(self, option: str, value: str) -> str:
+        """The value of an option; of one that may hold a secret it is one."""
+        is_secret = SECRET_NAME.search(option.lstrip("-"))
+        return self._masked("secret", value) if is_secret else str(self._flag(option, value))
 
     def _calibrations(self, value: Mapping[str, Any]) -> dict[str, object] | None:
         """Calibrations that can be read; others are nobody's to publish."""

@@ -137,16 +137,17 @@ def helm_values(command: ServingCommand) -> str:
         f"    - name: {_yaml(command.name)}",
         f"      repository: {_yaml(repository)}",
         f"      tag: {_yaml(tag or 'latest')}",
-        f"      modelURL: {_yaml(command.model)}",
+        # What the chart writes into its Deployment is read there as Kubernetes reads it.
+        f"      modelURL: {_expanded(command.model)}",
         "      replicaCount: 1",
         f"      requestGPU: {command.gpus if command.accelerator != 'none' else 0}",
         "      vllmConfig:",
         "        extraArgs:",
-        *(f"          - {_yaml(word)}" for word in rest),
+        *(f"          - {_expanded(word)}" for word in rest),
     ]
     if command.env:
         lines += ["      env:"]
-        lines += [f"        - {{name: {_yaml(key)}, value: {_yaml(value)}}}" for key, value in command.env.items()]
+        lines += [f"        - {{name: {_yaml(key)}, value: {_expanded(value)}}}" for key, value in command.env.items()]
     return "\n".join(lines)
 
 
@@ -182,8 +183,8 @@ def _composed(value: str) -> str:
 
 
 def _expanded(value: str) -> str:
-    """The same for Kubernetes, which reads variables as `$(NAME)`."""
-    return _yaml(value.replace("$(", "$$("))
+    """The same for Kubernetes, which reads variables as `$(NAME)`, and two dollars as one."""
+    return _composed(value)
 
 
 def _is_number(limit: str, value: str) -> bool:

@@ -76,7 +76,8 @@ def standalone(picture: str) -> str:
     framed, count = _SIZE.subn(on_paper, picture, count=1)
     assert count == 1, "vega writes a picture's size as width, height and viewBox"
     colours = light_colours()
-    return _VARIABLE.sub(lambda found: colours[found[1]], framed)
+    # A label may say `var(--x)` itself.
+    return _VARIABLE.sub(lambda found: colours.get(found[1], found[0]), framed)
 
 
 _HATCHING = (

@@ -16,10 +16,12 @@ from urllib.parse import urlsplit
 from tokenpeak import paths
 from tokenpeak.errors import InputError
 from tokenpeak.loadgen.calibration import HERE
-from tokenpeak.records import SweepRecord
-from tokenpeak.sensitive import HARMLESS_HOSTS, LABEL
+from tokenpeak.records import Config, SweepRecord
+from tokenpeak.sensitive import HARMLESS_HOSTS, LABEL, json_of, mask_places, place_of
+from tokenpeak.spec.axes import Alternative, ExtraConfig
 from tokenpeak.spec.located import LocatedYaml
 from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.vllm.flags import flag_table
 
 _COMMON = """
 root admin user users ubuntu debian centos fedora ansible vllm engine model models production prod node
@@ -64,7 +66,7 @@ def known_words(record: SweepRecord, spec: SweepSpec) -> KnownWords:
     labels = {name: label for name, label in _labels(record).items() if name.casefold() not in shown or "." in name}
     exact = _labels(record)
     found = {}
-    for word, kind in (*_of_record(record), *own_words(record.inventory)):
+    for word, kind in (*_of_record(record), *_of_settings(record, spec), *own_words(record.inventory)):
         plain = word.casefold()
         if is_identifying(word) and plain not in shown and word not in exact and not LABEL.fullmatch(word):
             found[plain] = kind
@@ -118,8 +120,7 @@ def _shown(record: SweepRecord) -> frozenset[str]:
 
 def _models(record: SweepRecord, spec: SweepSpec) -> dict[str, str]:
     """For each model that is a path on a node: its last part, and a number where two end alike."""
-    configs = [planned.config for plan in record.plans for planned in plan.feasible]
-    configs += [dropped.config for plan in record.plans for dropped in plan.dropped]
+    configs = _configs(record)
     names = [name for config in configs for name in (config.model.name, config.model.served_name)]
     patches = [alternative.model for choices in spec.axes.values() for alternative in choices]
     patches += [spec.fixed.model, *(extra.model for extra in spec.extra_configs)]
@@ -143,6 +144,44 @@ def _of_record(record: SweepRecord) -> Iterator[tuple[str, str]]:
             yield from _host(host)
         if node.production.unit:
             yield from _setting(node.production.unit)
+
+
+def _of_settings(record: SweepRecord, spec: SweepSpec) -> Iterator[tuple[str, str]]:
+    """What the values of flags and variables say of places; a choice's name and a config's may repeat it."""
+    patches = [alternative for choices in spec.axes.values() for alternative in choices]
+    parts: list[Config | Alternative | ExtraConfig] = [*_configs(record), *patches, spec.fixed, *spec.extra_configs]
+    settings = [each for part in parts for each in (*part.flags.items(), *part.env.items())]
+    settings += [each for node in record.nodes for each in node.engine_env.items()]
+    vocabulary = {word for flag in flag_table().flags for word in flag.split("_")}
+    for word, kind in dict.fromkeys(place for name, value in settings for place in _places(name, value)):
+        # A flag's own words, and the beginnings of other paths, stand in texts for other things.
+        if word.casefold() not in vocabulary and not word.startswith(("/", "~", "-")):
+            yield word, kind
+
+
+def _places(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str) and (parsed := json_of(value)) is not None:
+        yield from _places(name, parsed)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _places(str(key), item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _places(name, item)
+    elif isinstance(value, str) and (kind := place_of(name)) is not None:
+        places: list[tuple[str, str]] = []
+
+        def note(_: str, text: str) -> str:
+            places.append((text, kind))
+            return text
+
+        mask_places(kind, value, note)
+        yield from places
+
+
+def _configs(record: SweepRecord) -> list[Config]:
+    configs = [planned.config for plan in record.plans for planned in plan.feasible]
+    return [*configs, *(dropped.config for plan in record.plans for dropped in plan.dropped)]
 
 
 def _of_machine() -> Iterator[tuple[str, str]]:

@@ -1,19 +1,24 @@
 """Putting a built site where others see it: a folder, a host by rsync, a branch for GitHub Pages, a bucket.
 
 Only kinds of files that a site is made of leave, each named by the allowlist; anything else stops the publication. The
-pages are made from cleaned copies of archives; a site whose data could still be cleaned stops it too.
+pages are made from cleaned copies of archives; a site whose data could still be cleaned stops it too. What is sent
+is a copy of those files alone: what is put into the site meanwhile does not leave, nor does what a link leads to.
 """
 
 import fnmatch
+import os
 import shutil
+import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tokenpeak.deletion import delete
 from tokenpeak.errors import ReportError, suggestion
-from tokenpeak.own_place import require_as_root
+from tokenpeak.node.root_files import OpenFolder, open_folder
+from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
 from tokenpeak.report.links import broken_links
 from tokenpeak.store.archive import Archive
@@ -57,18 +62,51 @@ Say = Callable[[str], None]
 
 
 def leaving(site: Path) -> list[str]:
-    """The files that would leave, by path; a file that no entry of the allowlist names is an error."""
+    """The files that would leave, by path; a link, or a file that no entry of the allowlist names, is an error."""
     if not (site / "index.html").is_file():
         raise ReportError(f"{site} holds no site. Build one first: make report.")
-    files = sorted(path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file())
-    strangers = [name for name in files if not any(_matches(name, pattern) for pattern in ALLOWED)]
+    kinds = {path.relative_to(site).as_posix(): path.lstat().st_mode for path in site.rglob("*")}
+    if links := sorted(name for name, mode in kinds.items() if stat.S_ISLNK(mode)):
+        raise ReportError(f"{site / links[0]} is a link to somewhere else. Remove it, or build the site again.")
+    files = sorted(name for name, mode in kinds.items() if not stat.S_ISDIR(mode))
+    strangers = [
+        name
+        for name in files
+        if not (stat.S_ISREG(kinds[name]) and any(_matches(name, pattern) for pattern in ALLOWED))
+    ]
     if strangers:
         named = ", ".join(strangers[:5]) + (" …" if len(strangers) > 5 else "")
         raise ReportError(f"{site} holds {len(strangers)} files that no site is made of: {named}. Remove them.")
-    links = [name for name in files if (site / name).is_symlink()]
-    if links:
-        raise ReportError(f"{site / links[0]} is a link to somewhere else. Build the site again: make report.")
     return files
+
+
+@contextmanager
+def _copied(site: Path, files: Sequence[str]) -> Iterator[Path]:
+    """A copy of these files alone, where nobody else can write."""
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / "site"
+        make_own(copy)
+        try:
+            with open_folder(site) as folder:
+                for name in files:
+                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    _copy(folder, name, copy / name)
+        except OSError as error:
+            raise ReportError(f"{site} could not be copied: {error}. Build it again, then publish it.") from error
+        yield copy
+
+
+def _copy(folder: OpenFolder, name: str, target: Path) -> None:
+    """Copy a file below a folder, through no link; its time stays, by which rsync and aws see what is new."""
+    first, _, rest = name.partition("/")
+    if rest:
+        with folder.below(first) as inner:
+            _copy(inner, rest, target)
+        return
+    with os.fdopen(folder.reading(first), "rb") as source, target.open("xb") as copy:
+        shutil.copyfileobj(source, copy)
+        facts = os.fstat(source.fileno())
+    os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -114,11 +152,24 @@ def publish(
     if target not in TARGETS:
         raise ReportError(f"No target {target!r}. {suggestion(target, TARGETS)}")
     files = leaving(site)
-    broken = broken_links(site)
+    # A dry run sends nothing, and its commands name the site.
+    with nullcontext(site) if dry_run else _copied(site, files) as copy:
+        _require_clean(site, copy, say, texts=texts, keep_everything=keep_everything)
+        size = sum((copy / name).stat().st_size for name in files)
+        say(f"{len(files)} files, {size / 1e6:.1f} MB, every link leads somewhere")
+        if dry_run:
+            for name in files:
+                say(f"  {name}")
+        TARGETS[target](copy, destination, dry_run, say)
+
+
+def _require_clean(site: Path, copy: Path, say: Say, *, texts: bool, keep_everything: bool) -> None:
+    """ReportError where links of the copy lead nowhere, or it names what only leaves with `keep_everything`."""
+    broken = broken_links(copy)
     if broken:
         more = f"\n  … and {len(broken) - 10} more" if len(broken) > 10 else ""
         raise ReportError("The site has broken links:\n  " + "\n  ".join(broken[:10]) + more)
-    if found := sensitive(site, texts=texts):
+    if found := sensitive(copy, texts=texts):
         if not keep_everything:
             listed = "\n  ".join(found[:20])
             raise ReportError(
@@ -129,25 +180,21 @@ def publish(
         say("The site names machines, people or secrets, and is sent as it is:")
         for line in found[:20]:
             say(f"  {line}")
-    size = sum((site / name).stat().st_size for name in files)
-    say(f"{len(files)} files, {size / 1e6:.1f} MB, every link leads somewhere")
-    if dry_run:
-        for name in files:
-            say(f"  {name}")
-    TARGETS[target](site, destination, dry_run, say)
 
 
 def _to_folder(site: Path, destination: str, dry_run: bool, say: Say) -> None:
     place = Path(destination).absolute()
     if place.exists() and any(place.iterdir()) and not (place / "static" / "site.css").is_file():
         raise ReportError(f"{place} exists and is no site. Choose another folder, or empty it.")
-    require_as_root(place.parent, "site", "Run it as that user, or publish by rsync as that user.")
+    require_unmoved(place.parent, "site", "Run it as that user, or publish by rsync as that user.")
+    fresh = place.with_name(f".{place.name}.publishing")
+    require_own_entries(place, fresh)
     if dry_run:
         say(f"Would replace {place}")
         return
-    fresh = place.with_name(f".{place.name}.publishing")
     delete(fresh)
-    shutil.copytree(site, fresh)
+    make_own(fresh)
+    shutil.copytree(site, fresh, dirs_exist_ok=True)
     delete(place)
     fresh.rename(place)
     say(f"Published to {place}")

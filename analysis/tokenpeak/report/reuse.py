@@ -73,7 +73,7 @@ class Made:
 def read(site: Path) -> dict[str, Made]:
     """The sweeps of the site at `site`; empty where that is not known."""
     try:
-        known = json.loads(_note(site).read_text())
+        known = json.loads(note(site).read_text())
         made = {sweep_id: Made(origin=each["origin"], row=each["row"]) for sweep_id, each in known.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
@@ -83,13 +83,14 @@ def read(site: Path) -> dict[str, Made]:
 def write(site: Path, sweeps: Mapping[str, Made]) -> None:
     """Note what each sweep's pages are made of."""
     noted = {sweep_id: {"origin": made.origin, "row": made.row} for sweep_id, made in sweeps.items()}
-    write_atomically(_note(site), json.dumps(noted) + "\n", durable=False)
+    write_atomically(note(site), json.dumps(noted) + "\n", durable=False)
 
 
 def forget(site: Path) -> None:
     """Remove the note, before the site changes."""
-    delete(_note(site))
+    delete(note(site))
 
 
-def _note(site: Path) -> Path:
+def note(site: Path) -> Path:
+    """Where it is noted what a site's sweeps are made of."""
     return site.with_name(f".{site.name}.made.json")

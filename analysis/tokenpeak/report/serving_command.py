@@ -20,6 +20,8 @@ SHARED_MEMORY_GIB = 16
 CACHE = ".cache/huggingface"
 """Where weights are kept, below the home of a container's root as of the machine's user."""
 Accelerator = Literal["nvidia", "amd", "none"]
+UNIT_PREFIXES = tuple("@-:+!|")
+"""What systemd takes for an order when a program begins with it, `+` for one to run it as root; no quotes help."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,8 @@ def unwritable(command: ServingCommand) -> str | None:
     ]
     # A terminal and an editor would obey what stands there, and a page does not show it.
     wrong = next(filter(None, map(wrong_word, words)), None)
+    if wrong is None and command.program[0].startswith(UNIT_PREFIXES):
+        wrong = f"begins with {command.program[0][0]}, which systemd takes for an order of its own, and is a program"
     if wrong is None and command.image.startswith("-"):
         wrong = "begins with a dash, and is an image"
     if wrong is None and not made.limits.keys() <= OPTIONS_OF_LIMITS.keys():

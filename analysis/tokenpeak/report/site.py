@@ -17,7 +17,7 @@ from tokenpeak.deletion import delete_if_possible
 from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.names import inside
 from tokenpeak.node.root_files import OpenFolder, open_folder
-from tokenpeak.own_place import require_as_root
+from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.report import feed, render, reuse
 from tokenpeak.report.declared import Declared
 from tokenpeak.report.former_trials import NOTE
@@ -61,7 +61,7 @@ def build_site(
     The former site stays in place until the new one is whole. Sweeps that are still right go over to it; of others,
     what their trials' files became.
     """
-    require_as_root(output.parent, "site", "Run it as that user, or take a folder of root's and publish the site.")
+    _require_place(output)
     pages = pages_of_sweeps()
     given = _given(parameters or {}, pages)
     sources = _sources(archives)
@@ -85,7 +85,10 @@ def build_site(
     _refuse_other(output)
     leave(output)
     staging = _staging(output)
-    staging.mkdir(parents=True)
+    if not output.parent.is_dir():
+        output.parent.mkdir(parents=True)
+        # Others may have been first.
+        _require_place(output)
     new = [{each: sources[each].path for each in study} for study in studies if not kept.keys() & set(study)]
     options = SiteOptions(
         folder=staging,
@@ -105,6 +108,8 @@ def build_site(
         },
     )
     try:
+        make_own(staging)
+        make_own(_new_notes(output))
         _write_static(staging)
         if docs is not None:
             docs(staging, live=live)
@@ -198,8 +203,14 @@ def _studies(sources: Mapping[str, Archive]) -> list[list[str]]:
     )
 
 
+def _require_place(output: Path) -> None:
+    """InputError where others could lead what is written beside the site elsewhere."""
+    require_unmoved(output.parent, "site", "Run it as that user, or take a folder of root's and publish the site.")
+
+
 def _refuse_other(output: Path) -> None:
     """ReportError for a folder that is no site of ours, which is not touched."""
+    require_own_entries(output, _notes(output), reuse.note(output))
     if (notes := _notes(output)).is_symlink():
         raise ReportError(f"{notes} is a link, and nothing is noted or deleted where it leads. Remove it.")
     if output.exists() and any(output.iterdir()) and not (output / "static" / "site.css").is_file():
@@ -215,7 +226,6 @@ def _replace(staging: Path, output: Path, kept: Iterable[str]) -> None:
     for sweep_id in kept:
         _moved.append(sweep_id)
         inside(former, sweep_id).rename(inside(staging, sweep_id))
-    output.parent.mkdir(parents=True, exist_ok=True)
     staging.rename(output)
     _moved.clear()
 

@@ -1,0 +1,102 @@
+"""Somebody on the same machine puts links where a user builds or publishes a site in a folder that everybody may write.
+
+Whoever may rename what lies in such a folder puts a link in place of the one that a site is being made in, and files of
+the user's elsewhere are written. So nothing is written there without the sticky bit; with it, as in /tmp, nothing that
+somebody else made there first is used.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.attacks.conftest import ATTACKER
+
+from tokenpeak import own_place
+from tokenpeak.errors import InputError
+from tokenpeak.own_place import make_own, require_unmoved
+from tokenpeak.report import publish, site
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
+
+
+@pytest.fixture
+def shared(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to share, for a user who is not root."""
+    monkeypatch.setattr(own_place.os, "geteuid", lambda: ATTACKER - 1)
+    folder = place / "shared"
+    folder.mkdir()
+    return folder
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "build": lambda folder: site.build_site([folder], folder / "site"),
+    "build below": lambda folder: site.build_site([folder], folder / "new" / "site"),
+    "publish": lambda folder: publish._to_folder(folder, str(folder / "site"), dry_run=False, say=lambda _: None),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_nothing_is_written_where_everybody_can_lead_it_elsewhere(shared: Path, writer: str) -> None:
+    """The folder and the ways out are named before anything is made."""
+    shared.chmod(0o777)
+
+    with pytest.raises(InputError, match=rf"everybody can write {shared}. .*chmod o-w .*chmod \+t"):
+        WRITERS[writer](shared)
+
+    assert [] == [*shared.iterdir()]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o1777, 0o2775, 0o775])
+def test_folders_that_stay_possible(shared: Path, mode: int) -> None:
+    """One's own, one like /tmp, and one that a group works in."""
+    shared.chmod(mode)
+
+    require_unmoved(shared / "new", "site", "")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o2775])
+def test_root_shares_with_nobody(place: Path, mode: int) -> None:
+    """What a group may write is no place for root's site; in /tmp, a folder of root's own is."""
+    (place / "shared").mkdir()
+    (place / "shared").chmod(mode)
+
+    if mode & 0o1000:
+        make_own(place / "shared" / "mine")
+        require_unmoved(place / "shared" / "mine", "site", "")
+    else:
+        with pytest.raises(InputError, match="Root writes no site to"):
+            require_unmoved(place / "shared", "site", "")
+
+
+@pytest.mark.parametrize(
+    "name", [".site.making-{}", ".site.trials-making-{}", ".site.trials", ".site.made.json", "site"]
+)
+def test_names_that_somebody_took_before(place: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Beside a site in a sticky folder, what another user made by our names is neither written through nor read."""
+    folder, theirs = place / "tmp", place / "theirs"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    theirs.mkdir()
+    taken = folder / name.format(os.getpid())
+    taken.symlink_to(theirs)
+    os.lchown(taken, ATTACKER, ATTACKER)
+    # Nobody but root could remove what the sticky bit protects.
+    monkeypatch.setattr(site, "delete_if_possible", lambda _: None)
+    monkeypatch.setattr(site, "require_unmoved", lambda *_: None)
+
+    with pytest.raises((InputError, site.ReportError), match=r"not ours|another user's|is a link"):
+        site.build_site([], folder / "site")
+
+    assert [] == [*theirs.iterdir()]
+
+
+def test_what_is_made_is_written_by_nobody_else(place: Path) -> None:
+    """Whatever this process leaves open to everybody otherwise."""
+    before = os.umask(0)
+    try:
+        make_own(place / "made")
+    finally:
+        os.umask(before)
+
+    assert 0o775 == (place / "made").stat().st_mode & 0o7777
