@@ -15,6 +15,7 @@ from tokenpeak.node import (
     fence,
     guard,
     hold,
+    installation,
     lease,
     lock,
     machine,
@@ -66,6 +67,8 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
     env = environment(declaration, request, key)
     hidden = secret_values(declaration, key)
     build = engine_build(declaration, request.engine)
+    if unsafe := installation.build_problems(declaration, build):
+        raise ScriptError("rights", " ".join(unsafe))
     # What is missing of it is said while production still serves.
     in_container = container_start(declaration, build) if "image" in build else None
     if in_container is not None:

@@ -104,8 +104,9 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     problems += drain_problems(declaration, state)
     # Root asks no engine that others could have replaced.
     unsafe = installation.engine_problems(declaration)
-    problems += [*unsafe, *installation.secret_problems(declaration)]
-    problems += [each for each in installation.answer_problems(declaration) if each not in problems]
+    own = (*installation.tools_problems(declaration), *unsafe, *installation.secret_problems(declaration))
+    own += (*installation.production_problems(declaration, state), *installation.notify_problems(declaration))
+    problems += [each for each in dict.fromkeys(own) if each not in problems]
     builds = () if unsafe else build_states(declaration, state)
     # A node goes without one of several builds; configs that ask for it are dropped there.
     if builds and all(build.problem for build in builds):
@@ -192,8 +193,6 @@ def _model(declaration: Json) -> tuple[bool | None, str | None]:
 
 def drain_problems(declaration: Json, state: State) -> list[str]:
     """What would keep the node from leaving its load balancer before production is stopped."""
-    if wrong := installation.drain_problems(declaration):
-        return wrong
     try:
         found = drain.drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
         problem = found.problem() if found is not None and not state.has(records.NAME) else None

@@ -12,6 +12,7 @@ import hashlib
 import os
 import pwd
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Iterator, Sequence, Tuple
 
@@ -60,6 +61,17 @@ def writable_by_others(path: Path, uid: int) -> str | None:
     Raises OSError where a part of the path cannot be looked at.
     """
     return _danger(list(steps(path)), uid)
+
+
+def changeable_by_others(path: Path, uid: int) -> str | None:
+    """Why somebody else than root and `uid` could change what `path` is, or put something there; None when nobody can.
+
+    What cannot be looked at to its end is judged by what is on the way to it.
+    """
+    way: list[Step] = []
+    with suppress(OSError, ValueError):
+        way.extend(steps(path))
+    return _danger(way, uid)
 
 
 def led_elsewhere(path: Path, uid: int) -> str | None:

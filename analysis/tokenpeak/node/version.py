@@ -15,7 +15,7 @@ import shutil
 from pathlib import Path
 from typing import Sequence
 
-from tokenpeak.node import images, process, trust
+from tokenpeak.node import images, process, root_programs, trust
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.shown import shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json, State
@@ -23,7 +23,6 @@ from tokenpeak.node.state import Json, State
 HELP = "engine-help.json"
 VERSION_TIMEOUT_S = 120
 HELP_TIMEOUT_S = 180
-FIRST_LINE_BYTES = 512
 METADATA_BYTES = 1 << 18
 """Version stands among the first lines; a README may follow."""
 WHOLE_HELP_SINCE = (0, 9)
@@ -142,13 +141,6 @@ def parse_version(said: str) -> str | None:
     return versions[-1] if versions else None
 
 
-def interpreter_of(program: Path) -> Path | None:
-    """The program that a script's first line names; None for what is no script."""
-    first = trust.read_foreign(program, FIRST_LINE_BYTES, follow=True).split(b"\n", 1)[0]
-    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
-    return Path(words[0]) if words and words[0].startswith("/") else None
-
-
 def metadata_files(interpreter: Path) -> list[Path]:
     """Where vLLM's version stands beside an interpreter, if vLLM is installed for that."""
     return sorted(interpreter.parent.parent.glob("lib/python3*/site-packages/vllm-*.dist-info/METADATA"))
@@ -156,7 +148,7 @@ def metadata_files(interpreter: Path) -> list[Path]:
 
 def from_metadata(program: Path) -> str | None:
     """From the dist-info beside the Python that the program's first line names."""
-    interpreter = interpreter_of(program)
+    interpreter = root_programs.interpreter_of(program)
     for metadata in metadata_files(interpreter) if interpreter else []:
         text = trust.read_foreign(metadata, METADATA_BYTES, follow=False).decode(errors="replace")
         match = re.search(r"^Version: (\S{1,100})", text, re.MULTILINE)

@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from tokenpeak.node import clock, process, serving, trust
+from tokenpeak.node import clock, process, root_programs, serving, trust
 from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import ForeignServerError, IsMember, OfProduction
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
@@ -33,6 +34,21 @@ class CommandManager(Manager):
     Status 0 of check means running; without check, running means that the url answers, or that the start command was
     run and has had no more than `ready_s` since.
     """
+
+    def files(self) -> list[Path]:
+        """What the declared commands run, or the program of the process with what it loads code from."""
+        declared = self.declared.get("process")
+        if not declared or not isinstance(declared, dict):
+            commands = [self.declared.get(key) for key in ("start", "stop", "check")]
+            words = [[str(word) for word in command] for command in commands if isinstance(command, list)]
+            return [file for command in words for file in root_programs.of_command(command)]
+        started = self._process()
+        argv = [str(word) for word in started["argv"]] if isinstance(started.get("argv"), list) else []
+        # What follows `serve` is the engine's: a model is no program.
+        own = argv[: argv.index("serve")] if "serve" in argv else argv
+        env = [(str(name), str(value)) for name, value in (started.get("env") or {}).items()]
+        cwd = [Path(str(started["cwd"]))] if started.get("cwd") else []
+        return [*root_programs.of_command(own), *root_programs.of_environment(env), *cwd]
 
     def _process(self) -> Json:
         declared = self.declared.get("process")
@@ -153,6 +169,8 @@ class CommandManager(Manager):
             return
         if self.is_running():
             return
+        # An apply may have put another program there.
+        self.require_own_files()
         argv = self._process_argv()
         env = {**os.environ, **{key: str(value) for key, value in (declared.get("env") or {}).items()}}
         try:

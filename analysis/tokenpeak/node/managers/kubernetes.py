@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from tokenpeak.node import clock
@@ -24,6 +25,10 @@ class KubernetesManager(Manager):
             if flag in self.declared
         ]
         return ["kubectl", *options, *words]
+
+    def files(self) -> list[Path]:
+        """The kubeconfig, which names programs that kubectl runs."""
+        return [Path(str(self.declared["kubeconfig"]))] if "kubeconfig" in self.declared else []
 
     def found(self) -> dict[str, Any]:
         """The object as the cluster has it now."""
