@@ -188,8 +188,18 @@ def read_own(path: Path, forbidden: int, limit_bytes: int, follow: bool = True) 
 
 
 def read_secret(path: str | Path, declared_as: str) -> str:
-    """The text of a file that holds secrets: its owner root or this user, and not a bit of its mode for others."""
+    """The text of a file that holds secrets: its owner root or this user, and not a bit of its mode for others.
+
+    Nor may others lead its path elsewhere: to a file of root's, which would be sent or started with as if it were this.
+    """
     try:
+        if danger := writable_by_others(Path(path), os.geteuid()):
+            raise ScriptError(
+                "rights",
+                f"{declared_as} is {path}, which others could lead to another file: {danger}. Move it to a folder "
+                f"that {_user_name(os.geteuid())} alone may write, /etc/tokenpeak say, or take that right away (chmod, "
+                "chown).",
+            )
         return read_own(Path(path), OTHERS_ANY, 1 << 20).decode()
     except OSError as error:
         raise ScriptError("rights", f"{declared_as} is {path}, which cannot be read: {error.strerror}.") from error
