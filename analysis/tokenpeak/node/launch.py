@@ -73,7 +73,8 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
     in_container = container_start(declaration, build) if "image" in build else None
     if in_container is not None:
         env = container_environment(build, declaration, env)
-    digest = in_container.digest if in_container else entry_digest({**build, "command": request.argv})
+    started = {**build, "command": request.argv}
+    digest = in_container.digest if in_container else entry_digest(declaration.get("engine") or {}, started)
     if (unfit := _unfit(declaration, request, build, env, digest)) is not None:
         return LaunchAnswer(
             ready=False,

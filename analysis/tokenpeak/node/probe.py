@@ -222,7 +222,7 @@ def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
         except ScriptError as error:
             found.append(replace(made, problem=error.text))
             continue
-        digest = version.entry_digest(build)
+        digest = version.entry_digest(asked, build)
         found.append(replace(made, installed=installed, help=tuple(flags), digest=digest))
     return tuple(found)
 

@@ -116,21 +116,24 @@ def others_write(facts: os.stat_result, uid: int) -> bool:
     return bool(facts.st_mode & 0o002 or (facts.st_mode & 0o020 and not _is_own_group(facts.st_gid, uid)))
 
 
-def keeper(folder: Path) -> str | None:
+def keeper(folder: Path, as_entry: bool = False) -> str | None:
     """The one user who may change what a folder holds, as whom it is changed; None where this user or root may.
 
-    Of a folder that is not there, what is on the way to it counts. Raises ScriptError where several users may, for
+    Of a folder that is not there, what is on the way to it counts, and so it does `as_entry`: who may lead to another
+    folder, whoever may write in this one. Raises ScriptError where several users may, for
     then nobody's rights are the right ones.
     """
     if os.geteuid() != 0:
         return None
     try:
-        way, _ = _way(folder)
+        way, is_there = _way(folder)
     except OSError as error:
         raise ScriptError("rights", f"{folder} cannot be looked at: {error}.") from error
+    if as_entry and is_there:
+        way = way[:-1]
     owners = {facts.st_uid for _, facts in way} - {0}
     uid = owners.pop() if len(owners) == 1 else 0
-    if danger := _danger(way, uid):
+    if danger := _danger(way, uid, is_entered=as_entry and is_there):
         raise ScriptError(
             "rights",
             f"Root changes nothing in {folder}, where several users could lead it elsewhere: {danger}. Take that right "

@@ -13,10 +13,11 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, Sequence
 
 from tokenpeak.node import images, process, root_programs, trust
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.login import within
 from tokenpeak.node.shown import shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json, State
 
@@ -57,7 +58,7 @@ def engine_version(declared: Json, build: Json, state: State) -> str | None:
             "engine",
             f"No engine at {shown_value(command[0])}: install vLLM there, or correct its command in the inventory.",
         )
-    found = from_metadata(Path(program))
+    found = _as_engine(declared, lambda: from_metadata(Path(str(program))))
     if found:
         return found
     ran = ask(declared, argv, VERSION_TIMEOUT_S)
@@ -127,12 +128,24 @@ def _keep(state: State, name: str, answer: Json) -> None:
     state.write(HELP, {"builds": {**_kept(state), name: answer}})
 
 
-def entry_digest(build: Json) -> str | None:
-    """`sha256:…` of what a build is started from: its image, or its command's file; None where that is not read."""
+def entry_digest(declared: Json, build: Json) -> str | None:
+    """`sha256:…` of what a build is started from: its image, or its command's file; None where that is not read.
+
+    The file is read with the rights of the engine's user, who may lead it to one of root's.
+    """
     if "image" in build:
         return images.digest_of(images.found_image(build))
     program = shutil.which(str(build["command"][0]))
-    return None if program is None else trust.digest_of(Path(program))
+    return None if program is None else _as_engine(declared, lambda: trust.digest_of(Path(str(program))))
+
+
+def _as_engine(declared: Json, action: Callable[[], str | None]) -> str | None:
+    """What `action` returns when it is done with the engine's rights; None where it cannot be."""
+    user = str(declared["user"]) if declared.get("user") and os.geteuid() == 0 else None
+    try:
+        return within(user, action)
+    except (OSError, KeyError):
+        return None
 
 
 def parse_version(said: str) -> str | None:
