@@ -120,16 +120,26 @@ def test_what_is_run_as_root_after_all(file: Path, state: State, words: list[str
 
 
 def test_program_of_an_apply(file: Path, state: State) -> None:
-    """What an apply put in the place of the declared process is looked at when it is started."""
+    """An apply puts it in the place of the declared process: refused while production serves.
+
+    What lies there all the same is not started, and can be put back.
+    """
     declared = {"manager": "command", "process": {"argv": ["/bin/sleep", "serve", "m"]}}
     found = definition_of(make_manager(declared, state))
-    edit = {"words": [str(file), "serve", "m"], "env": {}, "image": None}
     was = found.describe()
-    found.write(found.prepared(was, found.edited(found.command(was), edit), "a-1"))
+    command = found.edited(found.command(was), {"words": [str(file), "serve", "m"], "env": {}, "image": None})
 
     with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
-        found.manager.start({})
+        found.prepared(was, command, "a-1")
+    os.chown(file.parent, 0, 0)
+    found.write(found.prepared(was, command, "a-1"))
+    os.chown(file.parent, ATTACKER, ATTACKER)
+    again = definition_of(make_manager(declared, state))
+    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
+        again.manager.start({})
+    again.write(was["own"])
 
+    assert was == again.describe()
     assert not (file.parent.parent / "ran").exists()
 
 
