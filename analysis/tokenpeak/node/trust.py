@@ -196,7 +196,8 @@ def read_secret(path: str | Path, declared_as: str) -> str:
     Nor may others lead its path elsewhere: to a file of root's, which would be sent or started with as if it were this.
     """
     try:
-        if danger := writable_by_others(Path(path), os.geteuid()):
+        # The file itself is looked at when it is open.
+        if danger := _danger(list(steps(Path(path)))[:-1], os.geteuid(), is_entered=True):
             raise ScriptError(
                 "rights",
                 f"{declared_as} is {path}, which others could lead to another file: {danger}. Move it to a folder "
