@@ -60,14 +60,14 @@ def answer(
         from tokenpeak.node import launcher
 
         launcher.check(command, request_source, declaration, for_apply)
-    if declaration.get("tools"):
+    if _may_use_tools(declaration):
         os.environ["PATH"] = f"{declaration['tools']}{os.pathsep}{os.environ.get('PATH', '')}"
     if command in WITH_REQUEST:
         return _answer_request(command, state, declaration, request_source, limited=limited)
     if command == "install":
         from tokenpeak.node import guard, images, installation, launcher, removal
 
-        installation.check(declaration)
+        installation.check(declaration, state)
         pulled = images.pull_missing(declaration)
         removal.remove_retired(state, declaration)
         changed = launcher.install(state, declaration)
@@ -100,6 +100,15 @@ def answer(
     from tokenpeak.node.produce import produce
 
     return produce(state, declaration)
+
+
+def _may_use_tools(declaration: Json) -> bool:
+    """Whether there are declared programs that come before the system's, and nobody else than root may write them."""
+    if not declaration.get("tools"):
+        return False
+    from tokenpeak.node import installation
+
+    return not installation.tools_problems(declaration)
 
 
 def _answer_request(

@@ -7,9 +7,10 @@ that an https url is trusted by, in place of the system's.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Callable
 
-from tokenpeak.node import process, serving
+from tokenpeak.node import process, root_programs, serving
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import Check
 from tokenpeak.node.serving import ServerAnswer
@@ -32,6 +33,7 @@ class Answering:
                 f"tokenpeak_production.answers_with is {shown_value(self.kind)}: give one of {', '.join(KINDS)}.",
             )
         self.url: str | None = declared.get("url")
+        self._ca_file: str | None = declared.get("ca_file")
         self.command = [str(word) for word in declared.get("answer_command") or []]
         if self.kind == "command" and not self.command:
             raise ScriptError(
@@ -39,11 +41,13 @@ class Answering:
                 "tokenpeak_production.answers_with is command, and answer_command is missing: give the list of "
                 "arguments of a program that ends with status 0 once production serves.",
             )
+        # Whoever writes what an https server is trusted by could pass for production.
+        trusted = [Path(str(self._ca_file))] if self._ca_file else []
+        root_programs.require("tokenpeak_production", [*root_programs.of_command(self.command), *trusted])
         self.can_be_asked = self.kind == "command" or bool(self.url)
         """Else only its state is known."""
         self.names_model = self.kind not in WITHOUT_MODEL
         """It is asked which model it serves."""
-        self._ca_file: str | None = declared.get("ca_file")
         self._key_file: str | None = declared.get("api_key_file")
 
     def is_there(self) -> bool:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from tokenpeak.node import boards, environment, process, sockets
+from tokenpeak.node import boards, environment, process
 from tokenpeak.node.containers import FORWARDERS
 from tokenpeak.node.definitions.base import Definition
 from tokenpeak.node.engine_builds import engine_builds
@@ -27,11 +26,14 @@ def root_problem(manager: Manager) -> str | None:
     """Why a restricted user may not change this production: it runs as root, or nobody sees as whom; None else."""
     if os.geteuid() != 0:
         return None
-    pids = _pids(manager)
+    is_member = manager.members()
+    # Who listens at its url proves nothing: that may be a proxy of another user in front of root's own production.
+    pids = [] if is_member is None else [pid for pid in process.pids() if is_member(pid)]
     if not pids:
         return (
             "Which user production runs as is not seen on this node, and a restricted user changes none that may be "
-            "root's: let an administrator apply."
+            "root's: let an administrator apply, or have a unit, a container or a section of supervisord run it as a "
+            "user of its own."
         )
     of_root = [pid for pid in pids if 0 in process.user_ids(pid) and Path(program(pid) or "").name not in FORWARDERS]
     if not of_root:
@@ -76,13 +78,3 @@ def _require_environment(declaration: Json, new: Command, changed: list[str]) ->
             continue
         if wrong := environment.why_not(name, allowed, new.env.get(name, "")):
             raise ScriptError("refused", f"The change request is refused, and nothing was touched: {wrong}.")
-
-
-def _pids(manager: Manager) -> list[int]:
-    """Production's processes, as its manager knows them; where it does not say, who listens at its url."""
-    is_member = manager.members()
-    if is_member is not None:
-        return [pid for pid in process.pids() if is_member(pid)]
-    parts = urlsplit(str(manager.declared.get("url") or ""))
-    address = (parts.hostname or "127.0.0.1", parts.port or 80)
-    return [int(listener.split()[0]) for listener in sockets.listeners(*address)] if parts.netloc else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Sequence
 from tokenpeak.node import process, root_files
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import IsMember, control_group, program
+from tokenpeak.node.identity import IsMember, control_group, in_control_group, program
 from tokenpeak.node.login import as_user
 from tokenpeak.node.process import user_ids
 from tokenpeak.node.shown import shown_output
@@ -24,6 +25,8 @@ LEAST_ID = 12
 """Fewest digits of a container's id."""
 FORWARDERS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "pasta.avx2", "conmon")
 """Programs that answer at a container's published ports, as the user of the container's runtime."""
+_NAMED = re.compile(r"^(docker|libpod-payload|libpod|crio|cri-containerd)-|\.scope$")
+"""What stands around a container's id in the name of its control group."""
 _INIT = {DOCKER: "docker-init", PODMAN: "catatonit"}
 _INIT_FOLDERS = (Path("/usr/libexec/docker"), Path("/usr/libexec/podman"), Path("/usr/lib/podman"))
 
@@ -107,16 +110,26 @@ def said(ran: process.Ran) -> str:
 
 def of_containers(found: Sequence[Json], owner_uid: int | None) -> IsMember:
     """The processes of inspected containers that run, and what `owner_uid`'s runtime forwards published ports by."""
-    ids = [str(one.get("Id") or "") for one in found]
-    leaders = [int((one.get("State") or {}).get("Pid") or 0) for one in found]
-    descends = [process.is_member_of(leader) for leader in leaders if leader]
+    leaders = [(str(one.get("Id") or ""), int((one.get("State") or {}).get("Pid") or 0)) for one in found]
+    groups = [in_control_group(_own_group(one, leader)) for one, leader in leaders if leader]
+    descends = [process.is_member_of(leader) for _, leader in leaders if leader]
 
     def is_member(pid: int) -> bool:
-        if any(len(one) >= LEAST_ID and one in control_group(pid) for one in ids) or any(own(pid) for own in descends):
+        if any(own(pid) for own in (*groups, *descends)):
             return True
         return user_ids(pid) == {owner_uid} and Path(program(pid) or "").name in FORWARDERS
 
     return is_member
+
+
+def _own_group(one: str, leader: int) -> str:
+    """The control group of a container, which is its first process's up to what bears its id; empty where none does.
+
+    Anybody may name a unit of their own by that id, so no other group that bears it counts.
+    """
+    parts = control_group(leader).split("/")
+    named = [at for at, part in enumerate(parts) if len(one) >= LEAST_ID and _NAMED.sub("", part) == one]
+    return "/".join(parts[: named[0] + 1]) if named else ""
 
 
 def is_running(found: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Callable
 
 from tokenpeak.node import clock, lease, metrics_text
 from tokenpeak.node import record as records
-from tokenpeak.node.balancers import COMMANDS, make_balancer
+from tokenpeak.node.balancers import make_balancer
 from tokenpeak.node.balancers.base import Balancer
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import ForeignServerError, OfProduction
@@ -223,15 +223,3 @@ def _wait(declared: Json) -> Json:
                 "declaration", f"tokenpeak_drain.wait.{key} is {shown_value(value)}: give 1 to {MOST_MAX_S:g}."
             )
     return wait
-
-
-def programs(declared: Json | None) -> list[str]:
-    """The programs and files that leaving and coming back run, as declared."""
-    found: list[str] = []
-    for key in COMMANDS:
-        words = (declared or {}).get(key) or []
-        found += [str(word) for word in words] if isinstance(words, list) else []
-    nginx = (declared or {}).get("nginx") or {}
-    for key in ("reach", "reload"):
-        found += [str(word) for word in nginx.get(key) or ()] if isinstance(nginx, dict) else []
-    return found

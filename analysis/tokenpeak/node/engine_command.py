@@ -9,10 +9,11 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from typing import Callable, NamedTuple, Sequence
 
 from tokenpeak.node.error import ScriptError
-from tokenpeak.node.shown import hidden_env, hidden_words, shown_command
+from tokenpeak.node.shown import SECRET, hidden_env, hidden_words, shown_command
 from tokenpeak.node.state import Json
 from tokenpeak.node.words import one_line
 
@@ -54,6 +55,32 @@ def edited_words(was: Command, edit: Json, literal: Callable[[str], str]) -> lis
         else:
             words.append(literal(word))
     return words
+
+
+def require_secrets_in_place(edit: Json, shown: Sequence[str]) -> None:
+    """Raise ScriptError for an edit that keeps what may be secret elsewhere than behind its own flag.
+
+    `shown` are the present words as the engine gets them. Behind another flag a secret would be shown, as the name of
+    a model, say.
+    """
+    hidden = [now != word or _names_secret(word) for now, word in zip(hidden_words(shown), shown)]
+    kept = list(edit["words"])
+    for at, place in enumerate(kept):
+        if not isinstance(place, int) or not hidden[place]:
+            continue
+        flag = next((one for one in range(place, -1, -1) if shown[one].startswith("-")), 0)
+        own = [*range(flag, place + 1)]
+        # After `--` a flag is a value.
+        if kept[max(0, at - place + flag) : at + 1] != own or "--" in kept[:at]:
+            raise ScriptError(
+                "refused",
+                f"Word {place} of production's command may be secret, and stays behind the words that it has there.",
+            )
+
+
+def _names_secret(word: str) -> bool:
+    """Whether a word has a variable's value that may be secret, as its manager reads it."""
+    return bool(re.search(r"[$%]", word)) and any(SECRET.search(name) for name in re.findall(r"\w+", word))
 
 
 def edited_env(was: Command, edit: Json) -> dict[str, str]:

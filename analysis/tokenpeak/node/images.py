@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tokenpeak.node import boards, process, trust
+from tokenpeak.node import boards, process, root_programs
 from tokenpeak.node.containers import said
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.engine_container import (
@@ -122,10 +122,7 @@ def rights_problem(build: Json, engine_user: str | None) -> str | None:
         return None
     for mount in build.get("mounts") or []:
         source = str(mount).partition(":")[0]
-        try:
-            danger = trust.writable_by_others(Path(source), 0)
-        except OSError:
-            continue
+        danger = root_programs.danger([Path(source)])
         if danger:
             return (
                 f"Root would run the engine of {shown_value(build['image'])} on the mount {source}, and "

@@ -1,42 +1,42 @@
 """What must be so before anything of the declaration is run or read as this user: nobody else can change it.
 
-`install` refuses where root would run the engine or the power meter's command from files that somebody else may write,
-and where a file of secrets is open to others.
+`install` refuses where root would run or load what somebody else may write, and where a file of secrets is open to
+others; what root runs is looked at again before each use.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import sys
 from pathlib import Path
-from typing import Sequence
 
-from tokenpeak.node import drain, environment, images, meters, notify, trust, version
+from tokenpeak.node import drain, environment, images, meters, notify, root_programs, serving, trust, version
 from tokenpeak.node.answering import Answering
+from tokenpeak.node.engine import read_environment_file
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import Json
+from tokenpeak.node.managers import make_manager
+from tokenpeak.node.state import Json, State
 
 _MAPS_BYTES = 1 << 22
 
 
-def check(declaration: Json) -> None:
+def check(declaration: Json, state: State) -> None:
     """Raise ScriptError with all that is wrong with the declared commands and files of secrets."""
     wrong = [
         *python_problems(),
         *tools_problems(declaration),
         *engine_problems(declaration),
         *power_command_problems(declaration),
-        *answer_problems(declaration),
-        *drain_problems(declaration),
+        *production_problems(declaration, state),
+        *drain_problems(declaration, state),
         *notify_problems(declaration),
         *secret_problems(declaration),
         *allowlist_problems(declaration),
     ]
     if wrong:
-        raise ScriptError("rights", " ".join(wrong))
+        raise ScriptError("rights", " ".join(dict.fromkeys(wrong)))
 
 
 def python_problems() -> list[str]:
@@ -49,7 +49,8 @@ def python_problems() -> list[str]:
     mapped = [line.split(None, 5)[5] for line in maps.splitlines() if line.count("/")]
     own = [str(each) for each in (*loaded, *mapped) if each and str(each).startswith(f"{library}/")]
     own += [each for each in mapped if "/libpython" in each]
-    danger = _danger([Path(each) for each in (sys.executable, library, f"{library}/__pycache__", *sorted({*own}))])
+    own = [sys.executable, library, f"{library}/__pycache__", *sorted({*own})]
+    danger = root_programs.danger(map(Path, own))
     if danger is None:
         return []
     return [
@@ -61,7 +62,9 @@ def python_problems() -> list[str]:
 def tools_problems(declaration: Json) -> list[str]:
     """Where root would find its programs in a folder that others can write, and what to do."""
     tools = declaration.get("tools")
-    danger = _danger([Path(str(tools)), *Path(str(tools)).glob("*")]) if tools and os.geteuid() == 0 else None
+    if not tools or os.geteuid() != 0:
+        return []
+    danger = root_programs.danger([Path(str(tools)), *Path(str(tools)).glob("*")])
     if danger is None:
         return []
     return [f"Root would run programs of tokenpeak_tools, and {danger}: let root alone write there."]
@@ -72,27 +75,28 @@ def engine_problems(declaration: Json) -> list[str]:
 
     An engine that is not there yet is the probe's to say.
     """
+    return [problem for build in engine_builds(declaration).values() for problem in build_problems(declaration, build)]
+
+
+def build_problems(declaration: Json, build: Json) -> list[str]:
+    """The same of one build."""
     user = (declaration.get("engine") or {}).get("user")
-    builds = engine_builds(declaration).values()
-    wrong = [images.rights_problem(build, str(user) if user else None) for build in builds if "image" in build]
-    found = [problem for problem in wrong if problem]
-    if os.geteuid() != 0 or (user and _uid(str(user)) != 0):
-        return found
-    commands = [build["command"] for build in builds if "image" not in build]
-    return [*found, *(problem for command in commands for problem in _command_problems(command))]
+    if "image" in build:
+        return _listed(images.rights_problem(build, str(user) if user else None))
+    if os.geteuid() != 0 or (user and root_programs.uid_of(str(user)) != 0):
+        return []
+    return _command_problems(build["command"])
 
 
 def _command_problems(command: list[str]) -> list[str]:
     program = shutil.which(command[0])
     if program is None:
         return []
-    interpreter = version.interpreter_of(Path(program)) or Path(program)
-    looked_at = [Path(program), interpreter]
+    interpreter = root_programs.interpreter_of(Path(program)) or Path(program)
+    looked_at = root_programs.of_command(command)
     for metadata in version.metadata_files(interpreter)[:1]:
         looked_at += [metadata, metadata.parent.parent / "vllm", metadata.parent.parent / "vllm" / "__init__.py"]
-    # `python script.py`, `python -I /opt/engine.py`: what is named by its path is run too.
-    looked_at += [Path(word) for word in command[1:] if word.startswith("/")]
-    danger = _danger(looked_at)
+    danger = root_programs.danger(looked_at)
     if danger is None:
         return []
     return [
@@ -103,54 +107,30 @@ def _command_problems(command: list[str]) -> list[str]:
 
 def power_command_problems(declaration: Json) -> list[str]:
     """Where root would run the power meter's command from what others can write, and what to do."""
-    command = meters.declared_command(declaration)
-    program = shutil.which(command[0]) if command and os.geteuid() == 0 else None
-    if program is None:
-        return []
-    interpreter = version.interpreter_of(Path(program)) or Path(program)
-    danger = _danger([Path(program), interpreter, *(Path(word) for word in command[1:] if word.startswith("/"))])
-    if danger is None:
-        return []
-    return [
-        f"Root would run {meters.DECLARED_AS} {command[0]}, and {danger}: whoever that is would be root. "
-        "Let root alone write these files."
-    ]
+    return _listed(meters.rights_problem(declaration))
 
 
-def answer_problems(declaration: Json) -> list[str]:
-    """What is wrong with how production is asked, and where root would run or trust what others can write."""
-    declared = declaration.get("production") or {}
-    try:
-        answering = Answering(declared)
-    except ScriptError as error:
-        return [error.text]
-    wrong = []
+def production_problems(declaration: Json, state: State) -> list[str]:
+    """What is wrong with how production is asked, and where root would run, load or trust what others can write."""
+    declared = declaration.get("production") or {"manager": "none"}
     ca_file = declared.get("ca_file")
+    wrong = []
     if ca_file and not os.access(ca_file, os.R_OK):
         wrong.append(f"tokenpeak_production.ca_file {ca_file} cannot be read: name a file of PEM certificates.")
-    if os.geteuid() != 0:
-        return wrong
-    program = shutil.which(answering.command[0]) if answering.command else None
-    words = [program, *(word for word in answering.command[1:] if word.startswith("/")), ca_file]
-    if danger := _danger([Path(word) for word in words if word]):
-        wrong.append(
-            f"Root would run or trust what tokenpeak_production names, and {danger}: whoever that is would be root, or "
-            "could pass for production. Let root alone write these files."
-        )
+    try:
+        make_manager(declared, state)
+        Answering(declared)
+    except ScriptError as error:
+        wrong.append(error.text)
     return wrong
 
 
-def drain_problems(declaration: Json) -> list[str]:
+def drain_problems(declaration: Json, state: State) -> list[str]:
     """Where root would run commands of tokenpeak_drain that others can write, and what to do."""
-    if os.geteuid() != 0:
-        return []
-    words = drain.programs(declaration.get("drain"))
-    found = [Path(each) for word in words if (each := word if word.startswith("/") else shutil.which(word))]
-    if danger := _danger(found):
-        return [
-            f"Root would run what tokenpeak_drain names, and {danger}: whoever that is would be root. Let root alone "
-            "write these files."
-        ]
+    try:
+        drain.drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
+    except ScriptError as error:
+        return [error.text] if error.code == "rights" else []
     return []
 
 
@@ -163,41 +143,18 @@ def notify_problems(declaration: Json) -> list[str]:
         wrong.append(
             f"tokenpeak_textfile_dir {folder} is no folder here: name that of the node exporter's text-file collector."
         )
-    if wrong or os.geteuid() != 0:
-        return wrong
-    for receiver in receivers:
-        words = receiver.get("command") or []
-        program = shutil.which(words[0]) if words else None
-        if danger := _danger([Path(word) for word in (program, *words[1:]) if word and word.startswith("/")]):
-            wrong.append(
-                f"Root would run the command {words[0]} of tokenpeak_notify, and {danger}: whoever that is would be "
-                "root. Let root alone write these files."
-            )
     return wrong
-
-
-def _danger(paths: Sequence[Path]) -> str | None:
-    """Why somebody else than root could change one of these files; None when nobody can, or it is not there."""
-    for path in paths:
-        try:
-            danger = trust.writable_by_others(path, 0)
-        except OSError:
-            continue
-        if danger:
-            return danger
-    return None
 
 
 def secret_problems(declaration: Json) -> list[str]:
     """The declared files of secrets that others may read or write, or that cannot be read."""
-    named = {
-        "tokenpeak_engine_env_file": (declaration.get("engine") or {}).get("env_file"),
-        "tokenpeak_production.api_key_file": (declaration.get("production") or {}).get("api_key_file"),
-    }
     wrong = []
-    for key, path in named.items():
+    for look in (
+        lambda: read_environment_file((declaration.get("engine") or {}).get("env_file")),
+        lambda: serving.key_from_file((declaration.get("production") or {}).get("api_key_file")),
+    ):
         try:
-            trust.read_secret(path, key) if path else None
+            look()
         except ScriptError as error:
             wrong.append(error.text)
     return wrong
@@ -209,9 +166,5 @@ def allowlist_problems(declaration: Json) -> list[str]:
     return [f"{environment.KEY}: {wrong}." for wrong in environment.wrong_patterns(declared)]
 
 
-def _uid(user: str) -> int | None:
-    """The user's number; None for one whom this node does not know."""
-    try:
-        return int(user) if user.isdigit() else pwd.getpwnam(user).pw_uid
-    except KeyError:
-        return None
+def _listed(problem: str | None) -> list[str]:
+    return [problem] if problem else []

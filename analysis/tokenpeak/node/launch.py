@@ -15,6 +15,7 @@ from tokenpeak.node import (
     fence,
     guard,
     hold,
+    installation,
     lease,
     lock,
     machine,
@@ -66,11 +67,14 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
     env = environment(declaration, request, key)
     hidden = secret_values(declaration, key)
     build = engine_build(declaration, request.engine)
+    if unsafe := installation.build_problems(declaration, build):
+        raise ScriptError("rights", " ".join(unsafe))
     # What is missing of it is said while production still serves.
     in_container = container_start(declaration, build) if "image" in build else None
     if in_container is not None:
         env = container_environment(build, declaration, env)
-    digest = in_container.digest if in_container else entry_digest({**build, "command": request.argv})
+    started = {**build, "command": request.argv}
+    digest = in_container.digest if in_container else entry_digest(declaration.get("engine") or {}, started)
     if (unfit := _unfit(declaration, request, build, env, digest)) is not None:
         return LaunchAnswer(
             ready=False,

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Callable, Dict
 
-from tokenpeak.node import process
+from tokenpeak.node import process, root_programs
 from tokenpeak.node.protocol.answers import MeterState
 from tokenpeak.node.shown import shown_command, shown_output
 from tokenpeak.node.state import Json
@@ -33,6 +33,11 @@ Source = Callable[[bool], Dict[str, float]]
 def declared_command(declaration: Json) -> list[str]:
     """The inventory's own command that prints the node's power; empty where it declares none."""
     return [str(word) for word in declaration.get("power_command") or []]
+
+
+def rights_problem(declaration: Json) -> str | None:
+    """Where root would run the declared command from what others can write, and what to do; None where it would not."""
+    return root_programs.problem(DECLARED_AS, root_programs.of_command(declared_command(declaration)))
 
 
 def parse_dcmi(raw: str) -> float | None:
@@ -55,6 +60,8 @@ def parse_watts(raw: str) -> float | None:
 def node_power_w(declaration: Json) -> float | None:
     """The power of the whole node now; None where nothing says it."""
     declared = declared_command(declaration)
+    if rights_problem(declaration):
+        return None
     ran = process.run(declared or DCMI, TIMEOUT_S)
     return None if ran.status != 0 else parse_watts(ran.out) if declared else parse_dcmi(ran.out)
 

@@ -7,11 +7,14 @@ import os
 import pwd
 import re
 import shutil
+import stat
+from functools import partial
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
 from tokenpeak.node import trust, words
 from tokenpeak.node.engine_container import mounts_of
+from tokenpeak.node.error import ScriptError
 from tokenpeak.node.login import Result, within
 from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json
@@ -67,29 +70,53 @@ def model_digest(build: Json, model: str, env: Mapping[str, str], argv: Sequence
     """
     if words.wrong_place(model):
         return None
-    sources = [Path(source).resolve() for source, _, _ in mounts_of(build)] if "image" in build else None
-    try:
-        return _as_engine(
-            None if sources is not None else user,
-            lambda: _digest_of(_folder_on_node(build, model, env, argv, user), sources),
-        )
-    except (OSError, KeyError):
-        return None
+    mounts = build.get("mounts") or [] if "image" in build else [None]
+    for mount in mounts:
+        one = build if mount is None else {**build, "mounts": [mount]}
+        source = None if mount is None else Path(mounts_of(one)[0][0])
+        try:
+            # Whoever may lead the source of a mount elsewhere leads nobody but themselves there.
+            who = trust.keeper(source, as_entry=True) if source else user if os.geteuid() == 0 else None
+            found = within(who, partial(_digest_on_node, one, model, env, argv, user, source))
+        except (OSError, KeyError, ScriptError):
+            continue
+        if found is not None:
+            return found
+    return None
 
 
-def _digest_of(folder: Path | None, sources: Sequence[Path] | None) -> str | None:
-    """The checksum of the files of a folder, none of which lies outside the mounted `sources` where there are any."""
+def _digest_on_node(
+    build: Json, model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None, source: Path | None
+) -> str | None:
+    return _digest_of(_folder_on_node(build, model, env, argv, user), source.resolve() if source else None)
+
+
+def _digest_of(folder: Path | None, source: Path | None) -> str | None:
+    """The checksum of the files of a folder, none of which lies outside the `source` of a mount where there is one."""
     files = [] if folder is None else sorted(path for path in folder.iterdir() if path.is_file())
     if not files or len(files) > _MOST_FILES:
         return None
     digest = hashlib.sha256()
     for path in files:
-        real = path.resolve()
-        if sources is not None and not any(source in real.parents for source in sources):
+        beginning = _beginning(path, source)
+        if beginning is None:
             return None
-        head = trust.read_foreign(real, _HEAD_BYTES, follow=False)
-        digest.update(f"{path.name} {real.stat().st_size} ".encode() + hashlib.sha256(head).digest())
+        size, head = beginning
+        digest.update(f"{path.name} {size} ".encode() + hashlib.sha256(head).digest())
     return f"sha256:{digest.hexdigest()}"
+
+
+def _beginning(path: Path, source: Path | None) -> tuple[int, bytes] | None:
+    """The size of a file and what it begins with; None of one that lies outside `source`, or cannot be read.
+
+    Where it lies is asked of what was opened: a folder on the way may lead elsewhere a moment later.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        facts = os.fstat(stream.fileno())
+        real = Path(os.readlink(f"/proc/self/fd/{stream.fileno()}"))
+        if not stat.S_ISREG(facts.st_mode) or (source is not None and source not in real.parents):
+            return None
+        return facts.st_size, stream.read(_HEAD_BYTES)
 
 
 def _is_seen(path: Path) -> bool:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Dict, Sequence
 from urllib.parse import urlsplit
 
-from tokenpeak.node import process, root_files, trust
+from tokenpeak.node import process, root_files, root_programs, trust
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.shown import shown_value
 
@@ -40,6 +40,7 @@ EVENTS = {
     "test": "somebody asked for it: `tokenpeak notify`",
 }
 """Event → when it is sent."""
+DECLARED_AS = "tokenpeak_notify"
 WAYS = ("command", "webhook", "webhook_file", "email")
 KEYS = (*WAYS, "secret_file", "events", "from")
 SIDES = ("node", "controller")
@@ -131,6 +132,8 @@ def _lack(receiver: Json) -> str | None:
     try:
         if "command" in receiver and shutil.which(receiver["command"][0]) is None:
             return f"there is no program {receiver['command'][0]} here; put it there, or say from where it is called."
+        if "command" in receiver:
+            return root_programs.problem(DECLARED_AS, root_programs.of_command(receiver["command"]))
         if "email" in receiver and _sendmail() is None:
             return "there is no sendmail here: install a mail transfer agent, or say from where it is called."
         if "webhook_file" in receiver and not _is_url(_url(receiver)):
@@ -210,7 +213,8 @@ def _send_one(receiver: Json, sent: Json, waits_s: Sequence[float]) -> str | Non
             if not error.again:
                 break
         except Exception as error:  # whatever a receiver does, the others are called
-            said = f"{type(error).__name__}: {error}"
+            # The error's own text may name the URL.
+            said = error.text if isinstance(error, ScriptError) else type(error).__name__
         else:
             return None
     return said
@@ -271,6 +275,8 @@ def _post(url: str, secret: str, sent: Json) -> None:
 
 def _run(command: Sequence[str], sent: Json) -> None:
     """The command with the event as JSON on its standard input, and its kind, node and text in its environment."""
+    if wrong := root_programs.problem(DECLARED_AS, root_programs.of_command(command)):
+        raise NotSent(wrong, again=False)
     env = {
         **os.environ,
         "TOKENPEAK_EVENT": sent["event"],

@@ -31,9 +31,12 @@ from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.protocol.answers import BuildState, GpuState, ProbeAnswer, ProductionState, picked
+from tokenpeak.node.shown import hidden_words
 from tokenpeak.node.state import Json, State
 
 DISK_NEEDED_BYTES = 1 << 30
+SHOWN = ("node", "host", "port", "gpus", "model", "limits", "simulated", "state_dir", "python")
+"""Keys of the declaration whose values are shown as they are."""
 VRAM_NEEDED = 0.9
 """Share of VRAM that must be free when production is not there."""
 
@@ -104,8 +107,9 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     problems += drain_problems(declaration, state)
     # Root asks no engine that others could have replaced.
     unsafe = installation.engine_problems(declaration)
-    problems += [*unsafe, *installation.secret_problems(declaration)]
-    problems += [each for each in installation.answer_problems(declaration) if each not in problems]
+    own = (*installation.tools_problems(declaration), *unsafe, *installation.secret_problems(declaration))
+    own += (*installation.production_problems(declaration, state), *installation.notify_problems(declaration))
+    problems += [each for each in dict.fromkeys(own) if each not in problems]
     builds = () if unsafe else build_states(declaration, state)
     # A node goes without one of several builds; configs that ask for it are dropped there.
     if builds and all(build.problem for build in builds):
@@ -166,7 +170,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         engine_port_free=port_problem is None,
         model_present=present,
         problems=tuple(problems),
-        declaration=without_environment(declaration),
+        declaration=shown_declaration(declaration),
     )
 
 
@@ -192,8 +196,6 @@ def _model(declaration: Json) -> tuple[bool | None, str | None]:
 
 def drain_problems(declaration: Json, state: State) -> list[str]:
     """What would keep the node from leaving its load balancer before production is stopped."""
-    if wrong := installation.drain_problems(declaration):
-        return wrong
     try:
         found = drain.drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
         problem = found.problem() if found is not None and not state.has(records.NAME) else None
@@ -220,7 +222,7 @@ def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
         except ScriptError as error:
             found.append(replace(made, problem=error.text))
             continue
-        digest = version.entry_digest(build)
+        digest = version.entry_digest(asked, build)
         found.append(replace(made, installed=installed, help=tuple(flags), digest=digest))
     return tuple(found)
 
@@ -233,14 +235,21 @@ def _require_model(build: Json, declaration: Json) -> None:
         raise ScriptError("engine", absent)
 
 
-def without_environment(declaration: Json) -> Json:
-    """The declaration as the controller may know it: environments can hold tokens, so they stay on the node."""
+def shown_declaration(declaration: Json) -> Json:
+    """What of the declaration a controller goes by that has no inventory of its own for the node.
+
+    Nothing else leaves: environments, commands of drains and meters, and addresses of notifications can hold tokens.
+    """
     declared_production = declaration.get("production") or {"manager": "none"}
     return {
-        **{name: value for name, value in declaration.items() if name not in ("engine", "engines", "production")},
-        "engines": [{"name": name, "build": build} for name, build in engine_builds(declaration).items()],
+        **{name: declaration[name] for name in SHOWN if name in declaration},
+        "engines": [{"name": name, "build": _shown_build(build)} for name, build in engine_builds(declaration).items()],
         "production": {name: declared_production.get(name) for name in ("manager", "unit", "url")},
     }
+
+
+def _shown_build(build: Json) -> Json:
+    return {**build, "args": hidden_words([str(word) for word in build["args"]])} if "args" in build else build
 
 
 def gpu_problems(found: list[dict[str, Any]], holders: list[dict[str, Any]], *, is_idle: bool) -> list[str]:

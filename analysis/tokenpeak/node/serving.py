@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import ssl
 import threading
@@ -18,6 +19,7 @@ from tokenpeak.node.shown import shown_answer, shown_output, shown_value
 ANSWER_LIMIT_BYTES = 1 << 20
 VERSION_LIMIT = 100
 """Characters of a version; anything longer is none."""
+KEY_FILE = "tokenpeak_production.api_key_file"
 ENDING_S = 5.0
 """A server that answers has this much longer than it has for each part of its answer."""
 
@@ -56,6 +58,9 @@ def request(
             return ServerAnswer(0, f"its ca_file {ca_file} cannot be used: {error}")
         connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=context)
     headers = {"Content-Type": "application/json"} if body is not None else {}
+    if key and not is_key(key):
+        # http.client's own refusal repeats it.
+        raise ScriptError("declaration", "The API key is no single word of printable characters, so it is not sent.")
     if key:
         headers["Authorization"] = f"Bearer {key}"
     # The request goes out on the connection that was checked: none is opened anew behind our back.
@@ -183,4 +188,16 @@ def _no_completion(answer: ServerAnswer, model: str) -> str | None:
 
 def key_from_file(path: str | None) -> str | None:
     """The API key in a file that only its owner can read, else ScriptError; None when no file is named."""
-    return trust.read_secret(path, "tokenpeak_production.api_key_file").strip() if path else None
+    if not path:
+        return None
+    key = trust.read_secret(path, KEY_FILE).strip()
+    if not is_key(key):
+        raise ScriptError(
+            "rights", f"{KEY_FILE} is {path}, which holds no key: put the key there, one word of printable characters."
+        )
+    return key
+
+
+def is_key(text: str) -> bool:
+    """Whether a text can be sent as a key: one word of printable characters."""
+    return bool(re.fullmatch("[!-~]+", text))

@@ -12,6 +12,7 @@ import hashlib
 import os
 import pwd
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Iterator, Sequence, Tuple
 
@@ -62,6 +63,17 @@ def writable_by_others(path: Path, uid: int) -> str | None:
     return _danger(list(steps(path)), uid)
 
 
+def changeable_by_others(path: Path, uid: int) -> str | None:
+    """Why somebody else than root and `uid` could change what `path` is, or put something there; None when nobody can.
+
+    What cannot be looked at to its end is judged by what is on the way to it.
+    """
+    way: list[Step] = []
+    with suppress(OSError, ValueError):
+        way.extend(steps(path))
+    return _danger(way, uid)
+
+
 def led_elsewhere(path: Path, uid: int) -> str | None:
     """Why somebody else than root and `uid` could lead `path` elsewhere; None when nobody can.
 
@@ -104,21 +116,24 @@ def others_write(facts: os.stat_result, uid: int) -> bool:
     return bool(facts.st_mode & 0o002 or (facts.st_mode & 0o020 and not _is_own_group(facts.st_gid, uid)))
 
 
-def keeper(folder: Path) -> str | None:
+def keeper(folder: Path, as_entry: bool = False) -> str | None:
     """The one user who may change what a folder holds, as whom it is changed; None where this user or root may.
 
-    Of a folder that is not there, what is on the way to it counts. Raises ScriptError where several users may, for
+    Of a folder that is not there, what is on the way to it counts, and so it does `as_entry`: who may lead to another
+    folder, whoever may write in this one. Raises ScriptError where several users may, for
     then nobody's rights are the right ones.
     """
     if os.geteuid() != 0:
         return None
     try:
-        way, _ = _way(folder)
+        way, is_there = _way(folder)
     except OSError as error:
         raise ScriptError("rights", f"{folder} cannot be looked at: {error}.") from error
+    if as_entry and is_there:
+        way = way[:-1]
     owners = {facts.st_uid for _, facts in way} - {0}
     uid = owners.pop() if len(owners) == 1 else 0
-    if danger := _danger(way, uid):
+    if danger := _danger(way, uid, is_entered=as_entry and is_there):
         raise ScriptError(
             "rights",
             f"Root changes nothing in {folder}, where several users could lead it elsewhere: {danger}. Take that right "
@@ -176,8 +191,19 @@ def read_own(path: Path, forbidden: int, limit_bytes: int, follow: bool = True) 
 
 
 def read_secret(path: str | Path, declared_as: str) -> str:
-    """The text of a file that holds secrets: its owner root or this user, and not a bit of its mode for others."""
+    """The text of a file that holds secrets: its owner root or this user, and not a bit of its mode for others.
+
+    Nor may others lead its path elsewhere: to a file of root's, which would be sent or started with as if it were this.
+    """
     try:
+        # The file itself is looked at when it is open.
+        if danger := _danger(list(steps(Path(path)))[:-1], os.geteuid(), is_entered=True):
+            raise ScriptError(
+                "rights",
+                f"{declared_as} is {path}, which others could lead to another file: {danger}. Move it to a folder "
+                f"that {_user_name(os.geteuid())} alone may write, /etc/tokenpeak say, or take that right away (chmod, "
+                "chown).",
+            )
         return read_own(Path(path), OTHERS_ANY, 1 << 20).decode()
     except OSError as error:
         raise ScriptError("rights", f"{declared_as} is {path}, which cannot be read: {error.strerror}.") from error

@@ -13,17 +13,17 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, Sequence
 
-from tokenpeak.node import images, process, trust
+from tokenpeak.node import images, process, root_programs, trust
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.login import within
 from tokenpeak.node.shown import shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json, State
 
 HELP = "engine-help.json"
 VERSION_TIMEOUT_S = 120
 HELP_TIMEOUT_S = 180
-FIRST_LINE_BYTES = 512
 METADATA_BYTES = 1 << 18
 """Version stands among the first lines; a README may follow."""
 WHOLE_HELP_SINCE = (0, 9)
@@ -58,7 +58,7 @@ def engine_version(declared: Json, build: Json, state: State) -> str | None:
             "engine",
             f"No engine at {shown_value(command[0])}: install vLLM there, or correct its command in the inventory.",
         )
-    found = from_metadata(Path(program))
+    found = _as_engine(declared, lambda: from_metadata(Path(str(program))))
     if found:
         return found
     ran = ask(declared, argv, VERSION_TIMEOUT_S)
@@ -128,25 +128,30 @@ def _keep(state: State, name: str, answer: Json) -> None:
     state.write(HELP, {"builds": {**_kept(state), name: answer}})
 
 
-def entry_digest(build: Json) -> str | None:
-    """`sha256:…` of what a build is started from: its image, or its command's file; None where that is not read."""
+def entry_digest(declared: Json, build: Json) -> str | None:
+    """`sha256:…` of what a build is started from: its image, or its command's file; None where that is not read.
+
+    The file is read with the rights of the engine's user, who may lead it to one of root's.
+    """
     if "image" in build:
         return images.digest_of(images.found_image(build))
     program = shutil.which(str(build["command"][0]))
-    return None if program is None else trust.digest_of(Path(program))
+    return None if program is None else _as_engine(declared, lambda: trust.digest_of(Path(str(program))))
+
+
+def _as_engine(declared: Json, action: Callable[[], str | None]) -> str | None:
+    """What `action` returns when it is done with the engine's rights; None where it cannot be."""
+    user = str(declared["user"]) if declared.get("user") and os.geteuid() == 0 else None
+    try:
+        return within(user, action)
+    except (OSError, KeyError):
+        return None
 
 
 def parse_version(said: str) -> str | None:
     """The last word that looks like a version; a build's local part (`+cpu`) is not part of it."""
     versions = re.findall(r"\b\d+\.\d+(?:\.\d+)*(?:\.?(?:rc|post|dev)\d+)*", said)
     return versions[-1] if versions else None
-
-
-def interpreter_of(program: Path) -> Path | None:
-    """The program that a script's first line names; None for what is no script."""
-    first = trust.read_foreign(program, FIRST_LINE_BYTES, follow=True).split(b"\n", 1)[0]
-    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
-    return Path(words[0]) if words and words[0].startswith("/") else None
 
 
 def metadata_files(interpreter: Path) -> list[Path]:
@@ -156,7 +161,7 @@ def metadata_files(interpreter: Path) -> list[Path]:
 
 def from_metadata(program: Path) -> str | None:
     """From the dist-info beside the Python that the program's first line names."""
-    interpreter = interpreter_of(program)
+    interpreter = root_programs.interpreter_of(program)
     for metadata in metadata_files(interpreter) if interpreter else []:
         text = trust.read_foreign(metadata, METADATA_BYTES, follow=False).decode(errors="replace")
         match = re.search(r"^Version: (\S{1,100})", text, re.MULTILINE)

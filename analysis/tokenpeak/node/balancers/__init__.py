@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tokenpeak.node import root_programs
 from tokenpeak.node.balancers.base import Balancer
 from tokenpeak.node.balancers.commands import CommandBalancer
 from tokenpeak.node.balancers.haproxy import HaproxyBalancer
@@ -17,7 +18,6 @@ BUILT_IN: dict[str, type[Balancer]] = {
     "nginx": NginxBalancer,
     "kubernetes": KubernetesBalancer,
 }
-COMMANDS = ("before", "after")
 
 
 def make_balancer(declared: Json, manager: Manager) -> Balancer:
@@ -30,8 +30,14 @@ def make_balancer(declared: Json, manager: Manager) -> Balancer:
             "commands before and after.",
         )
     if named == ["before"]:
-        return CommandBalancer(declared, manager)
+        return _own(CommandBalancer(declared, manager))
     own = declared[named[0]]
     if not isinstance(own, dict):
         raise ScriptError("declaration", f"tokenpeak_drain.{named[0]} is {shown_value(own)}: give its keys.")
-    return BUILT_IN[named[0]](own, manager)
+    return _own(BUILT_IN[named[0]](own, manager))
+
+
+def _own(balancer: Balancer) -> Balancer:
+    """The balancer; raises ScriptError where it would have root run or load what others can write."""
+    root_programs.require("tokenpeak_drain", balancer.files())
+    return balancer

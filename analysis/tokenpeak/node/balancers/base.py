@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tokenpeak.node import process
@@ -21,6 +22,10 @@ class Balancer:
     def __init__(self, declared: Json, manager: Manager) -> None:
         self.declared = declared
         self.manager = manager
+
+    def files(self) -> list[Path]:
+        """What root runs or changes at its verbs, as declared."""
+        return []
 
     def members(self) -> list[str]:
         """What of this node the inventory declares to be in it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from tokenpeak.node import root_programs
 from tokenpeak.node.balancers.base import Balancer
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.shown import shown_value
@@ -11,6 +14,12 @@ ALL = "this node"
 
 class CommandBalancer(Balancer):
     """declared: before and after, lists of arguments."""
+
+    def files(self) -> list[Path]:
+        """What the two commands run."""
+        declared = [self.declared.get(key) for key in ("before", "after")]
+        words = [[str(word) for word in command] for command in declared if isinstance(command, list)]
+        return [file for command in words for file in root_programs.of_command(command)]
 
     def members(self) -> list[str]:
         """The node as a whole."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
+from tokenpeak.node import root_programs
 from tokenpeak.node.balancers.base import Balancer
 from tokenpeak.node.error import ScriptError
 
@@ -13,6 +15,12 @@ class NginxBalancer(Balancer):
     """declared: file (with the upstream), server (as it stands there), reach (ssh with its host), reload."""
 
     name = "nginx"
+
+    def files(self) -> list[Path]:
+        """What is run here, and the file where it is changed here."""
+        reach, reload = ([str(word) for word in self.declared.get(key) or ()] for key in ("reach", "reload"))
+        here = reach or reload
+        return [*root_programs.of_command(here), *([] if reach else [Path(str(self.declared.get("file") or "/"))])]
 
     def members(self) -> list[str]:
         """The declared server."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenpeak.node.engine_command import Command, edited_env, edited_words, program_words
+from tokenpeak.node.engine_command import (
+    Command,
+    edited_env,
+    edited_words,
+    program_words,
+    require_secrets_in_place,
+)
 from tokenpeak.node.managers.base import Manager
 from tokenpeak.node.state import Json
 
@@ -82,6 +88,7 @@ class Definition:
     def edited(self, was: Command, edit: Json) -> Command:
         """The command with an edit."""
         words = edited_words(was, edit, self.literal)
+        require_secrets_in_place(edit, self.shown_words(was))
         # An image's own program is no word.
         program = self.program_of(words) if was.program else 0
         return Command(tuple(words), edited_env(was, edit), program, edit.get("image") or was.image)

@@ -33,8 +33,10 @@ class ProcessDefinition(Definition):
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The file of this command, written beside its place."""
+        declared = described["seen"]["declared"]
+        self.manager.require_own_process({**declared, "argv": [*command.words], "env": command.env})
         content = json.dumps(
-            {"argv": [*command.words], "env": command.env, "over": described["seen"]["declared"], "by": mark},
+            {"argv": [*command.words], "env": command.env, "over": declared, "by": mark},
             sort_keys=True,
         )
         self.prepare_back({"content": content})

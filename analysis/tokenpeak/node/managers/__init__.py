@@ -34,11 +34,16 @@ def recorded_manager(recorded: Json, state: State) -> Manager:
 
 
 def make_manager(declared: Json, state: State) -> Manager:
-    """The manager that the inventory's tokenpeak_production names."""
+    """The manager that the inventory's tokenpeak_production names.
+
+    Raises ScriptError where it would have root run or load what others can write.
+    """
     name = declared.get("manager", "none")
     if name not in MANAGERS:
         raise ScriptError(
             "declaration",
             f"tokenpeak_production.manager is {shown_value(name)}. Known: {', '.join(MANAGERS)}.",
         )
-    return MANAGERS[name](declared, state)
+    manager = MANAGERS[name](declared, state)
+    manager.require_own_files()
+    return manager

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from tokenpeak.node import process
+from tokenpeak.node import process, root_programs
 from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import IsMember, Seen
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S
@@ -14,6 +15,8 @@ from tokenpeak.node.state import Json, State
 STOP_TIMEOUT_S = 150.0
 """Longer than systemd's 90 s and any sensible container's, so that the manager's own deadline acts first."""
 START_TIMEOUT_S = 300.0
+DECLARED_AS = "tokenpeak_production"
+WAY_OUT = ", or have production run as a user of its own (User= of a unit, the user of a container, runuser -u USER)"
 
 
 class Manager:
@@ -32,6 +35,14 @@ class Manager:
         """What the manager calls production."""
         value = self.declared.get("unit")
         return str(value) if value is not None else None
+
+    def files(self) -> list[Path]:
+        """What root runs or loads at this manager's verbs, as declared."""
+        return []
+
+    def require_own_files(self) -> None:
+        """Raise ScriptError where others can write what root would run or load."""
+        root_programs.require(DECLARED_AS, self.files(), WAY_OUT)
 
     def definition(self) -> Json:
         """Whatever is needed to bring exactly this back, beside the declaration; recorded before the first change."""

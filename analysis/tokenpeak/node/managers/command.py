@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from tokenpeak.node import clock, process, serving, trust
+from tokenpeak.node import clock, process, root_programs, serving, trust
 from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import ForeignServerError, IsMember, OfProduction
-from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
+from tokenpeak.node.managers.base import DECLARED_AS, START_TIMEOUT_S, STOP_TIMEOUT_S, WAY_OUT, Manager
 from tokenpeak.node.shown import shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json, UnreadableError
 
@@ -33,6 +34,19 @@ class CommandManager(Manager):
     Status 0 of check means running; without check, running means that the url answers, or that the start command was
     run and has had no more than `ready_s` since.
     """
+
+    def files(self) -> list[Path]:
+        """What the declared commands run, or the program of the process with what it loads code from."""
+        declared = self.declared.get("process")
+        if not declared or not isinstance(declared, dict):
+            commands = [self.declared.get(key) for key in ("start", "stop", "check")]
+            words = [[str(word) for word in command] for command in commands if isinstance(command, list)]
+            return [file for command in words for file in root_programs.of_command(command)]
+        return _files_of_process(declared)
+
+    def require_own_process(self, started: Json) -> None:
+        """Raise ScriptError where others can write what root would run of a process, declared or applied."""
+        root_programs.require(DECLARED_AS, _files_of_process(started), WAY_OUT)
 
     def _process(self) -> Json:
         declared = self.declared.get("process")
@@ -153,6 +167,7 @@ class CommandManager(Manager):
             return
         if self.is_running():
             return
+        self.require_own_process(self._process())
         argv = self._process_argv()
         env = {**os.environ, **{key: str(value) for key, value in (declared.get("env") or {}).items()}}
         try:
@@ -254,6 +269,15 @@ class CommandManager(Manager):
         if status != 0:
             said = shown_output(trust.read_end(log, _SAID_BYTES, before).decode(errors="replace"))
             raise ScriptError("production", f"{shown_command(argv)} ended with status {status}: {said}.")
+
+
+def _files_of_process(started: Json) -> list[Path]:
+    """The program of a process, and what it loads code from. What follows `serve` is the engine's: a model is none."""
+    argv = [str(word) for word in started["argv"]] if isinstance(started.get("argv"), list) else []
+    env = [(str(name), str(value)) for name, value in (started.get("env") or {}).items()]
+    cwd = [Path(str(started["cwd"]))] if started.get("cwd") else []
+    own = argv[: argv.index("serve")] if "serve" in argv else argv
+    return [*root_programs.of_command(own), *root_programs.of_environment(env), *cwd]
 
 
 def _arguments(key: str, declared: object) -> list[str]:

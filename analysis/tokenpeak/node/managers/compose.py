@@ -33,6 +33,11 @@ class ComposeManager(Manager):
         project = ["-p", str(self.declared["project"])] if "project" in self.declared else []
         return ["docker", "compose", "-f", str(file), *(["-f", str(override)] if is_ours else []), *project, *words]
 
+    def files(self) -> list[Path]:
+        """The Compose file, which may start anything as root, and its override."""
+        file = Path(str(self.needed("file")))
+        return [file, override_of(file)]
+
     def members(self) -> IsMember:
         """The processes of the service's containers, and Docker's forwarders."""
         ids = self.ask(self.compose("ps", "-q", str(self.needed("unit")))).out.split()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 from tokenpeak.node import clock
@@ -24,6 +26,10 @@ class KubernetesManager(Manager):
             if flag in self.declared
         ]
         return ["kubectl", *options, *words]
+
+    def files(self) -> list[Path]:
+        """The kubeconfig, which names programs that kubectl runs."""
+        return [Path(str(self.declared["kubeconfig"]))] if "kubeconfig" in self.declared else []
 
     def found(self) -> dict[str, Any]:
         """The object as the cluster has it now."""
@@ -55,12 +61,12 @@ class KubernetesManager(Manager):
         return bool(self.found()["spec"].get("replicas", 1))
 
     def members(self) -> IsMember | None:
-        """What is in the control group of one of its pods, which bears the pod's id."""
+        """What is in the control group of one of its pods, whose name is the pod's id."""
         pods = [str((pod.get("metadata") or {}).get("uid") or "") for pod in self.pods(self.found())]
         known = [uid for uid in pods if uid]
         if not known:
             return None
-        return lambda pid: any(f"pod{uid}" in control_group(pid).replace("_", "-") for uid in known)
+        return lambda pid: any(is_of_pod(control_group(pid), uid) for uid in known)
 
     def is_ending(self) -> bool:
         """Whether none is asked for and some are still there."""
@@ -84,6 +90,19 @@ class KubernetesManager(Manager):
         """Scale back to the recorded number of replicas."""
         replicas = int(recorded.get("replicas", 1))
         self.do(self.kubectl("scale", str(self.needed("unit")), f"--replicas={replicas}"))
+
+
+def is_of_pod(group: str, uid: str) -> bool:
+    """Whether a control group is in a pod's: below a part that is `podUID`, perhaps with what is above it, as a slice.
+
+    None of a user's session or of a service is: whoever has one names groups in it at will.
+    """
+    above: list[str] = []
+    for part in group.split("/"):
+        if re.fullmatch(rf"([\w-]*-)?pod{re.escape(uid)}(\.slice)?", part.replace("_", "-")):
+            return not any(name == "user.slice" or name.endswith(".service") for name in above)
+        above.append(part)
+    return False
 
 
 def pod_selector(found: Json) -> str:

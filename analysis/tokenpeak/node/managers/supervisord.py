@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tokenpeak.node import clock, process
 from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import IsMember
@@ -26,6 +28,10 @@ class SupervisordManager(Manager):
         """The command line of these words."""
         config = ["-c", str(self.declared["config"])] if "config" in self.declared else []
         return ["supervisorctl", *config, *words]
+
+    def files(self) -> list[Path]:
+        """The configuration, which names modules that supervisorctl loads."""
+        return [Path(str(self.declared["config"]))] if "config" in self.declared else []
 
     def _state(self) -> str:
         """What supervisorctl says of it; its exit status speaks of something else."""

@@ -1,0 +1,192 @@
+"""Another user owns a program or file that the inventory declares, and writes into it what root then runs or loads.
+
+Root ran `start`, `stop` and `check` of production, kubectl by a kubeconfig that names a program of that user,
+supervisorctl by a configuration that names a module, and Docker by a Compose file that mounts /. Each is refused, by
+`install` and before each use, with the file, whose it is and what to do; what root alone can write goes on.
+"""
+
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.attacks.conftest import ATTACKER
+
+from tokenpeak.node import drain, installation, meters, notify
+from tokenpeak.node.__main__ import answer
+from tokenpeak.node.answering import Answering
+from tokenpeak.node.definitions import definition_of
+from tokenpeak.node.error import ScriptError
+from tokenpeak.node.launch import launch
+from tokenpeak.node.managers import make_manager
+from tokenpeak.node.protocol.requests import LaunchRequest, parse
+from tokenpeak.node.state import State, content_of
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
+
+NAME = pwd.getpwuid(ATTACKER).pw_name if os.geteuid() == 0 else ""
+
+
+@pytest.fixture
+def state(place: Path) -> State:
+    return State.make(place / "state")
+
+
+@pytest.fixture
+def file(place: Path) -> Path:
+    """A file in a folder of the attacker's, which root may as well own itself."""
+    folder = place / "theirs"
+    folder.mkdir()
+    path = folder / "file"
+    path.write_text(f"#!/bin/sh\ntouch {place}/ran\n")
+    path.chmod(0o755)
+    os.chown(folder, ATTACKER, ATTACKER)
+    return path
+
+
+def productions(file: str) -> dict[str, dict[str, Any]]:
+    """Ways to declare a file that root runs or loads for production."""
+    start = {"manager": "command", "url": "http://127.0.0.1:9", "start": ["true"], "stop": ["true"]}
+    process: dict[str, Any] = {"argv": ["/bin/sleep", "9"]}
+    return {
+        "start": {**start, "start": [file]},
+        "stop": {**start, "stop": ["/bin/sh", file]},
+        "check": {**start, "check": ["/bin/sh", "-c", f"exec {file}"]},
+        "option": {**start, "start": ["env", f"--chdir={file}", "true"]},
+        "process": {"manager": "command", "process": {**process, "argv": [file, "serve", "m"]}},
+        "script": {"manager": "command", "process": {**process, "argv": ["/usr/bin/python3", file]}},
+        "environment": {"manager": "command", "process": {**process, "env": {"LD_PRELOAD": f"/lib/x.so:{file}"}}},
+        "folder": {"manager": "command", "process": {**process, "cwd": str(Path(file).parent)}},
+        "kubeconfig": {"manager": "kubernetes", "unit": "deployment/x", "kubeconfig": file},
+        "supervisord": {"manager": "supervisord", "unit": "x", "config": file},
+        "compose": {"manager": "compose", "unit": "x", "file": file},
+    }
+
+
+@pytest.mark.parametrize("way", sorted(productions("")))
+def test_production(file: Path, state: State, way: str) -> None:
+    """No manager is made of it, at `install` or later; of a file of root's own it is."""
+    declared = productions(str(file))[way]
+
+    with pytest.raises(
+        ScriptError, match=rf"belongs to user {NAME}: whoever that is would be root\. .*chown"
+    ) as refused:
+        make_manager(declared, state)
+    with pytest.raises(ScriptError) as install:
+        installation.check({"production": declared, "engine": {"command": ["vllm"], "user": NAME}}, state)
+    os.chown(file.parent, 0, 0)
+    make_manager(declared, state)
+
+    assert "(chown, chmod), or have production run as a user of its own" in refused.value.text
+    assert refused.value.text in install.value.text
+
+
+def test_file_that_is_not_there_yet(file: Path, state: State) -> None:
+    """Whoever may put it there would be root."""
+    file.unlink()
+
+    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
+        make_manager(productions(str(file))["start"], state)
+
+
+def test_link_of_root_s_that_leads_there(file: Path, place: Path, state: State) -> None:
+    """The declared path is root's, where it leads is not."""
+    (place / "link").symlink_to(file)
+
+    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
+        make_manager(productions(f"{place}/link")["start"], state)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["runuser", "-u", NAME, "--"],
+        ["sudo", "-n", "-u", NAME],
+        ["setpriv", f"--reuid={ATTACKER}", "--clear-groups"],
+        ["su", NAME, "-c"],
+    ],
+)
+def test_what_the_other_user_runs_is_that_user_s(file: Path, state: State, words: list[str]) -> None:
+    """The way out: production's user runs its own program, and root runs none of it."""
+    make_manager({**productions("/bin/true")["start"], "start": [*words, str(file)]}, state)
+
+
+@pytest.mark.parametrize("words", [["sudo"], ["runuser", "-u", "root", "--"], ["sudo", "env", "-u", NAME]])
+def test_what_is_run_as_root_after_all(file: Path, state: State, words: list[str]) -> None:
+    """The same programs, which are to run it as root."""
+    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
+        make_manager({**productions("/bin/true")["start"], "start": [*words, str(file)]}, state)
+
+
+def test_program_of_an_apply(file: Path, state: State) -> None:
+    """An apply puts it in the place of the declared process: refused while production serves.
+
+    What lies there all the same is not started, and can be put back.
+    """
+    declared = {"manager": "command", "process": {"argv": ["/bin/sleep", "serve", "m"]}}
+    found = definition_of(make_manager(declared, state))
+    was = found.describe()
+    command = found.edited(found.command(was), {"words": [str(file), "serve", "m"], "env": {}, "image": None})
+
+    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
+        found.prepared(was, command, "a-1")
+    os.chown(file.parent, 0, 0)
+    found.write(found.prepared(was, command, "a-1"))
+    os.chown(file.parent, ATTACKER, ATTACKER)
+    again = definition_of(make_manager(declared, state))
+    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
+        again.manager.start({})
+    again.write(was["own"])
+
+    assert was == again.describe()
+    assert not (file.parent.parent / "ran").exists()
+
+
+def test_other_commands(file: Path, place: Path, state: State) -> None:
+    """Of the answer, of the drain, of the meter and of the notification: looked at each time."""
+    words = [str(file)]
+    command = {"answers_with": "command", "answer_command": words}
+    nginx = {"server": "x", "file": "/etc/hostname", "reload": words}
+    drains: list[dict[str, Any]] = [
+        {"before": ["true"], "after": words},
+        {"nginx": nginx},
+        {"nginx": {**nginx, "reload": ["true"], "file": str(file)}},
+        {"nginx": {**nginx, "reload": ["true"], "reach": words}},
+    ]
+
+    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
+        Answering({**command})
+    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
+        Answering({"url": "https://127.0.0.1:9", "ca_file": str(file)})
+    for declared in drains:
+        with pytest.raises(ScriptError, match=f"tokenpeak_drain names, and .* belongs to user {NAME}"):
+            drain.drain_of(declared, productions("/bin/true")["start"], state)
+    with pytest.raises(notify.NotSent, match=f"belongs to user {NAME}"):
+        notify.deliver({"command": words}, notify.event("test", "x", source="node"))
+    assert meters.node_power_w({"power_command": words}) is None
+    assert f"belongs to user {NAME}" in notify.problems([{"command": words}], "node")[0]
+    assert f"belongs to user {NAME}" in str(meters.rights_problem({"power_command": words}))
+    assert not (place / "ran").exists()
+
+
+def test_engine_that_root_runs(file: Path, state: State) -> None:
+    """It changed hands after `install`: no launch starts it, and production is not touched."""
+    declaration = {"engine": {"command": [str(file), "serve"]}, "production": {"manager": "none"}}
+    fields = {"trial_id": "t", "holder": "h", "env": {}, "served_model": "m", "argv": [str(file), "serve"]}
+    asked = parse(LaunchRequest, {**fields, "deadline_s": 1, "lease_s": 1, "trial_deadline_s": 1})
+
+    with pytest.raises(ScriptError, match=f"belongs to user {NAME}.* tokenpeak_engine_user"):
+        launch(state, declaration, asked)
+
+    assert not (file.parent.parent / "ran").exists()
+
+
+def test_folder_of_tools(file: Path, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changed hands after `install`: root looks for its programs there no longer."""
+    state.put("node.json", content_of({"tools": str(file.parent), "host": "127.0.0.1"}), 0o600)
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+
+    answer("status", state, None, limited=False)
+
+    assert str(file.parent) not in os.environ["PATH"].split(":")
