@@ -6,7 +6,7 @@ import base64
 import zlib
 from dataclasses import replace
 
-from tokenpeak.node import fence, guard, launch, lease, lock, outcomes, overlap, telemetry
+from tokenpeak.node import fence, guard, launch, lease, lock, mutex, outcomes, overlap, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.error import ScriptError
@@ -27,7 +27,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
     """
     phases = Phases(state)
     trial_id, holder = request.trial_id, request.holder
-    with state.exclusive():
+    with mutex.exclusive(state):
         fence.refuse_older(state, request.claim, holder)
         record = records.read_if_possible(state)
         if lock.is_of_another(state, holder, sweep_of(request.claim)) or (

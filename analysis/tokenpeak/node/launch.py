@@ -19,6 +19,7 @@ from tokenpeak.node import (
     lock,
     machine,
     memory,
+    mutex,
     production,
     serving,
     telemetry,
@@ -87,7 +88,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         )
     model = _digest_of_model(declaration, request, build, env)
     failure: str | None = None
-    with state.exclusive():
+    with mutex.exclusive(state):
         record = borrow(state, declaration, request, (host, port), phases)
         if request.idle_s:
             with phases.span("idle_power"):

@@ -19,6 +19,7 @@ from tokenpeak.node import (
     hold,
     lock,
     memory,
+    mutex,
     outcomes,
     overlap,
     production,
@@ -231,11 +232,12 @@ def not_touched(state: State) -> RestoreOutcome:
 def restore_command(state: State, declaration: Json, request: RestoreRequest) -> RestoreAnswer:
     """`make restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it.
 
+    For a person, who names no holder, a command that does not go on is ended first.
     A sweep that lives does not get a node again that a person has given back, until a person releases it.
     """
     phases = Phases(state)
     holder = request.holder
-    with state.exclusive():
+    with mutex.exclusive(state, may_end=lambda: holder is None):
         try:
             fence.enter(state, request.claim, holder)
         except OSError:
