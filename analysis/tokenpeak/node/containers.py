@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any, Sequence
 
-from tokenpeak.node import process, root_files
+from tokenpeak.node import clock, engine_log, process, root_files
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, control_group, program
@@ -24,6 +23,7 @@ LEAST_ID = 12
 """Fewest digits of a container's id."""
 FORWARDERS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "pasta.avx2", "conmon")
 """Programs that answer at a container's published ports, as the user of the container's runtime."""
+_POLL_S = 0.05
 _INIT = {DOCKER: "docker-init", PODMAN: "catatonit"}
 _INIT_FOLDERS = (Path("/usr/libexec/docker"), Path("/usr/libexec/podman"), Path("/usr/lib/podman"))
 
@@ -81,9 +81,12 @@ class Runtime:
             return
         env = {**os.environ, **self._settings}
         started = process.start_detached(self.command("logs", container), log=log, env=env, cwd="/")
-        try:
-            started.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+
+        def is_over() -> bool:
+            engine_log.bound(log)
+            return started.poll() is not None
+
+        if not clock.wait_until(is_over, timeout_s, _POLL_S):
             started.kill()
             started.wait()
 

@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from tokenpeak.node import clock, lease, lock, mutex, overlap, process, root_environment, root_files, trust
+from tokenpeak.node import clock, engine_log, lease, lock, mutex, overlap, process, root_environment, root_files, trust
 from tokenpeak.node import record as records
+from tokenpeak.node.engine import LOG as ENGINE_LOG
 from tokenpeak.node.engine import has_systemd
 from tokenpeak.node.error import ScriptError, refusal
 from tokenpeak.node.guard_report import GuardReport
@@ -258,6 +259,7 @@ def watch(state: State, wait: Callable[[Callable[[], bool], float], object] = _w
         report.watching(why)
         if why is None:
             pause_s = 1.0
+            engine_log.bound(state.path(ENGINE_LOG))
             wait(is_gone, _look_again_s(state))
             continue
         if announced != why:

@@ -15,6 +15,7 @@ from tokenpeak.node import (
     boards,
     clock,
     drain,
+    engine_log,
     fence,
     hold,
     lock,
@@ -46,9 +47,12 @@ def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: in
     engine = Engine(state)
     telemetry.stop(state)
     if not engine.is_known():
+        engine_log.cut(engine.log)
         return {"engine_stopped": True, "message": ""}
     with phases.span("engine_stop"):
         left = engine.stop(grace_s)
+    # Production may need the room.
+    engine_log.cut(engine.log)
     with phases.span("memory_wait"):
         level = memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)), baseline_bytes)
     message = f"The engine's processes {left} do not end, not even by SIGKILL. " if left else ""
