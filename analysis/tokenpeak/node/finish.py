@@ -28,7 +28,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
         fence.refuse_older(state, request.claim, holder)
         record = records.read_if_possible(state)
         if lock.is_of_another(state, holder, sweep_of(request.claim)) or (
-            record is not None and record["trial_id"] != trial_id
+            record is not None and (record["trial_id"] != trial_id or "apply" in record)
         ):
             now, known = not_touched(state), _known(state, request)
             return FinishAnswer(

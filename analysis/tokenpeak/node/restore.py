@@ -249,13 +249,14 @@ def restore_command(state: State, declaration: Json, request: RestoreRequest) ->
             fence.refuse_older(state, request.claim, holder)
         if holder and lock.is_of_another(state, holder, sweep_of(request.claim)):
             return RestoreAnswer(phases=phases.spans, restoration=not_touched(state))
+        at_start = request.production_at_start if lock.is_had_by(state, holder, sweep_of(request.claim)) else None
         before = outcomes.of_holder(state, holder)
         is_had = holder is None and hold.is_had(state)
-        outcome = restore(state, phases, by="restore", at_start=request.production_at_start, accept=request.accept)
+        outcome = restore(state, phases, by="restore", at_start=at_start, accept=request.accept)
         held = hold.release(state) if request.release else hold.keep(state) if is_had else None
         if outcome.restored:
             lock.release(state)
-    if outcome.trial_id is None and not request.production_at_start:
+    if outcome.trial_id is None and not at_start:
         outcome = _with(outcome, _free_node(state, declaration))
     if held:
         outcome = _with(outcome, held)
