@@ -48,20 +48,6 @@ def stopped(started: "subprocess.Popen[str]") -> None:
     os.kill(started.pid, signal.SIGSTOP)
 
 
-@contextmanager
-def frozen(started: "subprocess.Popen[str]") -> Iterator[None]:
-    """Its control group is frozen, as the owner of a scope can."""
-    group = Path("/sys/fs/cgroup", f"tokenpeak-attack-{os.getpid()}")
-    group.mkdir()
-    (group / "cgroup.procs").write_text(str(started.pid))
-    (group / "cgroup.freeze").write_text("1")
-    yield
-    (group / "cgroup.freeze").write_text("0")
-    started.kill()
-    started.communicate()
-    group.rmdir()
-
-
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mutex, "SUSPENDED_S", 0.2)
@@ -101,15 +87,6 @@ def test_restore_of_a_person_ends_it(node: Node) -> None:
     assert mutex.CODE == refused["code"]
     assert f"process {stuck.pid}" in refused["text"]
     assert restored["restored"], restored
-
-
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/sys/fs/cgroup/cgroup.procs").exists(), reason="needs root and control groups"
-)
-def test_frozen_command(node: Node) -> None:
-    """A frozen process is shown as one that sleeps."""
-    with holder(node) as stuck, frozen(stuck):
-        assert node.run("restore")["restoration"]["restored"]
 
 
 def test_command_that_works_is_waited_for(node: Node) -> None:
