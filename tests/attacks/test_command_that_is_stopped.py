@@ -130,7 +130,7 @@ def test_command_that_hangs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_process_of_another_program_is_not_ended(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An administrator's `flock` of the folder is named, and left alone."""
+    """An administrator's `flock` of the folder is named, and not ended."""
     monkeypatch.setattr(mutex, "longest_s", lambda state: 0.2)
     link = Path(tempfile.mkdtemp(prefix="tokenpeak-attack-")) / "link"
     link.symlink_to(node.folder)

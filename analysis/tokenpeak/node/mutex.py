@@ -34,7 +34,7 @@ _LOOK_S = 1.0
 _POLL_S = 0.05
 
 
-class Holder(NamedTuple):
+class MutexHolder(NamedTuple):
     """The process that has the mutex."""
 
     pid: int
@@ -80,7 +80,7 @@ def _await(state: State, descriptor: int, may_end: Callable[[], bool]) -> None:
     """Take the mutex when its holder lets go, or has been ended."""
     began = since = time.monotonic()
     suspended_since: float | None = None
-    seen: Holder | None = None
+    seen: MutexHolder | None = None
     while not clock.wait_until(lambda: _is_taken(descriptor), _LOOK_S, _POLL_S):
         now, holder = time.monotonic(), holder_of(state)
         if holder != seen:
@@ -108,13 +108,13 @@ def longest_s(state: State) -> float:
     return MANAGERS_S + drain_s + stop_s + ready_s
 
 
-def holder_of(state: State) -> Holder | None:
+def holder_of(state: State) -> MutexHolder | None:
     """Who has the mutex, of the processes of this script's user; None where nobody has, or it cannot be seen."""
     for pid in process.pids():
         if os.geteuid() in process.user_ids(pid) and _holds(pid, str(state.folder)):
             found = process.stat_of(pid)
             if found is not None:
-                return Holder(pid, found.started_ticks, _command(pid))
+                return MutexHolder(pid, found.started_ticks, _command(pid))
     return None
 
 
@@ -161,7 +161,7 @@ def _is_frozen(group: str) -> bool:
     return False
 
 
-def _is_ended(state: State, holder: Holder) -> bool:
+def _is_ended(state: State, holder: MutexHolder) -> bool:
     """Kill a holder that is the one which was looked at; False where it was not started for this state folder."""
     if str(state.folder) not in process.command_line(holder.pid):
         return False
@@ -171,7 +171,7 @@ def _is_ended(state: State, holder: Holder) -> bool:
     return True
 
 
-def _refusal(holder: Holder | None, waited_s: float, *, is_suspended: bool) -> str:
+def _refusal(holder: MutexHolder | None, waited_s: float, *, is_suspended: bool) -> str:
     who = holder.text if holder else "a process that this user cannot see"
     what = f"The node is in the hands of {who}, which "
     what += "was stopped or is frozen" if is_suspended else f"has not let go of it within {waited_s:.0f} s"
