@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.node.conftest import Node, node_in
 
 ATTACKER = 65534
 """nobody"""
@@ -18,3 +19,10 @@ def place() -> Iterator[Path]:
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """A node of this user's own."""
+    with node_in(tmp_path / "state") as made:
+        yield made

@@ -62,6 +62,7 @@ def test_trial_in_a_container(hosted: Node, docker: Daemon) -> None:
 
     labels = {name: made["Config"]["Labels"][f"tokenpeak.engine.{name}"] for name in ("trial", "holder")}
     assert {"trial": "0000-abc", "holder": "sweep-1"} == labels
+    assert {"max-size": "256m", "max-file": "2"} == made["HostConfig"]["LogConfig"]["Config"]
     assert ("host", launched["pid"]) == (made["HostConfig"]["NetworkMode"], made["State"]["Pid"])
     assert [launched["engine_digest"]] * 2 == [image_id(docker), made["Image"]]
     assert "0.32.0" == launched["engine_version"]

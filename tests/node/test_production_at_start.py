@@ -9,10 +9,17 @@ from tokenpeak.node.managers.systemd import loss
 SERVED = {"running": True, "model": "prod"}
 
 
-def test_production_that_crashed_between_two_trials(node: Node) -> None:
-    """The next trial brings it back, and says that it had ended by itself."""
+def first_trial(node: Node) -> None:
+    """Production serves, and the sweep has had a trial on the node, which it keeps."""
     node.production()
     node.run("produce")
+    node.run("launch", node.launch_request())
+    assert node.run("finish", node.finish_request(keep_lock=True))["restoration"]["restored"]
+
+
+def test_production_that_crashed_between_two_trials(node: Node) -> None:
+    """The next trial brings it back, and says that it had ended by itself."""
+    first_trial(node)
     node.stop_production()
     assert not answers(node)
 
@@ -26,13 +33,10 @@ def test_production_that_crashed_between_two_trials(node: Node) -> None:
 
 
 def test_production_that_crashed_after_the_last_trial(node: Node) -> None:
-    """The sweep's end starts it again; without a sweep, `make restore` does not touch what no trial stopped."""
-    node.production()
-    node.run("produce")
+    """The sweep's end starts it again."""
+    first_trial(node)
     node.stop_production()
 
-    assert "no trial stopped it" in node.run("restore")["restoration"]["message"]
-    assert not answers(node)
     restoration = node.run("restore", {"holder": "sweep-1", "production_at_start": SERVED})["restoration"]
 
     assert restoration["restored"], restoration
@@ -42,7 +46,9 @@ def test_production_that_crashed_after_the_last_trial(node: Node) -> None:
 
 def test_production_that_does_not_start_again(node: Node) -> None:
     """The sweep's end says so instead of ending well."""
-    declared = node.production()
+    first_trial(node)
+    node.stop_production()
+    declared = node.declaration["production"]
     declared["process"]["argv"] = ["/bin/false"]
     node.declare(production=declared)
 
@@ -50,6 +56,16 @@ def test_production_that_does_not_start_again(node: Node) -> None:
     restoration = node.run("restore", request)["restoration"]
 
     assert not restoration["restored"], restoration
+
+
+def test_production_that_no_trial_stopped(node: Node) -> None:
+    """Without a sweep, `make restore` does not touch it."""
+    node.production()
+    node.run("produce")
+    node.stop_production()
+
+    assert "no trial stopped it" in node.run("restore")["restoration"]["message"]
+    assert not answers(node)
 
 
 def test_production_that_an_operator_started_during_a_trial(node: Node) -> None:

@@ -182,6 +182,81 @@ def test_engine_has_its_own_user_and_limits(limited: RigNode) -> None:
     assert "" == peek
 
 
+IN_A_SCOPE = "exec systemd-run --quiet --scope --unit=caller-{command} runuser -u tuner -- sudo -n"
+
+
+@pytest.fixture
+def by_commands(limited: RigNode) -> RigNode:
+    """The node, with production of a pair of commands, which is in the control group of whoever starts it."""
+    limited.sh("systemctl", "disable", "--now", "-q", "prod.service")
+    serve = f"{PYTHON} {SERVER} serve prod --host {limited.address} --port 8000"
+    limited.write("/opt/start", f"#!/bin/sh\nsetsid {serve} >/dev/null 2>&1 & echo $! > /run/prod.pid\n")
+    limited.write("/opt/stop", "#!/bin/sh\nkill $(cat /run/prod.pid)\n")
+    limited.sh("chmod", "755", "/opt/start", "/opt/stop")
+    limited.sh("systemd-run", "--quiet", "--property=KillMode=process", "/opt/start")
+    declared = limited.read("node.json") or {}
+    url = f"http://{limited.address}:8000"
+    production = {"manager": "command", "start": ["/opt/start"], "stop": ["/opt/stop"], "url": url}
+    limited.write(f"{STATE}/node.json", json.dumps({**declared, "production": production}))
+    assert clock.wait_until(lambda: answers(limited), 10)
+    return limited
+
+
+def in_a_scope(node: RigNode, command: str, request: object) -> "subprocess.Popen[str]":
+    """A command of the tuner's in a scope that he has power over, as over his session's."""
+    node.write("/run/request.json", json.dumps(request))
+    argv = node.ssh_argv("sh", "-c", f"'{IN_A_SCOPE.format(command=command)} {COMMAND} {command} < /run/request.json'")
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def is_stopped(node: RigNode) -> bool:
+    return "stopped" in (node.read("record.json") or {}) and not answers(node)
+
+
+def test_end_of_the_callers_session_ends_nothing(by_commands: RigNode) -> None:
+    """Production that `finish` has started serves on when everything in its caller's control group is killed."""
+    launched = in_a_scope(by_commands, "launch", by_commands.launch_request()).communicate(timeout=60)[0]
+    finished = in_a_scope(by_commands, "finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
+    said, err = finished.communicate(timeout=60)
+    by_commands.sh("systemctl", "kill", "--signal=KILL", "caller-finish.scope")
+    group = by_commands.sh("sh", "-c", "cat /proc/$(cat /run/prod.pid)/cgroup")
+
+    assert json.loads(launched)["ready"], launched
+    assert json.loads(said)["restoration"]["restored"], said + err
+    assert "caller-finish" not in group
+    assert "/system.slice/run-" in group
+    assert answers(by_commands)
+
+
+@pytest.mark.parametrize("how", [("kill", "--signal=STOP"), ("kill", "--signal=KILL"), ("freeze",)])
+def test_caller_that_is_stopped_in_the_midst(limited: RigNode, how: tuple[str, ...]) -> None:
+    """A launch whose caller is stopped or killed while production is down: the guard gives the node back in time."""
+    request = limited.launch_request(lease_s=3, idle_s=6)
+    launching = in_a_scope(limited, "launch", request)
+    assert clock.wait_until(lambda: is_stopped(limited), 20, poll_s=0.1)
+
+    limited.sh("systemctl", *how, "caller-launch.scope")
+
+    assert clock.wait_until(lambda: answers(limited) and limited.read("record.json") is None, 40, poll_s=0.5)
+    limited.sh("systemctl", "kill", "--signal=KILL", "caller-launch.scope")
+    limited.sh("systemctl", "thaw", "caller-launch.scope")
+    launching.kill()
+    launching.communicate()
+
+
+@pytest.mark.parametrize("how", [("kill", "--signal=STOP"), ("freeze",)])
+def test_command_that_is_stopped_with_the_mutex(limited: RigNode, how: tuple[str, ...]) -> None:
+    """Root's command itself stands still while production is down: the guard ends it and gives the node back."""
+    launching = in_a_scope(limited, "launch", limited.launch_request(lease_s=3, idle_s=25))
+    assert clock.wait_until(lambda: is_stopped(limited), 20, poll_s=0.1)
+    unit = limited.sh("systemctl", "list-units", "--plain", "--no-legend", "run-*.service").split()[0]
+
+    limited.sh("systemctl", *how, unit)
+
+    assert clock.wait_until(lambda: answers(limited) and limited.read("record.json") is None, 40, poll_s=0.5)
+    launching.communicate(timeout=30)
+
+
 def test_folder_that_others_can_write_is_refused(rig_node: RigNode) -> None:
     """Nothing below a folder of somebody else's may run as root."""
     rig_node.sh("mkdir", "-m", "777", "/opt/open")

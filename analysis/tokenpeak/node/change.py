@@ -22,6 +22,7 @@ from tokenpeak.node import (
     lock,
     machine,
     memory,
+    mutex,
     outcomes,
     production,
     serving,
@@ -60,7 +61,7 @@ def change(state: State, declaration: Json, request: ChangeRequest, *, limited: 
     Raises ScriptError where nothing was touched.
     """
     phases = Phases(state)
-    with state.exclusive():
+    with mutex.exclusive(state):
         record, definition = _begin(state, declaration, request, phases, limited)
         try:
             record = _stop_and_write(state, record, definition, phases)
@@ -80,9 +81,9 @@ def change(state: State, declaration: Json, request: ChangeRequest, *, limited: 
         downtime_s = clock.boot_s() - float(record["stopped"]["boot_s"])
         state.write(records.NAME, record)
     except (ScriptError, OSError) as error:
-        with state.exclusive():
+        with mutex.exclusive(state):
             return _failed(state, request, phases, record, str(error))
-    with state.exclusive():
+    with mutex.exclusive(state):
         reason = over()
         if reason is None and record.get("drained"):
             with phases.span("rejoining"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import guard, lock, production
+from tokenpeak.node import guard, lock, mutex, production
 from tokenpeak.node import record as records
 from tokenpeak.node.change import changed_production, started_again
 from tokenpeak.node.definitions import definition_of
@@ -24,7 +24,7 @@ def confirm(state: State, request: ConfirmRequest) -> ConfirmAnswer:
     Raises ScriptError where it is not confirmed; the controller then gives the node back, or the guard does.
     """
     phases = Phases(state)
-    with state.exclusive():
+    with mutex.exclusive(state):
         record = records.read(state)
         if record is None or (record["trial_id"], record["holder"]) != (request.apply_id, request.holder):
             raise ScriptError("not_waiting", f"No apply {request.apply_id} waits here: the node has put it back.")

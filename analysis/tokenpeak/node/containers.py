@@ -6,11 +6,10 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any, Sequence
 
-from tokenpeak.node import process, root_files
+from tokenpeak.node import clock, engine_log, process, root_files
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, control_group, in_control_group, program
@@ -27,6 +26,7 @@ FORWARDERS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pas
 """Programs that answer at a container's published ports, as the user of the container's runtime."""
 _NAMED = re.compile(r"^(docker|libpod-payload|libpod|crio|cri-containerd)-|\.scope$")
 """What stands around a container's id in the name of its control group."""
+_POLL_S = 0.05
 _INIT = {DOCKER: "docker-init", PODMAN: "catatonit"}
 _INIT_FOLDERS = (Path("/usr/libexec/docker"), Path("/usr/libexec/podman"), Path("/usr/lib/podman"))
 
@@ -84,9 +84,12 @@ class Runtime:
             return
         env = {**os.environ, **self._settings}
         started = process.start_detached(self.command("logs", container), log=log, env=env, cwd="/")
-        try:
-            started.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+
+        def is_over() -> bool:
+            engine_log.bound(log)
+            return started.poll() is not None
+
+        if not clock.wait_until(is_over, timeout_s, _POLL_S):
             started.kill()
             started.wait()
 

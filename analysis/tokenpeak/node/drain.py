@@ -158,6 +158,14 @@ class Drain:
         return sum(value or 0.0 for value in found)
 
 
+def longest_s(declared: Json | None) -> float:
+    """The longest that leaving the balancer may take, as the inventory declares it; the return has BACK_S."""
+    if not declared:
+        return 0.0
+    wait = _wait(declared)
+    return float(wait.get("most_s", MOST_S)) + float(wait.get("seconds", 0.0)) + BACK_S
+
+
 def drain_of(declared: Json | None, production: Json, state: State) -> Drain | None:
     """The declared drain; None where nothing is declared, and none of a node without production."""
     if not declared or production.get("manager", "none") == "none":

@@ -17,7 +17,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from tokenpeak.node import boards, process
 from tokenpeak.node.containers import SETTINGS, Runtime, of_containers
-from tokenpeak.node.engine_builds import DOCKER, engine_builds
+from tokenpeak.node.engine_builds import DOCKER, PODMAN, engine_builds
 from tokenpeak.node.environment import VISIBLE
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember
@@ -39,7 +39,11 @@ AMD_DEVICES = ("/dev/kfd", "/dev/dri")
 CREATE_TIMEOUT_S = 120.0
 LOG_TIMEOUT_S = 30.0
 _SIGNALLED = 128
-_LOG_DRIVERS = {DOCKER: "json-file"}
+_LOGGING = {
+    DOCKER: ("--log-driver", "json-file", "--log-opt", "max-size=256m", "--log-opt", "max-file=2"),
+    PODMAN: ("--log-driver", "k8s-file", "--log-opt", "max-size=256m"),
+}
+"""Of a log that grows beyond that, the runtime has its last part alone."""
 
 
 def runtime_of(build: Json) -> Runtime:
@@ -188,10 +192,9 @@ class EngineContainer:
 
     def create(self, build: Json, options: Sequence[str], argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Make it, with `options` beside those of every engine's container; `recorded` has its id then."""
-        driver = _LOG_DRIVERS.get(self.runtime.name, "k8s-file")
         made = self.runtime.do(
             *("create", "--name", f"tokenpeak-engine-{self.state.digest}", "--label", label(self.state)),
-            *("--network", "host", "--env-file", "/dev/stdin", "--pull", "never", "--log-driver", driver),
+            *("--network", "host", "--env-file", "/dev/stdin", "--pull", "never", *_LOGGING[self.runtime.name]),
             *("--oom-score-adj", "500", "--shm-size", str(build.get("shm_size") or SHM_SIZE)),
             *self.runtime.init_option(),
             *options,

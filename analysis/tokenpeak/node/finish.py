@@ -6,7 +6,7 @@ import base64
 import zlib
 from dataclasses import replace
 
-from tokenpeak.node import fence, guard, launch, lease, lock, outcomes, overlap, telemetry
+from tokenpeak.node import engine_log, fence, guard, launch, lease, lock, mutex, outcomes, overlap, telemetry, trust
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.error import ScriptError
@@ -16,9 +16,6 @@ from tokenpeak.node.protocol.requests import FinishRequest, sweep_of
 from tokenpeak.node.restore import not_touched, restore, stop_engine
 from tokenpeak.node.state import Json, State
 
-LOG_BYTES = 8 << 20
-"""More than this is cut from the log's middle: start-up facts are at its beginning, causes at its end."""
-
 
 def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAnswer:
     """End the trial whatever became of it; always answers, also when nothing was launched or the guard was first.
@@ -27,11 +24,11 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
     """
     phases = Phases(state)
     trial_id, holder = request.trial_id, request.holder
-    with state.exclusive():
+    with mutex.exclusive(state):
         fence.refuse_older(state, request.claim, holder)
         record = records.read_if_possible(state)
         if lock.is_of_another(state, holder, sweep_of(request.claim)) or (
-            record is not None and record["trial_id"] != trial_id
+            record is not None and (record["trial_id"] != trial_id or "apply" in record)
         ):
             now, known = not_touched(state), _known(state, request)
             return FinishAnswer(
@@ -124,15 +121,8 @@ def packed_log(state: State, declaration: Json, output: Json) -> str:
     path = state.path(LOG)
     if not path.exists():
         return ""
-    with path.open("rb") as stream:
-        size = stream.seek(0, 2)
-        stream.seek(0)
-        if size <= LOG_BYTES:
-            raw = stream.read(LOG_BYTES)
-        else:
-            head = stream.read(LOG_BYTES // 2)
-            stream.seek(size - LOG_BYTES // 2)
-            raw = head + f"\n[{size - LOG_BYTES} bytes left out]\n".encode() + stream.read(LOG_BYTES // 2)
+    engine_log.cut(path)
+    raw = trust.read_end(path, engine_log.KEPT_BYTES)
     try:
         values = launch.secret_values(declaration, launch.api_key(state, output))
         text = launch.redact(raw.decode(errors="replace"), values)

@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from tokenpeak.node import clock, lease, lock, overlap, process, root_environment, root_files, trust
+from tokenpeak.node import clock, engine_log, lease, lock, mutex, overlap, process, root_environment, root_files, trust
 from tokenpeak.node import record as records
+from tokenpeak.node.engine import LOG as ENGINE_LOG
 from tokenpeak.node.engine import has_systemd
 from tokenpeak.node.error import ScriptError, refusal
 from tokenpeak.node.guard_report import GuardReport
@@ -258,6 +259,7 @@ def watch(state: State, wait: Callable[[Callable[[], bool], float], object] = _w
         report.watching(why)
         if why is None:
             pause_s = 1.0
+            engine_log.bound(state.path(ENGINE_LOG))
             wait(is_gone, _look_again_s(state))
             continue
         if announced != why:
@@ -289,23 +291,39 @@ def _look_again_s(state: State) -> float:
 
 
 def _attempt(state: State, nonce: str | None) -> RestoreOutcome:
-    """One restoration, unless somebody did it or renewed the lease while this waited for its turn."""
-    with state.exclusive():
-        if not state.has(records.NAME):
-            return RestoreOutcome(restored=True, message="Somebody else gave the node back.")
+    """One restoration, unless somebody did it or renewed the lease while this waited for its turn.
+
+    A command that has the mutex and does not go on is ended before.
+    """
+
+    def is_still_due() -> bool:
         record = records.read_if_possible(state)
-        if nonce is not None and record is not None and record["nonce"] != nonce:
-            return RestoreOutcome(restored=True, message="Somebody else gave the node back.")
-        if record is not None and is_due(state, record) is None:
-            return RestoreOutcome(restored=False)
-        try:
-            outcome = restore(state, Phases(state), by="guard")
-        except Exception as error:  # whatever it was, the guard goes on trying
-            words = refusal(error) if isinstance(error, OSError) else str(error)
-            return RestoreOutcome(restored=None, message=f"The restoration failed: {type(error).__name__}: {words}")
-        if outcome.restored:
-            lock.release(state)
-        return outcome
+        return record is None or is_due(state, record) is not None
+
+    try:
+        with mutex.exclusive(state, may_end=is_still_due):
+            return _restore_in_turn(state, nonce)
+    except ScriptError as error:
+        return RestoreOutcome(restored=None, message=error.text)
+
+
+def _restore_in_turn(state: State, nonce: str | None) -> RestoreOutcome:
+    """As `_attempt`, with the mutex held."""
+    if not state.has(records.NAME):
+        return RestoreOutcome(restored=True, message="Somebody else gave the node back.")
+    record = records.read_if_possible(state)
+    if nonce is not None and record is not None and record["nonce"] != nonce:
+        return RestoreOutcome(restored=True, message="Somebody else gave the node back.")
+    if record is not None and is_due(state, record) is None:
+        return RestoreOutcome(restored=False)
+    try:
+        outcome = restore(state, Phases(state), by="guard")
+    except Exception as error:  # whatever it was, the guard goes on trying
+        words = refusal(error) if isinstance(error, OSError) else str(error)
+        return RestoreOutcome(restored=None, message=f"The restoration failed: {type(error).__name__}: {words}")
+    if outcome.restored:
+        lock.release(state)
+    return outcome
 
 
 def _say(text: str, *, is_alert: bool = False) -> None:

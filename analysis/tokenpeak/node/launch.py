@@ -20,6 +20,7 @@ from tokenpeak.node import (
     lock,
     machine,
     memory,
+    mutex,
     production,
     serving,
     telemetry,
@@ -91,7 +92,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         )
     model = _digest_of_model(declaration, request, build, env)
     failure: str | None = None
-    with state.exclusive():
+    with mutex.exclusive(state):
         record = borrow(state, declaration, request, (host, port), phases)
         if request.idle_s:
             with phases.span("idle_power"):
@@ -176,6 +177,8 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
     fence.enter(state, request.claim, request.holder)
     hold.require_none(state)
     state.require_room(LEAST_ROOM_BYTES)
+    # What it was before this sweep had the node is not this sweep's to say: an administrator may have stopped it.
+    at_start = request.production_at_start if _has_node(state, request) else None
     lock.take(state, request.holder, sweep_of(request.claim))
     record = records.read(state)
     if record is not None and guard.is_due(state, record):
@@ -184,6 +187,13 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
         if not outcome.restored:
             raise ScriptError("production", f"After an earlier trial, {standing(outcome.restored)}: {outcome.message}")
         record = None
+    if record is not None and "apply" in record:
+        # Its holder's name is no secret: whoever may run trials would move its deadline.
+        raise ScriptError(
+            "locked",
+            f"The apply {record['trial_id']} of {record['holder']} has the node and waits to be confirmed: wait until "
+            "it has ended, or `make restore`, which puts production's definition back.",
+        )
     if record is not None:
         # Production was stopped by an earlier trial of this sweep (restore: per_sweep), or that trial's end was lost.
         lease.renew(state, request.lease_s, request.holder)
@@ -199,7 +209,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
         with phases.span("recording"):
             _require_free(address)
             found = production.record(declaration.get("production") or {"manager": "none"}, state)
-            was = production.at_sweep_start(found, request.production_at_start)
+            was = production.at_sweep_start(found, at_start)
             record = {
                 "nonce": secrets.token_hex(8),
                 "armed_at_unix_s": time.time(),
@@ -222,6 +232,10 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
         lock.release(state)
         raise
     return _stopped_production(state, record, phases)
+
+
+def _has_node(state: State, request: LaunchRequest) -> bool:
+    return lock.is_had_by(state, request.holder, sweep_of(request.claim))
 
 
 def _require_free(address: tuple[str, int]) -> None:

@@ -2,7 +2,8 @@
 
 It is a root-owned file outside the state folder that runs the root-owned script there with a fixed state folder; one
 sudoers line permits it. What comes through it is limited: no other command, no file named by the user, no engine but
-a declared build, and that not as root.
+a declared build, and that not as root. Where systemd runs the machine, the script is a unit of the system's, so that
+nothing of its caller's (session, control group, terminal, priorities) holds for it and for what it leaves running.
 
 Another such command, for another user, changes production's definition: whoever may run trials has no right to that.
 """
@@ -33,6 +34,12 @@ NOBODY_ELSE = (None, "root", "0", 0)
 
 MARK = "# TokenPeak's guard command"
 SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
+SYSTEMD_RUN = "/usr/bin/systemd-run"
+UNIT_OPTIONS = (
+    *("--quiet", "--collect", "--pipe", "--wait", "--slice=system.slice"),
+    # Its guard, its sampler and production of start commands go on when it has ended.
+    *("--property=KillMode=process", "--property=TasksMax=infinity"),
+)
 TEXT = """#!/bin/sh
 # TokenPeak's guard command, put here by `make install`. The sudoers line for it is in playbooks/README.md.
 # One word of these and nothing else; a request comes on standard input.
@@ -43,7 +50,13 @@ case "$#:$1" in
   exit 2
   ;;
 esac
-cd / && exec {environment} {python} {options} {bundle} "$1" --limited{option} --state {state}
+cd / || exit
+set -- {environment} {python} {options} {bundle} "$1" --limited{option} --state {state}
+# In a unit of its own: who asks can stop or end his session, and neither this nor what it starts.
+if [ -d /run/systemd/system ] && [ -S /run/dbus/system_bus_socket ] && [ -x {systemd_run} ]; then
+  set -- {environment} {systemd_run} {unit_options} -- "$@"
+fi
+exec "$@"
 """
 
 
@@ -68,6 +81,8 @@ def _put(state: State, declared: str, commands: Sequence[str], option: str) -> b
         commands=", ".join(commands),
         option=option,
         name=target.name,
+        systemd_run=SYSTEMD_RUN,
+        unit_options=" ".join(UNIT_OPTIONS),
         environment=" ".join(map(shlex.quote, root_environment.environment_words())),
         options=" ".join(process.PYTHON_OPTIONS),
         python=shlex.quote(str(Path(sys.executable).resolve())),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
-from tokenpeak.node import lease, record
+from tokenpeak.node import clock, lease, record
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.protocol.requests import LEASE_MAX_S
 from tokenpeak.node.state import Json, State
 
 FILE = "lock.json"
@@ -26,6 +27,15 @@ def take(state: State, holder: str, sweep_id: str | None = None) -> None:
         )
     if held.get("holder") != holder:
         state.write(FILE, {"holder": holder, "sweep_id": sweep_id, "taken_at_unix_s": time.time()})
+
+
+def is_had_by(state: State, holder: str | None, sweep_id: str | None = None) -> bool:
+    """Whether the sweep of `holder` has the node, or had it a moment ago: at its end it renews no lease any more."""
+    held, last = state.read(FILE), state.read(lease.FILE) or {}
+    if held is None or holder is None or _is_other(held, holder, sweep_id) or last.get("boot_id") != clock.boot_id():
+        return False
+    left_s = lease.remaining_s(state)
+    return left_s is None or left_s > -LEASE_MAX_S
 
 
 def is_of_another(state: State, holder: str, sweep_id: str | None = None) -> bool:

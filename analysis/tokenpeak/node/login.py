@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import select
+import signal
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, NoReturn, TypeVar
 
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.shown import shown_value
 
-MOST_CHARACTERS = 16 << 20
+MOST_BYTES = 16 << 20
 """Of what an action returns: a file of that user's, say."""
+WITHIN_S = 60.0
+"""For an action: a model's files on a slow disk, say."""
+_STANDARD_ERROR = 2
 Result = TypeVar("Result")
 """A JSON value."""
 
@@ -44,7 +51,8 @@ def home_of(user: str) -> Path:
 def within(user: str | None, action: Callable[[], Result]) -> Result:
     """What `action` returns when it is done as that user, in a process of its own; what it raises is an OSError here.
 
-    Root must not write into a folder that another user can turn into a link to somewhere else.
+    Root must not write into a folder that another user can turn into a link to somewhere else. That user can stop the
+    process, which is ended then.
     """
     if not user or pwd.getpwnam(user).pw_uid == os.geteuid():
         return action()
@@ -52,23 +60,58 @@ def within(user: str | None, action: Callable[[], Result]) -> Result:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        try:
-            os.initgroups(user, account.pw_gid)
-            os.setgid(account.pw_gid)
-            os.setuid(account.pw_uid)
-            answer: dict[str, Any] = {"result": action()}
-        except BaseException as error:
-            answer = {"error": str(error)}
-        with os.fdopen(writing, "w") as stream:
-            json.dump(answer, stream)
-            stream.flush()
-            os._exit(0)
+        _act(account, writing, action)
     os.close(writing)
-    with os.fdopen(reading) as stream:
-        raw = stream.read(MOST_CHARACTERS)
-    os.waitpid(child, 0)
+    try:
+        raw = _read(reading, time.monotonic() + WITHIN_S)
+    except TimeoutError:
+        raise OSError(f"As user {user}: not done within {WITHIN_S:g} s") from None
+    finally:
+        os.close(reading)
+        # Its user may have stopped it; one that is done has nothing left to do.
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if len(raw) > MOST_BYTES:
+        raise OSError(f"As user {user}: more than {MOST_BYTES >> 20} MiB came of it")
     answer = json.loads(raw or '{"error": "the process ended"}')
     if "error" in answer:
         raise OSError(f"As user {user}: {answer['error']}")
     result: Result = answer["result"]
     return result
+
+
+def _act(account: pwd.struct_passwd, writing: int, action: Callable[[], Any]) -> NoReturn:
+    """In the child: take the user's rights alone, and write what comes of the action.
+
+    Nothing that is open is kept: the node's mutex, for one, would be held for as long as that user stops this process.
+    """
+    try:
+        for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+            if number > _STANDARD_ERROR and number != writing:
+                with suppress(OSError):
+                    os.close(number)
+        os.initgroups(account.pw_name, account.pw_gid)
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
+        answer: dict[str, Any] = {"result": action()}
+    except BaseException as error:
+        answer = {"error": str(error)}
+    try:
+        with os.fdopen(writing, "w") as stream:
+            json.dump(answer, stream)
+    finally:
+        os._exit(0)
+
+
+def _read(descriptor: int, deadline: float) -> bytes:
+    """What is written there until it is closed, up to a bound; TimeoutError where that takes too long."""
+    raw = b""
+    while len(raw) <= MOST_BYTES:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise TimeoutError
+        chunk = os.read(descriptor, 1 << 16)
+        if not chunk:
+            break
+        raw += chunk
+    return raw

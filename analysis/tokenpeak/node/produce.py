@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import process, production, record, trust
+from tokenpeak.node import mutex, process, production, record, trust
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.managers.command import LOG
 from tokenpeak.node.managers.command import RECORD as PROCESS
@@ -15,7 +15,7 @@ _SAID_BYTES = 4096
 
 def produce(state: State, declaration: Json, ready_s: float = 120.0) -> ProduceAnswer:
     """Start declared production unless it runs as declared, or a trial has the node."""
-    with state.exclusive():
+    with mutex.exclusive(state):
         if state.has(record.NAME):
             return ProduceAnswer(changed=False, message="A trial has the node.")
         declared = declaration.get("production") or {"manager": "none"}
@@ -46,7 +46,7 @@ def _last_words(state: State) -> str:
 
 def end(state: State, grace_s: float = 10.0) -> str:
     """End the process that `produce` started, unless a trial has the node; what came of it, in words."""
-    with state.exclusive():
+    with mutex.exclusive(state):
         if state.has(record.NAME):
             return "a trial has the node, so its production is not touched: make restore gives it back."
         leader = state.read(PROCESS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenpeak.node import clock, guard, launcher, lease, lock, process, root_files, telemetry
+from tokenpeak.node import clock, guard, launcher, lease, lock, mutex, process, root_files, telemetry
 from tokenpeak.node import record as records
 from tokenpeak.node.engine import Engine, has_systemd
 from tokenpeak.node.error import ScriptError
@@ -53,7 +53,7 @@ def uninstall(state: State, declaration: Json, request: UninstallRequest) -> Uni
     `produced`, production is a demonstration of TokenPeak's own and is ended too.
     """
     left: list[str] = []
-    with state.exclusive():
+    with mutex.exclusive(state):
         _require_free(state)
         telemetry.stop(state)
         if pids := Engine(state).stop(ENGINE_STOP_S):

@@ -15,10 +15,12 @@ from tokenpeak.node import (
     boards,
     clock,
     drain,
+    engine_log,
     fence,
     hold,
     lock,
     memory,
+    mutex,
     outcomes,
     overlap,
     production,
@@ -45,9 +47,12 @@ def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: in
     engine = Engine(state)
     telemetry.stop(state)
     if not engine.is_known():
+        engine_log.cut(engine.log)
         return {"engine_stopped": True, "message": ""}
     with phases.span("engine_stop"):
         left = engine.stop(grace_s)
+    # Production may need the room.
+    engine_log.cut(engine.log)
     with phases.span("memory_wait"):
         level = memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)), baseline_bytes)
     message = f"The engine's processes {left} do not end, not even by SIGKILL. " if left else ""
@@ -231,11 +236,12 @@ def not_touched(state: State) -> RestoreOutcome:
 def restore_command(state: State, declaration: Json, request: RestoreRequest) -> RestoreAnswer:
     """`make restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it.
 
+    For a person, who names no holder, a command that does not go on is ended first.
     A sweep that lives does not get a node again that a person has given back, until a person releases it.
     """
     phases = Phases(state)
     holder = request.holder
-    with state.exclusive():
+    with mutex.exclusive(state, may_end=lambda: holder is None):
         try:
             fence.enter(state, request.claim, holder)
         except OSError:
@@ -243,13 +249,14 @@ def restore_command(state: State, declaration: Json, request: RestoreRequest) ->
             fence.refuse_older(state, request.claim, holder)
         if holder and lock.is_of_another(state, holder, sweep_of(request.claim)):
             return RestoreAnswer(phases=phases.spans, restoration=not_touched(state))
+        at_start = request.production_at_start if lock.is_had_by(state, holder, sweep_of(request.claim)) else None
         before = outcomes.of_holder(state, holder)
         is_had = holder is None and hold.is_had(state)
-        outcome = restore(state, phases, by="restore", at_start=request.production_at_start, accept=request.accept)
+        outcome = restore(state, phases, by="restore", at_start=at_start, accept=request.accept)
         held = hold.release(state) if request.release else hold.keep(state) if is_had else None
         if outcome.restored:
             lock.release(state)
-    if outcome.trial_id is None and not request.production_at_start:
+    if outcome.trial_id is None and not at_start:
         outcome = _with(outcome, _free_node(state, declaration))
     if held:
         outcome = _with(outcome, held)

@@ -1,7 +1,8 @@
 """Environment of everything that root runs for a restricted user: one that the user chooses nothing of.
 
 Some sudoers keep the caller's PATH, and every one keeps limits, priority and ignored signals, which production would
-inherit when it is started again. `environment_words` is what root's command is started with; `enter` does the rest.
+inherit when it is started again: processors, scheduling and the score of the kernel's memory killer too.
+`environment_words` is what root's command is started with; `enter` does the rest.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ import os
 import pwd
 import resource
 import signal
+from contextlib import suppress
+from pathlib import Path
+
+from tokenpeak.node import process, root_files
 
 FIXED: dict[str, str] = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/snap/bin",
@@ -33,7 +38,7 @@ def environment_words() -> list[str]:
 
 
 def enter() -> None:
-    """Leave behind what the caller of this process chose: variables, limits, priority, mask, ignored signals."""
+    """Leave behind what the caller of this process chose: variables, limits, scheduling, mask, ignored signals."""
     os.environ.clear()
     os.environ.update(FIXED)
     os.umask(0o022)
@@ -44,11 +49,24 @@ def enter() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     if os.geteuid() != 0:
         return
-    os.setpriority(os.PRIO_PROCESS, 0, 0)
+    _schedule_as_init()
+    with suppress(OSError):
+        root_files.write_setting(Path("/proc/self/oom_score_adj"), "0")
     for name in _LIMITS:
         limit = getattr(resource, f"RLIMIT_{name}", None)
         if limit is not None:
             _as_init(limit)
+
+
+def _schedule_as_init() -> None:
+    """Have the processors of the machine's first process, and no other claim to them or to disks than most have."""
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
+    with suppress(OSError):
+        os.sched_setaffinity(0, os.sched_getaffinity(_INIT))
+    # Python has no call for it.
+    process.run(["ionice", "-c", "0", "-p", str(os.getpid())])
 
 
 def _as_init(limit: int) -> None:

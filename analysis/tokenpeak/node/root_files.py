@@ -220,6 +220,14 @@ def empty(path: Path) -> None:
         os.close(descriptor)
 
 
+def cut(path: Path, length: int, end: bytes) -> None:
+    """Cut a file after so many bytes and write `end` to its end: the very one that is there, as in `empty`."""
+    descriptor = appending(path)
+    with os.fdopen(descriptor, "wb") as stream:
+        os.ftruncate(descriptor, length)
+        stream.write(end)
+
+
 def write_setting(path: Path, text: str) -> None:
     """Write into a file of the kernel's, such as those in /proc."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)

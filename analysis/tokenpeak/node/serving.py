@@ -65,13 +65,14 @@ def request(
         headers["Authorization"] = f"Bearer {key}"
     # The request goes out on the connection that was checked: none is opened anew behind our back.
     connection.auto_open = 0
-    overdue = threading.Timer(timeout_s + ENDING_S, _hang_up, [connection])
-    overdue.daemon = True
-    overdue.start()
+    overdue = _hung_up_after(timeout_s + ENDING_S, connection)
     try:
         connection.connect()
         if check is not None:
+            # It is no time of the server's: it looks through what the users of this machine have open.
+            overdue.cancel()
             check(connection.sock)
+            overdue = _hung_up_after(timeout_s + ENDING_S, connection)
         connection.request(method, parts.path or "/", None if body is None else json.dumps(body).encode(), headers)
         response = connection.getresponse()
         content = response.read(ANSWER_LIMIT_BYTES + 1)
@@ -85,6 +86,14 @@ def request(
     finally:
         overdue.cancel()
         connection.close()
+
+
+def _hung_up_after(seconds: float, connection: http.client.HTTPConnection) -> threading.Timer:
+    """What ends a request that takes longer, unless it is cancelled."""
+    overdue = threading.Timer(seconds, _hang_up, [connection])
+    overdue.daemon = True
+    overdue.start()
+    return overdue
 
 
 def _hang_up(connection: http.client.HTTPConnection) -> None:

@@ -26,15 +26,13 @@ torn file does not matter. Of the other files an unreadable one counts as missin
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import stat
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Dict
 
 from tokenpeak.node import root_files, trust, words
 from tokenpeak.node.error import ScriptError
@@ -302,19 +300,6 @@ class State:
             root_files.remove(self.spare)
         except OSError:
             return
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Only one command at a time changes the node; the kernel lets go when its holder dies.
-
-        The lock is on the folder itself, so that taking it writes nothing.
-        """
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 def content_of(value: Json) -> bytes:

@@ -1,0 +1,95 @@
+"""A local user opens a great many descriptors: millions, with as many processes as he may have.
+
+Whoever answers at an address is looked for among all descriptors of the machine, so that one check took 16 s and
+production's failed in its time. Of another user than the socket's only so many are looked at, and a check is no part
+of the time that a request has.
+"""
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from tests.attacks.conftest import ATTACKER
+
+from tokenpeak.node import serving, sockets
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+
+DESCRIPTORS = 300
+PROCESSES = 3
+OPEN = f"import os, time; [os.dup(0) for _ in range({DESCRIPTORS})]; print(flush=True); time.sleep(600)"
+
+
+@contextmanager
+def flood(*inherited: int) -> Iterator[set[int]]:
+    """Processes of the attacker with many descriptors; their pids."""
+    attacker = ["setpriv", f"--reuid={ATTACKER}", "--clear-groups", "/usr/bin/python3", "-c", OPEN]
+    started = [
+        subprocess.Popen(
+            attacker, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd="/", pass_fds=inherited, close_fds=True
+        )
+        for _ in range(PROCESSES)
+    ]
+    for each in started:
+        assert each.stdout
+        each.stdout.readline()
+    yield {each.pid for each in started}
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+def test_a_user_s_descriptors_are_looked_at_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all of his processes together; the socket's own process is found all the same."""
+    looks: list[str] = []
+    leads_to = sockets._leads_to
+
+    def counted(path: str) -> str | None:
+        looks.append(path)
+        return leads_to(path)
+
+    monkeypatch.setattr(sockets, "_leads_to", counted)
+    monkeypatch.setattr(sockets, "MOST_DESCRIPTORS", DESCRIPTORS // 2)
+    with socket.create_server(("127.0.0.1", 0)) as server, flood() as attackers:
+        with socket.create_connection(server.getsockname()) as connection:
+            found = sockets.peer(connection)
+        looked = [path for path in looks if int(path.split("/")[2]) in attackers]
+
+    assert (os.getpid(),) == found.pids
+    assert DESCRIPTORS // 2 == len(looked)
+
+
+def test_every_holder_within_the_bound_is_found() -> None:
+    """A process of another user that holds the socket as well is not overlooked: a key goes to none but production."""
+    server = socket.create_server(("127.0.0.1", 0))
+    with server, flood(server.fileno()) as attackers, socket.create_connection(server.getsockname()) as connection:
+        found = sockets.peer(connection)
+
+    assert {os.getpid(), *attackers} == set(found.pids)
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def test_check_is_no_part_of_a_request_s_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that takes longer than the request may does not end it."""
+    monkeypatch.setattr(serving, "ENDING_S", 0.1)
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/health"
+        answer = serving.request(url, timeout_s=0.2, check=lambda _: time.sleep(0.6))
+        server.shutdown()
+
+    assert 200 == answer.status, answer
