@@ -117,6 +117,7 @@ def test_restore_for_a_holder_whose_record_is_garbage(borrowed: Node, monkeypatc
     restoration = borrowed.run("restore", {"holder": "sweep-1"})["restoration"]
 
     assert restoration["restored"], restoration
+    assert restoration["was_running"]
     assert answers(borrowed)
 
 

@@ -216,10 +216,12 @@ def test_confirmation_of_somebody_else(applied: Applied) -> None:
     applied.node.run("change", applied.request("--say", "new"))
 
     other = applied.node.run("confirm", {"apply_id": "a-2", "holder": HOLDER})
+    earlier = applied.node.run("confirm", {"apply_id": "a-0", "holder": HOLDER})
     stranger = applied.node.run("confirm", {"apply_id": "a-1", "holder": "somebody"})
     restored = applied.node.run("restore", {"holder": HOLDER})
 
     assert "No apply a-2 waits here" in other["error"]["text"]
+    assert "No apply a-0 waits here" in earlier["error"]["text"]
     assert "No apply a-1 waits here" in stranger["error"]["text"]
     assert restored["restoration"]["restored"]
     assert "put_back" == restored["restoration"]["definition"]

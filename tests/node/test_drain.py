@@ -20,7 +20,10 @@ import pytest
 from tests.node.conftest import STANDIN, Node, free_port
 
 from tokenpeak.node import clock, drain, metrics_text
+from tokenpeak.node.balancers.base import Balancer
+from tokenpeak.node.balancers.haproxy import _connected as haproxy_connected
 from tokenpeak.node.error import ScriptError
+from tokenpeak.node.managers import make_manager
 from tokenpeak.node.state import State
 
 HAPROXY = """
@@ -340,3 +343,22 @@ def test_metrics_page() -> None:
         (name, metrics_text.total(page, name)) for name in "abcde"
     ]
     assert {"x": "1", "y": 'a\\"}b'} == page["b"][0][0]
+
+
+def test_command_of_a_balancer_that_fails(tmp_path: Path) -> None:
+    """Its status and what it printed are shown."""
+    manager = make_manager({"manager": "command", "start": ["true"], "stop": ["true"]}, State.make(tmp_path / "state"))
+
+    with pytest.raises(ScriptError, match=r"ended with status 3: the backend is unknown\."):
+        Balancer({}, manager).do(["sh", "-c", "echo the backend is unknown; exit 3"])
+
+
+def test_haproxy_at_a_port() -> None:
+    """Its runtime interface may be a TCP port; what is neither is said."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        with haproxy_connected(f"{host}:{port}") as connection:
+            assert (host, port) == connection.getpeername()
+
+    with pytest.raises(ScriptError, match="give a path, or HOST:PORT"):
+        haproxy_connected("haproxy.sock")
