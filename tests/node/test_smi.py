@@ -241,3 +241,9 @@ def test_rubbish(raw: str) -> None:
     assert [] == amd_smi.parse_amd_smi(raw, raw)
     assert [] == amd_smi.parse_rocm_smi(raw)
     assert {} == amd_smi.parse_amd_sample(raw)
+
+
+def test_used_memory_of_all_boards() -> None:
+    """It is their sum in bytes; None where no board reports any."""
+    assert 150 << 20 == smi.parse_used_bytes("100\n50\n[N/A]\n")
+    assert smi.parse_used_bytes("[N/A]\n") is None
