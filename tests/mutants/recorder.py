@@ -2,8 +2,7 @@
 
 It is copied there as `mutants_recorder` and imports nothing of TokenPeak. In the environment of pytest,
 `MUTANTS_OUTCOMES` names the file for what each test took and came to, `MUTANTS_TESTS` a file with the only tests to
-run, in this order, `MUTANTS_FAILED` the file for the first that failed, and `MUTANTS_RUNNING` that for the one that
-runs: it ended the process, where that ends without a word.
+run, in this order, and `MUTANTS_FAILED` the file for the first that failed.
 """
 
 import json
@@ -82,12 +81,6 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
     """A file that cannot be collected fails."""
     if report.failed:
         _note_failure(report.nodeid)
-
-
-def pytest_runtest_logstart(nodeid: str) -> None:
-    """Name the test that begins."""
-    if "MUTANTS_RUNNING" in os.environ:
-        Path(os.environ["MUTANTS_RUNNING"]).write_text(nodeid)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
