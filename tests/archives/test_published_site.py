@@ -11,7 +11,7 @@ from published_names import A100, H200, PRESETS, T4, V100
 from tokenpeak import paths
 from tokenpeak.checks.outcome import VERDICT_WORDS
 from tokenpeak.report import claims, open_archive
-from tokenpeak.report.cleaned_copy import release
+from tokenpeak.report.cleaned_copy import cleaned_copy
 from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.publish import leaving
 from tokenpeak.report.site import build_site
@@ -73,7 +73,7 @@ def test_claims_stand_with_verdict_and_arithmetic(name: str, site: Path) -> None
 
 def test_claims_hold_without_node_names(tmp_path: Path) -> None:
     """A copy under labels names no preset, also not in its claims, whose verdicts stay."""
-    release(paths.ARCHIVES / PRESETS, tmp_path / "copy", node_names=False)
+    cleaned_copy(paths.ARCHIVES / PRESETS, tmp_path / "copy", node_names=False)
     found = "".join(path.read_text() for path in (tmp_path / "copy").rglob("*") if path.suffix in (".json", ".yml"))
     before, after = (claims.judged(open_archive(path)) for path in (paths.ARCHIVES / PRESETS, tmp_path / "copy"))
 

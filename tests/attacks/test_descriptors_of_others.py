@@ -62,7 +62,8 @@ def test_a_user_s_descriptors_are_looked_at_up_to_a_bound(monkeypatch: pytest.Mo
         looked = [path for path in looks if int(path.split("/")[2]) in attackers]
 
     assert (os.getpid(),) == found.pids
-    assert DESCRIPTORS // 2 == len(looked)
+    # Another process of that user, of another test say, counts as well.
+    assert 0 < len(looked) <= DESCRIPTORS // 2
 
 
 def test_every_holder_within_the_bound_is_found() -> None:

@@ -42,7 +42,7 @@ def test_manager_that_does_not_say(place: Path, proxy: int, monkeypatch: pytest.
     assert "run it as a user of its own" in str(problem)
 
 
-def test_deployer_is_told_before(place: Path, proxy: int) -> None:
+def test_refusal_is_seen_before(place: Path, proxy: int) -> None:
     """What `describe` answers to a restricted user, and to an administrator."""
     file = place / "command"
     file.write_text("/opt/vllm\nserve\nm\n")
