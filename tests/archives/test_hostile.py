@@ -165,7 +165,8 @@ def attempt(case: Case, folder: Path, commands: CommandLine | RealCommand) -> li
     given = case.make(folder / "in")
     before = {name: tree(folder / name) for name in ("in", "cwd", OUTSIDE)}
     if case.command == "report":
-        argv = ["report", str(given), "--output", str(folder / "results" / "site")]
+        # Without --texts fewer of its files are read.
+        argv = ["report", str(given), "--texts", "--output", str(folder / "results" / "site")]
     else:
         argv = ["import", str(given), "--output", str(folder / "results" / "archives")]
     outcome = commands.ended(argv, folder)
