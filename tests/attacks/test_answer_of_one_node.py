@@ -153,7 +153,7 @@ def printing(code: str) -> list[str]:
     return [sys.executable, "-I", "-c", f"import sys\n{code}"]
 
 
-@pytest.mark.parametrize("said", [b"x" * (40 << 20), b"x\n" * 20_000, b"[" * (1 << 20) + b"\n", b'{"heard": NaN}\n'])
+@pytest.mark.parametrize("said", [b"x" * (8 << 20), b"x\n" * 20_000, b"[" * (1 << 18) + b"\n", b'{"heard": NaN}\n'])
 def test_a_channel_keeps_the_last_of_what_is_no_answer(said: bytes) -> None:
     """Lines without end, lines for ever, and nested JSON end no thread and fill no memory."""
     other: deque[bytes] = deque(maxlen=_KEPT_LINES)
