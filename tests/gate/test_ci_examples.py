@@ -90,6 +90,7 @@ def night(folder: Path, seed: int) -> Path:
     ).path
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("speed", "status"), [(1.0, 0), (0.3, 3)])
 def test_commands_of_examples_run(name: str, speed: float, status: int, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from tokenpeak.store.database import Database, DatabaseChoice, migrations, open_
 from tokenpeak.store.frames import Frames, open_frames
 from tokenpeak.store.views import views
 
+pytestmark = pytest.mark.integration
+
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 
 

@@ -19,10 +19,8 @@ from tokenpeak.sweep.node_files import NodeFiles
 from tokenpeak.sweep.runner import _Collector
 
 BANNERS = {
-    "a line": "Welcome to gpu1.\n",
     "an open line": "Last login: today ",
-    "an object": '{"motd": "hello"}\n',
-    "lines": "\n*** {maintenance} on Friday ***\n[1] 2 3\n\n",
+    "lines": '\nWelcome to gpu1.\n{"motd": "hello"}\n*** {maintenance} on Friday ***\n[1] 2 3\n\n',
 }
 LOCAL = Node(name="gpu1", variables={"ansible_connection": "local"})
 RESTORE_TASK = f"{paths.PLAYBOOKS}/roles/production/tasks/main.yml:2"
