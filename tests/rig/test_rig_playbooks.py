@@ -93,7 +93,7 @@ class Controller:
         found = {}
         for name, raw in ANSWER.findall(done.stdout):
             result = json.loads(raw)
-            if str(result.get("stdout", "")).startswith("{"):
+            if str(result.get("stdout", "")).strip().startswith("{"):
                 found[name] = json.loads(result["stdout"])
         assert found, done.stdout + done.stderr
         return found
