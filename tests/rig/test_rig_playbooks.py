@@ -194,11 +194,13 @@ def test_hostile_requests(rig_node: RigNode, tmp_path: Path) -> None:
     controller = Controller(tmp_path, [rig_node])
     rig_node.production_unit(enabled=True)
     controller.play("install.yml")
-    hostile = ["{{ 7 * 7 }}", "{% raw %}", "{{ lookup('pipe', 'id') }}", "'; id #", "!unsafe x", "\u2028", "$(id)"]
+    hostile = ["{{ 7 * 7 }}", "{% raw %}", "{{ lookup('pipe', 'id') }}", "'; id #", "!unsafe x", "$(id)"]
     script = "import sys,json; print(json.dumps(sys.argv[1:]))"
     request = {**rig_node.launch_request(), "argv": [PYTHON, "-c", script, *hostile]}
 
     launched = controller.ask("launch", request)
     controller.play("restore.yml")
+    refused = controller.ask("launch", {**request, "argv": [*request["argv"], "\u2028"]})
 
-    assert hostile == json.loads(launched["gpu1"].log_tail)
+    assert hostile == json.loads(launched["gpu1"].log_tail), launched
+    assert "U+2028" in str(refused["gpu1"].error), refused
