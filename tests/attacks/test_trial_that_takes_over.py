@@ -1,7 +1,8 @@
 """The tuner sends a launch, a finish or a restore for what is not his: an apply that waits, or production that is down.
 
 By the name of an apply's holder, which `status` shows, a launch moved the deadline of its confirmation and had the
-changed definition stay. A sweep that never had the node had production started that an administrator had stopped.
+changed definition stay. A sweep that never had the node, or had found production down, had production started that an
+administrator had stopped; or a model made up that production had to serve before the record went.
 """
 
 from typing import Any
@@ -83,6 +84,57 @@ def test_launch_starts_nothing_that_the_sweep_never_had(node: Node) -> None:
     assert not launched["production_found_down"], launched
     assert finished["restoration"]["restored"], finished
     assert not answers(node)
+
+
+def test_restore_starts_nothing_that_its_trials_found_down(node: Node) -> None:
+    """One trial of the sweep saw that it was stopped: the sweep's word that it ran is not taken."""
+    stopped_by_an_administrator(node)
+    assert node.run("launch", node.launch_request())["ready"]
+    node.run("finish", node.finish_request(keep_lock=True))
+
+    restoration = node.run("restore", {"holder": "sweep-1", "production_at_start": SERVED})["restoration"]
+
+    assert "ended by itself" not in restoration["message"], restoration
+    assert not answers(node)
+
+
+def test_launch_makes_no_model_up(node: Node) -> None:
+    """What production is to serve again is what this node saw it serve."""
+    node.production()
+    node.run("produce")
+    assert node.run("launch", node.launch_request())["ready"]
+    node.run("finish", node.finish_request(keep_lock=True))
+    node.stop_production()
+
+    made_up = {"running": True, "model": "no-such-model"}
+    launched = node.run("launch", node.launch_request(production_at_start=made_up))
+    finished = node.run("finish", node.finish_request(production_ready_s=5))
+
+    assert launched["production_found_down"], launched
+    assert finished["restoration"]["restored"], finished
+    assert "prod" == finished["restoration"]["model"]
+    assert answers(node)
+
+
+@pytest.mark.parametrize(
+    ("word", "holder", "sweep", "expected"),
+    [
+        (SERVED, "two", "s", {"running": True, "model": "seen"}),
+        (SERVED, "two", "another", None),
+        ({"running": False, "model": None}, "two", "s", None),
+        (None, "two", "s", None),
+    ],
+)
+def test_what_the_node_saw(node: Node, word: Any, holder: str, sweep: str, expected: Any) -> None:
+    """It stays with the sweep whose next controller takes the node, and goes to no other sweep."""
+    state = State(node.folder)
+    lock.take(state, "one", "s")
+    lock.note_served(state, "seen")
+    state.write("lease.json", {"boot_id": clock.boot_id(), "renewed_boot_s": clock.boot_s() - 9, "lease_s": 5.0})
+
+    lock.take(state, holder, sweep)
+
+    assert expected == lock.served(state, holder, sweep, word)
 
 
 @pytest.mark.parametrize(

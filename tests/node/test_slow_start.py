@@ -80,7 +80,9 @@ class Slow:
 
 
 @pytest.fixture
-def slow(node: Node, request: pytest.FixtureRequest) -> Any:
+def slow(node: Node, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Whose starts have no longer than `ready_s`."""
+    monkeypatch.setattr("tokenpeak.node.production.LEAST_LOAD_S", 0.0)
     made = Slow(node, **getattr(request, "param", {}))
     yield made
     made.end()

@@ -19,6 +19,7 @@ from tokenpeak.node.error import ScriptError, refusal
 from tokenpeak.node.protocol.answers import NodeAnswer, as_json
 from tokenpeak.node.protocol.frame import framed
 from tokenpeak.node.script import own_digest, require_same
+from tokenpeak.node.shown import shown_output
 from tokenpeak.node.state import Json, State
 
 COMMANDS = (
@@ -187,6 +188,13 @@ def answered(
         result, exit_status = {"error": {"code": error.code, "text": error.text}}, 3
     except OSError as error:
         result, exit_status = {"error": {"code": "system", "text": f"The system refused: {refusal(error)}."}}, 3
+    except Exception as error:
+        if not limited:
+            raise
+        # Who may only run the command gets an answer, and nothing of the script's inside.
+        said = f"{type(error).__name__}: {shown_output(str(error))}"
+        text = f"The command failed ({said}): ask who installed it to run it as root, which shows where."
+        result, exit_status = {"error": {"code": "failed", "text": text}}, 3
     # Whoever reads it knows which version answered.
     return {**result, "script": own_digest()}, exit_status
 

@@ -15,8 +15,6 @@ from tokenpeak.node.protocol.apply_requests import ConfirmRequest
 from tokenpeak.node.put_back import conclude
 from tokenpeak.node.state import State
 
-ANSWER_S = 30.0
-
 
 def confirm(state: State, request: ConfirmRequest) -> ConfirmAnswer:
     """Make the changed definition production's own, once it is seen to be there and to answer.
@@ -38,7 +36,7 @@ def confirm(state: State, request: ConfirmRequest) -> ConfirmAnswer:
                 recorded = changed_production(record)
                 if again := started_again(recorded_manager(recorded, state), record):
                     raise ScriptError("not_confirmed", again)
-                if wrong := production.await_answer(recorded, state, ANSWER_S):
+                if wrong := production.await_answer(recorded, state, production.ANSWER_S):
                     raise ScriptError("not_confirmed", wrong.text)
                 # Whoever reads the record from now on makes production by its new definition.
                 apply = {**record["apply"], "confirmed": True}

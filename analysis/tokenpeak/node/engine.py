@@ -195,7 +195,8 @@ class Engine:
             "StandardError": f"append:{self.log}",
             "KillMode": "control-group",
             # As long as `stop` waits: systemd must not kill it before.
-            "TimeoutStopSec": f"{float(request['engine_stop_s']):g}",
+            # systemd takes neither `0` for no time nor an exponent.
+            "TimeoutStopSec": f"{max(1.0, float(request['engine_stop_s'])):.15g}",
             "NoNewPrivileges": "yes",
             "OOMScoreAdjust": "500",
             "LimitNOFILE": "1048576",

@@ -15,6 +15,9 @@ FILE = "generations.json"
 CODE = "fenced"
 _MOST_SWEEPS = 500
 """Whoever may run trials cannot fill the disk with claims."""
+_MOST_STEPS = 1000
+"""By which a generation may rise: controllers may have resumed while this node was not reached, but nobody may take all
+generations at once, after which none would be left to resume the sweep with."""
 _FIRST = 1
 """The generation of the controller that began the sweep: there is one, so that no node needs to note it."""
 
@@ -40,8 +43,16 @@ def enter(state: State, claim: Json | None, holder: str | None) -> None:
     if claim is None or claim["generation"] == _FIRST:
         return
     known = _known(state)
-    if known.get(claim["sweep_id"], {}).get("holder") == holder:
+    before = known.get(claim["sweep_id"], {})
+    if before.get("holder") == holder:
         return
+    most = before.get("generation", _FIRST) + _MOST_STEPS
+    if claim["generation"] > most:
+        raise ScriptError(
+            "request",
+            f"The claim has the generation {claim['generation']}, and of this sweep at most {most} may be the next "
+            "here: resume the sweep anew, by `tokenpeak sweep --resume`.",
+        )
     newest = {"generation": claim["generation"], "holder": holder, "at_unix_s": time.time()}
     others = sorted(
         (each for each in known.items() if each[0] != claim["sweep_id"]), key=lambda each: each[1]["at_unix_s"]

@@ -21,7 +21,7 @@ from tokenpeak.node.identity import control_group, program
 from tokenpeak.node.installed_engines import installed_version
 from tokenpeak.node.process import shown_by_kernel, user_ids
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer
-from tokenpeak.node.shown import SECRET, without_secrets
+from tokenpeak.node.shown import SECRET, hidden_env, without_secrets
 from tokenpeak.node.state import Json
 
 CONTAINER = re.compile(r"(?:docker|libpod|crio)[-/]([0-9a-f]{64})|/docker/([0-9a-f]{64})")
@@ -158,13 +158,19 @@ class Machine:
         if unit := SYSTEM_UNIT.match(group):
             engine = made.engine or _of_words(pid, _started_by(unit[1]))
             return _changed(made, manager="systemd", unit=unit[1], engine=engine)
-        less = len(made.argv) < len(words)
+        kept = {name: value for name, value in environment.items() if _is_kept(name)}
+        env = hidden_env(kept)
+        whole = {"command line": list(made.argv) == words, "environment": env == kept}
         return _changed(
             made,
             manager="process",
             cwd=_folder_of(pid),
-            env={name: value for name, value in environment.items() if _is_kept(name)},
-            notes=("its command line has what may be secret, which is left out here",) if less else (),
+            env=env,
+            notes=tuple(
+                f"its {what} has what may be secret, which is left out here"
+                for what, is_whole in whole.items()
+                if not is_whole
+            ),
         )
 
 

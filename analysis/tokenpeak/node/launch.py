@@ -177,8 +177,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
     fence.enter(state, request.claim, request.holder)
     hold.require_none(state)
     state.require_room(LEAST_ROOM_BYTES)
-    # What it was before this sweep had the node is not this sweep's to say: an administrator may have stopped it.
-    at_start = request.production_at_start if _has_node(state, request) else None
+    at_start = lock.served(state, request.holder, sweep_of(request.claim), request.production_at_start)
     lock.take(state, request.holder, sweep_of(request.claim))
     record = records.read(state)
     if record is not None and guard.is_due(state, record):
@@ -209,6 +208,8 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
         with phases.span("recording"):
             _require_free(address)
             found = production.record(declaration.get("production") or {"manager": "none"}, state)
+            if found["running"]:
+                lock.note_served(state, found["model"])
             was = production.at_sweep_start(found, at_start)
             record = {
                 "nonce": secrets.token_hex(8),
@@ -232,10 +233,6 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
         lock.release(state)
         raise
     return _stopped_production(state, record, phases)
-
-
-def _has_node(state: State, request: LaunchRequest) -> bool:
-    return lock.is_had_by(state, request.holder, sweep_of(request.claim))
 
 
 def _require_free(address: tuple[str, int]) -> None:

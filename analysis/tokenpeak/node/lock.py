@@ -10,6 +10,8 @@ from tokenpeak.node.protocol.requests import LEASE_MAX_S
 from tokenpeak.node.state import Json, State
 
 FILE = "lock.json"
+SERVED = "served"
+"""Of the lock: what production served when the sweep was last seen to find it running."""
 
 
 def take(state: State, holder: str, sweep_id: str | None = None) -> None:
@@ -26,7 +28,28 @@ def take(state: State, holder: str, sweep_id: str | None = None) -> None:
             "or run `make restore RELEASE=1` to break the lock and give the node back.",
         )
     if held.get("holder") != holder:
-        state.write(FILE, {"holder": holder, "sweep_id": sweep_id, "taken_at_unix_s": time.time()})
+        taken = {"holder": holder, "sweep_id": sweep_id, "taken_at_unix_s": time.time()}
+        noted = {} if _is_other(held, holder, sweep_id) or SERVED not in held else {SERVED: held[SERVED]}
+        state.write(FILE, {**taken, **noted})
+
+
+def note_served(state: State, model: str | None) -> None:
+    """Note that production was seen to run while this sweep has the node, and its model."""
+    held = state.read(FILE)
+    served = {"running": True, "model": model}
+    if held is not None and held.get(SERVED) != served:
+        state.write(FILE, {**held, SERVED: served})
+
+
+def served(state: State, holder: str | None, sweep_id: str | None, at_start: Json | None) -> Json | None:
+    """What production is to be again, `{running, model}`, though it has ended since: only what this node itself saw.
+
+    None where the sweep of `holder` does not have the node, or does not say by `at_start` that production ran: an
+    administrator may have stopped it, and of what it served the word of a request is no witness.
+    """
+    if not at_start or not at_start["running"] or not is_had_by(state, holder, sweep_id):
+        return None
+    return (state.read(FILE) or {}).get(SERVED)
 
 
 def is_had_by(state: State, holder: str | None, sweep_id: str | None = None) -> bool:

@@ -15,6 +15,7 @@ from tokenpeak.node.managers import make_manager, recorded_manager
 from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import ProductionState
+from tokenpeak.node.protocol.requests import PRODUCTION_READY_S
 from tokenpeak.node.shortfall import Shortfall
 from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import Json, State
@@ -26,6 +27,11 @@ STOPPED_WITHIN_S = 5.0
 """A stopped server's address may be answered by a forwarder that ends a little later."""
 LOOK_S = 10.0
 """Longest that a health page or a command has to say that production is well, when nothing else waits for it."""
+ANSWER_S = 30.0
+"""What production that serves has for an answer, however short the time that a request gave it to start."""
+LEAST_LOAD_S = PRODUCTION_READY_S
+"""What a start has until it counts as ended where only its answer shows that: the node's own time, which a request may
+lengthen. By a shorter one each try would stop production that loads, and start it anew."""
 
 
 def look(declared: Json, state: State) -> ProductionState:
@@ -154,7 +160,7 @@ def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> 
         return None
     try:
         manager = recorded_manager(recorded, state)
-        manager.ready_s = ready_s
+        manager.ready_s = max(ready_s, LEAST_LOAD_S)
         if not manager.is_running():
             _start_at_last(manager, recorded["definition"])
         phases.mark("verifying")
@@ -196,7 +202,7 @@ def await_answer(
 ) -> Shortfall | None:
     """Wait for a real answer, by the recorded model (any, where none was recorded); None when it came.
 
-    Once `over` gives a reason, or another model gives real answers, nobody waits any more.
+    It is asked at least once. Once `over` gives a reason, or another model gives real answers, nobody waits any more.
     """
     url, model = recorded["url"], recorded["model"]
     manager = recorded_manager(recorded, state)
@@ -209,14 +215,14 @@ def await_answer(
     deadline = time.monotonic() + ready_s
     said = "nothing yet"
     check = OfProduction(manager, manager.answered_before)
-    while time.monotonic() < deadline:
+    while True:
         if reason := over():
             return Shortfall(reason)
         try:
             served = answering.served_model(check, timeout_s=2)
             is_ready = not answering.names_model or served is not None
             if is_ready:
-                left_s = max(1.0, deadline - time.monotonic())
+                left_s = max(ANSWER_S, deadline - time.monotonic())
                 wrong = answering.wrong(served, check, timeout_s=left_s)
         except ForeignServerError as stranger:
             is_ready, said = False, stranger.text
@@ -239,10 +245,10 @@ def await_answer(
             who = " ".join(str(recorded[name]) for name in ("manager", "unit") if recorded[name])
             ended = f"Production ended again after its start ({who})"
             return Shortfall(f"{ended}: {said.rstrip('.')}." if said != "nothing yet" else f"{ended}.")
+        if time.monotonic() >= deadline:
+            what = f"Production {_not_given(answering, model)} within {ready_s:g} s of its start"
+            return Shortfall(f"{what}: {said.rstrip('.')}.")
         time.sleep(0.05)
-    return Shortfall(
-        f"Production {_not_given(answering, model)} within {ready_s:g} s of its start: {said.rstrip('.')}."
-    )
 
 
 def _unwell(answering: Answering, model: str | None, wrong: str) -> str:

@@ -249,7 +249,7 @@ def restore_command(state: State, declaration: Json, request: RestoreRequest) ->
             fence.refuse_older(state, request.claim, holder)
         if holder and lock.is_of_another(state, holder, sweep_of(request.claim)):
             return RestoreAnswer(phases=phases.spans, restoration=not_touched(state))
-        at_start = request.production_at_start if lock.is_had_by(state, holder, sweep_of(request.claim)) else None
+        at_start = lock.served(state, holder, sweep_of(request.claim), request.production_at_start)
         before = outcomes.of_holder(state, holder)
         is_had = holder is None and hold.is_had(state)
         outcome = restore(state, phases, by="restore", at_start=at_start, accept=request.accept)

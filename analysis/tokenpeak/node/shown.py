@@ -83,7 +83,7 @@ def hidden_env(env: dict[str, str]) -> dict[str, str]:
 
 
 def without_secrets(argv: Sequence[str]) -> list[str]:
-    """The words of a command line less flags that may hold secrets, and their values."""
+    """The words of a command line less flags that may hold secrets and their values; of the rest as `hidden_words`."""
     kept: list[str] = []
     is_secret = False
     for word in argv:
@@ -91,7 +91,7 @@ def without_secrets(argv: Sequence[str]) -> list[str]:
             is_secret = bool(SECRET.search(word.split("=")[0]))
         if not is_secret:
             kept.append(word)
-    return kept
+    return hidden_words(kept)
 
 
 def _masked(text: str) -> str:

@@ -4,7 +4,7 @@
     secret-…          a controller's secret, from which each of its trials' API keys follows
     record.json       production as it was; present exactly while a trial has the node in its hands ("armed")
     lease.json        when the controller was last heard of
-    lock.json         which sweep has the node
+    lock.json         which sweep has the node, and what it found production serve
     generations.json  the newest controller of each sweep that was resumed
     engine.json       the engine under test: unit or process, log
     guard.json        the watchdog that is watching, where no systemd does

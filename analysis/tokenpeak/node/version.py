@@ -28,6 +28,8 @@ METADATA_BYTES = 1 << 18
 """Version stands among the first lines; a README may follow."""
 WHOLE_HELP_SINCE = (0, 9)
 """From this release on `--help` prints an overview and `--help=all` the flags."""
+_PART = r"\d{1,9}"
+"""Digits of a part of a version: whoever owns the program may print any number of them."""
 _SAY_VERSION = "from importlib import metadata; print(metadata.version('vllm'))"
 
 
@@ -98,8 +100,8 @@ def engine_help(declared: Json, build: Json, engine_version: str | None, state: 
     known = _kept(state).get(name)
     if known is not None and known["of"] == key:
         return list(known["lines"])
-    major, minor = (int(number) for number in engine_version.split(".")[:2])
-    argv = [*command, "--help=all" if (major, minor) >= WHOLE_HELP_SINCE else "--help"]
+    release = tuple(int(number) for number in re.findall(_PART, engine_version)[:2])
+    argv = [*command, "--help=all" if release >= WHOLE_HELP_SINCE else "--help"]
     ran = ask(declared, argv, HELP_TIMEOUT_S) if program else images.ask(state, build, declared, argv, HELP_TIMEOUT_S)
     if ran.status != 0:
         return []
@@ -150,7 +152,7 @@ def _as_engine(declared: Json, action: Callable[[], str | None]) -> str | None:
 
 def parse_version(said: str) -> str | None:
     """The last word that looks like a version; a build's local part (`+cpu`) is not part of it."""
-    versions = re.findall(r"\b\d+\.\d+(?:\.\d+)*(?:\.?(?:rc|post|dev)\d+)*", said)
+    versions = re.findall(rf"\b{_PART}\.{_PART}(?:\.{_PART}){{0,4}}(?:\.?(?:rc|post|dev){_PART}){{0,3}}", said)
     return versions[-1] if versions else None
 
 

@@ -253,7 +253,7 @@ class LaunchRequest(NodeRequest):
     script: str | None = None
     """The digest of the controller's own node script: one of another version is refused before this is parsed."""
     production_at_start: Json | None = None
-    """Whether production ran when the sweep began, and its model: what it is to be again."""
+    """Whether production ran when the sweep began, and its model: only then the node brings back what it saw itself."""
     idle_s: float = 0.0
     """How long the node is left idle, with its sampler running, before the engine starts."""
     claim: Json | None = None
