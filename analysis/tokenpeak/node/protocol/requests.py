@@ -117,7 +117,7 @@ def _words(given: Any) -> str | None:
         return f"is not a list of 1 to {WORDS_MAX} words"
     for place, word in enumerate(given, 1):
         if wrong := words.wrong_word(word):
-            return f"has a word, the {place}., that {wrong}"
+            return f"has a word, number {place}, that {wrong}"
     return None
 
 
