@@ -22,6 +22,8 @@ NO_RESTART = "no"
 class RenamedContainerDefinition(Definition):
     """own: id and restart (policy); seen: what the container was made with."""
 
+    USER_AS = "--user of the container"
+
     def describe(self) -> Json:
         """The container that has the name."""
         found = self.manager.inspect()
