@@ -25,6 +25,7 @@ from tokenpeak.node import (
     mutex,
     outcomes,
     production,
+    production_user,
     serving,
 )
 from tokenpeak.node import record as records
@@ -185,6 +186,7 @@ def _prepared(state: State, definition: Definition, request: ChangeRequest, perm
         command = definition.edited(was_command, request.edit)
         if permitted is not None:
             apply_permission.require(permitted, definition, was, command)
+        production_user.require_own_program(definition, was, was_command, command)
         own = definition.prepared(was, command, request.apply_id)
         new_text = text(definition.place(own), command, definition.shown_words(command))
     else:

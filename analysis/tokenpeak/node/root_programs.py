@@ -67,9 +67,9 @@ def require(declared_as: str, files: Iterable[Path], way_out: str = "") -> None:
         raise ScriptError("rights", wrong)
 
 
-def danger(files: Iterable[Path]) -> str | None:
-    """Why somebody else than root could change one of these files, or put it there; None when nobody can."""
-    return next(filter(None, (trust.changeable_by_others(path, 0) for path in files)), None)
+def danger(files: Iterable[Path], uid: int = 0) -> str | None:
+    """Why somebody else than root and `uid` could change one of these files, or put it there; None when nobody can."""
+    return next(filter(None, (trust.changeable_by_others(path, uid) for path in files)), None)
 
 
 def interpreter_of(program: Path) -> Path | None:

@@ -26,6 +26,8 @@ class Definition:
 
     USER_AS = "user"
     """How it names production's user, for who is to add it."""
+    is_in_image = False
+    """Whether the program is an image's, and no file of this machine."""
 
     def __init__(self, manager: Manager) -> None:
         self.manager: Any = manager

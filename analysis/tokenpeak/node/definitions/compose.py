@@ -24,6 +24,7 @@ class ComposeDefinition(Definition):
     """own: file (the override) and content; seen: the service as Compose resolves it."""
 
     USER_AS = "user: of the service"
+    is_in_image = True
 
     def describe(self) -> Json:
         """The override, and the service with it."""

@@ -22,6 +22,7 @@ class KubernetesDefinition(Definition):
     """own: the pod template."""
 
     USER_AS = "securityContext.runAsUser of the container or the pod"
+    is_in_image = True
 
     def describe(self) -> Json:
         """The template, as the cluster has it."""

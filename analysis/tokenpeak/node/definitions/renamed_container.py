@@ -23,6 +23,7 @@ class RenamedContainerDefinition(Definition):
     """own: id and restart (policy); seen: what the container was made with."""
 
     USER_AS = "--user of the container"
+    is_in_image = True
 
     def describe(self) -> Json:
         """The container that has the name."""
