@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import drain, installation, meters, notify
+from tokenpeak.node import change, drain, installation, meters, notify
 from tokenpeak.node.__main__ import answer
 from tokenpeak.node.answering import Answering
 from tokenpeak.node.definitions import definition_of
+from tokenpeak.node.engine_command import checksum
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.launch import launch
 from tokenpeak.node.managers import make_manager
+from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.protocol.requests import LaunchRequest, parse
 from tokenpeak.node.state import State, content_of
 
@@ -141,6 +143,39 @@ def test_program_of_an_apply(file: Path, state: State) -> None:
 
     assert was == again.describe()
     assert not (file.parent.parent / "ran").exists()
+
+
+@pytest.mark.parametrize(("user", "owner"), [(None, ATTACKER), ("root", ATTACKER), ("daemon", ATTACKER), ("daemon", 1)])
+def test_program_of_an_administrator_s_apply(
+    file: Path, state: State, user: str | None, owner: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measured build, whose file is the engine's user's, is to take the place of production's own program.
+
+    That user's program would run as root, or as production's user with its key. Production's user may have its own.
+    """
+    config = file.parent.parent / "supervisord.conf"
+    config.write_text("[program:llm]\ncommand=/bin/true serve m\n" + (f"user={user}\n" if user else ""))
+    found = definition_of(make_manager({"manager": "supervisord", "unit": "llm", "config": str(config)}, state))
+    os.chown(file.parent, owner, owner)
+    os.chown(file, owner, owner)
+    before = config.read_text()
+
+    def applied(words: list[str | int], env: dict[str, str]) -> str:
+        fields = {"apply_id": "a", "holder": "h", "lease_s": 5, "confirm_within_s": 9}
+        edit = {"words": words, "env": env, "image": None}
+        asked = {**fields, "was_sha256": checksum(found.describe()), "edit": edit}
+        try:
+            change._prepared(state, found, parse(ChangeRequest, asked), None)
+        except ScriptError as error:
+            return error.text
+        return ""
+
+    answers = [applied([str(file), "serve", 2], {}), applied([0, 1, 2], {"PYTHONPATH": str(file.parent)})]
+
+    is_own = owner != ATTACKER
+    assert ["", ""] == answers if is_own else all(f"belongs to user {NAME}: whoever" in each for each in answers)
+    assert "" == applied([0, 1, 2, "--say", "x"], {})
+    assert before == config.read_text()
 
 
 def test_other_commands(file: Path, place: Path, state: State) -> None:

@@ -36,12 +36,18 @@ def definition(tmp_path: Path, argv: list[str], env: dict[str, str] | None = Non
     return definition_of(make_manager(declared, State.make(tmp_path / "state")))
 
 
+def have_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Production has a user of its own, now and after the change."""
+    monkeypatch.setattr(apply_permission, "root_problem", lambda manager: None)
+    monkeypatch.setattr(apply_permission, "user_problem", lambda *_: None)
+
+
 def refusal(found: Definition, words: list[Any], env: dict[str, str | None] | None = None) -> str | None:
     """Why the change of these words and variables is refused to a restricted user; None when it is not."""
     was = found.command(found.describe())
     try:
         new = found.edited(was, {"words": words, "env": env or {}, "image": None})
-        apply_permission.require(DECLARATION, found, was, new)
+        apply_permission.require(DECLARATION, found, found.describe(), new)
     except ScriptError as error:
         return error.text
     return None
@@ -49,13 +55,13 @@ def refusal(found: Definition, words: list[Any], env: dict[str, str | None] | No
 
 def test_other_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An image is a program too."""
-    monkeypatch.setattr(apply_permission, "root_problem", lambda manager: None)
+    have_own_user(monkeypatch)
     found = definition(tmp_path, [*VLLM, "m"])
     was = found.command(found.describe())
     new = found.edited(was, {"words": [0, 1, 2], "env": {}, "image": "evil:1"})
 
     with pytest.raises(ScriptError, match="takes a declared build's image"):
-        apply_permission.require(DECLARATION, found, was, new)
+        apply_permission.require(DECLARATION, found, found.describe(), new)
 
 
 def request(**edit: Any) -> dict[str, Any]:
@@ -87,7 +93,7 @@ def test_number_of_the_program_s_words_is_not_the_sender_s() -> None:
 )
 def test_other_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[Any]) -> None:
     """What is started is compared with every word in its place, those that stay as well."""
-    monkeypatch.setattr(apply_permission, "root_problem", lambda manager: None)
+    have_own_user(monkeypatch)
     found = definition(tmp_path, [*VLLM, "/home/evil/model", "--port", "8000"])
 
     assert "production's own program or a declared build" in (refusal(found, words) or "") or words == [2]
@@ -112,7 +118,7 @@ def test_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str | None], said: str | None
 ) -> None:
     """Only what a config may set, or what the inventory itself sets so, and nothing that the program is made of."""
-    monkeypatch.setattr(apply_permission, "root_problem", lambda manager: None)
+    have_own_user(monkeypatch)
     found = definition(tmp_path, ["/usr/bin/env", "${VLLM_BIN}", "serve", "m"], {"PYTHONPATH": "/opt/safe"})
 
     answer = refusal(found, [0, 1, 2, 3], env)
@@ -130,11 +136,11 @@ def process_of_nobody() -> Iterator[int]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
 def test_production_of_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process_of_nobody: int) -> None:
     """Production that runs as root, or as nobody knows whom, is refused; that of a user of its own is not."""
-    found = definition(tmp_path, [*VLLM, "m"])
+    found = definition(tmp_path, ["/usr/bin/setpriv", f"--reuid={NOBODY}", *VLLM, "m"])
     answers = []
     for pids in ([os.getpid()], [process_of_nobody, os.getpid()], [], [process_of_nobody]):
         monkeypatch.setattr(found.manager, "members", lambda pids=pids: pids.__contains__)
-        answers.append(refusal(found, [0, 1, 2, "--say", "x"]))
+        answers.append(refusal(found, [0, 1, 2, 3, 4, "--say", "x"]))
 
     assert [True, True, False] == ["runs as root" in str(answer) for answer in answers[:3]]
     assert "is not seen" in str(answers[2])

@@ -14,10 +14,11 @@ from tokenpeak.node import boards, environment, process
 from tokenpeak.node.containers import FORWARDERS
 from tokenpeak.node.definitions.base import Definition
 from tokenpeak.node.engine_builds import engine_builds
-from tokenpeak.node.engine_command import Command
+from tokenpeak.node.engine_command import Command, checksum
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import program
 from tokenpeak.node.managers.base import Manager
+from tokenpeak.node.production_user import user_problem
 from tokenpeak.node.shown import shown_command, shown_value
 from tokenpeak.node.state import Json
 
@@ -45,9 +46,10 @@ def root_problem(manager: Manager) -> str | None:
     )
 
 
-def require(declaration: Json, definition: Definition, was: Command, new: Command) -> None:
-    """Raise ScriptError for a change that a restricted user may not make of the command `was`."""
-    if problem := root_problem(definition.manager):
+def require(declaration: Json, definition: Definition, described: Json, new: Command) -> None:
+    """Raise ScriptError for a change that a restricted user may not make of the described production."""
+    was = definition.command(described)
+    if problem := root_problem(definition.manager) or user_problem(definition, described, new):
         raise ScriptError("refused", problem)
     builds = engine_builds(declaration).values()
     own, started = (definition.shown_words(each)[: each.program] for each in (was, new))
@@ -65,6 +67,23 @@ def require(declaration: Json, definition: Definition, was: Command, new: Comman
         if used:
             raise ScriptError("refused", f"{', '.join(used)} is part of production's program, and stays as it is.")
     _require_environment(declaration, new, changed)
+
+
+def require_back(definition: Definition, described: Json, applied: Json) -> None:
+    """Raise ScriptError for a rollback of the `applied` record that a restricted user may not make.
+
+    It writes what was read before that apply, of a file or a template the whole: what an administrator has changed
+    since, production's user say, would be as it was.
+    """
+    before = applied["apply"]["was"]
+    problem = root_problem(definition.manager) or user_problem(definition, before, definition.command(before))
+    if problem is None and checksum(described) != applied["apply"]["new_sha256"]:
+        problem = (
+            f"Production's definition ({definition.place(described['own'])}) is not as apply {applied['apply']['id']} "
+            "left it, and its rollback would undo what was changed there since: let an administrator roll back."
+        )
+    if problem is not None:
+        raise ScriptError("refused", problem)
 
 
 def _require_environment(declaration: Json, new: Command, changed: list[str]) -> None:

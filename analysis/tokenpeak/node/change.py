@@ -25,6 +25,7 @@ from tokenpeak.node import (
     mutex,
     outcomes,
     production,
+    production_user,
     serving,
 )
 from tokenpeak.node import record as records
@@ -78,6 +79,8 @@ def change(state: State, declaration: Json, request: ChangeRequest, *, limited: 
     try:
         with phases.span("verifying"):
             version = _verify(state, record, request, over)
+            if limited and (problem := apply_permission.root_problem(recorded_manager(record["production"], state))):
+                raise ScriptError("verify", problem)
         downtime_s = clock.boot_s() - float(record["stopped"]["boot_s"])
         state.write(records.NAME, record)
     except (ScriptError, OSError) as error:
@@ -182,15 +185,16 @@ def _prepared(state: State, definition: Definition, request: ChangeRequest, perm
     if request.edit is not None:
         command = definition.edited(was_command, request.edit)
         if permitted is not None:
-            apply_permission.require(permitted, definition, was_command, command)
+            apply_permission.require(permitted, definition, was, command)
+        production_user.require_own_program(definition, was, was_command, command)
         own = definition.prepared(was, command, request.apply_id)
         new_text = text(definition.place(own), command, definition.shown_words(command))
     else:
         applied = state.read(APPLIED)
         if applied is None:
             raise ScriptError("nothing_applied", "No apply was confirmed on this node, so there is nothing to undo.")
-        if permitted is not None and (problem := apply_permission.root_problem(definition.manager)):
-            raise ScriptError("refused", problem)
+        if permitted is not None:
+            apply_permission.require_back(definition, was, applied)
         own, new_text = applied["apply"]["was"]["own"], applied["apply"]["was_text"]
         command = definition.command(applied["apply"]["was"])
         definition.prepare_back(own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import apply_permission, production, serving
+from tokenpeak.node import apply_permission, production, production_user, serving
 from tokenpeak.node import record as records
 from tokenpeak.node.definitions import definition_of
 from tokenpeak.node.engine_command import checksum, text
@@ -38,6 +38,7 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
         problem = "Production does not run: start it as usual, then apply."
     elif problem is None and limited:
         problem = apply_permission.root_problem(definition.manager)
+        problem = problem or production_user.user_problem(definition, described, command)
     words = definition.shown_words(command)
     place = definition.place(described["own"])
     return DescribeAnswer(

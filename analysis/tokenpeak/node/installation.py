@@ -89,14 +89,9 @@ def build_problems(declaration: Json, build: Json) -> list[str]:
 
 
 def _command_problems(command: list[str]) -> list[str]:
-    program = shutil.which(command[0])
-    if program is None:
+    if shutil.which(command[0]) is None:
         return []
-    interpreter = root_programs.interpreter_of(Path(program)) or Path(program)
-    looked_at = root_programs.of_command(command)
-    for metadata in version.metadata_files(interpreter)[:1]:
-        looked_at += [metadata, metadata.parent.parent / "vllm", metadata.parent.parent / "vllm" / "__init__.py"]
-    danger = root_programs.danger(looked_at)
+    danger = root_programs.danger(version.code_files(command))
     if danger is None:
         return []
     return [

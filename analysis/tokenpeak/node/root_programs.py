@@ -36,7 +36,7 @@ def of_command(words: Sequence[str]) -> list[Path]:
     found = [program] if program.startswith("/") else []
     if interpreter := interpreter_of(Path(program)) if found else None:
         found.append(str(interpreter))
-    if not _is_for_another_user(words):
+    if other_user(words) is None:
         # `python script.py`, `--config=/opt/x.yml`: what is named by its path is run or loaded too.
         found += [named for word in words[1:] for named in (word, word.partition("=")[2]) if named.startswith("/")]
         if Path(program).name in _SHELLS:
@@ -67,9 +67,9 @@ def require(declared_as: str, files: Iterable[Path], way_out: str = "") -> None:
         raise ScriptError("rights", wrong)
 
 
-def danger(files: Iterable[Path]) -> str | None:
-    """Why somebody else than root could change one of these files, or put it there; None when nobody can."""
-    return next(filter(None, (trust.changeable_by_others(path, 0) for path in files)), None)
+def danger(files: Iterable[Path], uid: int = 0) -> str | None:
+    """Why somebody else than root and `uid` could change one of these files, or put it there; None when nobody can."""
+    return next(filter(None, (trust.changeable_by_others(path, uid) for path in files)), None)
 
 
 def interpreter_of(program: Path) -> Path | None:
@@ -87,20 +87,22 @@ def uid_of(user: str) -> int | None:
         return None
 
 
-def _is_for_another_user(words: Sequence[str]) -> bool:
-    """Whether a command is run as another user than root by runuser, sudo, setpriv or su."""
+def other_user(words: Sequence[str]) -> str | None:
+    """The user, none of root's names, as whom a command has runuser, sudo, setpriv or su run the rest; None else."""
+    if not words:
+        return None
     name = Path(words[0]).name
     if name == "su":
-        before = words[1 : list(words).index("-c")] if "-c" in words else words[1:]
-        return any(uid_of(word) not in (None, 0) for word in before)
+        before = words[1 : words.index("-c")] if "-c" in words else words[1:]
+        return next((word for word in before if uid_of(word) not in (None, 0)), None)
     for at, word in enumerate(words[1:], start=1):
         option, equals, value = word.partition("=")
         if option in _USER_OPTIONS.get(name, ()):
-            user = value if equals else words[at + 1] if at + 1 < len(words) else ""
-            return uid_of(user.lstrip("#")) not in (None, 0)
+            user = (value if equals else words[at + 1] if at + 1 < len(words) else "").lstrip("#")
+            return user if uid_of(user) not in (None, 0) else None
         if not word.startswith("-"):
             break
-    return False
+    return None
 
 
 def _programs_of_shell(text: str) -> list[str]:

@@ -161,6 +161,15 @@ def metadata_files(interpreter: Path) -> list[Path]:
     return sorted(interpreter.parent.parent.glob("lib/python3*/site-packages/vllm-*.dist-info/METADATA"))
 
 
+def code_files(command: Sequence[str]) -> list[Path]:
+    """What runs with an engine's command: its program, the program's Python, and vLLM beside that."""
+    program = Path(shutil.which(command[0]) or command[0])
+    found = root_programs.of_command(command)
+    for metadata in metadata_files(root_programs.interpreter_of(program) or program)[:1]:
+        found += [metadata, metadata.parent.parent / "vllm", metadata.parent.parent / "vllm" / "__init__.py"]
+    return found
+
+
 def from_metadata(program: Path) -> str | None:
     """From the dist-info beside the Python that the program's first line names."""
     interpreter = root_programs.interpreter_of(program)

@@ -24,6 +24,11 @@ class Definition:
     production is stopped.
     """
 
+    USER_AS = "user"
+    """How it names production's user, for who is to add it."""
+    is_in_image = False
+    """Whether the program is an image's, and no file of this machine."""
+
     def __init__(self, manager: Manager) -> None:
         self.manager: Any = manager
 
@@ -33,6 +38,10 @@ class Definition:
 
     def command(self, described: Json) -> Command:
         """What a described production is started by."""
+        raise AssertionError("each definition says so itself")
+
+    def user(self, described: Json, command: Command) -> str | None:
+        """The user that a described production itself names for this command; None where it names none."""
         raise AssertionError("each definition says so itself")
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tokenpeak.node import root_programs
 from tokenpeak.node.definitions.base import Definition
 from tokenpeak.node.definitions.kept_file import KeptFile
 from tokenpeak.node.engine_command import Command
@@ -21,6 +22,8 @@ from tokenpeak.node.state import Json
 class ProcessDefinition(Definition):
     """own: content of the state folder's file of what was applied; seen: what the inventory declares."""
 
+    USER_AS = "setpriv --reuid=USER before the program in process.argv"
+
     def describe(self) -> Json:
         """What was applied, and what is declared."""
         return {"own": {"content": self._file.read()}, "seen": {"declared": self.manager.declared.get("process")}}
@@ -30,6 +33,10 @@ class ProcessDefinition(Definition):
         declared = self.manager.process_as_applied(described["own"]["content"])
         env = {str(name): str(value) for name, value in (declared.get("env") or {}).items()}
         return self.as_command([str(word) for word in declared.get("argv") or []], env)
+
+    def user(self, described: Json, command: Command) -> str | None:
+        """The user as whom its first words run the rest."""
+        return root_programs.other_user(self.shown_words(command))
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The file of this command, written beside its place."""
@@ -68,6 +75,8 @@ class ProcessDefinition(Definition):
 class CommandFileDefinition(Definition):
     """own: file and content; a line is a word, and `env NAME=VALUE …` may stand before the program."""
 
+    USER_AS = "runuser -u USER before what tokenpeak_production.start runs"
+
     def describe(self) -> Json:
         """The file's content."""
         path = self._path()
@@ -81,6 +90,11 @@ class CommandFileDefinition(Definition):
         words = [line for line in described["own"]["content"].split("\n") if line.strip()]
         env, rest = _split(words)
         return self.as_command(rest, env)
+
+    def user(self, described: Json, command: Command) -> str | None:
+        """The user as whom the start command runs the file, or the file has its program run."""
+        start = [str(word) for word in self.manager.declared.get("start") or []]
+        return root_programs.other_user(start) or root_programs.other_user(self.shown_words(command))
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The file of this command, written beside its place."""

@@ -23,6 +23,9 @@ _UP_TIMEOUT_S = 300.0
 class ComposeDefinition(Definition):
     """own: file (the override) and content; seen: the service as Compose resolves it."""
 
+    USER_AS = "user: of the service"
+    is_in_image = True
+
     def describe(self) -> Json:
         """The override, and the service with it."""
         path = self._path()
@@ -49,6 +52,11 @@ class ComposeDefinition(Definition):
             entry = (json.loads(ran.out) if ran.status == 0 else None) or []
         env = {name: self.meaning(value) for name, value in _environment(service).items()}
         return self.as_command([*entry, *(service.get("command") or [])], env, image)
+
+    def user(self, described: Json, command: Command) -> str | None:
+        """`user` of the service."""
+        named = described["seen"]["service"].get("user")
+        return None if named in (None, "") else str(named)
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The override of this command, written beside its place. JSON is YAML."""

@@ -62,6 +62,10 @@ class DockerDefinition(RenamedContainerDefinition):
         words = [*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])]
         return self.as_command(words, env, config["Image"])
 
+    def user(self, described: Json, command: Command) -> str | None:
+        """The user of its configuration, with which each next one is made, whatever its image."""
+        return str(described["seen"]["Config"].get("User") or "") or None
+
     def create(self, described: Json, command: Command, mark: str, name: str) -> str:
         """Ask the daemon for one with the same configuration but these words."""
         seen = described["seen"]

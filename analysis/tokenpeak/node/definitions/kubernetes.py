@@ -21,6 +21,9 @@ _START_WORDS = ("serve", "api_server")
 class KubernetesDefinition(Definition):
     """own: the pod template."""
 
+    USER_AS = "securityContext.runAsUser of the container or the pod"
+    is_in_image = True
+
     def describe(self) -> Json:
         """The template, as the cluster has it."""
         return {"own": {"template": self.manager.found()["spec"]["template"]}, "seen": {}}
@@ -33,6 +36,18 @@ class KubernetesDefinition(Definition):
         if not container.get("command"):
             return Command(tuple(words), env, 0, container.get("image"))
         return self.as_command(words, env, container.get("image"))
+
+    def user(self, described: Json, command: Command) -> str | None:
+        """What securityContext of the container, else of the pod, says; with runAsNonRoot no root is started."""
+        template = described["own"]["template"]
+        contexts = [one.get("securityContext") or {} for one in (self._container(template), template["spec"])]
+        number, never_root = (
+            next((each[key] for each in contexts if each.get(key) is not None), None)
+            for key in ("runAsUser", "runAsNonRoot")
+        )
+        if number is not None:
+            return str(number)
+        return "runAsNonRoot" if never_root else None
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The template with this command."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Sequence
 
 from tokenpeak.node.definitions.renamed_container import LABEL, RenamedContainerDefinition
@@ -23,6 +24,7 @@ _DETACHED = (
     "-d=true",
 )
 _VALUED = ("--name", "--restart")
+_USER = re.compile("--user(=.*)?|-u.*")
 
 
 class PodmanDefinition(RenamedContainerDefinition):
@@ -37,6 +39,7 @@ class PodmanDefinition(RenamedContainerDefinition):
             "entrypoint": entry.split() if isinstance(entry, str) else list(entry),
             "cmd": list(config.get("Cmd") or []),
             "env": list(config.get("Env") or []),
+            "user": str(config.get("User") or ""),
             "image": str(found.get("ImageName") or found.get("Image") or ""),
         }
 
@@ -45,6 +48,12 @@ class PodmanDefinition(RenamedContainerDefinition):
         seen = described["seen"]
         env = dict(entry.split("=", 1) for entry in seen["env"] if "=" in entry)
         return self.as_command([*seen["entrypoint"], *seen["cmd"]], env, seen["image"] or None)
+
+    def user(self, described: Json, command: Command) -> str | None:
+        """Whose rootless runtime has it, or the user of the command line that made it: the next has the same."""
+        seen = described["seen"]
+        is_named = any(_USER.fullmatch(word) for word in seen["create"][: len(seen["create"]) - len(seen["cmd"])])
+        return str(self.manager.declared.get("user") or (seen.get("user") if is_named else None) or "") or None
 
     def create(self, described: Json, command: Command, mark: str, name: str) -> str:
         """`podman create` with the old one's options, a new name, and these words."""

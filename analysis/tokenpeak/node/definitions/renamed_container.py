@@ -22,6 +22,9 @@ NO_RESTART = "no"
 class RenamedContainerDefinition(Definition):
     """own: id and restart (policy); seen: what the container was made with."""
 
+    USER_AS = "--user of the container"
+    is_in_image = True
+
     def describe(self) -> Json:
         """The container that has the name."""
         found = self.manager.inspect()

@@ -23,6 +23,8 @@ _COMMENTS = (";", "#")
 class SupervisordDefinition(Definition):
     """own: file and content, whole."""
 
+    USER_AS = "user= of its section"
+
     def describe(self) -> Json:
         """The file that has the program's section."""
         name = self._name()
@@ -51,6 +53,11 @@ class SupervisordDefinition(Definition):
         except ValueError as error:
             raise ScriptError("definition", f"The command of {self._name()} cannot be read: {error}.") from error
         return self.as_command(words, env)
+
+    def user(self, described: Json, command: Command) -> str | None:
+        """user= of the section; one that is made of a variable is not known here."""
+        named = self._section(described["own"]["content"]).get("user", "").strip()
+        return named if named and "%" not in named else None
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The file with these lines, written beside its place."""

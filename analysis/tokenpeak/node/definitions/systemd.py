@@ -28,6 +28,8 @@ _ESCAPES = {"n": "\n", "t": "\t", "s": " ", "\\": "\\", '"': '"', "'": "'", "r":
 class SystemdDefinition(Definition):
     """own: file (the drop-in), content, env (what it sets); seen: digests of other files, ExecStart, Environment."""
 
+    USER_AS = "User= of the unit"
+
     def describe(self) -> Json:
         """The drop-in, and what systemd reads besides; ScriptError where its files were changed and not read again."""
         unit = str(self.manager.needed("unit"))
@@ -78,6 +80,16 @@ class SystemdDefinition(Definition):
         env = dict(setting.split("=", 1) for setting in settings if "=" in setting)
         unset = described["seen"]["unset"].split()
         return self.as_command(words, {name: value for name, value in env.items() if name not in unset})
+
+    def user(self, described: Json, command: Command) -> str | None:
+        """User= of the unit as systemd has loaded it, or whose systemd has it."""
+        if self._user:
+            return self._user
+        unit = str(self.manager.needed("unit"))
+        asked = self.manager.systemctl("show", "--property", "User,DynamicUser", "--", unit)
+        shown = parse_show(self.manager.do(asked).out)
+        # A dynamic user without a name has the unit's, and is never root.
+        return shown.get("User") or (unit if shown.get("DynamicUser") == "yes" else None)
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The drop-in with this command, written beside its place."""
