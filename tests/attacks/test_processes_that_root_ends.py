@@ -2,13 +2,15 @@
 
 Children that live for moments walk through all pids while root waits out the engine's grace: what others started
 meanwhile had a pid that root had noted, and was killed. And the Podman of a `rootless_user` says any pid for the
-engine's container; root killed that process with its group, session and descendants.
+engine's container; root killed that process with its group, session and descendants. What an engine leaves without its
+first thread, on the other hand, was no process to root.
 """
 
 import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import containers, process, subordinate
+from tokenpeak.node import clock, containers, process, subordinate
 from tokenpeak.node.engine import FILE, Engine
 from tokenpeak.node.engine_container import EngineContainer
 from tokenpeak.node.error import ScriptError
@@ -62,6 +64,27 @@ def test_pid_that_is_given_out_again(start: Start, monkeypatch: pytest.MonkeyPat
 
     assert [] == left
     assert other.poll() is None
+
+
+def test_process_without_its_first_thread(tmp_path: Path) -> None:
+    """It looks like a zombie to whoever reads its state alone, and holds its memory: it is known and ended."""
+    script = (
+        "import ctypes, platform, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); "
+        "print(1, flush=True); ctypes.CDLL(None).syscall(60 if platform.machine() == 'x86_64' else 93, 0)"
+    )
+    started = process.start_detached([sys.executable, "-S", "-c", script], log=tmp_path / "log")
+    leader = process.identity(started.pid)
+    is_like_zombie = clock.wait_until(lambda: b") Z " in process.shown_by_kernel(started.pid, "stat"), 60)
+    is_known = process.is_alive(leader)
+
+    left = process.stop_group(leader, 5.0)
+    is_ended = clock.wait_until(lambda: started.poll() is not None, 5.0)
+    if not is_ended:
+        started.kill()
+        started.wait()
+
+    assert (True, True, True) == (is_like_zombie, is_known, is_ended)
+    assert [] == left
 
 
 @needs_root

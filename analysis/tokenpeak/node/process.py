@@ -49,6 +49,7 @@ class Stat(NamedTuple):
     group: int
     session: int
     started_ticks: int
+    threads: int = 1
 
 
 def parse_stat(raw: str) -> Stat:
@@ -62,16 +63,20 @@ def parse_stat(raw: str) -> Stat:
         group=int(fields[2]),
         session=int(fields[3]),
         started_ticks=int(fields[19]),
+        threads=int(fields[17]),
     )
 
 
 def stat_of(pid: int) -> Stat | None:
-    """The process as the kernel shows it; None when it is gone or only a zombie is left."""
+    """The process as the kernel shows it; None when it is gone or only a zombie is left.
+
+    One whose first thread has ended looks like a zombie, and goes on in the others.
+    """
     try:
         found = parse_stat(shown_by_kernel(pid, "stat").decode(errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if found.state in "ZX" else found
+    return None if found.state in "ZX" and found.threads < 2 else found
 
 
 def all_processes() -> list[Stat]:
