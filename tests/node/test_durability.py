@@ -15,7 +15,7 @@ from tokenpeak.node import clock, process
 
 pytestmark = [pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")]
 
-CALLS = "openat,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,kill"
+CALLS = "openat,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,pidfd_open,pidfd_send_signal"
 LINE = re.compile(r"^(?P<name>\w+)\((?P<rest>.*)\) += (?P<result>-?\d+)")
 
 
@@ -115,7 +115,8 @@ def test_record_is_durable_before_production_is_touched(node: Node, tmp_path: Pa
     calls = traced(argv, tmp_path / "trace")
 
     durable = durable_at(calls, node.folder / "record.json")
-    stopped = positions(calls, "kill", f"{leader['pid']}, SIGTERM")
+    (opened, *_) = positions(calls, "pidfd_open", f"{leader['pid']}, ")
+    stopped = [at for at in positions(calls, "pidfd_send_signal", "SIGTERM") if at > opened]
     assert 3 == len(durable)
     assert durable[1] < stopped[0]
 

@@ -61,6 +61,12 @@ def answer(
         from tokenpeak.node import launcher
 
         launcher.check(command, request_source, declaration, for_apply)
+        with launcher.turn(state, command, for_apply):
+            return _answer(command, state, declaration, request_source, limited=True)
+    return _answer(command, state, declaration, request_source, limited=False)
+
+
+def _answer(command: str, state: State, declaration: Json, request_source: str | None, *, limited: bool) -> NodeAnswer:
     if _may_use_tools(declaration):
         os.environ["PATH"] = f"{declaration['tools']}{os.pathsep}{os.environ.get('PATH', '')}"
     if command in WITH_REQUEST:

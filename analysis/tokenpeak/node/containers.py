@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shutil
 from pathlib import Path
 from typing import Any, Sequence
 
-from tokenpeak.node import clock, engine_log, process, root_files
+from tokenpeak.node import clock, engine_log, process, root_files, subordinate
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, control_group, in_control_group, program
@@ -46,6 +47,16 @@ class Runtime:
     def command(self, *words: str) -> list[str]:
         """The command line of these words."""
         return as_user(self.user, [self.name, *words], self._declared_as)
+
+    def users(self) -> process.Users | None:
+        """Whose processes its containers have: those of its user; None: anybody's, as root says."""
+        if self.user is None:
+            return None
+        try:
+            account = pwd.getpwnam(self.user)
+        except KeyError:
+            return []
+        return [*process.one_user(account.pw_uid), *subordinate.of_user(account)]
 
     def run(self, *words: str, timeout_s: float = 30.0, given: bytes | None = None) -> process.Ran:
         """Run it to its end; `given` is its standard input."""

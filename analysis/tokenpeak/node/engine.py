@@ -13,6 +13,7 @@ import os
 import pwd
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from tokenpeak.node import boards, clock, process, root_files, trust
 from tokenpeak.node.engine_container import LABEL, ContainerStart, EngineContainer
@@ -75,6 +76,14 @@ def unit_argv(argv: list[str]) -> list[str]:
     return [word.replace("$", "$$") for word in argv]
 
 
+def _uid_of(user: Any) -> int | None:
+    """The id of a declared user; None where none is declared, or one whom this node does not know."""
+    try:
+        return pwd.getpwnam(str(user)).pw_uid if user else None
+    except KeyError:
+        return None
+
+
 class Engine:
     """The engine of a state folder, if any."""
 
@@ -121,10 +130,10 @@ class Engine:
     def _users(self) -> list[int]:
         """Whose processes may be the engine's besides this script's own: those of the declared user."""
         try:
-            user = (self.state.declaration().get("engine") or {}).get("user")
-            return [pwd.getpwnam(str(user)).pw_uid] if user else []
-        except (ScriptError, KeyError):
+            uid = _uid_of((self.state.declaration().get("engine") or {}).get("user"))
+        except ScriptError:
             return []
+        return [uid] if uid else []
 
     def start(self, request: Json, env: dict[str, str], declared: Json, in_container: ContainerStart | None) -> int:
         """Start it with `argv` of the request, as a command or `in_container`; the leader's pid."""
@@ -135,7 +144,8 @@ class Engine:
         if in_container is not None:
             return self._start_container(in_container, argv, env, request)
         as_unit = has_systemd() and declared.get("isolation") != "process"
-        found: Json = {"trial_id": request["trial_id"], "unit": self.unit if as_unit else None}
+        uid = _uid_of(declared.get("user"))
+        found: Json = {"trial_id": request["trial_id"], "unit": self.unit if as_unit else None, "uid": uid}
         if as_unit:
             # Recorded before it starts: whatever dies now, the unit's name is known.
             self.state.write(FILE, found)
@@ -265,7 +275,8 @@ class Engine:
         if recorded.get("container"):
             left, is_gone = EngineContainer(self.state, recorded["container"]).end(recorded, grace_s, self.log)
         elif recorded.get("pid"):
-            left += process.stop_group(recorded, 0.0 if recorded.get("unit") else grace_s)
+            users = process.one_user(recorded["uid"]) if recorded.get("uid") else None
+            left += process.stop_group(recorded, 0.0 if recorded.get("unit") else grace_s, users)
         if recorded.get("mark"):
             left += process.stop_marked(recorded["mark"], grace_s, self._users())
         # A container that its runtime would not remove stays known: the next look at it ends it.

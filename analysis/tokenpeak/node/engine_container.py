@@ -206,10 +206,22 @@ class EngineContainer:
         self.recorded = {**self.recorded, "id": self.id}
 
     def start(self) -> int:
-        """Start it; the pid of its first process on the node, 0 where that has ended already."""
+        """Start it; the pid of its first process on the node, 0 where that has ended already.
+
+        Raises ScriptError for one that is not the runtime's user's, who says what he likes.
+        """
         assert self.id is not None
         self.runtime.do("start", self.id, timeout_s=CREATE_TIMEOUT_S)
-        return int(self._state().get("Pid") or 0)
+        pid = int(self._state().get("Pid") or 0)
+        users = self.runtime.users()
+        if pid and users is not None and process.user_ids(pid) and not process.is_of(pid, users):
+            raise ScriptError(
+                "engine",
+                f"{self.runtime.name} of user {shown_value(self.runtime.user)} says that the engine's container is "
+                f"process {pid}, which is another user's and stays untouched: look at that user's containers and "
+                "programs, and at his lines of /etc/subuid.",
+            )
+        return pid
 
     def members(self, pid: int) -> IsMember:
         """Which processes are its own."""
@@ -231,7 +243,8 @@ class EngineContainer:
     def end(self, leader: Json, grace_s: float, log: Path) -> tuple[list[int], bool]:
         """End and remove it; the pids that are left even after SIGKILL, and whether no container is left.
 
-        Where the runtime does not answer, its processes are ended by the pid that `leader` has.
+        Where the runtime does not answer, its processes are ended by the pid that `leader` has, as far as they are its
+        user's.
         """
         ids = [self.id] if self.id else self.runtime.with_label(label(self.state))
         answers = ids is not None
@@ -239,7 +252,7 @@ class EngineContainer:
             wait_s = math.ceil(grace_s)
             ran = self.runtime.run("stop", "-t", str(wait_s), one, timeout_s=wait_s + process.KILL_TIMEOUT_S)
             answers &= ran.status in (0, 1)
-        left = process.stop_group(leader, 0.0) if leader.get("pid") else []
+        left = process.stop_group(leader, 0.0, self.runtime.users()) if leader.get("pid") else []
         if not answers:
             return left, False
         for one in ids or []:

@@ -10,13 +10,15 @@ Another such command, for another user, changes production's definition: whoever
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
 import stat
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Sequence
+from typing import Iterator, Sequence
 
 from tokenpeak.node import process, root_environment, root_files
 from tokenpeak.node.engine_builds import engine_build, engine_builds
@@ -28,6 +30,11 @@ from tokenpeak.node.state import Json, State
 
 COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
 APPLY_COMMANDS = ("probe", "describe", "observe", "change", "confirm", "restore", "status", "lease")
+
+TURNS = "turns"
+"""A file of the state folder whose bytes are locked: one for each limited command that may run at a time."""
+MOST_AT_ONCE = 8
+"""Of one word of one of the two commands: whoever may ask for one could start them without end."""
 
 NOBODY_ELSE = (None, "root", "0", 0)
 """Users that are root."""
@@ -124,6 +131,41 @@ def check(command: str, request_source: str | None, declaration: Json, for_apply
             "user of its own, "
             "in a container too (`user` of its build).",
         )
+
+
+@contextmanager
+def turn(state: State, command: str, for_apply: bool) -> Iterator[None]:
+    """One of the places that a limited command's word has; raises ScriptError where all are taken.
+
+    The kernel lets go of it when this process dies. On a disk that takes no file there is no bound: production is given
+    back there too.
+    """
+    words = APPLY_COMMANDS if for_apply else COMMANDS
+    first = (words.index(command) + (len(COMMANDS) if for_apply else 0)) * MOST_AT_ONCE
+    try:
+        descriptor = root_files.appending(state.path(TURNS))
+    except OSError:
+        yield
+        return
+    try:
+        if not any(_is_taken(descriptor, place) for place in range(first, first + MOST_AT_ONCE)):
+            raise ScriptError(
+                "refused",
+                f"`{command}` runs {MOST_AT_ONCE} times on this node already, by the same root-owned command: wait "
+                "until one has ended, or end those who called them.",
+            )
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_taken(descriptor: int, place: int) -> bool:
+    """Whether this process has that place from now on."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+    except OSError:
+        return False
+    return True
 
 
 def check_launch(declaration: Json, request: LaunchRequest) -> None:

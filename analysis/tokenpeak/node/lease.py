@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
+import time
+from contextlib import suppress
 
 from tokenpeak.node import clock, fence, overlap
 from tokenpeak.node.error import ScriptError
@@ -21,7 +24,11 @@ from tokenpeak.node.protocol.answers import (
 from tokenpeak.node.state import Json, State
 
 FILE = "lease.json"
+SILENT_S = 120.0
+"""A channel without a line for so long ends: whoever left it there unread keeps a process of root's else."""
 _LOOK_S = 0.5
+_SILENT_STATUS = 3
+_STANDARD_ERROR = 2
 
 
 def renew(state: State, lease_s: float | None, holder: str) -> None:
@@ -65,10 +72,13 @@ def listen(state: State) -> LeaseAnswer:
     from tokenpeak.node import guard
 
     renewals = 0
+    heard_s = [time.monotonic()]
     is_over = threading.Event()
     threading.Thread(target=_report_overlaps, args=(state, is_over), daemon=True).start()
+    threading.Thread(target=_await_silence, args=(heard_s, is_over), daemon=True).start()
     try:
         while line := _line():
+            heard_s[0] = time.monotonic()
             beat = requests.parse(requests.HeartbeatRequest, requests.parsed(line))
             fence.refuse_older(state, beat.claim, beat.holder)
             lease = state.read(FILE)
@@ -100,6 +110,17 @@ def _report_overlaps(state: State, is_over: threading.Event) -> None:
         if found and found != reported:
             reported = found
             _say(OverlapAnswer(overlap=picked(Overlap, found)))
+
+
+def _await_silence(heard_s: list[float], is_over: threading.Event) -> None:
+    """End this process once no line has come for too long; it waits for one, or for somebody to read its answers."""
+    while time.monotonic() - heard_s[0] <= SILENT_S:
+        if is_over.wait(_LOOK_S):
+            return
+    with suppress(OSError):
+        os.set_blocking(_STANDARD_ERROR, False)
+        os.write(_STANDARD_ERROR, f"No line of the lease came for {SILENT_S:g} s.\n".encode())
+    os._exit(_SILENT_STATUS)
 
 
 def _say(answer: NodeAnswer) -> None:

@@ -12,7 +12,7 @@ import fcntl
 import os
 import signal
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple
 
@@ -166,8 +166,7 @@ def _is_ended(state: State, holder: MutexHolder) -> bool:
     if str(state.folder) not in process.command_line(holder.pid):
         return False
     if holder_of(state) == holder:
-        with suppress(ProcessLookupError):
-            os.kill(holder.pid, signal.SIGKILL)
+        process.send_signal((holder.pid, holder.started_ticks), signal.SIGKILL)
     return True
 
 

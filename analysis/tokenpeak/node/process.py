@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Collection, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Iterable, NamedTuple, Sequence, Tuple
 
 from tokenpeak.node import clock, root_files
 from tokenpeak.node.error import remedy
@@ -29,8 +29,15 @@ MOST_OUTPUT_BYTES = 4 << 20
 """Of a command: `vllm serve --help=all` prints some hundred kilobytes."""
 MOST_SHOWN_BYTES = 8 << 20
 """Of a process's environment or arguments: the kernel starts none with more, but one may show any memory there."""
+MOST_MARKED_BYTES = 1 << 16
+"""Of an environment in which a mark is looked for: it is its first entry."""
 _MARK = "TOKENPEAK_STARTED_AS"
 """In the environment of what this script starts: found again by it where the record of its pid is lost."""
+
+Users = Sequence[range]
+"""Ids of users: a user's own, and those that are subordinate to him."""
+Life = Tuple[int, int]
+"""A pid with the time of its start in ticks: one process, where a pid alone is another's as soon as that has ended."""
 
 
 class Stat(NamedTuple):
@@ -42,6 +49,7 @@ class Stat(NamedTuple):
     group: int
     session: int
     started_ticks: int
+    threads: int = 1
 
 
 def parse_stat(raw: str) -> Stat:
@@ -55,16 +63,20 @@ def parse_stat(raw: str) -> Stat:
         group=int(fields[2]),
         session=int(fields[3]),
         started_ticks=int(fields[19]),
+        threads=int(fields[17]),
     )
 
 
 def stat_of(pid: int) -> Stat | None:
-    """The process as the kernel shows it; None when it is gone or only a zombie is left."""
+    """The process as the kernel shows it; None when it is gone or only a zombie is left.
+
+    One whose first thread has ended looks like a zombie, and goes on in the others.
+    """
     try:
         found = parse_stat(shown_by_kernel(pid, "stat").decode(errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if found.state in "ZX" else found
+    return None if found.state in "ZX" and found.threads < 2 else found
 
 
 def all_processes() -> list[Stat]:
@@ -73,17 +85,23 @@ def all_processes() -> list[Stat]:
     return [process for process in found if process is not None]
 
 
+def is_alive_still(life: Life) -> bool:
+    """Whether this very process lives, and not merely one with its pid."""
+    found = stat_of(life[0])
+    return found is not None and found.started_ticks == life[1]
+
+
 def pids() -> list[int]:
     """Those of all processes that this one can see."""
     return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
 
 
-def shown_by_kernel(pid: int, name: str) -> bytes:
+def shown_by_kernel(pid: int, name: str, most: int = MOST_SHOWN_BYTES) -> bytes:
     """What the kernel shows of a process, up to a bound; as plainly as can be, since it is read of all processes."""
     descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = [os.read(descriptor, 1 << 16)]
-        while parts[-1] and len(parts) << 16 <= MOST_SHOWN_BYTES:
+        while parts[-1] and len(parts) << 16 < most:
             parts.append(os.read(descriptor, 1 << 16))
         return b"".join(parts)
     finally:
@@ -104,11 +122,27 @@ def user_ids(pid: int) -> set[int]:
 
     By its status: the owner of its folder in /proc is root for every process that allows no dump of itself.
     """
+    return set(ordered_user_ids(pid))
+
+
+def ordered_user_ids(pid: int) -> list[int]:
+    """The same in that order; empty when the process has ended."""
     try:
         lines = shown_by_kernel(pid, "status").decode(errors="replace").splitlines()
     except OSError:
-        return set()
-    return next(({int(word) for word in line.split()[1:]} for line in lines if line.startswith("Uid:")), set())
+        return []
+    return next(([int(word) for word in line.split()[1:]] for line in lines if line.startswith("Uid:")), [])
+
+
+def one_user(uid: int) -> Users:
+    """That user alone."""
+    return [range(uid, uid + 1)]
+
+
+def is_of(pid: int, users: Users) -> bool:
+    """Whether one of the users could end the process: the kernel goes by its real and its saved user."""
+    found = ordered_user_ids(pid)
+    return any(uid in each for uid in found[:1] + found[2:3] for each in users)
 
 
 def identity(pid: int) -> dict[str, Any]:
@@ -131,21 +165,25 @@ def members(leader: dict[str, Any]) -> list[int]:
     A pid is not given out again while it names a living group or session, so a group that outlived its leader is
     still distinguished; a new process that got the leader's pid is recognised by its start time.
     """
+    return sorted(pid for pid, _ in _group(leader))
+
+
+def _group(leader: dict[str, Any]) -> set[Life]:
     if leader.get("boot_id") != clock.boot_id():
-        return []
+        return set()
     pid = int(leader["pid"])
     processes = all_processes()
     by_pid = {process.pid: process for process in processes}
     if pid in by_pid and by_pid[pid].started_ticks != leader.get("started_ticks"):
-        return []
-    return sorted(_with_descendants({p.pid for p in processes if pid in (p.pid, p.group, p.session)}, processes))
+        return set()
+    return _with_descendants({p.pid for p in processes if pid in (p.pid, p.group, p.session)}, processes)
 
 
-def _with_descendants(family: set[int], processes: Sequence[Stat]) -> set[int]:
+def _with_descendants(family: set[int], processes: Sequence[Stat]) -> set[Life]:
     while True:
         children = {p.pid for p in processes if p.parent in family} - family
         if not children:
-            return family
+            return {(p.pid, p.started_ticks) for p in processes if p.pid in family}
         family = family | children
 
 
@@ -155,9 +193,13 @@ def is_member_of(leader: int) -> Callable[[int], bool]:
     return lambda pid: pid in found
 
 
-def stop_group(leader: dict[str, Any], grace_s: float) -> list[int]:
-    """End a group: SIGTERM, `grace_s` seconds, then SIGKILL; the pids that are left even then (normally none)."""
-    return _stop(lambda: members(leader), grace_s)
+def stop_group(leader: dict[str, Any], grace_s: float, users: Users | None = None) -> list[int]:
+    """End a group: SIGTERM, `grace_s` seconds, then SIGKILL; the pids that are left even then (normally none).
+
+    With `users`, whose group it is, no process that none of them could end: somebody else's that is in the group by
+    what they say of its leader, or by the pid of a leader that has ended.
+    """
+    return _stop(lambda: _group(leader), grace_s, users)
 
 
 def marked(mark: str, users: Collection[int] = ()) -> list[int]:
@@ -165,58 +207,95 @@ def marked(mark: str, users: Collection[int] = ()) -> list[int]:
 
     Anybody can start a process with that mark.
     """
+    return sorted(pid for pid, _ in _bearers(mark, users))
+
+
+def _bearers(mark: str, users: Collection[int]) -> set[Life]:
     trusted = {os.geteuid(), *users}
-    wanted = f"{_MARK}={mark}".encode()
-    bearers = []
+    wanted = f"\0{_MARK}={mark}\0".encode()
+    found = set()
     for pid in pids():
         try:
             # Its user first: what a stranger's process shows is not even read.
             users_of_it = user_ids(pid)
-            is_trusted = bool(users_of_it) and users_of_it <= trusted
-            if is_trusted and wanted in shown_by_kernel(pid, "environ").split(b"\0") and stat_of(pid):
-                bearers.append(pid)
+            if not users_of_it or not users_of_it <= trusted:
+                continue
+            stat = stat_of(pid)
+            if stat and wanted in b"\0" + shown_by_kernel(pid, "environ", MOST_MARKED_BYTES):
+                found.add((pid, stat.started_ticks))
         except OSError:
             continue
-    return bearers
+    return found
 
 
 def stop_marked(mark: str, grace_s: float, users: Collection[int] = ()) -> list[int]:
-    """End everything that bears the mark with all that it started, within one grace; the pids left after SIGKILL."""
+    """End everything that bears the mark with all that it started, within one grace; the pids left after SIGKILL.
 
-    def remaining() -> list[int]:
-        bearers, processes = set(marked(mark, users)), all_processes()
+    With `users`, of what it started only what they or this script's own user could end.
+    """
+
+    def remaining() -> set[Life]:
+        lives, processes = _bearers(mark, users), all_processes()
+        bearers = {p.pid for p in processes if (p.pid, p.started_ticks) in lives}
         groups = {p.pid for p in processes if bearers & {p.group, p.session}}
-        return sorted(_with_descendants(bearers | groups, processes))
+        return _with_descendants(bearers | groups, processes)
 
-    return _stop(remaining, grace_s)
+    own = [*one_user(os.geteuid()), *(range(uid, uid + 1) for uid in users)]
+    return _stop(remaining, grace_s, own if users else None)
 
 
-def _stop(look: Callable[[], Sequence[int]], grace_s: float) -> list[int]:
+def _stop(look: Callable[[], Iterable[Life]], grace_s: float, users: Users | None) -> list[int]:
     """End what `look` finds and what comes to that meanwhile: one grace, and one deadline, for all of it."""
-    own = os.getpid()
-    tracked = {pid for pid in look() if pid != own}
-    _signal(sorted(tracked), signal.SIGTERM)
+    tracked: set[Life] = set()
+
+    def remaining() -> list[Life]:
+        # Descendants that lose their parent while stopping would slip out of the family: keep those seen once. Each
+        # with its start: children that live for moments walk through all pids within a grace, and what others start
+        # meanwhile gets those.
+        new = (life for life in look() if life not in tracked and life[0] != os.getpid())
+        tracked.update(life for life in new if users is None or is_of(life[0], users))
+        tracked.intersection_update([life for life in tracked if is_alive_still(life)])
+        return sorted(tracked)
 
     def gone() -> bool:
-        # Descendants that lose their parent while stopping would slip out of the family: keep those seen once.
-        tracked.update(pid for pid in look() if pid != own)
-        return not any(stat_of(pid) for pid in tracked)
+        return not remaining()
 
+    for life in remaining():
+        send_signal(life, signal.SIGTERM)
     if clock.wait_until(gone, grace_s, _LOOK_S):
         return []
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while not gone() and time.monotonic() < deadline:
-        _signal(sorted(pid for pid in tracked if stat_of(pid)), signal.SIGKILL)
+        for life in sorted(tracked):
+            send_signal(life, signal.SIGKILL)
         clock.wait_until(gone, 0.2, _LOOK_S)
-    return sorted(pid for pid in tracked if stat_of(pid))
+    return [pid for pid, _ in remaining()]
 
 
-def _signal(pids: Sequence[int], number: signal.Signals) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            continue
+def send_signal(life: Life, number: signal.Signals) -> None:
+    """Send a signal to this very process; nothing where it has ended, whoever has its pid now."""
+    descriptor = _opened(life[0])
+    try:
+        # What lives now was opened before: a pid is given out again only after its process has ended.
+        if not is_alive_still(life):
+            return
+        if descriptor is None:
+            os.kill(life[0], number)
+        else:
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _opened(pid: int) -> int | None:
+    """A descriptor of whatever process has the pid now; None where there is none, as with Python 3.8."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
 
 
 def start_detached(
@@ -236,7 +315,8 @@ def start_detached(
     if user:
         env = {**(os.environ if env is None else env), **users_environment(user)}
     if mark:
-        env = {**(os.environ if env is None else env), _MARK: mark}
+        env = {_MARK: mark, **(os.environ if env is None else env)}
+        env[_MARK] = mark  # whatever `env` says, and in the first place, where it is looked for
     try:
         descriptor = root_files.appending(log)
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tokenpeak.node import clock, guard, launcher, lease, lock, mutex, process, root_files, telemetry
@@ -15,6 +16,7 @@ from tokenpeak.node.state import KEPT_TWICE, Json, State, copy_name
 
 OWN = (
     *("tokenpeak-node.pyz", "node.json", "lease.json", "lock.json", "engine.env", "engine.log", "engine-help.json"),
+    launcher.TURNS,
     *(
         "output.json",
         "outcome.json",
@@ -115,7 +117,7 @@ def _remove_guard(state: State) -> None:
             process.run(["systemctl", "daemon-reload"], timeout_s=60)
             process.run(["systemctl", "reset-failed", *(unit.name for unit in units)])
     if watching and not clock.wait_until(lambda: not process.is_alive(watching), _GUARD_ENDS_S):
-        process.stop_group(watching, _STOP_GRACE_S)
+        process.stop_group(watching, _STOP_GRACE_S, process.one_user(os.geteuid()))
 
 
 def _remove_command(declaration: Json) -> list[str]:

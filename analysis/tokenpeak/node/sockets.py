@@ -11,9 +11,9 @@ import socket
 import struct
 from itertools import islice
 from pathlib import Path
-from typing import Collection, NamedTuple
+from typing import Collection, Iterable, Iterator, NamedTuple
 
-from tokenpeak.node import process, words
+from tokenpeak.node import process, subordinate, words
 
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _ROOT = 0
@@ -23,7 +23,11 @@ _MAPPED = "0000000000000000FFFF0000"
 """What stands before an IPv4 address on an IPv6 socket, as the kernel writes it."""
 
 MOST_DESCRIPTORS = 20_000
-"""Looked at of another user than the socket's, in all processes of that user's together: a tenth of a second's work."""
+"""Looked at of another user than the socket's, in all processes of that user's and of his subordinate ids together.
+
+A tenth of a second's work. Not of all users together: whoever opened so many would hide production's process behind a
+socket that systemd made.
+"""
 
 
 class Row(NamedTuple):
@@ -73,16 +77,16 @@ def peer(connection: socket.socket) -> Peer:
     """
     ours, theirs = _names(connection.getsockname()), _names(connection.getpeername())
     for table in TABLES:
-        rows = read_table(table)
-        for row in rows:
-            if row.local not in theirs or row.remote not in ours:
-                continue
-            if row.inode:
-                return Peer(True, (row.uid,), holders([row]))
-            if row.state not in (_ESTABLISHED, _SYN_RECEIVED):
-                return Peer(True, (), ())
-            listening = _listening(rows, {name.rpartition(":")[0] for name in theirs}, connection.getpeername()[1])
-            return Peer(True, tuple(sorted({row.uid for row in listening})), holders(listening))
+        port = connection.getpeername()[1]
+        row = next((row for row in read_table(table, port) if row.local in theirs and row.remote in ours), None)
+        if row is None:
+            continue
+        if row.inode:
+            return Peer(True, (row.uid,), holders([row]))
+        if row.state not in (_ESTABLISHED, _SYN_RECEIVED):
+            return Peer(True, (), ())
+        listening = _listening(read_table(table, port), {name.rpartition(":")[0] for name in theirs}, port)
+        return Peer(True, tuple(sorted({row.uid for row in listening})), holders(listening))
     return Peer(False, (), ())
 
 
@@ -95,29 +99,32 @@ def listeners(host: str, port: int) -> list[str]:
         found = []
     for _, _, _, _, address in found:
         wanted |= _addresses(str(address[0]))
-    rows = [row for table in TABLES for row in _listening(read_table(table), wanted, port)]
+    rows = [row for table in TABLES for row in _listening(read_table(table, port), wanted, port)]
     return sorted(filter(None, (shown(pid) for pid in holders(rows))))
 
 
 def listening_at(port: int) -> list[Listener]:
     """Who listens on a TCP port of this machine, at whatever address."""
-    found = []
-    for table in TABLES:
-        for row in read_table(table):
-            address, _, number = row.local.rpartition(":")
-            if row.state == _LISTEN and int(number, 16) == port:
-                found.append(Listener(_plain(address), row.uid, holders([row])))
-    return found
+    rows = (row for table in TABLES for row in read_table(table, port) if row.state == _LISTEN)
+    return [Listener(_plain(row.local.rpartition(":")[0]), row.uid, holders([row])) for row in rows]
 
 
-def read_table(path: str) -> list[Row]:
-    """The sockets of a table; none where there is no such table, as without IPv6."""
+def read_table(path: str, port: int) -> Iterator[Row]:
+    """The sockets of a table at a port of this machine, one by one: any user may have a great many.
+
+    None where there is no such table, as without IPv6.
+    """
+    ending = f":{port:04X}"
     try:
-        lines = Path(path).read_text().splitlines()[1:]
+        with Path(path).open() as lines:
+            for line in lines:
+                if ending not in line:
+                    continue
+                cells = line.split()
+                if cells[1].endswith(ending):
+                    yield Row(cells[1], cells[2], cells[3], int(cells[7]), int(cells[9]))
     except FileNotFoundError:
-        return []
-    found = (line.split() for line in lines)
-    return [Row(cells[1], cells[2], cells[3], int(cells[7]), int(cells[9])) for cells in found]
+        return
 
 
 def holders(rows: Collection[Row]) -> tuple[int, ...]:
@@ -126,13 +133,17 @@ def holders(rows: Collection[Row]) -> tuple[int, ...]:
     if not wanted:
         return ()
     makers = {_ROOT, *(row.uid for row in rows)}
-    left: dict[frozenset[int], int] = {}
+    left: dict[int, int] = {}
+    subordinates = subordinate.owners()
     found = []
     for pid in process.pids():
-        others = frozenset(process.user_ids(pid) - makers)
-        left.setdefault(others, MOST_DESCRIPTORS)
-        holds, number = _looked_through(pid, wanted, left[others] if others else None)
-        left[others] -= number
+        other = next((uid for uid in process.ordered_user_ids(pid) if uid not in makers), None)
+        if other is None:
+            holds, _ = _looked_through(pid, wanted, None)
+        else:
+            user = next((owner for ids, owner in subordinates if other in ids), other)
+            holds, number = _looked_through(pid, wanted, left.setdefault(user, MOST_DESCRIPTORS))
+            left[user] -= number
         if holds:
             found.append(pid)
     return tuple(sorted(found))
@@ -146,7 +157,7 @@ def shown(pid: int) -> str | None:
         return None
 
 
-def _listening(rows: list[Row], addresses: set[str], port: int) -> list[Row]:
+def _listening(rows: Iterable[Row], addresses: set[str], port: int) -> list[Row]:
     """The rows that listen on the port of one of these addresses, or of all."""
     wanted = {f"{address}:{port:04X}" for address in (*addresses, *_ANY)}
     return [row for row in rows if row.state == _LISTEN and row.local in wanted]

@@ -50,7 +50,7 @@ def stop(state: State) -> None:
     """End the sampler; its samples stay until the next trial."""
     leader = state.read(PROCESS)
     if leader:
-        process.stop_group(leader, 1.0)
+        process.stop_group(leader, 1.0, process.one_user(os.geteuid()))
         state.remove_if_possible(PROCESS)
 
 
