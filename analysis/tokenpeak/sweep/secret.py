@@ -70,11 +70,15 @@ def retired() -> tuple[str, ...]:
     return tuple(path.read_text().split()) if path.is_file() else ()
 
 
-def write_node_secrets(folder: Path, nodes: Sequence[Node]) -> None:
-    """Write each node's secret into `folder`, in a file of the node's name that this user alone can read."""
+def write_node_secrets(folder: Path, nodes: Sequence[Node]) -> dict[str, str]:
+    """Write each node's secret into a file in `folder` that this user alone can read; the files by the nodes' names."""
     master = master_secret()
-    for node in nodes:
-        write_atomically(folder / node.name, master.of_node(node) + "\n", mode=0o600)
+    written = {}
+    for number, node in enumerate(nodes):
+        path = folder / str(number)
+        write_atomically(path, master.of_node(node) + "\n", mode=0o600)
+        written[node.name] = str(path)
+    return written
 
 
 def _path() -> Path:
