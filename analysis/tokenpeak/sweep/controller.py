@@ -140,10 +140,7 @@ def resume_sweep(
     Its controller may have been another machine's; raises FencedError where that one lives. `own_spec` is what the
     operator's spec is called, if not as the sweep: it vouches for an endpoint.
     """
-    archive = Archive(inside(results, sweep_id, may_link=True))
-    if not (archive.path / "sweep.json").is_file():
-        known = sorted(path.parent.name for path in results.glob("*/sweep.json"))
-        raise InputError(f"No sweep {sweep_id!r} in {results}. {suggestion(sweep_id, known)}")
+    archive = archive_of(sweep_id, results)
     record = archive.read_sweep()
     spec = parse_spec(record.spec, archive.path / "sweep.json")
     planned = {name for plan in record.plans for name in plan.nodes}
