@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from tokenpeak import bounded
 from tokenpeak.atomic import replacing, sync
-from tokenpeak.errors import ArchiveError
+from tokenpeak.errors import ArchiveError, InputError, suggestion
 from tokenpeak.names import inside, shown
 from tokenpeak.quality.applied import with_verdict
 from tokenpeak.quality.passes import read_passes
@@ -230,6 +230,15 @@ def find_archives(paths: list[Path]) -> list[Archive]:
             raise ArchiveError(f"No archive at {path}: neither it nor a folder in it has a sweep.json.")
         found += [open_archive(folder) for folder in below]
     return found
+
+
+def archive_below(folder: Path, sweep_id: str) -> Archive:
+    """The archive of that sweep in a folder of archives; InputError names the nearest where there is none."""
+    path = inside(folder, sweep_id, may_link=True)
+    if not (path / "sweep.json").is_file():
+        known = sorted(each.parent.name for each in folder.glob("*/sweep.json"))
+        raise InputError(f"No sweep {sweep_id!r} in {folder}. {suggestion(sweep_id, known)}")
+    return open_archive(path)
 
 
 MOST_FILES = 200_000
