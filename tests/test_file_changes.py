@@ -168,7 +168,7 @@ def through_links(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def test_output_is_written_through_no_link() -> None:
-    """What a command writes where it is told takes the place of what is there (`atomic`), wherever a link leads."""
+    """What a command writes to its output takes the place of what is there (`atomic`), wherever a link leads."""
     writers = [PACKAGE / "spreadsheet.py", *sorted(PACKAGE.glob("exchange/*.py")), *sorted(PACKAGE.glob("cli/*.py"))]
     found = [
         f"{path.relative_to(PACKAGE)}:{line} {name}"
