@@ -145,3 +145,48 @@ def test_the_lint_sees(line: str) -> None:
 def test_the_lint_lets_pass(line: str) -> None:
     """What reads, changes no file, or does so through the module."""
     assert [] == list(changes(ast.parse(line)))
+
+
+FRAME_WRITES = {"write_csv", "write_parquet", "write_ipc", "write_ndjson", "write_json", "sink_csv", "sink_parquet"}
+
+
+def through_links(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Each call that writes a file by its path, and so through a link, but of a `part` that `atomic` has made."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else "open"
+        of = node.func.value if isinstance(node.func, ast.Attribute) else None
+        is_shutil = isinstance(of, ast.Name) and of.id == "shutil"
+        written = node.args[0] if node.args and (name in FRAME_WRITES or of is None) else of
+        if is_shutil:
+            written = node.args[1] if len(node.args) > 1 else of
+        is_write = _change(node) in ("open", ".open", ".write_text", ".write_bytes", ".touch")
+        is_part = isinstance(written, ast.Name) and written.id == "part"
+        if (is_write or name in FRAME_WRITES or (is_shutil and name.startswith("copy"))) and not is_part:
+            yield node.lineno, name
+
+
+def test_output_is_written_through_no_link() -> None:
+    """What a command writes to its output takes the place of what is there (`atomic`), wherever a link leads."""
+    writers = [PACKAGE / "spreadsheet.py", *sorted(PACKAGE.glob("exchange/*.py")), *sorted(PACKAGE.glob("cli/*.py"))]
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line} {name}"
+        for path in writers
+        for line, name in through_links(ast.parse(path.read_text()))
+    ]
+
+    assert [] == found
+
+
+@pytest.mark.parametrize(
+    ("line", "is_seen"),
+    [
+        *((line, True) for line in ("path.write_text(text)", "path.open('w')", "open(path, 'wb')")),
+        *((line, True) for line in ("f.write_csv(path)", "shutil.copytree(a, b)", "f.drop(x).write_parquet(path)")),
+        *((line, False) for line in ("part.write_text(text)", "part.open('w')", "f.write_csv(part)", "path.open()")),
+    ],
+)
+def test_the_lint_sees_writes_through_links(line: str, *, is_seen: bool) -> None:
+    """Each way to write by a path."""
+    assert is_seen == bool(list(through_links(ast.parse(line))))

@@ -13,10 +13,25 @@ from tokenpeak.deletion import delete
 
 @contextmanager
 def replacing(target: Path, *, durable: bool = True) -> Iterator[Path]:
-    """The path `.NAME.PID.part` to write to; it takes the place of `target` when the block ends well, else it goes.
+    """The new, empty file `.NAME.PID.part` to write to; it takes the place of `target` when the block ends well.
 
-    An OSError names `target`: what a write itself raises, on a full disk say, names no file.
+    Nothing is written through a link, by either name. An OSError names `target`: what a write itself raises, on a full
+    disk say, names no file.
     """
+    with _placing(target, durable=durable) as part:
+        os.close(_new_file(part, 0o666))
+        yield part
+
+
+def _new_file(path: Path, mode: int) -> int:
+    """A descriptor of a file that was not there before, whatever had its name."""
+    delete(path)
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, mode)
+
+
+@contextmanager
+def _placing(target: Path, *, durable: bool) -> Iterator[Path]:
+    """The name of the part, which is put in the place of `target` when the block ends well, else it goes."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         yield part
@@ -36,11 +51,8 @@ def replacing(target: Path, *, durable: bool = True) -> Iterator[Path]:
 def write_atomically(target: Path, content: str | bytes, *, mode: int = 0o666, durable: bool = True) -> None:
     """Replace a file's content. `mode` is a new file's, less the umask; `durable` off is for what may be lost."""
     data = content.encode() if isinstance(content, str) else content
-    with replacing(target, durable=durable) as part:
-        delete(part)
-        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+    with _placing(target, durable=durable) as part, os.fdopen(_new_file(part, mode), "wb") as file:
+        file.write(data)
 
 
 def sync(path: Path) -> None:

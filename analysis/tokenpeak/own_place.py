@@ -41,12 +41,8 @@ def require_unmoved(place: Path, what: str, way_out: str) -> None:
         raise InputError(
             f"Root writes no {what} to {place}, which others could lead elsewhere by a link: {danger}. {way_out}"
         )
-    if folder := _open_to_everybody(place):
-        raise InputError(
-            f"No {what} is written to {place}, which every user could lead elsewhere by a link: everybody can write "
-            f"{folder}. Take that right away (chmod o-w {folder}), let nobody replace another's entries there "
-            f"(chmod +t {folder}), or take another folder."
-        )
+    if danger := _led_by_anybody(place):
+        raise InputError(f"No {what} is written to {place}, {danger}, or take another folder.")
 
 
 def make_own(folder: Path) -> None:
@@ -77,14 +73,25 @@ def _danger(path: Path) -> str | None:
         return f"{path} cannot be looked at ({error.strerror})"
 
 
-def _open_to_everybody(path: Path) -> Path | None:
-    """The first folder on the way where everybody may put something else in place of an entry."""
+def _led_by_anybody(path: Path) -> str | None:
+    """How everybody could lead a path elsewhere, or who was first did, and a way out; None when nobody can.
+
+    Where everybody may write, nobody may replace another's entry by the sticky bit alone, and each entry has an owner.
+    """
+    shared: set[Path] = set()
     # What is missing is made by us, in the last one that is there.
     with suppress(OSError):
         for step, facts in trust.steps(path):
-            everybody = stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_IWOTH
-            if everybody and not facts.st_mode & stat.S_ISVTX:
-                return step
+            if step.parent in shared and facts.st_uid not in (0, os.geteuid()):
+                return f"where {step} is another user's, in a folder that everybody may write. Remove it"
+            if not stat.S_ISDIR(facts.st_mode) or not facts.st_mode & stat.S_IWOTH:
+                continue
+            if not facts.st_mode & stat.S_ISVTX:
+                return (
+                    f"which every user could lead elsewhere by a link: everybody can write {step}. Take that right "
+                    f"away (chmod o-w {step}), let nobody replace another's entries there (chmod +t {step})"
+                )
+            shared.add(step)
     return None
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
+from tokenpeak.atomic import replacing
 from tokenpeak.terminal import visible
 
 STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'", "＝", "＋", "－", "＠")
@@ -55,7 +56,7 @@ def _quoted(text: str) -> str:
 
 def write_rows(path: Path, rows: Iterable[Iterable[object]]) -> None:
     """Write rows, the head first; what is None is an empty cell."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path, durable=False) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
         for row in rows:
             writer.writerow([cell(value) for value in row])
@@ -71,4 +72,5 @@ def write_frame(frame: pl.DataFrame, path: Path) -> None:
         flat = flat.with_columns(
             pl.when(is_formula).then(pl.lit("'") + pl.col(texts)).otherwise(pl.col(texts)).name.keep()
         )
-    flat.rename({name: str(cell(name)) for name in flat.columns}).write_csv(path, quote_style="non_numeric")
+    with replacing(path, durable=False) as part:
+        flat.rename({name: str(cell(name)) for name in flat.columns}).write_csv(part, quote_style="non_numeric")

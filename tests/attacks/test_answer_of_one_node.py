@@ -16,10 +16,13 @@ import pytest
 from tests.attacks.answers import DECLARATION, HOST, PORT, inventory, node, sent
 
 from tokenpeak.errors import InventoryError, NodeError
+from tokenpeak.node.protocol import frame
 from tokenpeak.node.protocol.answers import ProbeAnswer, parse
+from tokenpeak.node.protocol.frame import framed
 from tokenpeak.sweep import probe as probing
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.lease import _KEPT_LINES, LeaseChannel, lease_problem
+from tokenpeak.sweep.node_files import NodeFiles
 from tokenpeak.sweep.node_result import WORDS_CHARACTERS, NodeResult, as_object
 from tokenpeak.sweep.probe import ReadyNode, _ready, probe
 
@@ -173,3 +176,15 @@ def test_why_a_lease_is_lost_is_one_line() -> None:
     assert len(flood) <= WORDS_CHARACTERS
     assert forged is not None
     assert forged.isprintable()
+
+
+def test_answer_to_a_look_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of nothing take many times their text's memory: what is larger than such an answer is not read."""
+    files = NodeFiles(script=b"x", declaration={"state_dir": "/x", "python": "/usr/bin/python3"})
+    read: list[int] = []
+    real = json.loads
+    monkeypatch.setattr(frame.json, "loads", lambda text: (read.append(len(text)), real(text))[1])
+
+    assert not files.are_there('\n{"files":[' + "[]," * 300_000 + "[]]}\n")
+    assert files.are_there(framed({"files": files._expected()}))
+    assert max(read) < 2000

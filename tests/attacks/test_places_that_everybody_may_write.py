@@ -9,10 +9,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
+from click.testing import CliRunner
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak import own_place
+from tokenpeak import own_place, spreadsheet
+from tokenpeak.cli import tokenpeak
+from tokenpeak.cli.output import make_output_folder
 from tokenpeak.errors import InputError
 from tokenpeak.own_place import make_own, require_unmoved
 from tokenpeak.report import publish, site
@@ -89,6 +93,58 @@ def test_names_that_somebody_took_before(place: Path, monkeypatch: pytest.Monkey
         site.build_site([], folder / "site")
 
     assert [] == [*theirs.iterdir()]
+
+
+@pytest.fixture
+def taken(shared: Path, tmp_path: Path) -> Path:
+    """`exported` in a folder like /tmp, another user's, with a link by the name of a file of an export."""
+    (tmp_path / "precious").write_text("the operator's own")
+    shared.chmod(0o1777)
+    folder = shared / "exported"
+    folder.mkdir()
+    (folder / "columns.csv").symlink_to(tmp_path / "precious")
+    os.lchown(folder / "columns.csv", ATTACKER, ATTACKER)
+    os.chown(folder, ATTACKER, ATTACKER)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "."],
+        ["export", ".", "--output", "exported/new"],
+        ["archive", "x", "--output", "exported/x.tar.zst"],
+        ["gate", ".", "--against", ".", "--json", "exported/columns.csv"],
+    ],
+)
+def test_output_that_somebody_took_before(taken: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    """No command writes there, by whatever user: the folder of another's is named."""
+    monkeypatch.chdir(taken.parent)
+    refused = CliRunner().invoke(tokenpeak, words)
+
+    assert isinstance(refused.exception, InputError), refused.output
+    assert f"where {taken} is another user's, in a folder that everybody may write" in str(refused.exception)
+
+
+def test_somebody_who_is_faster(taken: Path) -> None:
+    """Between the look at the option and the making of the folder."""
+    with pytest.raises(InputError, match="is another user's"):
+        make_output_folder(taken)
+
+
+@pytest.mark.parametrize("name", ["columns.csv", ".columns.csv.{}.part"])
+def test_links_are_replaced_by_what_is_written(tmp_path: Path, name: str) -> None:
+    """By the name of a table or of what it is made as, a link leads nothing elsewhere."""
+    (tmp_path / "precious").write_text("the operator's own")
+    (tmp_path / name.format(os.getpid())).symlink_to(tmp_path / "precious")
+
+    spreadsheet.write_rows(tmp_path / "columns.csv", [["table"]])
+    (tmp_path / "columns.csv").unlink()
+    (tmp_path / name.format(os.getpid())).symlink_to(tmp_path / "precious")
+    spreadsheet.write_frame(pl.DataFrame({"a": [1]}), tmp_path / "columns.csv")
+
+    assert "the operator's own" == (tmp_path / "precious").read_text()
+    assert ["columns.csv", "precious"] == sorted(path.name for path in tmp_path.iterdir())
 
 
 def test_what_is_made_is_written_by_nobody_else(place: Path) -> None:

@@ -69,7 +69,7 @@ class Controller:
         """Run a playbook; each node's answer to its last node command."""
         extravars = {
             "tokenpeak_pyz": str(write_bundle(self.folder / "tokenpeak-node.pyz")),
-            "tokenpeak_secrets_folder": str(self.secrets),
+            "tokenpeak_secret_files": {node.name: str(self.secrets / node.name) for node in self.hosts},
             "tokenpeak_secret_name": SECRET,
             **extravars,
         }

@@ -126,7 +126,7 @@ def test_secret_is_in_nothing_that_ansible_says(controller: Controller) -> None:
     (secrets / "one").write_text(CANARY)
     extravars = {
         "tokenpeak_pyz": str(write_bundle(controller.folder / "tokenpeak-node.pyz")),
-        "tokenpeak_secrets_folder": str(secrets),
+        "tokenpeak_secret_files": {"one": str(secrets / "one")},
         "tokenpeak_secret_name": "secret-0123abcd",
     }
     program = Path(sys.executable).with_name("ansible-playbook")

@@ -11,7 +11,7 @@ from tokenpeak.loadgen.remote_worker_pool import HostChannel, HostLostError, Loa
 from tokenpeak.loadgen.test_server_process import started
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, as_json
-from tokenpeak.node.protocol.frame import framed, unframed
+from tokenpeak.node.protocol.frame import KEY, as_small_object, framed, unframed
 from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.lease import lease_problem
 from tokenpeak.sweep.node_command import run_node_command, run_python
@@ -135,5 +135,6 @@ def test_test_server_behind_a_banner(banner: str, tmp_path: Path) -> None:
 )
 def test_no_answer_is_none(printed: str) -> None:
     """A greeting alone is no answer, nor is a part of one."""
-    assert unframed(printed) is None
-    assert unframed(framed({"script": None, "log": "a\n" + '{"script": "forged"}' + "\n"}) + printed) is not None
+    assert unframed(printed, KEY, as_small_object) is None
+    answer = framed({"script": None, "log": "a\n" + '{"script": "forged"}' + "\n"})
+    assert unframed(answer + printed, KEY, as_small_object) is not None

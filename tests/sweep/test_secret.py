@@ -65,7 +65,8 @@ def test_rotation(tmp_path: Path) -> None:
 
 def test_a_node_is_given_its_own_secret_alone(tmp_path: Path) -> None:
     """What lies in the folder for a node's installation is that node's."""
-    secret.write_node_secrets(tmp_path, [ONE])
+    files = secret.write_node_secrets(tmp_path, [ONE])
 
-    assert secret.master_secret().of_node(ONE) == (tmp_path / "gpu-1").read_text().strip()
-    assert secret.master_secret().value not in json.dumps([path.read_text() for path in tmp_path.glob("gpu-*")])
+    assert ["gpu-1"] == list(files)
+    assert secret.master_secret().of_node(ONE) == Path(files["gpu-1"]).read_text().strip()
+    assert secret.master_secret().value not in json.dumps([Path(path).read_text() for path in files.values()])

@@ -1,6 +1,5 @@
 """`tokenpeak archive`: pack a sweep's archive into one file."""
 
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -35,13 +34,13 @@ def archive(
     that anybody may have written, stay at home, unless --texts.
     """
     from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
-    from tokenpeak.store.archive import Archive
-    from tokenpeak.store.pack import SUFFIX, pack, without_requests
+    from tokenpeak.store.archive import Archive, open_archive
+    from tokenpeak.store.pack import SUFFIX, pack
 
     if keep_everything and no_node_names:
         raise InputError("--keep-everything and --no-node-names contradict each other. Give one of them.")
     folder = _folder(sweep_id)
-    published = is_published(Archive(folder).read_sweep()) and not no_node_names
+    published = is_published(open_archive(folder).read_sweep()) and not no_node_names
     with tempfile.TemporaryDirectory() as scratch:
         clean = Path(scratch) / "clean" / folder.name
         findings = cleaned_copy(folder, clean, node_names=published, texts=texts)
@@ -60,12 +59,6 @@ def archive(
         if keep_everything and not summaries:
             packed = pack(folder, target)
         else:
-            copy = clean
-            if keep_everything:
-                copy = Path(scratch) / "whole" / folder.name
-                shutil.copytree(folder, copy)
-            if summaries:
-                without_requests(copy)
             taken_out = {
                 "node names": not keep_everything and not published,
                 "sensitive text": not keep_everything,
@@ -73,7 +66,8 @@ def archive(
                 "requests": summaries,
                 "engine logs": summaries or not (keep_everything or texts or published),
             }
-            packed = pack(copy, target, removed=tuple(what for what, is_out in taken_out.items() if is_out))
+            removed = tuple(what for what, is_out in taken_out.items() if is_out)
+            packed = pack(folder if keep_everything else clean, target, removed=removed, summaries=summaries)
     echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
 
 

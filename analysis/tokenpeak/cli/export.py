@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak.cli import completed
-from tokenpeak.cli.output import OUTPUT
+from tokenpeak.cli.output import OUTPUT, make_output_folder
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.terminal import echo
 
@@ -30,6 +30,7 @@ def export(archives: tuple[Path, ...], form: str, output: Path, *, texts: bool, 
     """
     with tempfile.TemporaryDirectory() as scratch:
         given = list(archives) if keep_everything else _cleaned(archives, Path(scratch), texts=texts)
+        make_output_folder(output)
         written = _write(given, form, output)
     echo(f"Wrote {len(written)} files into {output}")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak.atomic import write_atomically
+from tokenpeak.cli.output import OutputPath
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.gate.comparison import compare
 from tokenpeak.gate.junit import junit
@@ -18,7 +19,7 @@ from tokenpeak.ranking.objective import column_of, metric_direction
 from tokenpeak.terminal import echo_lines
 
 _ARCHIVE = click.Path(exists=True, path_type=Path)
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE = OutputPath(dir_okay=False, path_type=Path)
 
 
 @click.command(short_help="Compare a sweep with one before: regressed, improved, tied.")

@@ -1,6 +1,5 @@
 """`tokenpeak init`: a working folder with a commented example of everything in it."""
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
+from tokenpeak.atomic import write_atomically
 from tokenpeak.cli import completed
 from tokenpeak.errors import InputError, NodeError, suggestion
 from tokenpeak.exit_status import ExitStatus
@@ -100,10 +100,7 @@ def _put(target: Path, source: Path | str) -> None:
         echo(f"kept     {target}")
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(source, Path):
-        shutil.copyfile(source, target)
-    else:
-        target.write_text(source)
+    write_atomically(target, source.read_bytes() if isinstance(source, Path) else source, durable=False)
     echo(f"written  {target}")
 
 

@@ -117,7 +117,7 @@ def load(
         with watching() as on_status:
             record = run_job(job, on_status)[0]
         if given["requests_output"] is not None:
-            given["requests_output"].write_bytes((Path(folder) / "requests.parquet").read_bytes())
+            write_atomically(given["requests_output"], (Path(folder) / "requests.parquet").read_bytes())
     written = record.model_dump_json(indent=1)
     if output is not None:
         write_atomically(output, written + "\n")

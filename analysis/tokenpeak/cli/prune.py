@@ -58,14 +58,14 @@ def prune(keep: str, folder: Path | None, pack_into: Path | None, *, dry_run: bo
 
 def _archives(folder: Path) -> Iterator["Kept"]:
     """The archives directly below a folder; one that cannot be read is named, and stays."""
-    from tokenpeak.store.archive import Archive
+    from tokenpeak.store.archive import open_archive
     from tokenpeak.store.retention import Kept
 
     for path in sorted(each.parent for each in folder.glob("*/sweep.json")):
         if path.is_symlink():
             continue
-        archive = Archive(path)
         try:
+            archive = open_archive(path)
             sweep, end = archive.read_sweep(), archive.read_end()
         except ArchiveError as error:
             echo(f"stays: {error}", err=True)

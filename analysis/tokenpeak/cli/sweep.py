@@ -11,11 +11,10 @@ from tokenpeak.cli import completed
 from tokenpeak.cli.interruptible import interruptible
 from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.names import inside
 from tokenpeak.records import EndRecord
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
-from tokenpeak.store.archive import Archive
+from tokenpeak.store.archive import archive_below
 from tokenpeak.sweep.concurrency_limiter import PER_CORE, default_parallel
 from tokenpeak.sweep.controller import SweepOutcome, new_sweep, resume_sweep
 from tokenpeak.sweep.endpoint import endpoint_inventory, look_at
@@ -85,7 +84,7 @@ def sweep(
                 name = (
                     inventory_name
                     if sweep_id is None
-                    else Archive(inside(paths.RESULTS, sweep_id, may_link=True)).read_sweep().inventory
+                    else archive_below(paths.RESULTS, sweep_id).read_sweep().inventory
                 )
                 progress.say(f"Look with: make status INVENTORY={name}")
     _conclude(outcome)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from tokenpeak.atomic import replacing
 from tokenpeak.deletion import delete, delete_if_possible
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
@@ -84,7 +85,8 @@ def _write(found: Import, archive: Archive, sweep_id: str, imported_at: datetime
     scratch = archive.path / ".requests.parquet"
     for trial, requests in trials:
         if requests is not None:
-            requests.write_parquet(scratch, compression="zstd")
+            with replacing(scratch, durable=False) as part:
+                requests.write_parquet(part, compression="zstd")
         archive.write_trial(trial, scratch if requests is not None else None)
     delete(scratch)
     archive.write_end(EndRecord(sweep_id=sweep_id, status="completed", ended_at=imported_at, trials=len(trials)))

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak import spreadsheet
+from tokenpeak.atomic import replacing, write_atomically
 from tokenpeak.errors import ArchiveError
 from tokenpeak.metrics import STATISTICS
 from tokenpeak.names import inside
@@ -100,7 +101,7 @@ def export_vllm_bench(archive: Archive, folder: Path, *, detailed: bool = False)
         for run in trial.runs:
             own = requests.filter(pl.col("run_index") == run.run_index) if requests is not None else None
             path = inside(folder, f"{trial.trial_id}-{run.run_index}.json")
-            path.write_text(json.dumps(vllm_bench_result(trial, run, own)))
+            write_atomically(path, json.dumps(vllm_bench_result(trial, run, own)), durable=False)
             written.append(path)
     return written
 
@@ -126,7 +127,7 @@ def export_tables(given: Frames, folder: Path, form: str) -> list[Path]:
             continue
         path = folder / f"{table.name}.{form}"
         if form == "parquet":
-            whole.write_parquet(path)
+            _write_parquet(whole, path)
         else:
             spreadsheet.write_frame(whole, path)
         written.append(path)
@@ -152,9 +153,14 @@ def _write_partitions(frame: pl.DataFrame, name: str, folder: Path, *keys: str) 
         place = "/".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
         path = inside(folder / name, place) / f"{name}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows.drop(*keys).write_parquet(path)
+        _write_parquet(rows.drop(*keys), path)
         written.append(path)
     return written
+
+
+def _write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    with replacing(path, durable=False) as part:
+        frame.write_parquet(part)
 
 
 def _columns(frames: Frames) -> Sequence[tuple[str, str, str, str]]:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from tokenpeak import bounded
 from tokenpeak.atomic import replacing, sync
-from tokenpeak.errors import ArchiveError
+from tokenpeak.errors import ArchiveError, InputError, suggestion
 from tokenpeak.names import inside, shown
 from tokenpeak.quality.applied import with_verdict
 from tokenpeak.quality.passes import read_passes
@@ -220,7 +220,7 @@ def find_archives(paths: list[Path]) -> list[Archive]:
     for given in paths:
         path = unpacked(given) if given.name.endswith(SUFFIX) and given.is_file() else given
         if (path / "sweep.json").is_file():
-            found.append(_of_plain_files(path))
+            found.append(open_archive(path))
             continue
         below = sorted(sweep.parent for sweep in path.glob("*/sweep.json"))
         folders = {folder.name for folder in below}
@@ -228,8 +228,17 @@ def find_archives(paths: list[Path]) -> list[Archive]:
         below += [unpacked(pack) for pack in packs if pack.name.removesuffix(SUFFIX) not in folders]
         if not below:
             raise ArchiveError(f"No archive at {path}: neither it nor a folder in it has a sweep.json.")
-        found += [_of_plain_files(folder) for folder in below]
+        found += [open_archive(folder) for folder in below]
     return found
+
+
+def archive_below(folder: Path, sweep_id: str) -> Archive:
+    """The archive of that sweep in a folder of archives; InputError names the nearest where there is none."""
+    path = inside(folder, sweep_id, may_link=True)
+    if not (path / "sweep.json").is_file():
+        known = sorted(each.parent.name for each in folder.glob("*/sweep.json"))
+        raise InputError(f"No sweep {sweep_id!r} in {folder}. {suggestion(sweep_id, known)}")
+    return open_archive(path)
 
 
 MOST_FILES = 200_000
@@ -238,8 +247,11 @@ LARGEST_PARQUET_BYTES = 2 * 1024**3
 """A trial's requests; a million take some hundred megabytes."""
 
 
-def _of_plain_files(folder: Path) -> Archive:
-    """The archive at `folder`, of plain files: a link may lead to any other file, and a pipe has no end."""
+def open_archive(folder: Path) -> Archive:
+    """The archive at `folder`, of plain files: a link may lead to any other file, and a pipe has no end.
+
+    Whatever reads an archive that may be somebody else's opens it by this. ArchiveError for one that is no such folder.
+    """
     count = 0
     for place in (folder, folder / "trials", folder / "applies"):
         if place.is_symlink() and place != folder:

@@ -40,13 +40,19 @@ BLOCK = 512
 REQUESTS, ENGINE_LOGS = "*.requests.parquet", "*.engine.log.zst"
 
 
-def pack(folder: Path, target: Path, *, removed: tuple[str, ...] = ()) -> Path:
-    """Write the archive at `folder` to `target`; `removed` says what was taken out of it before."""
+def pack(folder: Path, target: Path, *, removed: tuple[str, ...] = (), summaries: bool = False) -> Path:
+    """Write the archive at `folder` to `target`; `removed` says what is taken out of it.
+
+    With `summaries` single requests and engine logs are left out; the summary of each run stays.
+    """
     try:
         sweep = json.loads((folder / "sweep.json").read_bytes())
     except (OSError, ValueError) as error:
         raise ArchiveError(f"{folder} is no archive that can be packed: sweep.json: {error}.") from error
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _unfinished(path, folder)]
+    if summaries:
+        left_out = {path for pattern in (REQUESTS, ENGINE_LOGS) for path in (folder / "trials").glob(pattern)}
+        files = [path for path in files if path not in left_out]
     manifest = {
         "manifest_version": MANIFEST_VERSION,
         "format_version": sweep.get("format_version"),
@@ -250,14 +256,3 @@ def _write(
     if digest.hexdigest() != listed.get("sha256"):
         raise ArchiveError(f"{path}: {name} was changed after it was packed. Nothing of it was kept.")
     seen.add(name)
-
-
-def without_requests(folder: Path) -> None:
-    """Take single requests and engine logs out of an archive, in place; the summary of each run stays."""
-    _remove(folder, REQUESTS, ENGINE_LOGS)
-
-
-def _remove(folder: Path, *patterns: str) -> None:
-    for pattern in patterns:
-        for file in (folder / "trials").glob(pattern):
-            delete(file)

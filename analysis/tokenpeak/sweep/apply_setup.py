@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tokenpeak import paths
-from tokenpeak.errors import InputError, NodeError, PlanError, suggestion
-from tokenpeak.names import inside
+from tokenpeak.errors import NodeError, PlanError
 from tokenpeak.node.protocol.apply_answers import DescribeAnswer
 from tokenpeak.records import Despite
 from tokenpeak.spec.sweep import parse_spec
-from tokenpeak.store.archive import Archive
+from tokenpeak.store.archive import Archive, archive_below, open_archive
 from tokenpeak.sweep.applicable import Applicable, SweepResult, applicable
 from tokenpeak.sweep.apply import ApplyPlan, ApplySite, answer_of
 from tokenpeak.sweep.apply_rights import ApplyRights
@@ -57,12 +56,7 @@ def open_result(sweep_id: str, inventory: Inventory, results: Path | None = None
 
 def archive_of(sweep_id: str, results: Path | None = None) -> Archive:
     """The archive of that sweep below `results`; raises InputError naming the nearest."""
-    folder = results or paths.RESULTS
-    archive = Archive(inside(folder, Path(sweep_id).name, may_link=True))
-    if not (archive.path / "sweep.json").is_file():
-        known = sorted(path.parent.name for path in folder.glob("*/sweep.json"))
-        raise InputError(f"No sweep {sweep_id!r} in {folder}. {suggestion(sweep_id, known)}")
-    return archive
+    return archive_below(results or paths.RESULTS, Path(sweep_id).name)
 
 
 def descriptions(rights: ApplyRights) -> dict[str, DescribeAnswer | NodeError]:
@@ -158,5 +152,5 @@ def archive_of_apply(apply_id: str, results: Path | None = None) -> Archive | No
     """The archive that has the record of this apply; None where none here has it."""
     for path in (results or paths.RESULTS).glob("*/applies/*.json"):
         if path.stem == apply_id:
-            return Archive(path.parents[1])
+            return open_archive(path.parents[1])
     return None

@@ -8,23 +8,24 @@ from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
-from tokenpeak.errors import ArchiveError, FencedError, InputError, NodeError, suggestion
+from tokenpeak.errors import ArchiveError, FencedError, NodeError
 from tokenpeak.loadgen.calibration import calibration_record, checked
 from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
 from tokenpeak.quality.tasks import read_tasks
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
-from tokenpeak.spec.sweep import SweepSpec, parse_spec
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 from tokenpeak.storage import refusal
-from tokenpeak.store.archive import Archive
+from tokenpeak.store.archive import Archive, archive_below
+from tokenpeak.sweep import own_sweeps
 from tokenpeak.sweep.answers_keeper import AnswersKeeper, recorded
 from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.calibration import calibrate_command, network_paths
 from tokenpeak.sweep.claim import SweepClaim, alone, begin
 from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, require_deadlines
-from tokenpeak.sweep.endpoint import EndpointWorker, endpoint_inventory, look_at, require_own
+from tokenpeak.sweep.endpoint import EndpointWorker, endpoint_inventory, look_at
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory, read_inventory
 from tokenpeak.sweep.load_host_scheduler import scheduler
@@ -109,6 +110,7 @@ def new_sweep(
     claim = begin(archive.path, interrupt)
     archive = Archive(archive.path, claim.require)
     archive.write_sweep(record)
+    own_sweeps.note(archive.path)
     job = _Job(
         record=record,
         spec=spec,
@@ -138,17 +140,12 @@ def resume_sweep(
     """Go on with a sweep that was interrupted: its own spec and plan, without the trials that are recorded.
 
     Its controller may have been another machine's; raises FencedError where that one lives. `own_spec` is what the
-    operator's spec is called, if not as the sweep: it vouches for an endpoint.
+    operator's spec is called, if not as the sweep: it vouches for a sweep that was not begun here (`own_sweeps`).
     """
-    archive = Archive(inside(results, sweep_id, may_link=True))
-    if not (archive.path / "sweep.json").is_file():
-        known = sorted(path.parent.name for path in results.glob("*/sweep.json"))
-        raise InputError(f"No sweep {sweep_id!r} in {results}. {suggestion(sweep_id, known)}")
-    record = archive.read_sweep()
-    spec = parse_spec(record.spec, archive.path / "sweep.json")
+    archive = archive_below(results, sweep_id)
+    record, spec, digest = own_sweeps.opened(archive.path)
     planned = {name for plan in record.plans for name in plan.nodes}
     if spec.endpoint is not None:
-        require_own(spec.endpoint, own_spec or record.name, sweep_id)
         inventory = endpoint_inventory(spec.endpoint)
     else:
         inventory = read_inventory(record.inventory)
@@ -159,6 +156,8 @@ def resume_sweep(
                 f"({', '.join(sorted(planned))}): put one back, or start a new sweep."
             )
         inventory = inventory.limited_to(there)
+    is_noted = own_sweeps.is_noted(archive.path, digest)
+    own = spec if is_noted else own_sweeps.own_spec_of(sweep_id, spec, own_spec or record.name)
     _check_files(spec, inventory)
     with alone(sweep_id) as folder, taken_over(archive.path, spec, inventory, progress, interrupt) as (claim, answers):
         archive = Archive(archive.path, claim.require)
@@ -172,13 +171,18 @@ def resume_sweep(
             found = prepare(inventory, progress, interrupt)
             for name, ready in found.usable.items():
                 require_deadlines(spec, name, ready.declaration, lease_offset_s(inventory, name))
+        usable = unchanged(found.usable, record, progress)
+        if not is_noted:
+            if spec.endpoint is None:
+                own_sweeps.require_planned(sweep_id, record, own, [ready.facts for ready in usable.values()])
+            own_sweeps.note(archive.path, digest)
         hosts = prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
         job = _Job(
             record=record,
             spec=spec,
             inventory=inventory,
             load_hosts=hosts,
-            usable=unchanged(found.usable, record, progress),
+            usable=usable,
             archive=archive,
             claim=claim,
             earlier=trials,

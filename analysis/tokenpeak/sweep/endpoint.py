@@ -28,7 +28,6 @@ from tokenpeak.node.protocol.answers import LaunchAnswer
 from tokenpeak.node.words import one_line
 from tokenpeak.records import Gpu, NodeFacts
 from tokenpeak.spec.endpoint import REFERENCE, EndpointSpec
-from tokenpeak.spec.sweep import read_spec
 from tokenpeak.sweep.declared import declared_facts
 from tokenpeak.sweep.inventory import Inventory, Node, read_inventory
 from tokenpeak.sweep.node_result import Event
@@ -57,27 +56,6 @@ def endpoint_inventory(endpoint: EndpointSpec) -> Inventory:
         return Inventory(name=INVENTORY, hosts_path=Path(os.devnull), nodes=(node,))
     behind = read_inventory(endpoint.inventory)
     return Inventory(name=INVENTORY, hosts_path=behind.hosts_path, nodes=(node,), load_hosts=behind.load_hosts)
-
-
-def require_own(recorded: EndpointSpec, own_spec: str, sweep_id: str) -> None:
-    """Raise SpecError unless the operator's own spec names the server that an archive records.
-
-    Keys, headers and files of prompts go there, and an archive may be somebody else's.
-    """
-    again = (
-        f"start a new sweep, or name the spec that it was begun with: tokenpeak sweep --resume {sweep_id} --sweep FILE"
-    )
-    try:
-        own = read_spec(own_spec).endpoint
-    except SpecError as error:
-        raise SpecError(
-            f"{sweep_id} goes on at {recorded.url} only by a spec of your own. {error} Or {again}"
-        ) from error
-    if own != recorded:
-        raise SpecError(
-            f"{sweep_id} was measured at {recorded.url}, with an endpoint that is not word for word the one of your "
-            f"own spec {own_spec}. Your key would go there: put the spec back as it was, {again}"
-        )
 
 
 def look_at(endpoint: EndpointSpec, environment: Mapping[str, str] = os.environ) -> Probe:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tokenpeak import paths
 from tokenpeak.node.bundle import write_bundle
@@ -37,10 +37,9 @@ def install(
 ) -> PlaybookResult:
     """Put TokenPeak's command on the nodes, logging in as `user` where that is not the inventory's own."""
     with tempfile.TemporaryDirectory(prefix="tokenpeak-secrets-") as folder:
-        secret.write_node_secrets(Path(folder), inventory.nodes)
-        extravars = {
+        extravars: dict[str, Any] = {
             "tokenpeak_pyz": str(_bundle()),
-            "tokenpeak_secrets_folder": folder,
+            "tokenpeak_secret_files": secret.write_node_secrets(Path(folder), inventory.nodes),
             "tokenpeak_secret_name": secret.master_secret().name,
             "tokenpeak_retired_secrets": list(secret.retired()),
         }

@@ -37,8 +37,8 @@ BY_CONTROLLER = (
     "tokenpeak_restore",
     "tokenpeak_restore_holder",
     "tokenpeak_retired_secrets",
+    "tokenpeak_secret_files",
     "tokenpeak_secret_name",
-    "tokenpeak_secrets_folder",
 )
 """Variables of roles that the controller gives for one playbook; an inventory has none of them."""
 

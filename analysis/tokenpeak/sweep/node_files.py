@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenpeak.node.protocol.frame import unframed
+from tokenpeak.node.protocol.frame import as_small_object, unframed
 from tokenpeak.node.protocol.requests import PutRequest, as_json
 from tokenpeak.node.put import PRIVATE_MODE, SCRIPT_MODE, secret_content
 from tokenpeak.node.state import DECLARATION, SCRIPT, content_of
@@ -64,7 +64,7 @@ class NodeFiles:
 
     def are_there(self, printed: str) -> bool:
         """Whether the look has printed that each file is there, with this very content and mode, its user's own."""
-        found = unframed(printed, "files")
+        found = unframed(printed, "files", as_small_object)
         return found is not None and found["files"] == self._expected()
 
     def put(self) -> list[str]:

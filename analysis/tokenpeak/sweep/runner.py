@@ -262,6 +262,8 @@ def _environment(prepared: Mapping[str, str]) -> dict[str, str]:
     kept["ANSIBLE_CONFIG"] = str(paths.PLAYBOOKS / "ansible.cfg")
     # ansible-runner says False here, which is stronger than ansible.cfg.
     kept["ANSIBLE_HOST_KEY_CHECKING"] = "True"
+    # Or a node that answers with facts sets any variable of the play, above the inventory.
+    kept["ANSIBLE_INJECT_FACT_VARS"] = "False"
     if (folder := open_sockets()) is not None:
         # A login costs as much processor time as twenty commands. %% is Ansible's for %.
         kept["ANSIBLE_SSH_CONTROL_PATH"] = f"{folder}/%%C"

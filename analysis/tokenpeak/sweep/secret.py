@@ -6,7 +6,9 @@ another node's; a trial's key follows from that, the trial, its sweep and a numb
 
 import fcntl
 import hmac
+import os
 import secrets
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from tokenpeak.atomic import write_atomically
 from tokenpeak.deletion import delete
 from tokenpeak.sweep.inventory import Node
 
+_LOCK_MODE = 0o600
 _FORMER = "node-secret"
 """Where the one secret lay that was copied to every node; what they hold is no secret of one node."""
 
@@ -70,11 +73,15 @@ def retired() -> tuple[str, ...]:
     return tuple(path.read_text().split()) if path.is_file() else ()
 
 
-def write_node_secrets(folder: Path, nodes: Sequence[Node]) -> None:
-    """Write each node's secret into `folder`, in a file of the node's name that this user alone can read."""
+def write_node_secrets(folder: Path, nodes: Sequence[Node]) -> dict[str, str]:
+    """Write each node's secret into a file in `folder` that this user alone can read; the files by the nodes' names."""
     master = master_secret()
-    for node in nodes:
-        write_atomically(folder / node.name, master.of_node(node) + "\n", mode=0o600)
+    written = {}
+    for number, node in enumerate(nodes):
+        path = folder / str(number)
+        write_atomically(path, master.of_node(node) + "\n", mode=0o600)
+        written[node.name] = str(path)
+    return written
 
 
 def _path() -> Path:
@@ -93,7 +100,20 @@ def _retire(name: str) -> None:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """One process of this user at a time."""
-    with _path().with_name(".secrets-lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """One process of this user at a time, and none of another's: whoever can open the file can hold its lock."""
+    path = _path().with_name(".secrets-lock")
+    descriptor = _lock_file(path)
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) & ~_LOCK_MODE:
+        # Of an earlier version: others may have it open already, so that it gives way to a new one.
+        os.close(descriptor)
+        delete(path)
+        descriptor = _lock_file(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock_file(path: Path) -> int:
+    return os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _LOCK_MODE)

@@ -14,6 +14,8 @@ Read = Callable[[str], Optional[Dict[str, Any]]]
 
 KEY = "script"
 """Each answer names the script that gave it."""
+MOST_SMALL = 1 << 16
+"""Characters: the values in JSON take up to a hundred times the memory of their text."""
 _MOST_LINES = 1000
 """Of what is printed after the answer."""
 
@@ -23,8 +25,10 @@ def framed(answer: dict[str, Any]) -> str:
     return f"\n{json.dumps(answer, default=vars)}\n"
 
 
-def as_object(line: str) -> dict[str, Any] | None:
-    """The JSON object on a line; None where there is none."""
+def as_small_object(line: str) -> dict[str, Any] | None:
+    """The JSON object on a line; None where there is none, or one that is larger than what says little."""
+    if len(line) > MOST_SMALL:
+        return None
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -32,7 +36,7 @@ def as_object(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def unframed(printed: str, key: str = KEY, read: Read = as_object) -> dict[str, Any] | None:
+def unframed(printed: str, key: str, read: Read) -> dict[str, Any] | None:
     """The answer in all that was printed, each line read by `read`; None where there is none."""
     end = len(printed)
     for _ in range(_MOST_LINES):

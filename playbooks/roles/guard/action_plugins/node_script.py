@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ansible.plugins.action import ActionBase
 
-from tokenpeak.node.protocol.frame import unframed
+from tokenpeak.node.protocol.frame import KEY, as_small_object, unframed
 from tokenpeak.sweep.node_files import LOOK_LIMIT_S, NodeFiles
 
 DEFAULT_PYTHON = "/usr/bin/python3"
@@ -91,4 +91,4 @@ class ActionModule(ActionBase):
 
 def _says_changed(done):
     """Whether the node command's answer says that it changed anything."""
-    return bool((unframed(done["stdout"]) or {}).get("changed"))
+    return bool((unframed(done["stdout"], KEY, as_small_object) or {}).get("changed"))
