@@ -1,7 +1,7 @@
 """An engine logs a number that is none, `KV cache size: , tokens`, or one of thousands of digits.
 
-The node's worker crashed on it, no trial was recorded, the node was left out, and a resumed sweep did it again. A number
-is what one pattern takes for one, and what cannot be read is not known; the trial is recorded.
+The node's worker crashed on it, no trial was recorded, the node was left out, and a resumed sweep did it again. A
+number is what one pattern takes for one, and what cannot be read is not known; the trial is recorded.
 """
 
 import json

@@ -252,8 +252,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "quantization_unsupported",
-        r"Quantization method specified in the model config \((?P<checkpoint>\S{1,200})\) does not match the quantization "
-        r"method specified in the `quantization` argument \((?P<method>\S{1,200})\)",
+        r"Quantization method specified in the model config \((?P<checkpoint>\S{1,200})\) does not match the "
+        r"quantization method specified in the `quantization` argument \((?P<method>\S{1,200})\)",
         says="The checkpoint is quantized with {checkpoint}, not with {method}.",
         do="Leave the quantization flag out; the engine reads it from the checkpoint.",
         sites="0.7.3 config.py; 0.8.5 config.py; 0.11.2 config/model.py; 0.33.0 config/model.py",
@@ -306,7 +306,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "model_missing",
-        r"(?:LocalEntryNotFoundError: |Cannot find an appropriate cached snapshot|couldn't connect to .{0,400} to load)",
+        r"(?:LocalEntryNotFoundError: |Cannot find an appropriate cached snapshot"
+        r"|couldn't connect to .{0,400} to load)",
         says="The model is not on the node, and the hub could not be reached.",
         do="Download the model to the node, or give its path there.",
         sites="huggingface_hub 2.4.0 _snapshot_download.py",
