@@ -68,6 +68,7 @@ def sown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = make_archive(folder, axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
     raw = json.loads((path / "sweep.json").read_text())
     raw["spec"]["description"] = f"For {WORD}."
+    raw["provenance"]["packages"] = {WORD: "1"}
     raw["nodes"][0]["problems"] = [f"The disk of {WORD} is full."]
     (path / "sweep.json").write_text(json.dumps(raw))
     for file in path.glob("trials/*.json"):
