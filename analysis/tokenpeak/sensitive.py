@@ -59,8 +59,8 @@ _TOKENS = r"(?:access|api|auth|bearer|hf|id|refresh)[ _-]token"
 _Q = r"\\*[\"']"
 """A quote, perhaps of a text within a text."""
 _FLAG = rf"(?<![A-Za-z0-9_-])--?{_WORD}(?:{_NAMES}|token|auth)"
-_MIXED = r"(?=[^\s\"'<,;&]*\d)(?=[^\s\"'<,;&]*[A-Za-z])"
-"""Ahead lies a word of letters and digits."""
+_MIXED = r"(?=[^\s\"'<,;&]{0,400}\d)(?=[^\s\"'<,;&]{0,400}[A-Za-z])"
+"""Ahead lies a word of letters and digits. What looks ahead, or may be all in vain, is bounded: texts are of others."""
 _START = r"(?<![A-Za-z0-9])"
 
 
@@ -95,7 +95,7 @@ PATTERNS: tuple[Pattern, ...] = (
     PRIVATE_KEY,
     _secret(r"(?<![\w/.-])[^\s:/@\"'<>=,;]{1,200}:[^\s:/@\"'<>]{1,200}@[\w.-]+", "@"),
     _secret(r"(?i:authorization)[\"']?\s*[:=]\s*[\"']?\w+\s+(?P<it>[^\s\"'<,;]{4,})"),
-    _secret(r"(?i:bearer)[ :=]+(?P<it>(?=\S*[\d._~+/=-])[A-Za-z0-9._~+/=-]{8,})"),
+    _secret(r"(?i:bearer)[ :=]+(?P<it>(?=\S{0,400}[\d._~+/=-])[A-Za-z0-9._~+/=-]{8,})"),
     _token(_START + r"eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?", "eyJ"),
     _token(_START + r"hf_[A-Za-z0-9]{16,}", "hf_"),
     _token(_START + r"sk-[A-Za-z0-9_-]{12,}", "sk-"),

@@ -16,8 +16,11 @@ from archive_factory import make_archive
 from leak_search import leaks
 from tokenpeak.cli import tokenpeak as commands
 from tokenpeak.errors import SpecError
+from tokenpeak.report.cleaner import Cleaner
 from tokenpeak.report.disclosure import RULES, FieldRule
+from tokenpeak.report.known_words import KnownWords
 from tokenpeak.sensitive import mask
+from tokenpeak.spec.axes import Alternative
 from tokenpeak.spec.sweep import read_spec
 from tokenpeak.vllm.errors import is_own_sentence
 
@@ -65,6 +68,7 @@ def sown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = make_archive(folder, axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
     raw = json.loads((path / "sweep.json").read_text())
     raw["spec"]["description"] = f"For {WORD}."
+    raw["provenance"]["packages"] = {WORD: "1"}
     raw["nodes"][0]["problems"] = [f"The disk of {WORD} is full."]
     (path / "sweep.json").write_text(json.dumps(raw))
     for file in path.glob("trials/*.json"):
@@ -161,3 +165,73 @@ def test_a_spec_with_a_secret_by_another_name_is_refused(given: str, tmp_path: P
 
     with pytest.raises(SpecError, match="looks like a secret"):
         read_spec("mine", tmp_path)
+
+
+OWN_SETTINGS = {
+    "variables that begin as known ones": (
+        "env",
+        {
+            "VLLM_OUR_PROJECT": WORD,
+            "CUDA_CUSTOMER": WORD,
+            "TRITON_NOTE": f"{WORD} pin",
+            "RAY_NAMESPACE": WORD,
+            "NCCL_HOSTID": WORD,
+            "VLLM_USAGE_SOURCE": WORD,
+            "TOKENPEAK_SIM_NOTE": WORD,
+        },
+    ),
+    "keys of JSON": (
+        "flags",
+        {
+            "kv_transfer_config": json.dumps(
+                {
+                    "kv_role": "kv_both",
+                    "engine_id": WORD,
+                    "extra": {"tenant": WORD, "master": f"{WORD}:2379", "b": [WORD]},
+                }
+            ),
+            "additional_config": json.dumps([{"customer": WORD}]),
+            "kv_transfer_config.bucket": WORD,
+        },
+    ),
+    "modules": (
+        "flags",
+        {
+            "middleware": f"{WORD}.auth.Middleware",
+            "worker_cls": f"{WORD}.Worker",
+            "worker_extension_cls": f"vllm_{WORD}.Extension",
+            "logits_processors": json.dumps([f"{WORD}.lp:P"]),
+            "additional_config": json.dumps({"scheduler_cls": f"{WORD}.S"}),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OWN_SETTINGS)
+def test_settings_of_somebody_s_own_stay(kind: str) -> None:
+    """Values under names that no release and no library has; in a config and in a command line, and twice cleaned."""
+    where, settings = OWN_SETTINGS[kind]
+    cleaner = Cleaner(KnownWords(labels={}, models={}, kinds={}), {})
+    once = cleaner.record(Alternative.model_validate({"name": "a", where: settings}))
+    words = [f"{name}={value}" for name, value in settings.items()]
+    argv = [*words, "vllm"] if where == "env" else ["vllm", *(f"--{word}" for word in words)]
+
+    assert WORD not in once.model_dump_json()
+    assert WORD not in str([*cleaner._argv(argv)])
+    assert once == Cleaner(KnownWords(labels={}, models={}, kinds={}), {}).record(once)
+
+
+def test_known_settings_leave() -> None:
+    """What a reader needs: vLLM's own words, numbers, yes and no, models, and modules of vLLM."""
+    flags = {
+        "worker_cls": "vllm.v1.worker.gpu_worker.Worker",
+        "speculative_config": '{"method": "eagle3", "model": "org/draft", "num_speculative_tokens": 3}',
+        "compilation_config": '{"cudagraph_mode": "FULL", "custom_ops": ["none"], "pass_config": {"x": true}}',
+        "hf_overrides": '{"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}',
+        "kv_transfer_config": '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_ip": "127.0.0.1"}',
+        "attention_config": '{"anything": "fp8"}',
+    }
+    env = {"VLLM_ATTENTION_BACKEND": "FLASHINFER", "NCCL_P2P_DISABLE": "1", "NCCL_ALGO": "Ring,Tree", "MY_OWN": "7"}
+    given = Alternative.model_validate({"name": "a", "flags": flags, "env": env})
+
+    assert given == Cleaner(KnownWords(labels={}, models={}, kinds={}), {}).record(given)

@@ -20,6 +20,7 @@ from tokenpeak.cli.calibrate import calibrate as calibrate_command
 from tokenpeak.cli.load import load
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath, beyond, calibrate, checked, read_calibration
+from tokenpeak.loadgen.job import LoadJob
 from tokenpeak.loadgen.test_server_process import local_test_server
 from tokenpeak.spec.workload import (
     ClosedLoad,
@@ -49,6 +50,14 @@ def test_stands_alone(tmp_path: Path) -> None:
     assert "24 of 24 requests ended well" in result.output
     assert {"mean", "std", "p25", "p50", "p75", "p90", "p95", "p99", "n"} == set(record["summary"]["ttft_s"])
     assert {"summary", "client", "verdict"} <= set(record)
+
+
+def test_help_says_when_a_silent_server_is_left() -> None:
+    """With the bounds that a run has."""
+    said = " ".join(CliRunner().invoke(load, ["--help"], catch_exceptions=False).output.split())
+    bounds = {name: LoadJob.model_fields[name].default for name in ("stall_s", "run_deadline_s")}
+
+    assert "nothing for {stall_s} s, or after {run_deadline_s} s in all".format_map(bounds) in said
 
 
 def slow(connection: socket.socket, _: bytes) -> None:

@@ -1,4 +1,8 @@
-"""Values that a shell completes: names of inventories, sweeps and archives of the working folder."""
+"""Values that a shell completes: names of inventories, sweeps and archives of the working folder.
+
+Bash puts what it is offered on the line as it is, where Enter runs what a name says in `$(…)`. So only plain names are
+offered, of a working folder that is in nobody else's hands.
+"""
 
 import os
 from collections.abc import Callable, Iterable
@@ -8,6 +12,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from tokenpeak import paths
+from tokenpeak.cli import require_own_folders
+from tokenpeak.errors import TokenpeakError
+from tokenpeak.names import is_name
 
 
 class Name(click.ParamType[str]):
@@ -20,7 +27,7 @@ class Name(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The names that begin as what is typed."""
-        return [CompletionItem(name) for name in self._known() if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in self._known() if name.startswith(incomplete) and is_name(name)]
 
 
 class ArchivePath(click.Path):
@@ -28,14 +35,28 @@ class ArchivePath(click.Path):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The paths of archives that begin as what is typed, else files."""
-        found = [path for path in map(_shown, _archives()) if path.startswith(incomplete)]
+        found = [path for path in map(_shown, _archives()) if path.startswith(incomplete) and _is_plain(path)]
+        # Names of files are the shell's own to list, which quotes them.
         return [CompletionItem(path) for path in found] or super().shell_complete(ctx, param, incomplete)
+
+
+def _is_own() -> bool:
+    """Whether the working folder is one that commands work in."""
+    try:
+        require_own_folders()
+    except (TokenpeakError, OSError):
+        return False
+    return True
+
+
+def _is_plain(path: str) -> bool:
+    return all(part == os.sep or is_name(part) for part in Path(path).parts)
 
 
 def _inventories() -> list[str]:
     from tokenpeak.sweep.resolution import inventory_names
 
-    return inventory_names()
+    return inventory_names(paths.INVENTORIES) if _is_own() else []
 
 
 def _examples() -> list[str]:
@@ -45,24 +66,29 @@ def _examples() -> list[str]:
 
 
 def _sweeps() -> list[str]:
-    return sorted(path.stem for path in paths.SWEEPS.glob("*.yml"))
+    return sorted(path.stem for path in paths.SWEEPS.glob("*.yml")) if _is_own() else []
 
 
 def _archives() -> list[Path]:
     """The archives of results/, newest first."""
-    return sorted((path.parent for path in paths.RESULTS.glob("*/sweep.json")), reverse=True)
+    return sorted((path.parent for path in paths.RESULTS.glob("*/sweep.json")), reverse=True) if _is_own() else []
 
 
 def _interrupted() -> list[str]:
     """The sweeps of results/ that were not completed: those that can be gone on with."""
-    return [path.name for path in _archives() if b'"completed"' not in _end(path)]
+    return [path.name for path in _archives() if not _is_completed(path / "end.json")]
 
 
-def _end(archive: Path) -> bytes:
+def _is_completed(end: Path) -> bool:
+    """Whether a sweep's end says so, or is no file that a sweep writes."""
+    from tokenpeak import bounded
+
+    if not os.path.lexists(end):
+        return False
     try:
-        return (archive / "end.json").read_bytes()
-    except OSError:
-        return b""
+        return end.is_symlink() or b'"completed"' in bounded.read_bytes(end, bounded.MEGABYTE)
+    except TokenpeakError:
+        return True
 
 
 def _shown(path: Path) -> str:

@@ -38,7 +38,12 @@ OUTPUT_TOKENS = 128
 )
 @click.option("--start-rate", type=float, help="Where that search begins.")
 @click.option("--requests", type=int, help="How many requests are measured.")
-@click.option("--duration", type=float, help="For how many seconds requests are sent.")
+@click.option(
+    "--duration",
+    type=float,
+    help="For how many seconds requests are sent. An answer may take longer: the run ends when each has ended, has "
+    "sent nothing for 120 s, or after 900 s in all.",
+)
 @click.option("--warmup-requests", type=int, default=0, show_default=True, help="Sent first and not counted.")
 @click.option("--input-tokens", type=int, default=128, show_default=True, help="Prompt tokens of a request.")
 @click.option(

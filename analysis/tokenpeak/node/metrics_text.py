@@ -12,7 +12,7 @@ from tokenpeak.node.identity import Check
 PAGE_TIMEOUT_S = 5.0
 VALUE_LIMIT = 1e15
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 
 Labels = Dict[str, str]
 Samples = Dict[str, List[Tuple[Labels, float]]]

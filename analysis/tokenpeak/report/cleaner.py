@@ -17,9 +17,17 @@ from pydantic import BaseModel, ValidationError
 from tokenpeak.loadgen.calibration import HERE, Calibration
 from tokenpeak.node.protocol.answers import LEFT_DOWN
 from tokenpeak.report.disclosure import FieldRule, holds_text, parts_of, rule_of
+from tokenpeak.report.known_settings import (
+    is_known_flag,
+    is_known_key,
+    is_known_variable,
+    is_module_of_vllm,
+    names_module,
+)
 from tokenpeak.report.known_words import KnownWords
 from tokenpeak.sensitive import (
     KINDS,
+    LABEL,
     PLAIN,
     PRIVATE_KEY,
     SECRET_NAME,
@@ -31,7 +39,6 @@ from tokenpeak.sensitive import (
 )
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.vllm.errors import is_own_sentence
-from tokenpeak.vllm.flags import flag_table
 
 PUBLIC_IMAGES = (
     *(f"{registry}{publisher}/" for registry in ("", "docker.io/") for publisher in ("vllm", "rocm")),
@@ -42,11 +49,6 @@ PUBLIC_IMAGES = (
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
-KNOWN_ENV = (
-    *("VLLM_", "CUDA_", "NCCL_", "TORCH", "PYTORCH_", "OMP_", "MKL_", "HF_HUB_", "NVIDIA_", "HIP_", "ROCR_", "TRITON_"),
-    *("XLA_", "RAY_", "FLASHINFER_", "SAFETENSORS_", "TOKENIZERS_", "TRANSFORMERS_", "TOKENPEAK_SIM_", "KMP_"),
-)
-"""Variables by which engines and their libraries are set, by how their names begin."""
 MODEL_FOLLOWS = frozenset({"serve", "--model"})
 """Words of a command line after which the model stands."""
 CACHED_LETTERS = 400
@@ -178,7 +180,7 @@ class Cleaner:
             case FieldRule.CALIBRATIONS:
                 return self._calibrations(value)
             case FieldRule.ENV:
-                return {self.text(key): self._setting(key, item, KNOWN_ENV) for key, item in value.items()}
+                return {self.text(key): self._variable(key, item) for key, item in value.items()}
             case FieldRule.FLAGS:
                 return {self.word(key): self._flag(key, item) for key, item in value.items()}
             case FieldRule.ARGV:
@@ -227,17 +229,39 @@ class Cleaner:
             self.findings.add("name", self.where)
         return self._labels[value]
 
-    def _setting(self, name: str, value: Any, known: tuple[str, ...] = ("",)) -> Any:
+    def _variable(self, name: str, value: Any) -> Any:
+        """A variable's value; of what neither vLLM nor a library of its has, only one that no words are."""
+        if self._secrets_only or is_known_variable(name) or PLAIN.fullmatch(str(value)):
+            return self._setting(name, value)
+        return self._masked("secret" if is_secret_setting(name, value) else "private", str(value))
+
+    def _setting(self, name: str, value: Any) -> Any:
         if is_secret_setting(name, value):
             return self._masked("secret", str(value))
         if not isinstance(value, str):
             return value
-        if not name.startswith(known) and not self._secrets_only:
-            return self._masked("private", value)
         if (parsed := json_of(value)) is None:
-            return self._place(name, value)
-        cleaned = self.plain(parsed, name)
+            return self._word_of(name, value)
+        cleaned = self.plain(parsed, name) if self._secrets_only else self._within(parsed, name)
         return self.text(value) if cleaned == parsed else json.dumps(cleaned, ensure_ascii=False)
+
+    def _within(self, value: Any, key: str) -> Any:
+        """What the JSON of a setting holds; of a key of somebody's own, only what no words are."""
+        if isinstance(value, dict):
+            return {self.text(name): self._within(item, name) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._within(item, key) for item in value]
+        if not isinstance(value, str):
+            return value
+        if is_secret_setting(key, value):
+            return self._masked("secret", value)
+        return self._word_of(key, value) if is_known_key(key, value) else self._masked("private", value)
+
+    def _word_of(self, name: str, value: str) -> str:
+        """A text by its name: a module that is loaded is named only where it is vLLM's own."""
+        if self._secrets_only or not names_module(name) or is_module_of_vllm(value):
+            return self._place(name, value)
+        return self._masked("private", value)
 
     def _place(self, name: str, value: str) -> str:
         """A text; where its name says that it is an address or a path, nothing of it that not everybody has."""
@@ -246,7 +270,7 @@ class Cleaner:
 
     def _flag(self, name: str, value: Any) -> Any:
         """A flag's value; of what no release of vLLM has, only one that no words are."""
-        if self._secrets_only or _is_flag(name) or PLAIN.fullmatch(str(value)):
+        if self._secrets_only or is_known_flag(name) or PLAIN.fullmatch(str(value)):
             return self._setting(name, value)
         return self._masked("private", str(value))
 
@@ -266,7 +290,7 @@ class Cleaner:
                 yield self._argument(option, word)
             else:
                 option = ""
-                yield f"{name}={self._setting(name, value)}" if equals and name.isidentifier() else self.text(word)
+                yield f"{name}={self._variable(name, value)}" if equals and name.isidentifier() else self.text(word)
             before = word
 
     def _argument(self, option: str, value: str) -> str:
@@ -332,7 +356,7 @@ class Cleaner:
         return word
 
     def _masked(self, kind: str, found: str) -> str:
-        if found.startswith(f"<{kind}-"):
+        if LABEL.fullmatch(found):
             return found
         self.findings.add(kind, self.where)
         return f"<{kind}-{self._number(kind, found)}>"
@@ -371,12 +395,6 @@ def _may_hold_text(value: Any) -> bool:
 
 def _may_be_none(annotation: Any) -> bool:
     return type(None) in getattr(annotation, "__args__", ())
-
-
-def _is_flag(name: str) -> bool:
-    """Whether some release of vLLM has a flag of that name."""
-    plain = name.strip("-").replace("-", "_").partition(".")[0]
-    return any(flag_table().lifetime(each) for each in (plain, plain.removeprefix("no_")))
 
 
 def _is_version(value: str) -> bool:

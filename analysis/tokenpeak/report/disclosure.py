@@ -147,7 +147,7 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     ),
     ModelName: _rules(MODEL="name served_name", WORD="revision"),
     Prediction: _rules(WORD="binding"),
-    Provenance: _rules(VERSION="tokenpeak_version git_revision python packages"),
+    Provenance: _rules(VERSION="tokenpeak_version git_revision python", PRIVATE="packages"),
     Imported: _rules(
         TEXT="format tool title publisher url published measured mapping differences unmapped unknown cautions"
     ),

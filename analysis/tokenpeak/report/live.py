@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from tokenpeak.errors import ArchiveError, ReportError
@@ -20,6 +20,10 @@ from tokenpeak.store.archive import find_archives
 
 LOOK_S = 2.0
 """Between two looks at the archives."""
+SILENT_S = 10.0
+"""Whoever connects and says nothing for so long, or reads nothing, is left."""
+MOST_READERS = 100
+"""Connections at a time; one more is closed."""
 
 
 CONTENT_POLICY = (
@@ -38,6 +42,13 @@ class _SiteServer(ThreadingHTTPServer):
         self.metrics = metrics
         self.bound_to = address[0]
         super().__init__(address, functools.partial(_Handler, directory=str(self.site)))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own; hang up where there are so many that somebody only holds them."""
+        if threading.active_count() > MOST_READERS:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
 
     def answers_to(self, host: str | None) -> bool:
         """Whether a request's Host header names this server.
@@ -70,6 +81,7 @@ class _Handler(SimpleHTTPRequestHandler):
     """Serves the site's files and says nothing about it. Folders are not listed, and nothing outside is reached."""
 
     server: _SiteServer
+    timeout = SILENT_S
 
     def send_head(self) -> io.BytesIO | BinaryIO | None:
         """The file that is asked for, when it is one of the site's and asked of this server."""

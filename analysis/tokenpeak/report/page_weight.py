@@ -10,7 +10,7 @@ from typing import Any
 PACKED_FROM = 20
 """Rows of a data set from which on it is packed; a small one stays readable in the page's source."""
 _DRAWN_AT = re.compile(r' (?:d|transform|[xy][12]?|width|height)="[^"]*\.\d{3}[^"]*"')
-_FRACTION = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
+_FRACTION = re.compile(r"-?\d{1,20}\.\d{3,}(?:e-?\d{1,4})?")
 _DEFAULT_OPACITY = ' opacity="1"'
 
 

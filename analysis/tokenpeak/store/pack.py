@@ -1,6 +1,6 @@
 """Packed archive: one file, NAME.tar.zst, whose first member is a manifest of all others.
 
-manifest.json: what it is, which software and machine made it, what the load host was able to measure, what was taken
+manifest.json: what it is, which TokenPeak made and packed it, what the load host was able to measure, what was taken
 out, and for each file its size and SHA-256. Unpacking checks every file against it and writes nothing else.
 """
 
@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import os
-import platform
 import tarfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -58,8 +57,7 @@ def pack(folder: Path, target: Path, *, removed: tuple[str, ...] = (), summaries
         "format_version": sweep.get("format_version"),
         "sweep_id": sweep.get("sweep_id"),
         "packed_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "packed_by": {"tokenpeak": version("tokenpeak"), "python": platform.python_version()},
-        "environment": {"system": platform.system(), "machine": platform.machine()},
+        "packed_by": {"tokenpeak": version("tokenpeak")},
         "made_by": sweep.get("provenance"),
         "calibration": sweep.get("calibration"),
         "removed": list(removed),

@@ -26,7 +26,8 @@ from tokenpeak.vllm.startup_log import classify_failure, startup_facts
 _OF_THE_NODE = ("lease_lapsed", "address_taken")
 """Failures of a launch that say nothing about its config."""
 _DISK_FAULT = re.compile(
-    r"\[Errno (?:5|28|116|122)\] [A-Z][\w/ ]*|[A-Z][\w/ ]*\(os error (?:5|28|116|122)\)|No space left on device"
+    r"\[Errno (?:5|28|116|122)\] [A-Z][\w/ ]{0,60}"
+    r"|[A-Z][\w/ ]{0,60}\(os error (?:5|28|116|122)\)|No space left on device"
 )
 """What a disk that is full, over its quota, broken or gone does to an engine (EIO, ENOSPC, ESTALE, EDQUOT)."""
 _READ_ONLY = re.compile(r"\[Errno 30\] Read-only file system|Read-only file system \(os error 30\)")

@@ -3,14 +3,14 @@
 A symptom is a pattern over one line of the engine's log. Its sites name the release and the file (under `vllm/`,
 unless another project is named) that raise the line, and `literal` is a piece of that source line, so that the
 citation can be checked against an installed engine. Order matters within a line only: the first symptom that matches
-it wins.
+it wins. The engine chooses what its lines say: nothing in a pattern repeats without a bound.
 """
 
 import re
 from dataclasses import dataclass
 from functools import cache
 
-GIB = r"(?P<{}>[\d.]+) (?:GiB|GB)"
+GIB = r"(?P<{}>[\d.]{{1,20}}) (?:GiB|GB)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     # The command line
     _symptom(
         "unknown_flag",
-        r"error: unrecognized arguments: (?P<flags>.+)",
+        r"error: unrecognized arguments: (?P<flags>.{1,400})",
         says="The engine does not know {flags}.",
         do="Remove the flag or use what this release calls it; `tokenpeak plan` names it.",
         sites="CPython 3.11 argparse.py",
@@ -48,7 +48,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "bad_flag_value",
-        r"error: argument (?P<flag>\S+?)(?:/\S+)?: (?P<what>(?:invalid|expected|not allowed|ignored|Value|Invalid).*)",
+        r"error: argument (?P<flag>\S{1,80}?)(?:/\S{1,80})?: "
+        r"(?P<what>(?:invalid|expected|not allowed|ignored|Value|Invalid).{0,400})",
         says="The engine refused the value of {flag}: {what}.",
         do="Give a value that this release takes.",
         sites="CPython 3.11 argparse.py",
@@ -66,8 +67,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "kv_cache_too_small",
-        rf"To serve at least one request with the models?'s max seq len \((?P<context>\d+)\), "
-        rf"\({GIB.format('needed')} KV cache is needed.*KV cache memory \({GIB.format('free')}\)",
+        rf"To serve at least one request with the models?'s max seq len \((?P<context>\d{{1,15}})\), "
+        rf"\({GIB.format('needed')} KV cache is needed.{{0,400}}KV cache memory \({GIB.format('free')}\)",
         says="One sequence of {context} tokens needs {needed} GiB of KV cache and {free} GiB are there.",
         do="Lower max_model_len, or raise gpu_memory_utilization or tensor_parallel_size.",
         sites="0.7.3 v1/core/kv_cache_utils.py; 0.8.5 v1/core/kv_cache_utils.py; 0.11.2 v1/core/kv_cache_utils.py; "
@@ -76,8 +77,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "kv_cache_too_small",
-        r"The model's max seq len \((?P<context>\d+)\) is larger than the maximum number of tokens that can be "
-        r"stored in KV cache \((?P<tokens>\d+)\)",
+        r"The model's max seq len \((?P<context>\d{1,15})\) is larger than the maximum number of tokens that can be "
+        r"stored in KV cache \((?P<tokens>\d{1,15})\)",
         says="The KV cache holds {tokens} tokens, less than one sequence of {context}.",
         do="Lower max_model_len, or raise gpu_memory_utilization or tensor_parallel_size.",
         sites="0.7.3 worker/worker.py; 0.8.5 worker/worker.py",
@@ -94,7 +95,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "vram_taken",
-        rf"Available memory on node \S+ \((?P<free>[\d.]+)/{GIB.format('total')}\) on (?:startup|kv cache allocation) "
+        rf"Available memory on node \S{{1,80}} \((?P<free>[\d.]{{1,20}})/{GIB.format('total')}\) on "
+        r"(?:startup|kv cache allocation) "
         rf"is less than",
         says="Only {free} of {total} GiB of memory were free when the engine started.",
         do="Lower gpu_memory_utilization (on a CPU it is the share of the machine's memory) or free memory.",
@@ -103,7 +105,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "vram_taken",
-        r"Error in memory profiling\..*Initial (?P<what>.*?This happens when)",
+        r"Error in memory profiling\..{0,400}Initial (?P<what>.{0,400}?This happens when)",
         says="Another process changed its GPU memory while the engine measured its own.",
         do="Stop whatever else uses the GPU; production must be down before the engine starts.",
         sites="0.7.3 worker/worker.py; 0.8.5 v1/worker/gpu_worker.py; 0.33.0 v1/worker/gpu_worker.py",
@@ -111,7 +113,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "out_of_memory",
-        r"CUDA out of memory occurred when warming up (?:sampler|pooler) with (?P<sequences>\d+) dummy requests",
+        r"CUDA out of memory occurred when warming up (?:sampler|pooler) with (?P<sequences>\d{1,15}) dummy requests",
         says="GPU memory ran out while warming up with {sequences} sequences.",
         do="Lower max_num_seqs or gpu_memory_utilization.",
         sites="0.8.5 v1/worker/gpu_model_runner.py; 0.32.0 v1/worker/gpu_model_runner.py",
@@ -119,8 +121,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "out_of_memory",
-        r"(?:CUDA|HIP) out of memory\. Tried to allocate (?P<wanted>[\d.]+ \w+)\."
-        r"(?:.*?of which (?P<free>[\d.]+ \w+) is free)?",
+        r"(?:CUDA|HIP) out of memory\. Tried to allocate (?P<wanted>[\d.]{1,20} \w{1,40})\."
+        r"(?:.{0,400}?of which (?P<free>[\d.]{1,20} \w{1,40}) is free)?",
         says="GPU memory ran out: {wanted} more were wanted.",
         do="Lower gpu_memory_utilization, max_num_seqs or max_num_batched_tokens, or raise tensor_parallel_size.",
         sites="torch 2.13 c10/cuda/CUDACachingAllocator.cpp",
@@ -137,7 +139,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "out_of_memory",
-        r"(?:^|\s)(?:MemoryError\b|std::bad_alloc|.*DefaultCPUAllocator: (?:can't|not enough) )",
+        r"(?:^|\s)(?:MemoryError\b|std::bad_alloc)|DefaultCPUAllocator: (?:can't|not enough) ",
         says="The machine's memory ran out.",
         do="Lower the KV cache's share of the memory, or free memory on the machine.",
         sites="torch 2.13 c10/core/impl/alloc_cpu.cpp",
@@ -146,8 +148,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     # The model and what it can do
     _symptom(
         "context_too_long",
-        r"User-specified max_model_len \((?P<context>\d+)\) is greater than the derived max_model_len "
-        r"\((?P<limit>[^)]*?)(?:\.0)? or",
+        r"User-specified max_model_len \((?P<context>\d{1,15})\) is greater than the derived max_model_len "
+        r"\((?P<limit>[^)]{0,200}?)(?:\.0)? or",
         says="max_model_len {context} is beyond what the model's config.json allows ({limit}).",
         do="Lower max_model_len.",
         sites="0.7.3 config.py; 0.8.5 config.py; 0.11.2 config/model.py; 0.32.0 config/model.py; "
@@ -156,8 +158,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "tensor_parallel_mismatch",
-        r"Total number of attention heads \((?P<heads>\d+)\) must be divisible by tensor parallel size "
-        r"\((?P<parallel>\d+)\)",
+        r"Total number of attention heads \((?P<heads>\d{1,15})\) must be divisible by tensor parallel size "
+        r"\((?P<parallel>\d{1,15})\)",
         says="{heads} attention heads cannot be divided over {parallel} GPUs.",
         do="Choose a tensor_parallel_size that divides them.",
         sites="0.7.3 config.py; 0.8.5 config.py; 0.11.2 config/model.py; 0.32.0 config/model.py; "
@@ -166,7 +168,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "tensor_parallel_mismatch",
-        r"World size \((?P<world>\d+)\) is larger than the number of available GPUs \((?P<gpus>\d+)\)",
+        r"World size \((?P<world>\d{1,15})\) is larger than the number of available GPUs \((?P<gpus>\d{1,15})\)",
         says="The config needs {world} GPUs and {gpus} are there.",
         do="Lower tensor_parallel_size × pipeline_parallel_size.",
         sites="0.32.0 config/parallel.py; 0.33.0 config/parallel.py",
@@ -174,8 +176,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "tensor_parallel_mismatch",
-        r"please (?:set tensor_parallel_size|ensure that world_size) \((?P<world>\d+)\).*"
-        r"max local gpu count \((?P<gpus>\d+)\)",
+        r"please (?:set tensor_parallel_size|ensure that world_size) \((?P<world>\d{1,15})\).{0,400}"
+        r"max local gpu count \((?P<gpus>\d{1,15})\)",
         says="The config needs {world} GPUs and {gpus} are there.",
         do="Lower tensor_parallel_size × pipeline_parallel_size.",
         sites="0.7.3 executor/mp_distributed_executor.py; 0.8.5 executor/mp_distributed_executor.py",
@@ -183,7 +185,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "tensor_parallel_mismatch",
-        r"The number of required \S+ exceeds the total number of available",
+        r"The number of required \S{1,200} exceeds the total number of available",
         says="The config needs more GPUs than there are.",
         do="Lower tensor_parallel_size × pipeline_parallel_size.",
         sites="0.8.5 executor/ray_utils.py; 0.32.0 v1/executor/ray_utils.py; 0.33.0 v1/executor/ray_utils.py",
@@ -191,7 +193,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "tensor_parallel_mismatch",
-        r"AssertionError: (?P<size>\d+) is not divisible by (?P<parallel>\d+)",
+        r"AssertionError: (?P<size>\d{1,15}) is not divisible by (?P<parallel>\d{1,15})",
         says="A dimension of {size} cannot be divided over {parallel} GPUs.",
         do="Choose a tensor_parallel_size that divides the model's heads, KV heads and hidden sizes.",
         sites="0.7.3 distributed/utils.py; 0.32.0 distributed/utils.py; 0.33.0 distributed/utils.py",
@@ -200,7 +202,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     _symptom(
         "dtype_unsupported",
         r"Bfloat16 is only supported on GPUs with compute capability of at least 8\.0\. "
-        r"Your (?P<gpu>.+?) GPU (?P<has>.+?)\. You can",
+        r"Your (?P<gpu>.{1,100}?) GPU (?P<has>.{1,100}?)\. You can",
         says="bfloat16 needs compute capability 8.0 and the {gpu} {has}.",
         do="Use dtype: float16.",
         sites="0.7.3 worker/worker.py; 0.8.5 worker/worker.py; 0.11.2 platforms/cuda.py; 0.32.0 platforms/cuda.py; "
@@ -209,7 +211,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "dtype_unsupported",
-        r"--kv-cache-dtype (?P<dtype>\S+) is not supported by",
+        r"--kv-cache-dtype (?P<dtype>\S{1,200}) is not supported by",
         says="kv_cache_dtype {dtype} is not supported here.",
         do="Use kv_cache_dtype: auto.",
         sites="0.33.0 platforms/cpu.py",
@@ -217,7 +219,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "dtype_unsupported",
-        r"No valid attention backend found for (?P<device>\S+) with (?P<config>[^)]*\))",
+        r"No valid attention backend found for (?P<device>\S{1,200}) with (?P<config>[^)]{0,200}\))",
         says="No attention backend of {device} takes this dtype, head size and KV cache dtype.",
         do="Use kv_cache_dtype: auto and a dtype that the GPU has, or another attention_backend.",
         sites="0.11.2 platforms/cuda.py; 0.32.0 platforms/cuda.py; 0.33.0 platforms/cuda.py",
@@ -225,8 +227,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "quantization_unsupported",
-        r"The quantization method (?P<method>\S+) is not supported for the current GPU\. "
-        r"Minimum capability: (?P<wanted>\d+)\. Current capability: (?P<has>\d+)",
+        r"The quantization method (?P<method>\S{1,200}) is not supported for the current GPU\. "
+        r"Minimum capability: (?P<wanted>\d{1,15})\. Current capability: (?P<has>\d{1,15})",
         says="{method} needs compute capability {wanted} and this GPU has {has}.",
         do="Use a quantization that this GPU can run.",
         sites="0.7.3 config.py; 0.8.5 config.py; 0.11.2 config/vllm.py; 0.32.0 config/vllm.py; 0.33.0 config/vllm.py",
@@ -234,7 +236,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "quantization_unsupported",
-        r"Quantization scheme is not supported for the current GPU\. Min capability: (?P<wanted>\d+)",
+        r"Quantization scheme is not supported for the current GPU\. Min capability: (?P<wanted>\d{1,15})",
         says="The checkpoint's quantization needs compute capability {wanted}.",
         do="Use a quantization that this GPU can run.",
         sites="0.32.0 model_executor/layers/quantization/compressed_tensors/compressed_tensors.py",
@@ -242,7 +244,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "quantization_unsupported",
-        r"(?P<dtype>torch\.\w+) is not supported for quantization method (?P<method>\S+?)\.",
+        r"(?P<dtype>torch\.\w{1,40}) is not supported for quantization method (?P<method>\S{1,200}?)\.",
         says="{method} does not run with {dtype}.",
         do="Use dtype: float16.",
         sites="0.7.3 config.py; 0.8.5 config.py; 0.11.2 config/vllm.py; 0.32.0 config/vllm.py; 0.33.0 config/vllm.py",
@@ -250,8 +252,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "quantization_unsupported",
-        r"Quantization method specified in the model config \((?P<checkpoint>\S+)\) does not match the quantization "
-        r"method specified in the `quantization` argument \((?P<method>\S+)\)",
+        r"Quantization method specified in the model config \((?P<checkpoint>\S{1,200})\) does not match the "
+        r"quantization method specified in the `quantization` argument \((?P<method>\S{1,200})\)",
         says="The checkpoint is quantized with {checkpoint}, not with {method}.",
         do="Leave the quantization flag out; the engine reads it from the checkpoint.",
         sites="0.7.3 config.py; 0.8.5 config.py; 0.11.2 config/model.py; 0.33.0 config/model.py",
@@ -259,7 +261,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "quantization_unsupported",
-        r"(?P<method>\S+) quantization is currently not supported in (?P<device>\S+?)\.?$",
+        r"(?P<method>\S{1,60}) quantization is currently not supported in (?P<device>\S{1,200}?)\.?$",
         says="{method} is not supported on {device}.",
         do="Use a quantization that this device can run.",
         sites="0.7.3 platforms/interface.py; 0.8.5 platforms/interface.py; 0.33.0 platforms/interface.py",
@@ -267,7 +269,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "quantization_unsupported",
-        r"Unknown quantization method: (?P<method>\S+?)\.",
+        r"Unknown quantization method: (?P<method>\S{1,200}?)\.",
         says="This release has no quantization called {method}.",
         do="Use one of the methods that the log lists.",
         sites="0.7.3 config.py; 0.8.5 config.py; 0.11.2 config/model.py; 0.32.0 config/model.py; "
@@ -276,7 +278,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "quantization_unsupported",
-        r"Cannot find (?:any of|the config file for) (?P<what>.+?)"
+        r"Cannot find (?:any of|the config file for) (?P<what>.{1,1000}?)"
         r"(?: in the model's quantization config| \[type=|$)",
         says="The checkpoint has no quantization config ({what}).",
         do="Name a checkpoint that is quantized with this method, or leave the quantization flag out.",
@@ -287,7 +289,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     # Where the model is
     _symptom(
         "model_missing",
-        r"Invalid repository ID or local directory specified:(?: '(?P<model>[^']+)')?",
+        r"Invalid repository ID or local directory specified:(?: '(?P<model>[^']{1,200})')?",
         says="There is no model at {model}.",
         do="Check the model's name or its path on the node.",
         sites="0.8.5 transformers_utils/config.py; 0.11.2 transformers_utils/config.py; "
@@ -296,7 +298,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "model_missing",
-        r"Repo id must be in the form 'repo_name' or 'namespace/repo_name': '(?P<model>[^']+)'",
+        r"Repo id must be in the form 'repo_name' or 'namespace/repo_name': '(?P<model>[^']{1,200})'",
         says="There is no folder {model} on the node, and it is no name on the hub.",
         do="Check the model's path on the node.",
         sites="huggingface_hub 2.4.0 utils/_validators.py",
@@ -304,7 +306,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "model_missing",
-        r"(?:LocalEntryNotFoundError: |Cannot find an appropriate cached snapshot|couldn't connect to .* to load)",
+        r"(?:LocalEntryNotFoundError: |Cannot find an appropriate cached snapshot"
+        r"|couldn't connect to .{0,400} to load)",
         says="The model is not on the node, and the hub could not be reached.",
         do="Download the model to the node, or give its path there.",
         sites="huggingface_hub 2.4.0 _snapshot_download.py",
@@ -312,7 +315,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "model_missing",
-        r"(?:RepositoryNotFoundError|GatedRepoError|RevisionNotFoundError): (?P<what>.+)",
+        r"(?:RepositoryNotFoundError|GatedRepoError|RevisionNotFoundError): (?P<what>.{1,400})",
         says="The hub refused the model: {what}",
         do="Check the model's name and revision and the node's access to it.",
         sites="huggingface_hub 2.4.0 errors.py",
@@ -320,7 +323,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "model_missing",
-        r"Cannot find any (?:safetensors )?model weights with `(?P<model>[^`]+)`",
+        r"Cannot find any (?:safetensors )?model weights with `(?P<model>[^`]{1,200})`",
         says="{model} holds no weights.",
         do="Download the model's weights completely.",
         sites="0.7.3 model_executor/model_loader/loader.py; 0.11.2 model_executor/model_loader/default_loader.py; "
@@ -329,7 +332,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "model_missing",
-        r"SafetensorError: (?P<what>.+)",
+        r"SafetensorError: (?P<what>.{1,400})",
         says="The model's weights cannot be read: {what}.",
         do="Download them again; a file is cut short or damaged.",
         sites="safetensors 0.8.0 __init__.py",
@@ -337,7 +340,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "model_unsupported",
-        r"Model architectures (?P<names>\[.*?\]) (?:are not supported for now|failed to be inspected)",
+        r"Model architectures (?P<names>\[.{0,1000}?\]) (?:are not supported for now|failed to be inspected)",
         says="This release does not know the architecture {names}.",
         do="Pin an engine version that supports the model.",
         sites="0.32.0 model_executor/models/registry.py",
@@ -346,7 +349,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     # Values that only the whole config shows to be wrong
     _symptom(
         "bad_flag_value",
-        r"max_num_batched_tokens \((?P<tokens>\d+)\) is smaller than max_model_len \((?P<context>\d+)\)",
+        r"max_num_batched_tokens \((?P<tokens>\d{1,15})\) is smaller than max_model_len \((?P<context>\d{1,15})\)",
         says="Without chunked prefill, max_num_batched_tokens {tokens} cannot hold a prompt of {context} tokens.",
         do="Raise max_num_batched_tokens, lower max_model_len, or enable chunked prefill.",
         sites="0.7.3 config.py; 0.8.5 config.py; 0.32.0 config/scheduler.py; 0.33.0 config/scheduler.py",
@@ -354,8 +357,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "bad_flag_value",
-        r"max_num_batched_tokens \((?P<tokens>\d+)\) must be greater than or equal to max_num_seqs "
-        r"\((?P<sequences>\d+)\)",
+        r"max_num_batched_tokens \((?P<tokens>\d{1,15})\) must be greater than or equal to max_num_seqs "
+        r"\((?P<sequences>\d{1,15})\)",
         says="max_num_seqs {sequences} is more than max_num_batched_tokens {tokens}.",
         do="Raise max_num_batched_tokens or lower max_num_seqs.",
         sites="0.7.3 config.py; 0.8.5 config.py; 0.32.0 config/scheduler.py; 0.33.0 config/scheduler.py",
@@ -363,7 +366,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "port_taken",
-        r"OSError: \[Errno (?:98|48)\].*ddress already in use|error while attempting to bind on address",
+        r"OSError: \[Errno (?:98|48)\].{0,400}ddress already in use|error while attempting to bind on address",
         says="The engine's port is in use.",
         do="Find what listens there (the probe names it), or choose another port in the inventory.",
         sites="CPython 3.11 asyncio/base_events.py",
@@ -380,7 +383,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     # What pydantic says of a config that holds together with nothing
     _symptom(
         "bad_flag_value",
-        r"^\s+Value error, (?P<what>.+?)(?: \[type=|$)",
+        r"^\s{1,40}Value error, (?P<what>.{1,4000}?)(?: \[type=|$)",
         says="The engine refused the config: {what}",
         do="Change the value that it names.",
         sites="pydantic 2.14 _internal/_known_annotated_metadata.py",
@@ -388,8 +391,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     _symptom(
         "bad_flag_value",
-        r"^\s+(?P<what>Input should be .+?|Unexpected keyword argument|Extra inputs are not permitted)"
-        r" \[type=\w+, input_value=(?P<value>.+?), input_type",
+        r"^\s{1,40}(?P<what>Input should be .{1,1000}?|Unexpected keyword argument|Extra inputs are not permitted)"
+        r" \[type=\w{1,40}, input_value=(?P<value>.{1,1000}?), input_type",
         says="The engine refused a value: {what}, not {value}.",
         do="Change the value that it names.",
         sites="pydantic 2.14 pydantic_core",

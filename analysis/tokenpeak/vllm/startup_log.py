@@ -17,28 +17,40 @@ EVIDENCE_CHARACTERS = 500
 VALUE_CHARACTERS = 200
 KV_BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 
+LINE_CHARACTERS = 4096
+"""What is looked through of a line: the engine chooses how long it is."""
+
+_COUNT = r"(\d[\d,]{0,14})"
+_AMOUNT = r"(\d{1,6}(?:\.\d{1,9})?)"
+"""Numbers that are read of a log: no other text is one, and these fit a record's 64 bits."""
+
 _VERSION = re.compile(
-    r"LLM engine \(v(?P<engine>[^)]+)\)"  # 0.7.3 engine/llm_engine.py, V1 v1/engine/core.py
-    r"|API server version (?P<server>\d\S+)"  # entrypoints/openai/api_server.py up to 0.31
-    r"|█\s+version (?P<banner>\d\S+)"  # 0.32.0 entrypoints/utils.py
+    r"LLM engine \(v(?P<engine>[^)\s]{1,60})\)"  # 0.7.3 engine/llm_engine.py, V1 v1/engine/core.py
+    r"|API server version (?P<server>\d\S{1,60})"  # entrypoints/openai/api_server.py up to 0.31
+    r"|█\s{1,20}version (?P<banner>\d\S{1,60})"  # 0.32.0 entrypoints/utils.py
 )
-_KV_TOKENS = re.compile(r"\bKV cache size: ([\d,]+) tokens")  # v1/core/kv_cache_utils.py since 0.8
-_KV_BLOCKS = re.compile(r"# (?!CPU)\w+ blocks: (\d+)")  # 0.7.3 executor/executor_base.py
-_CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+_KV_TOKENS = re.compile(rf"\bKV cache size: {_COUNT} tokens")  # v1/core/kv_cache_utils.py since 0.8
+_KV_BLOCKS = re.compile(r"# (?!CPU)\w{1,20} blocks: (\d{1,12})")  # 0.7.3 executor/executor_base.py
+_CONCURRENCY = re.compile(rf"Maximum concurrency for {_COUNT} tokens per request: {_AMOUNT}x")
 _KV_BYTES = re.compile(
-    r"Available KV cache memory: ([\d.]+) GiB"  # v1/worker/gpu_worker.py since 0.9
-    r"|memory reserved for KV Cache is ([\d.]+)GiB"  # 0.8.5 worker/worker.py
-    r"|(?:Explicitly|Auto) set \(([\d.]+)/[\d.]+\) GiB for KV cache"  # 0.32.0 v1/worker/cpu_worker.py
+    rf"Available KV cache memory: {_AMOUNT} GiB"  # v1/worker/gpu_worker.py since 0.9
+    rf"|memory reserved for KV Cache is {_AMOUNT}GiB"  # 0.8.5 worker/worker.py
+    rf"|(?:Explicitly|Auto) set \({_AMOUNT}/[\d.]{{1,20}}\) GiB for KV cache"  # 0.32.0 v1/worker/cpu_worker.py
 )
-_WEIGHTS_TIME = re.compile(r"Loading weights took ([\d.]+) seconds")  # model_loader/default_loader.py since 0.8
+_WEIGHTS_TIME = re.compile(rf"Loading weights took {_AMOUNT} seconds")  # model_loader/default_loader.py since 0.8
 _WEIGHTS = re.compile(
     # 0.7.3 worker/model_runner.py says GB and means GiB; the time stands there since 0.8
-    r"(?:Loading model weights|Model loading) took ([\d.]+) (?:GB|GiB)(?: memory)?(?: and ([\d.]+) seconds)?"
+    rf"(?:Loading model weights|Model loading) took {_AMOUNT} (?:GB|GiB)(?: memory)?(?: and {_AMOUNT} seconds)?"
 )
-_COMPILED = re.compile(r"torch\.compile (?:takes|took) ([\d.]+) s in total")  # compilation/monitor.py
-_GRAPHS = re.compile(r"Graph capturing finished in [\d.]+ secs, took ([\d.]+) GiB")  # v1/worker/gpu_model_runner.py
-_PREFIX = re.compile(r"^(?:\([^()]*pid=\d+\)\s*)?(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[^\]]+\]\s?)?")
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)(?::|$)")
+_COMPILED = re.compile(rf"torch\.compile (?:takes|took) {_AMOUNT} s in total")  # compilation/monitor.py
+_GRAPHS = re.compile(
+    rf"Graph capturing finished in [\d.]{{1,20}} secs, took {_AMOUNT} GiB"  # v1/worker/gpu_model_runner.py
+)
+_PREFIX = re.compile(
+    r"^(?:\([^()]{0,80}pid=\d{1,10}\)\s{0,8})?"
+    r"(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[^\]]{1,100}\]\s?)?"
+)
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]{0,200}\.)?[A-Z]\w{0,100}(?:Error|Exception|Interrupt|Exit|Warning)(?::|$)")
 
 FOLLOWED: tuple[re.Pattern[str], ...] = tuple(
     re.compile(text)
@@ -59,9 +71,9 @@ FOLLOWED: tuple[re.Pattern[str], ...] = tuple(
 
 DIED = re.compile(
     # 0.8.5 and later v1/executor/multiproc_executor.py; the exit code since 0.32.0
-    r"Worker proc \S+ died unexpectedly(?: \(exit code: (?P<code>-?\d+)\))?"
+    r"Worker proc \S{1,200} died unexpectedly(?: \(exit code: (?P<code>-?\d{1,9})\))?"
     # 0.32.0 v1/engine/utils.py: Failed core proc(s): {'EngineCore': -9}
-    r"|Failed core proc\(s\): \{.*?'\S+?': (?P<core>-?\d+)"
+    r"|Failed core proc\(s\): \{'[^'\s]{1,100}': (?P<core>-?\d{1,9})\b"
 )
 """A process of the engine that ended without a word."""
 
@@ -69,9 +81,9 @@ TIMED_OUT = re.compile(
     # torch 2.13 torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
     r"Watchdog caught collective operation timeout"
     # 0.7.3 and later v1/executor/multiproc_executor.py
-    r"|RPC call to \S+ timed out"
+    r"|RPC call to \S{1,200} timed out"
     # torch 2.13 torch/csrc/distributed/c10d/TCPStore.cpp
-    r"|wait timeout after \d+ms"
+    r"|wait timeout after \d{1,12}ms"
 )
 """Processes of the engine that gave up waiting for each other."""
 
@@ -92,7 +104,7 @@ ENDED_BY: dict[int, str] = {
 ASKED_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that ask a process to end: no engine sends them to itself."""
 
-LEAKED = re.compile(r"nanobind|^ - (?:leaked|\.\.\. skipped)|resource_tracker|^\s+warnings\.warn")
+LEAKED = re.compile(r"nanobind|^ - (?:leaked|\.\.\. skipped)|resource_tracker|^\s{1,40}warnings\.warn")
 
 
 def startup_facts(log: str) -> StartupFacts:
@@ -101,6 +113,7 @@ def startup_facts(log: str) -> StartupFacts:
     Of several workers or engine cores, the smallest KV cache and the longest times count: the slowest holds the rest.
     `weights_bytes` and `kv_cache_bytes` are those of one device. The log does not have `ready_s`.
     """
+    log = "\n".join(_lines(log))
     concurrency = [(int(_plain(tokens)), float(times)) for tokens, times in _CONCURRENCY.findall(log)]
     weights = _WEIGHTS.findall(log)
     load_s = [float(text) for text in _WEIGHTS_TIME.findall(log)] or [float(time) for _, time in weights if time]
@@ -116,6 +129,10 @@ def startup_facts(log: str) -> StartupFacts:
         compile_s=max((float(text) for text in _COMPILED.findall(log)), default=None),
         cuda_graph_bytes=max((int(float(text) * GIB) for text in _GRAPHS.findall(log)), default=None),
     )
+
+
+def _lines(log: str) -> list[str]:
+    return [line[:LINE_CHARACTERS] for line in log.splitlines()]
 
 
 def _plain(number: str) -> str:
@@ -140,7 +157,7 @@ def classify_failure(log: str, *, phase: str, exit_status: int | None, timed_out
     `exit_status` is negative or 128 + n for a signal, None while the engine runs; `timed_out` says that a deadline
     ended it. A cause that the log names counts before the deadline: an engine that ran out of memory often hangs too.
     """
-    lines = log.splitlines()
+    lines = _lines(log)
     if found := _symptom(lines):
         index, symptom, match = found
         values = {name: (value or "?")[:VALUE_CHARACTERS] for name, value in match.groupdict().items()}
