@@ -27,7 +27,7 @@ KEPT = 64
 """Most pictures kept: a page draws what its notebook has just shown."""
 ROOM = 48
 """Pixels left and right of a picture: a reader's font may be a tenth wider than the one that it was laid out by."""
-_SIZE = re.compile(r'(<svg [^>]*?) width="([\d.]+)" height="([\d.]+)" viewBox="0 0 [\d.]+ [\d.]+">')
+_SIZE = re.compile(r'(<svg [^<>]*?) width="([\d.]+)" height="([\d.]+)" viewBox="0 0 [\d.]+ [\d.]+">')
 _COLOUR = re.compile(r"(--[\w-]{1,40}):\s{0,4}(#[0-9a-fA-F]+)")
 _VARIABLE = re.compile(r"var\((--[\w-]+)\)")
 _ROOT = re.compile(r":root \{(.*?)\}", re.DOTALL)
