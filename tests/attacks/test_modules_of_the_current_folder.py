@@ -41,6 +41,7 @@ def loaded(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("loaded-*"))
 
 
+@pytest.mark.integration
 def test_command_that_is_typed_there(planted: Path, tmp_path: Path) -> None:
     """The real command with all that it starts: the inventory's resolver, Ansible, the nodes' own scripts."""
     environment = {name: text for name, text in os.environ.items() if name not in ("PYTHONSAFEPATH", "TOKENPEAK_HOME")}

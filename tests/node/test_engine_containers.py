@@ -22,6 +22,8 @@ from tests.node.conftest import STANDIN, Node, free_port
 
 from tokenpeak.node import clock, serving, trust
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def docker() -> Iterator[Daemon]:
@@ -238,7 +240,6 @@ def test_file_of_a_command_has_a_checksum(node: Node, tmp_path: Path) -> None:
     assert launched["engine_digest"].startswith("sha256:")
 
 
-@pytest.mark.integration
 def test_production_and_engine_in_docker(hosted: Node, docker: Daemon) -> None:
     """Production's container is stopped and started by its id; the engine's is not taken for it, and goes."""
     hosted.stop_production()

@@ -25,7 +25,7 @@ def swept(home: Home) -> tuple[str, int, Home]:
     return done.stdout, done.returncode, home
 
 
-@pytest.mark.e2e
+@pytest.mark.integration
 def test_sweep_completes_on_the_nodes_that_are_there(swept: tuple[str, int, Home]) -> None:
     """Both configs are tried, the winner's command is printed, and the exit status is 0."""
     said, status, home = swept
@@ -36,6 +36,7 @@ def test_sweep_completes_on_the_nodes_that_are_there(swept: tuple[str, int, Home
     assert re.search(r"(Winner: |Best\b.*: |Recommended: )max_num_seqs=(8|64).*\n +vllm serve ", said)
 
 
+@pytest.mark.integration
 def test_whom_the_inventory_names_is_notified(swept: tuple[str, int, Home]) -> None:
     """That the sweep has ended, once, with its id; a sweep in which nothing went wrong notifies of nothing else."""
     _, _, home = swept
@@ -47,6 +48,7 @@ def test_whom_the_inventory_names_is_notified(swept: tuple[str, int, Home]) -> N
     assert f"Sweep {archive} is completed: 2 trials, 1 problem." == sent["text"]
 
 
+@pytest.mark.integration
 def test_unreachable_node_is_named_and_skipped(swept: tuple[str, int, Home]) -> None:
     """A node that does not answer is said before anything is stopped."""
     said, _, _ = swept
@@ -54,6 +56,7 @@ def test_unreachable_node_is_named_and_skipped(swept: tuple[str, int, Home]) -> 
     assert said.index("PROBLEM gone is unreachable") < said.index("begins")
 
 
+@pytest.mark.integration
 def test_production_is_back_after_each_trial(swept: tuple[str, int, Home]) -> None:
     """Every trial's record says so, and a real completion by the model from before confirms it."""
     _, _, home = swept
@@ -63,6 +66,7 @@ def test_production_is_back_after_each_trial(swept: tuple[str, int, Home]) -> No
     assert MODEL == home.production_answers()
 
 
+@pytest.mark.integration
 def test_trial_says_whose_time_its_seconds_were(swept: tuple[str, int, Home]) -> None:
     """Phases cover the trial from its start to its record, one after the other."""
     _, _, home = swept
@@ -73,6 +77,7 @@ def test_trial_says_whose_time_its_seconds_were(swept: tuple[str, int, Home]) ->
     assert pytest.approx(trial["duration_s"], abs=0.1) == sum(phase["duration_s"] for phase in phases)  # type: ignore[index,union-attr]
 
 
+@pytest.mark.integration
 def test_run_has_energy_and_a_series_of_engine_and_gpu(swept: tuple[str, int, Home]) -> None:
     """The engine's metrics and the node's sensors stand on one clock, and give the run its energy."""
     _, _, home = swept
@@ -82,6 +87,7 @@ def test_run_has_energy_and_a_series_of_engine_and_gpu(swept: tuple[str, int, Ho
     assert "gpu_boards" == trial["runs"][0]["energy"]["boundary"]  # type: ignore[index]
 
 
+@pytest.mark.integration
 def test_no_secret_is_in_the_archive_or_left_in_the_state_folder(swept: tuple[str, int, Home]) -> None:
     """The controller's secret and the trials' request files stay out of what is kept."""
     _, _, home = swept
